@@ -1,0 +1,44 @@
+"""macmpi trains deeply nested systems by the method of auxiliary coordinates (MAC) on many MPI ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from macmpi.model import Model
+
+__version__ = "0.1.0"
+
+
+class MacmpiError(Exception):
+    """A known error: one message, the same exit code on all ranks."""
+
+    exit_code = 70
+
+
+class UsageError(MacmpiError):
+    """The command line, the config, the data or the run directory is not usable as it is."""
+
+    exit_code = 2
+
+
+class StorageError(MacmpiError):
+    """The last save failed."""
+
+    exit_code = 74
+
+
+class NumericalError(MacmpiError):
+    """A value that training depends on is not finite."""
+
+    exit_code = 70
+
+
+def load(path: str, weights: str = "last") -> Model:
+    """The trained net of a model.h5, ready to predict; see `macmpi.model.Model`.  Needs no MPI.  Collective: no.
+
+    weights: "last" (after postprocessing) or "best" (lowest validation error along the run).
+    """
+    from macmpi.model import load as load_model
+
+    return load_model(path, weights)

@@ -1,0 +1,95 @@
+"""Checkpoints: a State written down so that a crash at any moment leaves a good one behind."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from macmpi import UsageError, __version__
+from macmpi.state import State
+
+FORMAT = 1
+ARRAYS = ("weights", "Z", "best_weights")
+SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
+
+
+def image(arrays: dict[str, Any], attributes: dict[str, Any]) -> bytes:
+    """An HDF5 file in memory, every dataset with a checksum (fletcher32)."""
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for name, array in arrays.items():
+            array = np.asarray(array)
+            checked = {"fletcher32": True, "chunks": True} if array.size else {}
+            file.create_dataset(name, data=array, **checked)
+        file.attrs.update(attributes)
+    return buffer.getvalue()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write beside `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
+    partial = path.with_name(path.name + ".tmp")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def save(folder: Path, state: State, attributes: dict[str, Any], keep: int) -> Path:
+    """Write the state as folder/iteration-NNNNNN.h5 and remove all but the newest `keep`.  Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scalars = {name: getattr(state, name) for name in SCALARS}
+    labels = {"format": FORMAT, "macmpi": __version__, **attributes, **scalars}
+    path = folder / f"iteration-{state.iteration:06d}.h5"
+    replace_file(path, image({name: getattr(state, name) for name in ARRAYS}, labels))
+    for old in saved(folder)[keep:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def saved(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, newest first."""
+    return sorted(folder.glob("iteration-*.h5"), reverse=True)
+
+
+def read(path: Path) -> tuple[State, dict[str, Any]]:
+    """The state and the attributes of a checkpoint, every byte verified.  Raises OSError, KeyError or UsageError."""
+    with h5py.File(path, "r") as file:
+        labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
+        if labels["format"] > FORMAT:
+            raise UsageError(
+                f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads up to "
+                f"format {FORMAT}: use the newer version"
+            )
+        arrays = {name: file[name][()] for name in ARRAYS}
+    scalars = {name: labels.pop(name) for name in SCALARS}
+    return State(**arrays, **scalars), labels
+
+
+def newest(folder: Path) -> tuple[Path, State, dict[str, Any]] | None:
+    """The newest good checkpoint; warns of each bad one.  Raises UsageError when there are some and none is good."""
+    paths = saved(folder)
+    for path in paths:
+        try:
+            return (path, *read(path))
+        except (OSError, KeyError, TypeError, RuntimeError) as error:
+            print(f"macmpi: {path} is damaged ({str(error).splitlines()[0]}); trying the one before", file=sys.stderr)
+    if paths:
+        raise UsageError(f"no good checkpoint in {folder}; start again with --resume no and another --output")
+    return None

@@ -1,0 +1,203 @@
+"""TOML -> a validated, frozen Config.  pydantic names every mistake of a file at once."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le, Len, Lt
+
+from macmpi import UsageError
+
+_STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+_Checked: Any = _STRICT
+
+PositiveInt = Annotated[int, Ge(1)]
+Positive = Annotated[float, Gt(0.0)]
+Seed = Annotated[int, Ge(0), Lt(2**63)]
+
+
+@dataclass(frozen=True)
+class Data:
+    """source: "digits", "usps", or the path of an .h5, .hdf5 or .npz file with X and optionally Y, X_val, Y_val."""
+
+    source: str = "digits"
+    validation: Annotated[float, Gt(0.0), Lt(1.0)] = 0.2
+    points: Annotated[int, Ge(0)] = 0
+    seed: Seed = 0
+    scale: Literal["auto", "none", "range", "standard"] = "auto"
+    __pydantic_config__: ClassVar[Any] = _Checked
+
+
+@dataclass(frozen=True)
+class Model:
+    """Sizes of the hidden layers and their activation; the output layer is linear."""
+
+    hidden: Annotated[list[PositiveInt], Len(1)] = field(default_factory=lambda: [32, 8, 32])
+    activation: Literal["sigmoid", "tanh", "relu", "linear"] = "sigmoid"
+    __pydantic_config__: ClassVar[Any] = _Checked
+
+
+@dataclass(frozen=True)
+class Start:
+    """Initial weights: uniform in +-range / sqrt(fan-in), then one gradient step."""
+
+    range: Positive = 2.0
+    gradient_step: bool = True
+    seed: Seed = 0
+    __pydantic_config__: ClassVar[Any] = _Checked
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Quadratic penalty, its schedule, and the ridge on the weights."""
+
+    mu0: Positive = 10.0
+    factor: Annotated[float, Gt(1.0)] = 10.0
+    mu_max: Positive = 1e8
+    tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
+    ridge: Annotated[float, Ge(0.0)] = 0.01
+    ridge_scale: Literal["unit", "objective"] = "unit"
+    ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4
+    __pydantic_config__: ClassVar[Any] = _Checked
+
+    def __post_init__(self) -> None:
+        if self.mu_max < self.mu0:
+            raise ValueError(f"mu_max = {self.mu_max:g} is below mu0 = {self.mu0:g}")
+
+
+@dataclass(frozen=True)
+class ZStep:
+    """Gauss-Newton for each point."""
+
+    iterations: PositiveInt = 1
+    relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
+    cg_iterations: PositiveInt = 4
+    cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
+    halvings: Annotated[int, Ge(0), Le(60)] = 10
+    __pydantic_config__: ClassVar[Any] = _Checked
+
+
+@dataclass(frozen=True)
+class WStep:
+    """Gauss-Newton for each hidden unit; output units by least squares."""
+
+    iterations: PositiveInt = 3
+    cg_iterations: PositiveInt = 1
+    cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
+    tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
+    halvings: Annotated[int, Ge(0), Le(60)] = 10
+    __pydantic_config__: ClassVar[Any] = _Checked
+
+
+@dataclass(frozen=True)
+class Run:
+    """Length of the run and what it leaves behind."""
+
+    max_iterations: Annotated[int, Ge(0)] = 100
+    threads: Annotated[int, Ge(1), Le(1024)] = 1
+    checkpoint_minutes: Positive = 10.0
+    keep_checkpoints: PositiveInt = 3
+    deadline: Positive = 1800.0
+    __pydantic_config__: ClassVar[Any] = _Checked
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole config file.  `data = "path.h5"` is short for `[data] source = "path.h5"`."""
+
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    start: Start = field(default_factory=Start)
+    penalty: Penalty = field(default_factory=Penalty)
+    z_step: ZStep = field(default_factory=ZStep)
+    w_step: WStep = field(default_factory=WStep)
+    run: Run = field(default_factory=Run)
+    __pydantic_config__: ClassVar[Any] = _Checked
+
+
+RUN_TIME_KEYS = frozenset(f"run.{f.name}" for f in fields(Run))
+"""Keys that a resumed run may change: its length and its files, not the path of the weights."""
+
+
+def read(path: Path, settings: list[str]) -> Config:
+    """The config of a file, with `--set table.key=value` settings on top.
+
+    Raises UsageError with all mistakes of the file in one message.  Collective: no.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read the config {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    if isinstance(table.get("data"), str):
+        table["data"] = {"source": table["data"]}
+    for setting in settings:
+        _set(table, setting)
+    return validate(table, str(path))
+
+
+def _set(table: dict[str, Any], setting: str) -> None:
+    try:
+        for name, value in tomllib.loads(setting).items():
+            target = table.setdefault(name, {})
+            if isinstance(value, dict) and isinstance(target, dict):
+                target.update(value)
+            else:
+                table[name] = {"source": value} if name == "data" else value
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(
+            f'--set {setting} is not TOML: {error}; write --set table.key=value, strings in quotes: data.source=\'"x.h5"\''
+        ) from None
+
+
+def validate(table: dict[str, Any], name: str) -> Config:
+    """Config from a parsed table.  Raises UsageError with all its mistakes in one message."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Config).validate_json(json.dumps(table, default=str))
+    except ValidationError as error:
+        lines = [_explain(mistake) for mistake in error.errors()]
+        count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
+        raise UsageError("\n  ".join([f"{count} in {name}:", *lines])) from None
+
+
+def _explain(mistake: Any) -> str:
+    where = [str(part) for part in mistake["loc"]]
+    key = ".".join(where) or "the file"
+    if mistake["type"] == "unexpected_keyword_argument":
+        close = difflib.get_close_matches(where[-1], known_keys(where[:-1]), n=1)
+        return f"{key}: unknown key" + (f"; did you mean {'.'.join([*where[:-1], close[0]])}?" if close else "")
+    if mistake["type"].startswith("dataclass"):
+        return f"{key}: should be a table, [{key}]"
+    given = f" (given: {mistake['input']!r:.80})" if not isinstance(mistake["input"], dict) else ""
+    return f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}"
+
+
+def known_keys(tables: list[str]) -> list[str]:
+    """The keys of a table of the config, e.g. known_keys(["penalty"])."""
+    node: Any = Config()
+    for name in tables:
+        node = getattr(node, name, None)
+    return [f.name for f in fields(node)] if is_dataclass(node) else []
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """{"table.key": value}."""
+    return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
+
+
+def dump(config: Config) -> str:
+    """The config as TOML, every key with its value."""
+    lines = []
+    for table, keys in asdict(config).items():
+        lines.append(f"[{table}]")
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items()]
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,50 @@
+"""--check: sizes, tiles, memory a rank and the predicted seconds of an iteration.  Writes nothing."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from macmpi import tiles
+from macmpi.plan import Plan
+
+PRODUCTS_Z = 12.0
+PRODUCTS_W = 10.0
+"""Passes through the chain that an iteration's half steps cost with the default solvers, activations included."""
+
+
+def estimate(plan: Plan) -> list[str]:
+    """Lines for a person.  The seconds rest on this machine's own matrix product, measured here.  Collective: no."""
+    chain, N = plan.chain, plan.n_train
+    sizes = "-".join(str(n) for n in (chain.n_in, *chain.site_sizes, chain.n_out))
+    weights = plan.weight_bounds[-1]
+    point_tiles = [len(t) for t in tiles.point_tiles(N)]
+    units = sum(len(r) for r in plan.all_units.jobs)
+    coordinates = N * sum(chain.site_sizes)
+    data = (N + plan.n_val) * (chain.n_in + chain.n_out)
+    widest = max(len(j.tile) for r in plan.all_units.jobs for j in r)
+    memory = 8.0 * (coordinates * 1.1 + data + 6 * weights + 6 * N * widest) + 150e6
+    z_share = max(plan.train.row_counts) / N
+    w_costs = [sum(j.cost for j in r) for r in plan.all_units.jobs]
+    w_share = max(w_costs) / sum(w_costs)
+    seconds = 2.0 * N * weights / dgemm_rate() * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
+    return [
+        f"net          {sizes}, {weights:,} weights",
+        f"points       {N:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
+        f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, {units} of up to {widest} units",
+        f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, {w_share:.1%} of the units' cost",
+        f"memory       about {memory / 1e6:,.0f} MB a rank",
+        f"iteration    about {seconds:.2g} s predicted, with a core a rank",
+    ]
+
+
+def dgemm_rate(n: int = 700, repeats: int = 5) -> float:
+    """flop/s of an n x n float64 product on this machine, as configured."""
+    A = np.ones((n, n))
+    best = float("inf")
+    for _ in range(repeats):
+        began = time.perf_counter()
+        A @ A
+        best = min(best, time.perf_counter() - began)
+    return 2.0 * n**3 / best

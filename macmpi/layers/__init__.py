@@ -1,0 +1,77 @@
+"""Kinds of map, the pieces a chain is made of, and what each declares that it can do.
+
+A map takes points as rows, A (n, n_in), and its weights, and gives B (n, n_out).  To add a kind, write one
+class in a file of this package and add a row to KINDS; the contract tests then pick it up by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """Derivative of a map at one set of points, J (n_out, n_in) for each row.
+
+    jvp: dA (n, n_in) -> dB (n, n_out), row by row J dA.
+    vjp: dB (n, n_out) -> dA (n, n_in), row by row J^T dB.
+    """
+
+    jvp: Callable[[Array], Array]
+    vjp: Callable[[Array], Array]
+
+
+class Map(Protocol):
+    """One map of a chain.
+
+    capabilities -- some of
+        "jacobian"         linearise and congruence exist (a Z-step through the map needs it);
+        "weight_jacobian"  weight_vjp exists (a gradient-based W-step needs it);
+        "units"            row h of the weights affects output h alone (the W-step separates by unit);
+        "linear"           B is linear in the weights, so that least squares is exact;
+        "elementwise"      B[n, h] depends on A[n, h] alone.
+    parameter_shape -- shape of the weights, one row a unit, or None when there are none.
+    """
+
+    n_in: int
+    n_out: int
+    capabilities: frozenset[str]
+    parameter_shape: tuple[int, int] | None
+
+    def forward(self, W: Array | None, A: Array, side: Any = None, out: Array | None = None) -> Array:
+        """B (n, n_out).  `side` is an input beside the chain (recurrent cells); most maps ignore it."""
+        ...
+
+    def linearise(self, W: Array | None, A: Array, side: Any = None) -> tuple[Array, Tangent]:
+        """B and the tangent at A.  Cost: one forward, and one forward's product for each jvp or vjp."""
+        ...
+
+    def weight_vjp(self, W: Array | None, A: Array, dB: Array) -> Array:
+        """sum_n dB[n]^T dB/dW, of the weights' shape."""
+        ...
+
+    def congruence(self, W: Array | None, A: Array, M: Array) -> Array:
+        """Mean over the rows of A of J M J^T, for M (n_in, n_in) symmetric; (n_out, n_out)."""
+        ...
+
+    def spec(self) -> dict[str, Any]:
+        """What rebuilds the map: {"kind": ..., **arguments}, plain numbers and strings only."""
+        ...
+
+
+def build(spec: dict[str, Any]) -> Map:
+    """The map of a spec.  Raises KeyError for an unknown kind.  Collective: no."""
+    arguments = dict(spec)
+    return KINDS[arguments.pop("kind")](**arguments)
+
+
+from macmpi.layers.activation import Activation  # noqa: E402
+from macmpi.layers.affine import Affine  # noqa: E402
+
+KINDS: dict[str, Callable[..., Map]] = {"affine": Affine, "activation": Activation}

@@ -1,0 +1,114 @@
+"""A trained net, usable without MPI: predict, encode, decode, reconstruct."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from macmpi import UsageError, __version__
+from macmpi.chain import Chain
+from macmpi.checkpoint import image, replace_file
+from macmpi.data import Dataset, Scaling, check
+from macmpi.layers import Array, build
+from macmpi.state import block_views
+
+FORMAT = 1
+BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained net f, with the scaling of its data: arrays go in and come out in the data's own units.
+
+    code: the number of the site with the fewest units, the autoencoder's code layer (0 is the first site).
+    """
+
+    chain: Chain
+    weights: tuple[Array, ...]
+    scaling_x: Scaling
+    scaling_y: Scaling
+    autoencoder: bool
+
+    @property
+    def code(self) -> int:
+        sizes = self.chain.site_sizes
+        return sizes.index(min(sizes))
+
+    def predict(self, X: Array) -> Array:
+        """f(X): (N, D) -> (N, L).  Raises UsageError when X has other columns.  Collective: no."""
+        return self._run(X, 0, len(self.chain.segments), "X")
+
+    def reconstruct(self, X: Array) -> Array:
+        """An autoencoder's output for X: (N, D) -> (N, D)."""
+        if not self.autoencoder:
+            raise UsageError("this model is a regression, not an autoencoder: use predict")
+        return self.predict(X)
+
+    def encode(self, X: Array) -> Array:
+        """Codes of X: (N, D) -> (N, H_code)."""
+        return self._run(X, 0, self.code + 1, "X")
+
+    def decode(self, codes: Array) -> Array:
+        """Outputs for codes: (N, H_code) -> (N, L)."""
+        return self._run(codes, self.code + 1, len(self.chain.segments), "codes")
+
+    def _run(self, A: Array, start: int, stop: int, name: str) -> Array:
+        A, segments = check(np.atleast_2d(np.asarray(A)), name, rows=1), self.chain.segments[start:stop]
+        if A.shape[1] != segments[0].n_in:
+            raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {segments[0].n_in}")
+        out = np.empty((len(A), segments[-1].n_out))
+        for first in range(0, len(A), BATCH):
+            B = A[first : first + BATCH]
+            B = self.scaling_x.apply(B) if start == 0 else B
+            for segment in segments:
+                B = segment.forward(self.weights, B)
+            out[first : first + BATCH] = self.scaling_y.undo(B) if stop == len(self.chain.segments) else B
+        return out
+
+
+def save(
+    path: Path, chain: Chain, weights: dict[str, Array], data: Dataset, attributes: dict[str, Any]
+) -> None:
+    """Write model.h5: the chain, the weights by name ("last", "best"), the scaling.  Raises OSError."""
+    arrays = {f"weights/{name}": flat for name, flat in weights.items()}
+    for side, scaling in (("x", data.scaling_x), ("y", data.scaling_y)):
+        arrays[f"scaling/{side}_shift"], arrays[f"scaling/{side}_scale"] = scaling.shift, scaling.scale
+    labels = {
+        "format": FORMAT,
+        "macmpi": __version__,
+        "maps": json.dumps([m.spec() for m in chain.maps]),
+        "sites": json.dumps(chain.sites),
+        "autoencoder": data.autoencoder,
+        **attributes,
+    }
+    replace_file(path, image(arrays, labels))
+
+
+def load(path: str | Path, weights: str = "last") -> Model:
+    """The model of a model.h5.  weights: "last" or "best".  Raises UsageError.  Collective: no."""
+    try:
+        with h5py.File(path, "r") as file:
+            if int(file.attrs["format"]) > FORMAT:
+                raise UsageError(f"{path} was written by macmpi {file.attrs['macmpi']}; use that version")
+            names = sorted(file["weights"])
+            if weights not in names:
+                raise UsageError(f"{path} has the weights {', '.join(names)}, not {weights}")
+            flat = file["weights"][weights][()]
+            scale = {name: array[()] for name, array in file["scaling"].items()}
+            maps = tuple(build(spec) for spec in json.loads(file.attrs["maps"]))
+            chain = Chain(maps, tuple(json.loads(file.attrs["sites"])))
+            autoencoder = bool(file.attrs["autoencoder"])
+    except (OSError, KeyError, ValueError) as error:
+        raise UsageError(f"{path} is not a model: {str(error).splitlines()[0]}") from None
+    return Model(
+        chain,
+        block_views(flat, chain.block_shapes),
+        Scaling(scale["x_shift"], scale["x_scale"]),
+        Scaling(scale["y_shift"], scale["y_scale"]),
+        autoencoder,
+    )

@@ -1,0 +1,111 @@
+"""The learning curve: clocks, the console table and curve.jsonl."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PHASES = ("z", "w", "comm", "wait")
+
+
+class Clock:
+    """Seconds spent in each phase since the last `take`: `with clock("z"): ...`."""
+
+    def __init__(self) -> None:
+        self._seconds = dict.fromkeys(PHASES, 0.0)
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[phase] += time.perf_counter() - began
+
+    def take(self) -> dict[str, float]:
+        """The seconds of each phase, starting again from zero."""
+        taken, self._seconds = self._seconds, dict.fromkeys(PHASES, 0.0)
+        return {f"seconds_{phase}": seconds for phase, seconds in taken.items()}
+
+
+def now() -> float:
+    return time.perf_counter()
+
+
+COLUMNS = (
+    ("iteration", "iter", "{:>5d}"),
+    ("mu", "mu", "{:>7.0e}"),
+    ("E1_train", "E1 train", "{:>9.4f}"),
+    ("E1_val", "E1 val", "{:>9.4f}"),
+    ("E_Q", "E_Q", "{:>10.4g}"),
+    ("constraint", "constraint", "{:>10.2e}"),
+    ("seconds_z", "Z s", "{:>7.2f}"),
+    ("seconds_w", "W s", "{:>7.2f}"),
+    ("seconds_comm", "exch s", "{:>7.3f}"),
+    ("seconds_wait", "wait s", "{:>7.3f}"),
+)
+
+
+def _wide(name: str, form: str) -> str:
+    return f"{name:>{len(form.format(1) if 'd' in form else form.format(1.0))}}"
+
+
+def duration(seconds: float) -> str:
+    """0:07, 12:30 or 3:05:00."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
+
+
+class Curve:
+    """Rank 0 keeps curve.jsonl and prints a line an iteration; the other ranks keep quiet.  Collective: no.
+
+    resume_at: keep the records up to this iteration and go on from there; None starts a new file.
+    """
+
+    def __init__(self, path: Path | None, resume_at: int | None = None) -> None:
+        self._file = None
+        self.records: list[dict[str, Any]] = []
+        if path is None:
+            return
+        if resume_at is not None and path.exists():
+            kept = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+            self.records = [r for r in kept if r["iteration"] <= resume_at and r["phase"] != "postprocess"]
+        partial = path.with_suffix(".tmp")
+        partial.write_text("".join(json.dumps(r) + "\n" for r in self.records))
+        os.replace(partial, path)
+        self._file = path.open("a")
+
+    def header(self) -> None:
+        if self._file is not None:
+            names = "".join(" " + _wide(name, form) for _, name, form in COLUMNS)
+            say(f"{names} {'elapsed':>8} {'left <=':>8}")
+
+    def add(self, record: dict[str, Any], left: float | None) -> None:
+        """Write one record and its line.  left: seconds to the last iteration allowed, if known."""
+        if self._file is None:
+            return
+        self.records.append(record)
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+        cells = "".join(" " + form.format(record[key]) for key, _, form in COLUMNS)
+        rest = duration(left) if left is not None and math.isfinite(left) else "-"
+        say(f"{cells} {duration(record['seconds']):>8} {rest:>8}")
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def say(text: str) -> None:
+    """One flushed line (or several) on standard output; a closed pipe does not end a training run."""
+    try:
+        print(text, flush=True)
+    except (BrokenPipeError, ValueError):
+        pass

@@ -1,0 +1,149 @@
+"""`python -m macmpi.run CONFIG.toml`: read, plan, train.  Under mpiexec, on all its ranks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from macmpi import MacmpiError, UsageError, __version__
+from macmpi.team import AnyTeam, die, launch
+
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+
+
+class Done(MacmpiError):
+    """Nothing is left to do: the message, exit code 0."""
+
+    exit_code = 0
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="python -m macmpi.run",
+        description="Train a deeply nested net by the method of auxiliary coordinates (MAC/QP).",
+        epilog="On many ranks: mpiexec -n 12 python -m macmpi.run CONFIG.toml.  run/defaults.toml explains every key.  "
+        "Exit codes: 0 done, 2 usage, config or data, 70 internal error, 74 the last save failed, "
+        "75 stopped, --resume auto goes on.",
+    )
+    p.add_argument("config", type=Path, metavar="CONFIG.toml")
+    p.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="override a key; a TOML value")
+    p.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/<name of the config>)")
+    p.add_argument("--resume", default="no", metavar="auto|PATH|no", help="go on from the newest checkpoint, or from PATH")
+    p.add_argument("--iterations", type=int, metavar="N", help="end after N iterations as if they were all")
+    p.add_argument("--max-time", type=_seconds, metavar="T", default=float("inf"), help="stop in time: seconds or H:MM:SS")
+    p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
+    p.add_argument("--version", action="version", version=f"macmpi {__version__}")
+    return p
+
+
+def _seconds(text: str) -> float:
+    total = 0.0
+    for part in text.split(":"):
+        total = 60.0 * total + float(part)
+    return total
+
+
+def settle(argv: list[str]) -> tuple[Any, ...]:
+    """Everything that can be refused, before anything is created.  On rank 0, before the others import NumPy."""
+    try:
+        args = parser().parse_args(argv)
+    except SystemExit as end:
+        error = Done if not end.code else UsageError
+        raise error("") from None
+    from macmpi import config as configs
+
+    config = configs.read(args.config, args.set)
+    if args.iterations is not None:
+        if args.iterations < 0:
+            raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
+        config = replace(config, run=replace(config.run, max_iterations=args.iterations))
+    _set_threads(config.run.threads)
+    from macmpi import data as datasets
+
+    return args, config, datasets.load(config.data)
+
+
+def _set_threads(threads: int) -> None:
+    """BLAS threads a rank, before NumPy is imported: part of the promise of equal bits."""
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(threads)
+
+
+def run(team: AnyTeam, argv: list[str]) -> int:
+    """The whole program on one rank.  Collective: yes."""
+    kept: list[Any] = []
+
+    def first() -> tuple[Any, Any]:
+        args, config, data = settle(argv)
+        kept.append(data)
+        return args, config
+
+    args, config = team.from_root(first)
+    _set_threads(config.run.threads)
+    from macmpi import data as datasets
+    from macmpi.plan import make_plan
+    from macmpi.rundir import RunDirectory, provenance
+    from macmpi.train import Job, train
+
+    sizes = team.from_root(lambda: _sizes(kept[0]))
+    plan = make_plan(config, *sizes, team.size)
+    if args.check:
+        from macmpi.estimate import estimate
+
+        team.from_root(lambda: print("\n".join(estimate(plan)), flush=True))
+        return 0
+    directory = RunDirectory(args.output or Path("runs") / args.config.stem)
+
+    def prepare() -> Any:
+        data = kept[0]
+        state = directory.resume(args.resume, config, data.sha256)
+        if state is not None and _complete(state, config, directory):
+            raise Done(
+                f"{directory.path} is finished ({state.iteration} iterations); --iterations N with a larger N "
+                "goes on, another --output starts again"
+            )
+        facts = provenance(team.size, config.run.threads, team.library, data.sha256, argv)
+        directory.create(config, facts)
+        return state
+
+    state = team.from_root(prepare)
+    data = datasets.share(team, kept[0] if kept else None)
+    return train(Job(config, directory, args.max_time, state), plan, data, team)
+
+
+def _sizes(data: Any) -> tuple[int, int, int, int]:
+    return data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
+
+
+def _complete(state: Any, config: Any, directory: Any) -> bool:
+    """A run ends by settling or at its last iteration; a larger --iterations reopens only the second kind."""
+    ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
+    return ended and directory.model.exists()
+
+
+def main() -> None:
+    try:
+        team = launch()
+    except MacmpiError as error:
+        if all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES):
+            print(f"macmpi: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    code = 0
+    try:
+        code = run(team, sys.argv[1:])
+    except MacmpiError as error:
+        code = error.exit_code
+        if team.rank == 0 and str(error):
+            print(f"macmpi: {error}", file=sys.stderr if code else sys.stdout, flush=True)
+    except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
+        die(team, error)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The run directory: config.toml, provenance.json, curve.jsonl, checkpoints/, model.h5.  Rank 0 alone touches it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from macmpi import StorageError, UsageError, __version__, checkpoint
+from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
+from macmpi.state import State
+
+
+class RunDirectory:
+    """One run's folder.  Collective: no (rank 0)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.curve = path / "curve.jsonl"
+        self.model = path / "model.h5"
+
+    def resume(self, mode: str, config: Config, sha256: str) -> State | None:
+        """The state to go on from, or None for a new run.  mode: "no", "auto" or the path of a checkpoint.
+
+        Raises UsageError when the folder is in use by another run, or when the config or the data differ.
+        """
+        if mode == "no":
+            if (self.path / "config.toml").exists() or checkpoint.saved(self.checkpoints):
+                raise UsageError(
+                    f"{self.path} holds a run already: continue it with --resume auto, or name another folder with --output"
+                )
+            return None
+        if mode == "auto":
+            found = checkpoint.newest(self.checkpoints)
+            if found is None:
+                return None
+            _, state, labels = found
+        else:
+            try:
+                state, labels = checkpoint.read(Path(mode))
+            except (OSError, KeyError, TypeError, RuntimeError) as error:
+                raise UsageError(f"--resume {mode}: {str(error).splitlines()[0]}") from None
+        saved, wanted = json.loads(labels["config"]), flat(config)
+        differ = sorted(
+            k for k in saved.keys() | wanted.keys() if saved.get(k) != wanted.get(k) and k not in RUN_TIME_KEYS
+        )
+        if differ:
+            pairs = ", ".join(f"{k} (was {saved.get(k)!r}, is {wanted.get(k)!r})" for k in differ)
+            raise UsageError(f"cannot resume {self.path} with another config: {pairs}; use another --output")
+        if labels["data_sha256"] != sha256:
+            raise UsageError(f"cannot resume {self.path}: the data have changed since; use another --output")
+        return state
+
+    def create(self, config: Config, facts: dict[str, Any]) -> None:
+        """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError."""
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            (self.path / "config.toml").write_text(dump(config), encoding="utf-8")
+            log = self.path / "provenance.json"
+            launches = json.loads(log.read_text())["launches"] if log.exists() else []
+            log.write_text(json.dumps({"launches": [*launches, facts]}, indent=1) + "\n")
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.path}: {error.strerror}") from None
+
+    def save(self, state: State, config: Config, sha256: str, last: bool = False) -> None:
+        """Write a checkpoint.  A failure is a warning, and a StorageError for the last one of a run."""
+        labels = {"config": json.dumps(flat(config)), "data_sha256": sha256}
+        try:
+            checkpoint.save(self.checkpoints, state, labels, config.run.keep_checkpoints)
+        except OSError as error:
+            text = f"the checkpoint of iteration {state.iteration} could not be written: {error.strerror}"
+            if last:
+                raise StorageError(text) from None
+            print(f"macmpi: {text}; training goes on", file=sys.stderr)
+
+
+def provenance(ranks: int, threads: int, library: str, sha256: str, argv: list[str]) -> dict[str, Any]:
+    """What made a run: versions, machine, MPI, data."""
+    versions = {"macmpi": __version__, "python": platform.python_version()}
+    for name in ("numpy", "scipy", "h5py", "mpi4py", "pydantic"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "none"
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": argv,
+        "versions": versions,
+        "git_commit": _git_commit(),
+        "mpi_library": library,
+        "host": platform.node(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "ranks": ranks,
+        "threads": threads,
+        "data_sha256": sha256,
+    }
+
+
+def _git_commit() -> str | None:
+    """The commit of the source tree that runs, if it is a git checkout."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

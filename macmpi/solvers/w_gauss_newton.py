@@ -1,0 +1,202 @@
+"""W-step by Gauss-Newton for each unit, all units of a tile at once, with preconditioned CG for the direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from macmpi.layers import Array
+from macmpi.layers.activation import FUNCTIONS, Function
+from macmpi.objective import OverPoints, Term, WProblem, row_dots
+from macmpi.solvers import WSolution
+from macmpi.solvers.design import adjoint, apply, column_dots, gram, ridge_value
+
+
+@dataclass(frozen=True)
+class GaussNewtonW:
+    """min over w_h of 1/2 sum_n (t_nh - s(w_h^T [a_n; 1]))^2 + ridge/2 ||v_h||^2, for each unit h of a tile.
+
+    An iteration linearises s, takes up to `cg_iterations` CG steps on the normal equations
+    (A^T diag(s'^2) A + ridge I) p = A^T diag(s') r - ridge w, and backtracks each unit from step 1.  All units share
+    one preconditioner, the eigen-decomposition of the layer's Gram scaled with a unit's mean s'^2: no Gram of a
+    unit's own is formed.  A unit stops once its objective falls by less than `tolerance` in relative terms.
+
+    Rounds: 1 + iterations (1 + cg_iterations + line search).  Cost: 2 N D w flops at the start, and 4 N D w times
+    `cg_iterations` an iteration; (D + 1)^3 for the eigen-decomposition of a layer.
+    """
+
+    iterations: int = 3
+    cg_iterations: int = 1
+    cg_tolerance: float = 0.1
+    tolerance: float = 0.01
+    halvings: int = 10
+
+    needs: ClassVar[frozenset[str]] = frozenset({"units", "linear"})
+    activations: ClassVar[frozenset[str] | None] = None
+    by_unit: ClassVar[bool] = True
+    descends: ClassVar[bool] = True
+
+    def shared_shape(self, n_in: int) -> tuple[int, int]:
+        return (n_in + 2, n_in + 1)
+
+    def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
+        """Row 0: eigenvalues of the Gram [A, 1]^T [A, 1]; the other rows: its eigenvectors, in columns."""
+        (G,) = over_points(lambda rows: (gram(inputs[rows]),))
+        values, vectors = np.linalg.eigh(G)
+        return np.vstack([np.maximum(values, 0.0), vectors])
+
+    def solve(self, problem: WProblem, over_points: OverPoints) -> WSolution:
+        ridge, W = problem.ridge, problem.W.copy()
+        fits = [Fit(term, FUNCTIONS[problem.activation]) for term in problem.terms]
+        (errors,) = over_points(lambda rows: _added(fit.start(W, rows) for fit in fits))
+        objective = errors + ridge * ridge_value(W)
+        live = np.ones(len(W), dtype=bool)
+        for _ in range(self.iterations):
+            step, moved = self._direction(problem, W, fits, live, over_points)
+            length, errors = self._line_search(ridge, W, step, fits, moved, errors, objective, over_points)
+            W += length[:, None] * step
+            before, objective = objective, errors + ridge * ridge_value(W)
+            live &= before - objective > self.tolerance * before
+            if not live.any():
+                break
+        return WSolution(W, errors)
+
+    def _direction(
+        self, problem: WProblem, W: Array, fits: list[Fit], live: Array, over_points: OverPoints
+    ) -> tuple[Array, Array]:
+        """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
+        ridge = problem.ridge
+        residual, slopes = over_points(lambda rows: _added(fit.gradient(rows) for fit in fits))
+        residual[:, :-1] -= ridge * W[:, :-1]
+        values, vectors = problem.shared[0], problem.shared[1:]
+        n = sum(len(term.targets) for term in problem.terms)
+        scale = np.maximum(slopes / n, 1e-30)[:, None] * values + ridge
+        scale += 1e-13 * scale.max(axis=1, keepdims=True)
+
+        def precondition(R: Array) -> Array:
+            return ((R @ vectors) / scale) @ vectors.T
+
+        step = np.zeros_like(W)
+        preconditioned = precondition(residual)
+        P, ry = preconditioned, row_dots(residual, preconditioned)
+        small = self.cg_tolerance**2 * ry
+        alpha = np.zeros(len(W))
+        moving = live & (ry > 0.0)
+        for i in range(self.cg_iterations):
+            last = i + 1 == self.cg_iterations
+            curvature, *products = over_points(
+                lambda rows: _added(fit.product(P, alpha, rows, last) for fit in fits)  # noqa: B023
+            )
+            curvature += ridge * ridge_value(P)
+            moving = moving & (curvature > 0.0)
+            alpha = np.where(moving, ry / np.where(moving, curvature, 1.0), 0.0)
+            step += alpha[:, None] * P
+            if last:
+                break
+            HP = products[0]
+            HP[:, :-1] += ridge * P[:, :-1]
+            residual = residual - alpha[:, None] * HP
+            preconditioned = precondition(residual)
+            ry_old, ry = ry, row_dots(residual, preconditioned)
+            moving = moving & (ry > small)
+            if not moving.any():
+                break
+            P = preconditioned + np.where(moving, ry / np.where(moving, ry_old, 1.0), 0.0)[:, None] * P
+        over_points(lambda rows: _added(fit.close(alpha, rows) for fit in fits))
+        return step, live & (step != 0.0).any(axis=1)
+
+    def _line_search(
+        self,
+        ridge: float,
+        W: Array,
+        step: Array,
+        fits: list[Fit],
+        moved: Array,
+        errors: Array,
+        objective: Array,
+        over_points: OverPoints,
+    ) -> tuple[Array, Array]:
+        """Step length (w,) of each unit, halved from 1 until its objective falls, else 0; and the errors there."""
+        length = moved.astype(float)
+        pending = moved.copy()
+        trial = errors
+        for _ in range(self.halvings + 1):
+            if not pending.any():
+                break
+            (trial,) = over_points(lambda rows: _added(fit.trial(length, rows) for fit in fits))  # noqa: B023
+            value = trial + ridge * ridge_value(W + length[:, None] * step)
+            pending &= ~(value < objective)
+            length = np.where(pending, 0.5 * length, length)
+        length[pending] = 0.0
+        accepted = length > 0.0
+        over_points(lambda rows: _added(fit.move(length, rows, stale=bool(pending.any())) for fit in fits))
+        return length, np.where(accepted, trial, errors)
+
+
+def _added(parts: Iterable[tuple[Array, ...]]) -> tuple[Array, ...]:
+    """The sums of several terms, added one by one."""
+    total: tuple[Array, ...] | None = None
+    for part in parts:
+        total = part if total is None else tuple(a + b for a, b in zip(total, part, strict=True))
+    assert total is not None
+    return total
+
+
+class Fit:
+    """One term of a tile: what stays with the points between rounds, each (N, w).
+
+    a: pre-activations; s: their activations; curvature: s'(a)^2; product: [A, 1] P^T; along: [A, 1] step^T.
+    """
+
+    def __init__(self, term: Term, function: Function) -> None:
+        self.term, self.function = term, function
+        shape = term.targets.shape
+        self.a, self.s, self.curvature = np.empty(shape), np.empty(shape), np.empty(shape)
+        self.product_, self.along = np.zeros(shape), np.zeros(shape)
+
+    def start(self, W: Array, rows: slice) -> tuple[Array, ...]:
+        self.a[rows] = apply(self.term.inputs[rows], W)
+        return (self._errors(self.a[rows].copy(), rows),)
+
+    def _errors(self, a: Array, rows: slice) -> Array:
+        s = self.function.value(a, self.s[rows])
+        r = self.term.targets[rows] - s
+        return column_dots(r, r)
+
+    def gradient(self, rows: slice) -> tuple[Array, ...]:
+        """(A^T diag(s') r, sum of s'^2)."""
+        s = self.s[rows]
+        slope = self.function.slope(s, np.empty_like(s))
+        curvature = np.multiply(slope, slope, out=self.curvature[rows])
+        slope *= self.term.targets[rows] - s
+        self.along[rows] = 0.0
+        self.product_[rows] = 0.0
+        return adjoint(slope, self.term.inputs[rows]), curvature.sum(axis=0)
+
+    def product(self, P: Array, alpha: Array, rows: slice, last: bool) -> tuple[Array, ...]:
+        """(p^T H p,) and, unless it is the last round, H P without the ridge; closes the round before."""
+        self.close(alpha, rows)
+        B = self.product_[rows] = apply(self.term.inputs[rows], P)
+        Q = B * self.curvature[rows]
+        curvature = column_dots(Q, B)
+        return (curvature,) if last else (curvature, adjoint(Q, self.term.inputs[rows]))
+
+    def close(self, alpha: Array, rows: slice) -> tuple[Array, ...]:
+        """along += alpha * product, once the owner knows alpha."""
+        self.product_[rows] *= alpha
+        self.along[rows] += self.product_[rows]
+        return ()
+
+    def trial(self, length: Array, rows: slice) -> tuple[Array, ...]:
+        a = self.along[rows] * length
+        a += self.a[rows]
+        return (self._errors(a, rows),)
+
+    def move(self, length: Array, rows: slice, stale: bool) -> tuple[Array, ...]:
+        self.a[rows] += self.along[rows] * length
+        if stale:
+            self.function.value(self.a[rows].copy(), self.s[rows])
+        return ()

@@ -1,0 +1,46 @@
+"""State: all that a run needs to go on, and nothing else.  A checkpoint is a State written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from macmpi.layers import Array
+
+
+def block_views(flat: Array, shapes: Sequence[tuple[int, int]]) -> tuple[Array, ...]:
+    """The weights W_k of each parameter block as views of one flat buffer."""
+    bounds = np.cumsum([0, *(h * d for h, d in shapes)])
+    return tuple(flat[a:b].reshape(s) for a, b, s in zip(bounds, bounds[1:], shapes, strict=False))
+
+
+@dataclass
+class State:
+    """Weights, coordinates, penalty and history between two half steps.
+
+    weights (flat float64), Z (N, H_1 + ... + H_K); mu and iteration of the next half step; e1_val: the validation
+    error that the schedule compares with; best_*: the weights with the lowest validation error so far;
+    next_half: "z" or "w"; seconds: training time so far; finished: why the run ended, or "".
+    Arrays are global and the same on every rank.
+    """
+
+    weights: Array
+    Z: Array
+    mu: float
+    iteration: int = 0
+    next_half: str = "z"
+    e1_val: float = float("inf")
+    best_weights: Array = field(default_factory=lambda: np.empty(0))
+    best_e1_val: float = float("inf")
+    best_iteration: int = 0
+    seconds: float = 0.0
+    finished: str = ""
+
+    def note_validation(self, e1_val: float) -> None:
+        """Keep the present weights if they are the best on validation so far."""
+        self.e1_val = e1_val
+        if e1_val < self.best_e1_val:
+            self.best_e1_val, self.best_iteration = e1_val, self.iteration
+            self.best_weights = self.weights.copy()

@@ -1,0 +1,229 @@
+"""The only room that knows MPI: Team, the ranks of one launch, and Solo, the same program in one process."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from macmpi import MacmpiError, UsageError
+
+T = TypeVar("T")
+
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+"""What the launchers set: the number of processes that they started together."""
+
+STOPPED = 75
+INTERNAL = 70
+
+
+def launch() -> AnyTeam:
+    """The team of this launch: Solo without mpiexec, else all ranks of the world.  Collective: yes.
+
+    Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
+    """
+    started = max([int(os.environ[v]) for v in SIZE_VARIABLES if os.environ.get(v, "").isdigit()], default=1)
+    if started == 1:
+        return Solo()
+    _configure_mpich()
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(
+            f"{started} processes were launched but MPI cannot be loaded ({str(error).splitlines()[0]}); "
+            "install one with: pip install 'macmpi[mpich]'"
+        ) from None
+    if MPI.COMM_WORLD.size == 1:
+        raise UsageError(
+            f"the launcher started {started} processes but each is alone in its MPI world: mpiexec belongs to another MPI "
+            "than mpi4py's; use the mpiexec beside this Python, or set MPI4PY_LIBMPI to the launcher's library"
+        )
+    return Team(MPI.COMM_WORLD)
+
+
+def _configure_mpich() -> None:
+    """MPICH's wheel on one node: a transport that needs a fifth of the shared memory.  Only before MPI is loaded."""
+    bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
+    one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
+    if bundled and one_node and "MPI4PY_LIBMPI" not in os.environ:
+        os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
+
+
+class Solo:
+    """One process: nothing to exchange.  The reference for every verb of Team."""
+
+    rank = 0
+    size = 1
+    library = "none"
+
+    def use(self, clock: Callable[[str], Any], deadline: float) -> None:
+        """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds."""
+
+    def from_root(self, function: Callable[[], T]) -> T:
+        """What `function` gives on rank 0, on every rank; a MacmpiError there is raised on every rank.  Collective: yes."""
+        return function()
+
+    def share_array(self, array: Any) -> None:
+        """Rank 0's values of `array`, in place, on every rank.  Collective: yes."""
+
+    def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
+        """Each rank has computed its own rows of `array` (n, H): `counts[r]` rows of rank r, in the order of the ranks.
+
+        On return every rank has all rows.  In place.  Collective: yes.
+        """
+
+    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        """Each rank has computed `parts[rank]` of the flat array; on return every rank has all.  Collective: yes."""
+
+    def worst(self, values: dict[str, float]) -> dict[str, float]:
+        """The largest value over the ranks, by name.  Collective: yes."""
+        return values
+
+    def abort(self, code: int) -> NoReturn:
+        """End every rank at once with this exit code."""
+        _flush()
+        os._exit(code)
+
+
+class Team(Solo):
+    """The ranks of a communicator.  Exchanges start together: waiting for the others is timed apart from exchange."""
+
+    def __init__(self, comm: Any) -> None:
+        from mpi4py import MPI
+
+        self._mpi, self._comm = MPI, comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
+        self._clock: Callable[[str], Any] | None = None
+        self._deadline = float("inf")
+        self._row_types: dict[int, Any] = {}
+
+    def use(self, clock: Callable[[str], Any], deadline: float) -> None:
+        # Rank 0 gives up first, so that its message is the one that is seen.
+        self._clock, self._deadline = clock, deadline + (5.0 if self.rank else 0.0)
+
+    def _finish(self, request: Any, phase: str) -> None:
+        """Wait politely: poll and yield the core, and after 20 ms sleep between polls."""
+        began = time.monotonic()
+        while not request.Test():
+            waited = time.monotonic() - began
+            if waited < 0.02:
+                os.sched_yield()
+            else:
+                time.sleep(0.001)
+            if waited > self._deadline:
+                print(
+                    f"macmpi: rank {self.rank}/{self.size}: no answer from the other ranks for "
+                    f"{self._deadline:g} s while waiting for {phase} (run.deadline)",
+                    file=sys.stderr,
+                )
+                self.abort(STOPPED)
+
+    def _exchange(self, start: Callable[[], Any], phase: str) -> None:
+        if self._clock is None:
+            self._finish(start(), phase)
+            return
+        with self._clock("wait"):
+            self._finish(self._comm.Ibarrier(), phase)
+        with self._clock("comm"):
+            self._finish(start(), phase)
+
+    def from_root(self, function: Callable[[], T]) -> T:
+        outcome: Any = None
+        if self.rank == 0:
+            try:
+                outcome = (True, function())
+            except MacmpiError as error:
+                outcome = (False, error)
+        message = bytearray(pickle.dumps(outcome))
+        size = bytearray(len(message).to_bytes(8, "little"))
+        self._finish(self._comm.Ibcast([size, self._mpi.BYTE], root=0), "rank 0")
+        if self.rank:
+            message = bytearray(int.from_bytes(size, "little"))
+        self._finish(self._comm.Ibcast([message, self._mpi.BYTE], root=0), "rank 0")
+        fine, value = pickle.loads(message)  # from rank 0 of this launch, never from a file
+        if not fine:
+            raise value
+        return value  # type: ignore[no-any-return]
+
+    def _row_type(self, doubles: int) -> Any:
+        """Counts in rows rather than numbers stay far below 2^31."""
+        if doubles not in self._row_types:
+            self._row_types[doubles] = self._mpi.DOUBLE.Create_contiguous(doubles).Commit()
+        return self._row_types[doubles]
+
+    def share_array(self, array: Any) -> None:
+        rows = len(array)
+        type_ = self._row_type(array.size // rows if rows else 1)
+        self._exchange(lambda: self._comm.Ibcast([array, rows, type_], root=0), "rank 0's data")
+
+    def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
+        type_ = self._row_type(array.shape[1])
+        where = [array, (list(counts), _displacements(counts)), type_]
+        self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
+
+    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        import numpy as np
+
+        counts = [sum(p.stop - p.start for p in rank) for rank in parts]
+        packed = np.empty(sum(counts))
+        starts = _displacements(counts)
+        _copy_parts(flat, packed, starts[self.rank], parts[self.rank], pack=True)
+        where = [packed, (counts, starts), self._mpi.DOUBLE]
+        self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
+        for rank, slices in enumerate(parts):
+            if rank != self.rank:
+                _copy_parts(flat, packed, starts[rank], slices, pack=False)
+
+    def worst(self, values: dict[str, float]) -> dict[str, float]:
+        import numpy as np
+
+        table = np.zeros((self.size, len(values)))
+        table[self.rank] = list(values.values())
+        type_ = self._row_type(len(values))
+        self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [table, 1, type_]), "timings")
+        return dict(zip(values, table.max(axis=0).tolist(), strict=True))
+
+    def abort(self, code: int) -> NoReturn:
+        _flush()
+        self._comm.Abort(code)
+        os._exit(code)
+
+
+AnyTeam = Solo
+"""Team is a Solo with more ranks: every caller treats them alike."""
+
+
+def _displacements(counts: Sequence[int]) -> list[int]:
+    return [sum(counts[:r]) for r in range(len(counts))]
+
+
+def _copy_parts(flat: Any, packed: Any, at: int, parts: Sequence[slice], pack: bool) -> None:
+    for part in parts:
+        size = part.stop - part.start
+        if pack:
+            packed[at : at + size] = flat[part]
+        else:
+            flat[part] = packed[at : at + size]
+        at += size
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+
+
+def die(team: AnyTeam, error: BaseException) -> NoReturn:
+    """An unknown error in one rank: say which rank, and end all of them."""
+    lines = traceback.format_exception(error)
+    text = f"macmpi: rank {team.rank}/{team.size} failed; all ranks end\n{''.join(lines)}"
+    print(text, file=sys.stderr)
+    team.abort(INTERNAL)

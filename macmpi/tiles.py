@@ -1,0 +1,95 @@
+"""Tiles: fixed runs of global indices, the atoms of arithmetic.
+
+A tile depends on the size of the problem alone, never on the number of ranks.  Whole tiles are dealt to
+ranks and sums are taken in the order of the tiles, so a result has the same bits on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+POINT_ROWS = 128
+"""Largest number of points in a tile: its rows of all layers stay in a core's second-level cache."""
+
+UNIT_WIDTH = 32
+"""Number of units in a tile: wide enough for the matrix product, narrow enough to balance ranks."""
+
+CHUNK_ROWS = 512
+"""Largest number of points that a W-solver takes at a time."""
+
+BLOCKS = 48
+"""Largest number of blocks of points: 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it."""
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """Global indices start, ..., stop - 1."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+def cut(n: int, pieces: int) -> tuple[Tile, ...]:
+    """Cut n indices into at most `pieces` non-empty runs whose lengths differ by one at most."""
+    pieces = max(1, min(n, pieces))
+    bounds = [n * i // pieces for i in range(pieces + 1)]
+    return tuple(Tile(a, b) for a, b in zip(bounds, bounds[1:], strict=False))
+
+
+def point_tiles(n: int) -> tuple[Tile, ...]:
+    """Tiles of points: at most 128 rows each; their number is 12, 24 or a multiple of 48 once n > 1,152.
+
+    Few points are cut into tiles of about 16 to 96 rows, so that up to 12 ranks still have work.
+    """
+    if n <= 12 * 96:
+        return cut(n, min(12, -(-n // 16)))
+    for count in (12, 24):
+        if n <= count * POINT_ROWS:
+            return cut(n, count)
+    return cut(n, BLOCKS * -(-n // (BLOCKS * POINT_ROWS)))
+
+
+def point_chunks(n: int) -> tuple[Tile, ...]:
+    """Runs of at most 512 points: what a W-solver sweeps over when it sums over all points."""
+    return cut(n, -(-n // CHUNK_ROWS))
+
+
+def unit_tiles(h: int) -> tuple[Tile, ...]:
+    """Tiles of 32 units; a remainder below 16 joins the last tile, so no tile of a wide layer is thin."""
+    whole, rest = divmod(h, UNIT_WIDTH)
+    count = whole + (rest >= UNIT_WIDTH // 2) if whole else 1
+    starts = [UNIT_WIDTH * i for i in range(count)]
+    return tuple(Tile(a, b) for a, b in zip(starts, [*starts[1:], h], strict=True))
+
+
+def blocks(tiles: Sequence[Tile]) -> tuple[tuple[Tile, ...], ...]:
+    """Group tiles into at most 48 runs.  A rank owns whole blocks; sums over points add block by block."""
+    return tuple(tuple(tiles[run.rows]) for run in cut(len(tiles), BLOCKS))
+
+
+def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:
+    """Deal n items to ranks as contiguous runs, one a rank (empty for the last ranks when n < ranks)."""
+    bounds = [-(-n * r // ranks) for r in range(ranks + 1)]
+    return tuple(Tile(a, b) for a, b in zip(bounds, bounds[1:], strict=False))
+
+
+def deal_by_cost(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Deal jobs to ranks: the costliest first, each to the least loaded rank; indices ascend in each rank.
+
+    Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
+    """
+    load = [0.0] * ranks
+    owned: list[list[int]] = [[] for _ in range(ranks)]
+    for job in sorted(range(len(costs)), key=lambda j: (-costs[j], j)):
+        rank = min(range(ranks), key=lambda r: (load[r], r))
+        load[rank] += costs[job]
+        owned[rank].append(job)
+    return tuple(tuple(sorted(jobs)) for jobs in owned)

@@ -1,0 +1,203 @@
+"""A whole training run: start or resume, iterate while rank 0 says so, postprocess, save the model."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from macmpi import StorageError, model
+from macmpi.config import Config
+from macmpi.data import Dataset
+from macmpi.layers import Array
+from macmpi.mac import Errors, MacQP
+from macmpi.plan import Plan
+from macmpi.record import Clock, Curve, duration, now, say
+from macmpi.rundir import RunDirectory
+from macmpi.state import State
+from macmpi.team import AnyTeam
+
+DONE, STOPPED = 0, 75
+PCA_LIMIT = 4096
+
+
+@dataclass(frozen=True)
+class Job:
+    """What run.py has settled for one launch."""
+
+    config: Config
+    directory: RunDirectory
+    max_time: float
+    state: State | None
+
+
+class StopRequest:
+    """SIGUSR1, SIGTERM and SIGINT ask for a checkpoint and an orderly end after the present iteration."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for name in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
+    """Run to the end; gives the exit code, 0 or 75 (stopped, resumable).  Collective: yes."""
+    clock = Clock()
+    team.use(clock, job.config.run.deadline)
+    method = MacQP(plan, data, team, clock)
+    run = Training(job, plan, data, team, clock, method)
+    state = run.begin()
+    while not state.finished:
+        if run.iterate(state):
+            return STOPPED
+    run.finish(state)
+    return DONE
+
+
+class Training:
+    """The loop around a method: records, decisions, checkpoints."""
+
+    def __init__(self, job: Job, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, method: MacQP) -> None:
+        self.job, self.plan, self.data, self.team = job, plan, data, team
+        self.clock, self.method = clock, method
+        self.began = self.saved_at = now()
+        self.stop = StopRequest()
+        self.longest = 0.0
+        resumed = None if job.state is None else job.state.iteration
+        self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed)
+
+    def begin(self) -> State:
+        """The first state and its record, or the resumed one.  Collective: yes."""
+        start = self.job.config.start
+        if self.team.rank == 0:
+            for line in describe(self.plan, self.data, self.team.size):
+                say(line)
+        self.curve.header()
+        state = self.job.state
+        if state is None:
+            state = self.method.start(start.range, start.gradient_step, start.seed)
+            self._record(state, "start", self.method.evaluate(state, feasible=True))
+        self.method.begin(state)
+        self.clock.take()
+        limit = self.plan.schedule.max_iterations
+        state.finished = "max_iterations" if state.iteration >= limit else ""
+        return state
+
+    def iterate(self, state: State) -> bool:
+        """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
+        began, mu = now(), state.mu
+        self.method.sweep(state)
+        took = self.team.worst({"took": now() - began})["took"]
+        state.seconds += took
+        self.longest = max(self.longest, now() - began)
+        before, errors = state.e1_val, self.method.evaluate(state)
+        self._record(state, "iteration", errors)
+        asked = self.team.worst({"asked": float(self.stop.asked)})["asked"] > 0.0
+
+        def decide() -> tuple[float, str | None, bool, bool]:
+            decision = self.plan.schedule.decide(mu, state.iteration, before, errors.validation)
+            late = now() - self.began + 1.5 * self.longest > self.job.max_time
+            stop = decision.stop is None and (asked or late)
+            due = now() - self.saved_at > 60.0 * self.job.config.run.checkpoint_minutes
+            return decision.mu, decision.stop, stop, due or decision.mu != mu or stop or decision.stop is not None
+
+        state.mu, finished, stop, save = self.team.from_root(decide)
+        state.finished = finished or ""
+        if save:
+            self._save(state, last=stop or bool(finished))
+        if stop and self.team.rank == 0:
+            say(f"stopped after iteration {state.iteration}; the same command with --resume auto goes on")
+        return stop
+
+    def finish(self, state: State) -> None:
+        """Postprocessing, its record, model.h5.  The checkpoint keeps the state before it.  Collective: yes."""
+        began = now()
+        after = self.method.finish(state)
+        after.seconds += now() - began
+        errors = self.method.evaluate(after, feasible=True)
+        best = state.best_weights if state.best_e1_val < errors.validation else after.weights
+        self._record(after, "postprocess", errors)
+        self.team.from_root(lambda: self._write_model(state, after, best, errors))
+        self.curve.close()
+
+    def _record(self, state: State, phase: str, errors: Errors) -> None:
+        timings = self.team.worst(self.clock.take())
+        if phase != "postprocess":
+            state.note_validation(errors.validation)
+        record: dict[str, Any] = {
+            "iteration": state.iteration,
+            "phase": phase,
+            "mu": state.mu,
+            "E1_train": errors.train,
+            "E1_val": errors.validation,
+            "E_Q": errors.E_Q,
+            "constraint": errors.constraint,
+            "seconds": state.seconds,
+            **timings,
+            "ranks": self.team.size,
+        }
+        left = None
+        if phase == "iteration":
+            rest = self.plan.schedule.max_iterations - state.iteration
+            left = rest * state.seconds / state.iteration
+        self.curve.add(record, left)
+
+    def _save(self, state: State, last: bool) -> None:
+        config, sha256 = self.job.config, self.data.sha256
+        self.team.from_root(lambda: self.job.directory.save(state, config, sha256, last))
+        self.saved_at = now()
+
+    def _write_model(self, state: State, after: State, best: Array, errors: Errors) -> None:
+        path = self.job.directory.model
+        labels = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
+        try:
+            model.save(path, self.plan.chain, {"last": after.weights, "best": best}, self.data, labels)
+        except OSError as error:
+            raise StorageError(f"{path} could not be written: {error.strerror}") from None
+        for line in closing(state, errors, self.plan, self.data):
+            say(line)
+        say(f"model: {path}")
+
+
+def describe(plan: Plan, data: Dataset, ranks: int) -> list[str]:
+    """What is trained, and the levels to compare with."""
+    chain = plan.chain
+    sizes = "-".join(str(n) for n in (chain.n_in, *chain.site_sizes, chain.n_out))
+    kind = "autoencoder" if data.autoencoder else "regression"
+    weights = sum(h * d for h, d in chain.block_shapes)
+    line = (
+        f"macmpi: {sizes} {kind}, {weights:,} weights, {plan.n_train:,} training and {plan.n_val:,} validation points, "
+        f"{ranks} rank{'s' if ranks > 1 else ''}"
+    )
+    return [line, *(f"  {name:28s} E1 train {value:9.4f}" for name, value in levels(plan, data))]
+
+
+def closing(state: State, errors: Errors, plan: Plan, data: Dataset) -> list[str]:
+    """How the run ended, beside the same levels."""
+    reason = {"converged": "settled at the largest mu", "max_iterations": "the last iteration allowed"}
+    lines = [
+        f"finished ({reason.get(state.finished, state.finished)}) after {state.iteration} iterations, "
+        f"{duration(state.seconds)} of training",
+        f"  {'after postprocessing':28s} E1 train {errors.train:9.4f}   validation {errors.validation:9.4f}",
+    ]
+    return [*lines, *(f"  {name:28s} E1 train {value:9.4f}" for name, value in levels(plan, data))]
+
+
+def levels(plan: Plan, data: Dataset) -> list[tuple[str, float]]:
+    """E1 per point of the mean and, for an autoencoder, of PCA with as many components as the code layer has."""
+    centred = data.Y - data.Y.mean(axis=0)
+    n = len(centred)
+    out = [("predict the mean", 0.5 * float(np.einsum("nl,nl->", centred, centred)) / n)]
+    if data.autoencoder and data.Y.shape[1] <= PCA_LIMIT:
+        code = min(min(plan.chain.site_sizes), data.Y.shape[1])
+        values = np.linalg.eigvalsh(centred.T @ centred)
+        out.append((f"PCA with {code} components", 0.5 * max(float(values[: len(values) - code].sum()), 0.0) / n))
+    return out
