@@ -219,8 +219,8 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
 
 def _activation(maps: Sequence[Map]) -> str:
     """The elementwise function that follows a segment's parameter block."""
-    names = [m.name for m in maps if isinstance(m, Activation)]
-    return names[0] if names else "linear"
+    names = [m.spec()["name"] for m in maps if "elementwise" in m.capabilities]
+    return str(names[0]) if names else "linear"
 
 
 def _check(

@@ -1,0 +1,32 @@
+# make run    train an autoencoder on real digits with 2 ranks (sets itself up first)
+# make test   run the tests (sets itself up first)
+# make lint   style and types
+# make clean  remove the environment and the runs
+
+PYTHON ?= python3
+VENV ?= .venv
+MPI ?= mpich
+RANKS ?= 2
+BIN := $(VENV)/bin
+
+.PHONY: run test lint clean
+
+$(VENV)/.installed: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(MPI),digits,test,lint]'
+	touch $@
+
+run: $(VENV)/.installed
+	rm -rf runs/digits_mac
+	$(BIN)/mpiexec -n $(RANKS) $(BIN)/python -m macmpi.run run/digits_mac.toml
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check macmpi tests run
+	$(BIN)/ruff format --check macmpi tests run
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info

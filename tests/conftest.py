@@ -1,0 +1,26 @@
+"""Shared by all tests: where the real data are, and nets small enough to check by brute force."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    folder = Path(os.environ.get("MACMPI_DATA", "data"))
+    if not (folder / "usps.h5").exists():
+        skip = pytest.mark.skip(reason="no usps.h5 in the folder that MACMPI_DATA names")
+        for item in items:
+            if "usps" in item.keywords:
+                item.add_marker(skip)
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(12)
