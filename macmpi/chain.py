@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from macmpi.layers import Array, Map, Tangent
 
@@ -95,9 +96,7 @@ class Chain:
             used = sum(b is not None for b in numbers)
             numbers.append(None if map_.parameter_shape is None else used)
         bounds = [0, *self.sites, len(self.maps)]
-        return tuple(
-            Segment(self.maps[a:b], tuple(numbers[a:b])) for a, b in zip(bounds, bounds[1:], strict=False)
-        )
+        return tuple(Segment(self.maps[a:b], tuple(numbers[a:b])) for a, b in pairwise(bounds))
 
     @property
     def n_in(self) -> int:

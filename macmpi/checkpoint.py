@@ -89,7 +89,10 @@ def newest(folder: Path) -> tuple[Path, State, dict[str, Any]] | None:
         try:
             return (path, *read(path))
         except (OSError, KeyError, TypeError, RuntimeError) as error:
-            print(f"macmpi: {path} is damaged ({str(error).splitlines()[0]}); trying the one before", file=sys.stderr)
+            print(
+                f"macmpi: {path} is damaged ({str(error).splitlines()[0]}); trying the one before",
+                file=sys.stderr,
+            )
     if paths:
         raise UsageError(f"no good checkpoint in {folder}; start again with --resume no and another --output")
     return None

@@ -152,7 +152,8 @@ def _set(table: dict[str, Any], setting: str) -> None:
                 table[name] = {"source": value} if name == "data" else value
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
-            f'--set {setting} is not TOML: {error}; write --set table.key=value, strings in quotes: data.source=\'"x.h5"\''
+            f"--set {setting} is not TOML: {error}; write --set table.key=value, "
+            "and strings in two pairs of quotes: --set data.source='\"x.h5\"'"
         ) from None
 
 

@@ -78,12 +78,12 @@ def read_digits(config: Data) -> Raw:
 
 
 def read_usps(config: Data) -> Raw:
-    """USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equal over digits, drawn by data.seed."""
+    """USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equal over digits."""
     path = folder() / "usps.h5"
     if not path.exists():
         raise UsageError(
-            f"data.source = \"usps\": {path} does not exist; put usps.h5 there or set {FOLDER_VARIABLE} to its folder "
-            "(data/README.md says where it comes from)"
+            f'data.source = "usps": {path} does not exist; put usps.h5 there or set {FOLDER_VARIABLE} to its folder '
+            "(data/README.md says where the data come from)"
         )
     arrays = read_file(path, ("images", "labels"))
     images, labels = arrays["images"].reshape(len(arrays["images"]), -1) / 255.0, arrays["labels"]
@@ -114,9 +114,7 @@ def read_own(config: Data) -> Raw:
             raise UsageError(f"{path}: {a} has {len(checked[a])} rows but {b} has {len(checked[b])}")
     for a, b in (("X", "X_val"), ("Y", "Y_val")):
         if a in checked and b in checked and checked[a].shape[1] != checked[b].shape[1]:
-            raise UsageError(
-                f"{path}: {a} has {checked[a].shape[1]} columns but {b} has {checked[b].shape[1]}"
-            )
+            raise UsageError(f"{path}: {a} has {checked[a].shape[1]} columns but {b} has {checked[b].shape[1]}")
     if ("Y" in checked and "X_val" in checked) != ("Y_val" in checked):
         raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
     whole = np.issubdtype(arrays["X"].dtype, np.integer)
@@ -154,7 +152,7 @@ def check(array: Array, name: str, rows: int = 2) -> Array:
 
 
 def fit_scaling(X: Array, kind: str) -> Scaling:
-    """"none"; "range": one shift and scale for all columns, to [0, 1]; "standard": mean 0, deviation 1 by column.
+    """ "none"; "range": one shift and scale for all columns, to [0, 1]; "standard": mean 0, deviation 1 by column.
 
     A constant column keeps its scale.
     """
@@ -179,7 +177,7 @@ def load(config: Data) -> Dataset:
         scaling_y = fit_scaling(raw.Y, kind)
         Y, Y_val = _rows(scaling_y, raw.Y), _rows(scaling_y, raw.Y_val)
     if not np.ptp(Y, axis=0).any():
-        raise UsageError(f"data.source = \"{config.source}\": every column of the targets is constant")
+        raise UsageError(f'data.source = "{config.source}": every column of the targets is constant')
     digest = hashlib.sha256()
     for array in (X, Y, X_val, Y_val):
         digest.update(str(array.shape).encode() + array.tobytes())

@@ -32,8 +32,10 @@ def estimate(plan: Plan) -> list[str]:
     return [
         f"net          {sizes}, {weights:,} weights",
         f"points       {N:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
-        f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, {units} of up to {widest} units",
-        f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, {w_share:.1%} of the units' cost",
+        f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, "
+        f"{units} of up to {widest} units",
+        f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
+        f"{w_share:.1%} of the units' cost",
         f"memory       about {memory / 1e6:,.0f} MB a rank",
         f"iteration    about {seconds:.2g} s predicted, with a core a rank",
     ]

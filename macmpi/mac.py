@@ -169,7 +169,7 @@ class MacQP:
         self.team.gather_rows(state.Z, self.plan.train.row_counts)
 
     def _nested_error(self, state: State, validation: bool = False) -> float:
-        """E1 (eq. 1) per point on the training or validation set: blocks of points, added in order.  Collective: yes."""
+        """E1 (eq. 1) per point on either set: blocks of points, added in order.  Collective: yes."""
         data, weights = self.data, self.weights(state)
         deal = self.plan.validation if validation else self.plan.train
         X, Y = (data.X_val, data.Y_val) if validation else (data.X, data.Y)
@@ -195,7 +195,7 @@ class MacQP:
         return Errors(train, validation, 0.5 * (output + state.mu * hidden) / N, hidden / (N * units))
 
     def finish(self, state: State) -> State:
-        """The postprocessing step: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes."""
+        """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes."""
         after = State(state.weights.copy(), state.Z.copy(), state.mu, state.iteration, seconds=state.seconds)
         before = self._last_objective(after)
         self._feasible(after)

@@ -71,9 +71,7 @@ class Model:
         return out
 
 
-def save(
-    path: Path, chain: Chain, weights: dict[str, Array], data: Dataset, attributes: dict[str, Any]
-) -> None:
+def save(path: Path, chain: Chain, weights: dict[str, Array], data: Dataset, attributes: dict[str, Any]) -> None:
     """Write model.h5: the chain, the weights by name ("last", "best"), the scaling.  Raises OSError."""
     arrays = {f"weights/{name}": flat for name, flat in weights.items()}
     for side, scaling in (("x", data.scaling_x), ("y", data.scaling_y)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class ZProblem:
 def split_sites(chain: Chain, Z: Array) -> list[Array]:
     """Views z_1 (n, H_1), ..., z_K (n, H_K) of the columns of Z (n, sum H)."""
     bounds = np.cumsum([0, *chain.site_sizes])
-    return [Z[:, a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [Z[:, a:b] for a, b in pairwise(bounds)]
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,11 @@ class Term:
 
 @dataclass(frozen=True)
 class WProblem:
-    """Some units of one parameter block: min over W of 1/2 sum_terms sum_n ||t_n - s(W [a_n; 1])||^2 + ridge/2 ||V||^2.
+    """Some units of one parameter block, over W = [V, c] of shape (w, D + 1), eq. (3) split by unit:
 
-    W = [V, c] is (w, D + 1); the ridge leaves the biases c alone.  A dense layer has one term; shared weights
+    min 1/2 sum_terms sum_n ||t_n - s(W [a_n; 1])||^2 + ridge/2 ||V||^2.
+
+    The ridge leaves the biases c alone.  A dense layer has one term; shared weights
     have several.  Units are independent: the answer for some units is those rows of the answer.
     `activation` is a row of layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in
     common: the value of the solver's `prepare`.
@@ -107,7 +110,7 @@ class WProblem:
 
 Partial = Callable[[slice], tuple[Array, ...]]
 OverPoints = Callable[[Partial], tuple[Array, ...]]
-"""Sums what a partial gives for each run of points, in order: one round of a W-solver.  A partial gives fresh arrays."""
+"""Sums what a partial gives (fresh arrays) for each run of points, in order: one round of a W-solver."""
 
 
 def sum_over(chunks: Sequence[slice]) -> OverPoints:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from macmpi import UsageError, tiles
 from macmpi.chain import Chain
 from macmpi.config import Config, Model
-from macmpi.layers import Activation, Affine, Map
+from macmpi.layers import Map
+from macmpi.layers.activation import Activation
+from macmpi.layers.affine import Affine
 from macmpi.objective import LOSSES, Loss
 from macmpi.penalty import Ridge, Schedule
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, WSolver, ZSolver
@@ -172,7 +175,7 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     sizes = [n_in, *model.hidden]
     maps: list[Map] = []
     sites = []
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in pairwise(sizes):
         maps += [Affine(a, b), Activation(model.activation, b)]
         sites.append(len(maps))
     maps.append(Affine(sizes[-1], n_out))
@@ -204,9 +207,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     return Plan(
         chain=chain,
         loss=LOSSES["squared"],
-        schedule=Schedule(
-            penalty.mu0, penalty.factor, penalty.mu_max, penalty.tolerance, config.run.max_iterations
-        ),
+        schedule=Schedule(penalty.mu0, penalty.factor, penalty.mu_max, penalty.tolerance, config.run.max_iterations),
         ridge=Ridge(penalty.ridge, penalty.ridge_scale, penalty.ridge_until_mu),
         z_solver=z_solver,
         w_solvers=solvers,
@@ -223,12 +224,8 @@ def _activation(maps: Sequence[Map]) -> str:
     return str(names[0]) if names else "linear"
 
 
-def _check(
-    chain: Chain, z_solver: ZSolver, w_solvers: Sequence[WSolver], activations: Sequence[str]
-) -> None:
-    for k, (segment, solver, name) in enumerate(
-        zip(chain.segments, w_solvers, activations, strict=True), start=1
-    ):
+def _check(chain: Chain, z_solver: ZSolver, w_solvers: Sequence[WSolver], activations: Sequence[str]) -> None:
+    for k, (segment, solver, name) in enumerate(zip(chain.segments, w_solvers, activations, strict=True), start=1):
         kinds = {m.spec()["kind"]: m.capabilities for m in segment.maps}
         for kind, capabilities in kinds.items():
             for need in z_solver.needs - capabilities:

@@ -33,9 +33,20 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("config", type=Path, metavar="CONFIG.toml")
     p.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="override a key; a TOML value")
     p.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/<name of the config>)")
-    p.add_argument("--resume", default="no", metavar="auto|PATH|no", help="go on from the newest checkpoint, or from PATH")
+    p.add_argument(
+        "--resume",
+        default="no",
+        metavar="auto|PATH|no",
+        help="go on from the newest checkpoint, or from PATH",
+    )
     p.add_argument("--iterations", type=int, metavar="N", help="end after N iterations as if they were all")
-    p.add_argument("--max-time", type=_seconds, metavar="T", default=float("inf"), help="stop in time: seconds or H:MM:SS")
+    p.add_argument(
+        "--max-time",
+        type=_seconds,
+        metavar="T",
+        default=float("inf"),
+        help="stop in time: seconds or H:MM:SS",
+    )
     p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
     p.add_argument("--version", action="version", version=f"macmpi {__version__}")
     return p

@@ -34,7 +34,8 @@ class RunDirectory:
         if mode == "no":
             if (self.path / "config.toml").exists() or checkpoint.saved(self.checkpoints):
                 raise UsageError(
-                    f"{self.path} holds a run already: continue it with --resume auto, or name another folder with --output"
+                    f"{self.path} holds a run already: continue it with --resume auto, "
+                    "or name another folder with --output"
                 )
             return None
         if mode == "auto":

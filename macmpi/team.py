@@ -40,8 +40,8 @@ def launch() -> AnyTeam:
         ) from None
     if MPI.COMM_WORLD.size == 1:
         raise UsageError(
-            f"the launcher started {started} processes but each is alone in its MPI world: mpiexec belongs to another MPI "
-            "than mpi4py's; use the mpiexec beside this Python, or set MPI4PY_LIBMPI to the launcher's library"
+            f"the launcher started {started} processes but each is alone in its MPI world: mpiexec belongs to another "
+            "MPI than mpi4py's; use the mpiexec beside this Python, or set MPI4PY_LIBMPI to the launcher's library"
         )
     return Team(MPI.COMM_WORLD)
 
@@ -65,7 +65,7 @@ class Solo:
         """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds."""
 
     def from_root(self, function: Callable[[], T]) -> T:
-        """What `function` gives on rank 0, on every rank; a MacmpiError there is raised on every rank.  Collective: yes."""
+        """What `function` gives on rank 0, on every rank; a MacmpiError there is raised on all.  Collective: yes."""
         return function()
 
     def share_array(self, array: Any) -> None:
@@ -149,7 +149,7 @@ class Team(Solo):
         fine, value = pickle.loads(message)  # from rank 0 of this launch, never from a file
         if not fine:
             raise value
-        return value  # type: ignore[no-any-return]
+        return value
 
     def _row_type(self, doubles: int) -> Any:
         """Counts in rows rather than numbers stay far below 2^31."""

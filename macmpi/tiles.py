@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 POINT_ROWS = 128
 """Largest number of points in a tile: its rows of all layers stay in a core's second-level cache."""
@@ -41,7 +42,7 @@ def cut(n: int, pieces: int) -> tuple[Tile, ...]:
     """Cut n indices into at most `pieces` non-empty runs whose lengths differ by one at most."""
     pieces = max(1, min(n, pieces))
     bounds = [n * i // pieces for i in range(pieces + 1)]
-    return tuple(Tile(a, b) for a, b in zip(bounds, bounds[1:], strict=False))
+    return tuple(Tile(a, b) for a, b in pairwise(bounds))
 
 
 def point_tiles(n: int) -> tuple[Tile, ...]:
@@ -78,7 +79,7 @@ def blocks(tiles: Sequence[Tile]) -> tuple[tuple[Tile, ...], ...]:
 def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:
     """Deal n items to ranks as contiguous runs, one a rank (empty for the last ranks when n < ranks)."""
     bounds = [-(-n * r // ranks) for r in range(ranks + 1)]
-    return tuple(Tile(a, b) for a, b in zip(bounds, bounds[1:], strict=False))
+    return tuple(Tile(a, b) for a, b in pairwise(bounds))
 
 
 def deal_by_cost(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:

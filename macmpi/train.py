@@ -107,7 +107,12 @@ class Training:
             late = now() - self.began + 1.5 * self.longest > self.job.max_time
             stop = decision.stop is None and (asked or late)
             due = now() - self.saved_at > 60.0 * self.job.config.run.checkpoint_minutes
-            return decision.mu, decision.stop, stop, due or decision.mu != mu or stop or decision.stop is not None
+            return (
+                decision.mu,
+                decision.stop,
+                stop,
+                due or decision.mu != mu or stop or decision.stop is not None,
+            )
 
         state.mu, finished, stop, save = self.team.from_root(decide)
         state.finished = finished or ""

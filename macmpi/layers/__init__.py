@@ -39,24 +39,31 @@ class Map(Protocol):
     parameter_shape -- shape of the weights, one row a unit, or None when there are none.
     """
 
-    n_in: int
-    n_out: int
-    capabilities: frozenset[str]
-    parameter_shape: tuple[int, int] | None
+    @property
+    def n_in(self) -> int: ...
 
-    def forward(self, W: Array | None, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    @property
+    def n_out(self) -> int: ...
+
+    @property
+    def capabilities(self) -> frozenset[str]: ...
+
+    @property
+    def parameter_shape(self) -> tuple[int, int] | None: ...
+
+    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
         """B (n, n_out).  `side` is an input beside the chain (recurrent cells); most maps ignore it."""
         ...
 
-    def linearise(self, W: Array | None, A: Array, side: Any = None) -> tuple[Array, Tangent]:
+    def linearise(self, W: Any, A: Array, side: Any = None) -> tuple[Array, Tangent]:
         """B and the tangent at A.  Cost: one forward, and one forward's product for each jvp or vjp."""
         ...
 
-    def weight_vjp(self, W: Array | None, A: Array, dB: Array) -> Array:
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
         """sum_n dB[n]^T dB/dW, of the weights' shape."""
         ...
 
-    def congruence(self, W: Array | None, A: Array, M: Array) -> Array:
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
         """Mean over the rows of A of J M J^T, for M (n_in, n_in) symmetric; (n_out, n_out)."""
         ...
 

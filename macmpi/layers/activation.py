@@ -77,24 +77,26 @@ class Activation:
     def n_in(self) -> int:
         return self.size
 
-    n_out = n_in
+    @property
+    def n_out(self) -> int:
+        return self.size
 
-    def forward(self, W: None, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
         return FUNCTIONS[self.name].value(A, np.empty(A.shape) if out is None else out)
 
     def slope(self, B: Array) -> Array:
         """s'(a) from b = s(a)."""
         return FUNCTIONS[self.name].slope(B, np.empty(B.shape))
 
-    def linearise(self, W: None, A: Array, side: Any = None) -> tuple[Array, Tangent]:
+    def linearise(self, W: Any, A: Array, side: Any = None) -> tuple[Array, Tangent]:
         B = self.forward(None, A)
         D = self.slope(B)
         return B, Tangent(jvp=lambda dA: dA * D, vjp=lambda dB: dB * D)
 
-    def weight_vjp(self, W: None, A: Array, dB: Array) -> Array:
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
         raise NotImplementedError("an activation has no weights")
 
-    def congruence(self, W: None, A: Array, M: Array) -> Array:
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
         D = self.slope(self.forward(None, A))
         return (D.T @ D) * (M / len(D))
 

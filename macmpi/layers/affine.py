@@ -25,22 +25,22 @@ class Affine:
     def parameter_shape(self) -> tuple[int, int]:
         return (self.n_out, self.n_in + 1)
 
-    def forward(self, W: Array, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
         B = np.matmul(A, W[:, :-1].T, out=out)
         B += W[:, -1]
         return B
 
-    def linearise(self, W: Array, A: Array, side: Any = None) -> tuple[Array, Tangent]:
+    def linearise(self, W: Any, A: Array, side: Any = None) -> tuple[Array, Tangent]:
         V = W[:, :-1]
         return self.forward(W, A), Tangent(jvp=lambda dA: dA @ V.T, vjp=lambda dB: dB @ V)
 
-    def weight_vjp(self, W: Array, A: Array, dB: Array) -> Array:
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
         G = np.empty((dB.shape[1], A.shape[1] + 1))
         np.matmul(dB.T, A, out=G[:, :-1])
         np.sum(dB, axis=0, out=G[:, -1])
         return G
 
-    def congruence(self, W: Array, A: Array, M: Array) -> Array:
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
         V = W[:, :-1]
         return V @ M @ V.T
 

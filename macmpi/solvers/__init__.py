@@ -34,8 +34,11 @@ class ZSolver(Protocol):
     descends -- no point's objective rises.
     """
 
-    needs: frozenset[str]
-    descends: bool
+    @property
+    def needs(self) -> frozenset[str]: ...
+
+    @property
+    def descends(self) -> bool: ...
 
     def prepare(self, sample: ZProblem) -> Any:
         """What all points share, from the Z-problem of a few of them."""
@@ -53,10 +56,17 @@ class WSolver(Protocol):
     descends -- no unit's objective rises.
     """
 
-    needs: frozenset[str]
-    activations: frozenset[str] | None
-    by_unit: bool
-    descends: bool
+    @property
+    def needs(self) -> frozenset[str]: ...
+
+    @property
+    def activations(self) -> frozenset[str] | None: ...
+
+    @property
+    def by_unit(self) -> bool: ...
+
+    @property
+    def descends(self) -> bool: ...
 
     def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
         """What the units of a layer share, from the layer's inputs (N, D); shape shared_shape(D)."""

@@ -22,8 +22,8 @@ class GaussNewtonZ:
 
     With c_k = f_k(z_{k-1}) - z_k, r = y - f_{K+1}(z_K) and Phi_k = J_{K+1} ... J_{k+1} at the present z, the
     Gauss-Newton direction is dz_k = c_k + J_k dz_{k-1} + Phi_k^T v / mu_k, where v (L) solves
-    (I + sum_k Phi_k Phi_k^T / mu_k) v = r - sum_k Phi_k c_k.  The preconditioner is the inverse of the mean of that matrix
-    over a sample of points, one for all.  A point's step starts at `relaxation` (over-relaxation when above 1),
+    (I + sum_k Phi_k Phi_k^T / mu_k) v = r - sum_k Phi_k c_k.  The preconditioner is the inverse of the mean of that
+    matrix over a sample of points, one for all.  A point's step starts at `relaxation` (over-relaxation when above 1),
     then at 1, then is halved; the old z stays where nothing improves.
 
     Cost of an iteration, with F = 2 n sum_k H_{k-1} H_k flops for a pass through the chain: 3 F and 2 F times the CG
@@ -42,7 +42,7 @@ class GaussNewtonZ:
     def prepare(self, sample: ZProblem) -> Precondition:
         """Inverse of the mean of I + sum_k Phi_k Phi_k^T / mu_k, built up segment by segment from the first site.
 
-        Where there are more outputs than inputs of the last segment, by Woodbury's formula, if that segment is linear.
+        Where the last segment is linear and has more outputs than inputs, by Woodbury's formula.
         """
         segments, weights, mu = sample.chain.segments, sample.weights, sample.mu
         sites = sample.sites(sample.Z)

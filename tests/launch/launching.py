@@ -1,0 +1,176 @@
+"""Launches the program as a user would: with a time limit, and with nothing left behind.
+
+A launch gets a process group of its own and a mark in its environment, by which its ranks are found again wherever
+the launcher has put them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+PROGRAM = ("-m", "macmpi.run")
+MARK = "MACMPI_TEST_LAUNCH"
+LAUNCHER_VARIABLES = ("PMI", "OMPI_", "PRTE_", "PMIX_", "MPI_LOCAL", "HYDRA_", "HYDI_", "SLURM_", "MPIR_CVAR_")
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+LIMIT = 60.0
+"""Seconds that a launch may take before the test calls it hung: no launch here needs more than a few."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a launch ended.  left: the process ids that outlived the launcher by more than five seconds."""
+
+    code: int
+    out: str
+    err: str
+    left: list[int]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """One thread a rank, this source tree, and no variable of a launcher that the tests themselves run under."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
+    env.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env["MACMPI_DATA"] = str(Path(os.environ.get("MACMPI_DATA", "data")).resolve())
+    return env | changes
+
+
+def command(arguments: Sequence[object], ranks: int, program: Sequence[object] = PROGRAM) -> list[str]:
+    """ranks = 0: plain Python, without mpiexec."""
+    if ranks and not MPIEXEC.exists():
+        pytest.skip(f"no mpiexec beside {sys.executable}: pip install 'macmpi[mpich]'")
+    start = [MPIEXEC, "-n", ranks] if ranks else []
+    return [str(part) for part in (*start, sys.executable, *program, *arguments)]
+
+
+@dataclass
+class Running:
+    """A launch under way."""
+
+    process: subprocess.Popen[bytes]
+    mark: str
+    files: tuple[Path, Path]
+    left: list[int] = field(default_factory=list)
+
+    def pids(self) -> list[int]:
+        """The launch's processes that are alive, the launcher among them."""
+        found = []
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            pid = int(path.split("/")[2])
+            try:
+                with open(path, "rb") as file:
+                    marked = f"{MARK}={self.mark}".encode() in file.read()
+            except OSError:
+                continue
+            if marked and pid != os.getpid():
+                found.append(pid)
+        return sorted(found)
+
+    def text(self) -> tuple[str, str]:
+        out, err = (path.read_text(errors="replace") for path in self.files)
+        return out, err
+
+    def until(self, condition: Callable[[], bool], what: str, timeout: float = LIMIT) -> None:
+        """Wait for something that the run does."""
+        end = time.monotonic() + timeout
+        while not condition():
+            if self.process.poll() is not None or time.monotonic() > end:
+                pytest.fail(f"no {what}; return code {self.process.returncode}\n" + "\n".join(self.text()))
+            time.sleep(0.01)
+
+    def outcome(self, timeout: float = LIMIT) -> Outcome:
+        """Wait for the end.  A launch that hangs fails the test."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running after {timeout:g} s: {self.process.args}\n" + "\n".join(self.text()))
+        self.left = self.gone(5.0)
+        return Outcome(code, *self.text(), self.left)
+
+    def gone(self, timeout: float) -> list[int]:
+        """The processes that are still there after `timeout` seconds: none, if all is well."""
+        end = time.monotonic() + timeout
+        while (alive := self.pids()) and time.monotonic() < end:
+            time.sleep(0.05)
+        return alive
+
+
+@contextmanager
+def launched(
+    arguments: Sequence[object],
+    ranks: int,
+    cwd: Path,
+    program: Sequence[object] = PROGRAM,
+    env: dict[str, str] | None = None,
+) -> Iterator[Running]:
+    """A launch that is over, with all its processes and its shared memory, when the block ends."""
+    line, mark, shared = command(arguments, ranks, program), uuid.uuid4().hex, _shared_memory()
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder, "out"), Path(folder, "err")
+        with files[0].open("wb") as out, files[1].open("wb") as err:
+            process = subprocess.Popen(
+                line,
+                cwd=cwd,
+                env=environment(**(env or {})) | {MARK: mark},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        running = Running(process, mark, files)
+        try:
+            yield running
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            for pid in running.pids():
+                _kill(pid)
+            for path in _shared_memory() - shared:
+                Path(path).unlink(missing_ok=True)
+
+
+def _shared_memory() -> set[str]:
+    """Killed runs leave these behind."""
+    return set(glob.glob("/dev/shm/mpich_shm_*"))
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def run_program(
+    *arguments: object,
+    ranks: int = 0,
+    cwd: Path,
+    program: Sequence[object] = PROGRAM,
+    env: dict[str, str] | None = None,
+    timeout: float = LIMIT,
+    code: int | None = None,
+) -> Outcome:
+    """Launch and wait.  code: the exit code that the test counts on, checked here so that the output is shown."""
+    with launched(arguments, ranks, cwd, program, env) as running:
+        outcome = running.outcome(timeout)
+    assert code is None or outcome.code == code, (
+        f"exit code {outcome.code}, not {code}: {running.process.args}\n{outcome.out}\n{outcome.err}"
+    )
+    return outcome
