@@ -92,8 +92,9 @@ class MacQP:
         before, step = error_at(0.0), 1.0 / self.plan.n_train
         while (after := error_at(step)) >= before and step > 1e-20:
             step *= 0.5
-        best = -0.5 * slope * step**2 / (after - before - slope * step)
-        if not (0.0 < best < np.inf and error_at(best) < after):
+        curvature = after - before - slope * step
+        best = -0.5 * slope * step**2 / curvature if curvature > 0.0 else step
+        if not error_at(best) < after:
             error_at(step)
 
     def sweep(self, state: State) -> None:

@@ -21,7 +21,7 @@ from macmpi.state import State
 from macmpi.team import AnyTeam
 
 DONE, STOPPED = 0, 75
-PCA_LIMIT = 4096
+PCA_LIMIT = 2048
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,14 @@ class Training:
         self.stop = StopRequest()
         self.longest = 0.0
         resumed = None if job.state is None else job.state.iteration
+        self.levels = levels(plan, data) if team.rank == 0 else []
         self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed)
 
     def begin(self) -> State:
         """The first state and its record, or the resumed one.  Collective: yes."""
         start = self.job.config.start
         if self.team.rank == 0:
-            for line in describe(self.plan, self.data, self.team.size):
+            for line in [describe(self.plan, self.data, self.team.size), *self.levels]:
                 say(line)
         self.curve.header()
         state = self.job.state
@@ -167,37 +168,35 @@ class Training:
             model.save(path, self.plan.chain, {"last": after.weights, "best": best}, self.data, labels)
         except OSError as error:
             raise StorageError(f"{path} could not be written: {error.strerror}") from None
-        for line in closing(state, errors, self.plan, self.data):
+        for line in [*closing(state, errors), *self.levels]:
             say(line)
         say(f"model: {path}")
 
 
-def describe(plan: Plan, data: Dataset, ranks: int) -> list[str]:
-    """What is trained, and the levels to compare with."""
+def describe(plan: Plan, data: Dataset, ranks: int) -> str:
+    """What is trained."""
     chain = plan.chain
     sizes = "-".join(str(n) for n in (chain.n_in, *chain.site_sizes, chain.n_out))
     kind = "autoencoder" if data.autoencoder else "regression"
     weights = sum(h * d for h, d in chain.block_shapes)
-    line = (
+    return (
         f"macmpi: {sizes} {kind}, {weights:,} weights, {plan.n_train:,} training and {plan.n_val:,} validation points, "
         f"{ranks} rank{'s' if ranks > 1 else ''}"
     )
-    return [line, *(f"  {name:28s} E1 train {value:9.4f}" for name, value in levels(plan, data))]
 
 
-def closing(state: State, errors: Errors, plan: Plan, data: Dataset) -> list[str]:
-    """How the run ended, beside the same levels."""
+def closing(state: State, errors: Errors) -> list[str]:
+    """How the run ended."""
     reason = {"converged": "settled at the largest mu", "max_iterations": "the last iteration allowed"}
-    lines = [
+    return [
         f"finished ({reason.get(state.finished, state.finished)}) after {state.iteration} iterations, "
         f"{duration(state.seconds)} of training",
         f"  {'after postprocessing':28s} E1 train {errors.train:9.4f}   validation {errors.validation:9.4f}",
     ]
-    return [*lines, *(f"  {name:28s} E1 train {value:9.4f}" for name, value in levels(plan, data))]
 
 
-def levels(plan: Plan, data: Dataset) -> list[tuple[str, float]]:
-    """E1 per point of the mean and, for an autoencoder, of PCA with as many components as the code layer has."""
+def levels(plan: Plan, data: Dataset) -> list[str]:
+    """What to compare with: E1 of the mean and, for an autoencoder, of PCA with as many components as its code."""
     centred = data.Y - data.Y.mean(axis=0)
     n = len(centred)
     out = [("predict the mean", 0.5 * float(np.einsum("nl,nl->", centred, centred)) / n)]
@@ -205,4 +204,4 @@ def levels(plan: Plan, data: Dataset) -> list[tuple[str, float]]:
         code = min(min(plan.chain.site_sizes), data.Y.shape[1])
         values = np.linalg.eigvalsh(centred.T @ centred)
         out.append((f"PCA with {code} components", 0.5 * max(float(values[: len(values) - code].sum()), 0.0) / n))
-    return out
+    return [f"  {name:28s} E1 train {value:9.4f}" for name, value in out]

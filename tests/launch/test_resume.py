@@ -1,0 +1,293 @@
+"""A run that is stopped, killed or too short goes on with the bits of the run that was never stopped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launch.cases import (
+    assert_same_content,
+    assert_same_run,
+    checkpoints,
+    curve,
+    points,
+    snapshot,
+    untimed,
+    write_case,
+)
+from launch.launching import Outcome, Running, launched, run_program
+
+pytestmark = pytest.mark.launch
+
+CASE = "autoencoder"
+STOPPED = 75
+
+
+def run_in(folder: Path, *arguments: object, ranks: int = 0, code: int = 0, case: str = CASE) -> Outcome:
+    return run_program(f"{case}.toml", "--output", "run", *arguments, ranks=ranks, cwd=folder, code=code)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six iterations in one go."""
+    folder = tmp_path_factory.mktemp("straight")
+    write_case(folder, CASE)
+    run_in(folder, "--iterations", 6)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a launch that ended after three of them."""
+    folder = tmp_path_factory.mktemp("half")
+    write_case(folder, CASE)
+    run_in(folder, "--iterations", 3)
+    return folder
+
+
+@pytest.fixture
+def stopped(half: Path, tmp_path: Path) -> Path:
+    """A copy of it, to go on in."""
+    return Path(shutil.copytree(half, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("ranks", [0, 2, 5])
+def test_3_and_then_6_iterations_have_the_bits_of_6(ranks: int, stopped: Path, straight: Path) -> None:
+    run_in(stopped, "--iterations", 6, "--resume", "auto", ranks=ranks)
+    assert_same_run(stopped / "run", straight, every_checkpoint=False)
+
+
+def test_a_run_of_3_ranks_goes_on_alone(tmp_path: Path, straight: Path) -> None:
+    write_case(tmp_path, CASE)
+    run_in(tmp_path, "--iterations", 3, ranks=3)
+    run_in(tmp_path, "--iterations", 6, "--resume", "auto")
+    assert_same_run(tmp_path / "run", straight, every_checkpoint=False)
+
+
+def test_resume_auto_starts_where_there_is_nothing_and_ends_where_nothing_is_left(
+    tmp_path: Path, straight: Path
+) -> None:
+    write_case(tmp_path, CASE)
+    run_in(tmp_path, "--iterations", 6, "--resume", "auto", ranks=2)
+    assert_same_run(tmp_path / "run", straight)
+    before = snapshot(tmp_path)
+    outcome = run_in(tmp_path, "--iterations", 6, "--resume", "auto", ranks=2)
+    assert outcome.out.count("is finished") == 1
+    assert outcome.err == ""
+    assert snapshot(tmp_path) == before
+
+
+def test_a_run_without_iterations_is_finished_too(tmp_path: Path) -> None:
+    write_case(tmp_path, CASE)
+    run_in(tmp_path, "--iterations", 0)
+    assert "is finished" in run_in(tmp_path, "--iterations", 0, "--resume", "auto").out
+
+
+def test_an_existing_run_is_neither_overwritten_nor_touched(half: Path) -> None:
+    before = snapshot(half)
+    outcome = run_in(half, "--iterations", 6, ranks=2, code=2)
+    assert outcome.err.count("holds a run already") == 1
+    assert "--resume auto" in outcome.err
+    assert snapshot(half) == before
+
+
+def test_another_config_is_refused_by_the_names_of_its_keys(half: Path) -> None:
+    before = snapshot(half)
+    changes = ("--set", "start.seed=1", "--set", "model.hidden=[7,5,8]", "--set", "run.threads=1")
+    outcome = run_in(half, "--iterations", 6, "--resume", "auto", *changes, ranks=2, code=2)
+    assert outcome.err.count("start.seed (was 0, is 1)") == 1
+    assert "model.hidden (was [7, 5, 7], is [7, 5, 8])" in outcome.err
+    assert "run." not in outcome.err
+    assert snapshot(half) == before
+
+
+def test_other_data_are_refused(stopped: Path) -> None:
+    np.savez(stopped / "points.npz", X=points(3, 37, 9), X_val=points(2, 11, 9))
+    before = snapshot(stopped)
+    outcome = run_in(stopped, "--iterations", 6, "--resume", "auto", code=2)
+    assert "the data have changed" in outcome.err
+    assert snapshot(stopped) == before
+
+
+def test_keys_of_the_run_table_may_change(stopped: Path, straight: Path) -> None:
+    changes = ("--set", "run.keep_checkpoints=1", "--set", "run.checkpoint_minutes=1e-9")
+    run_in(stopped, "--iterations", 6, "--resume", "auto", *changes)
+    assert untimed(curve(stopped / "run")) == untimed(curve(straight))
+    assert_same_content(stopped / "run" / "model.h5", straight / "model.h5")
+    assert [p.name for p in checkpoints(stopped / "run")] == ["iteration-000006.h5"]
+
+
+def test_a_named_checkpoint_goes_on_in_another_folder(half: Path, tmp_path: Path, straight: Path) -> None:
+    config = write_case(tmp_path, CASE)
+    saved = checkpoints(half / "run")[0]
+    run_program(config, "--iterations", 6, "--resume", saved, "--output", "run", cwd=tmp_path, code=0)
+    assert_same_content(tmp_path / "run" / "model.h5", straight / "model.h5")
+    assert_same_content(checkpoints(tmp_path / "run")[0], checkpoints(straight)[0])
+
+
+def test_something_else_than_a_checkpoint_is_refused(half: Path) -> None:
+    before = snapshot(half)
+    for path in ("nowhere.h5", "points.npz", "run/model.h5", "run"):
+        outcome = run_in(half, "--iterations", 6, "--resume", path, "--output", "other", code=2)
+        assert outcome.err.count("macmpi:") == 1
+        assert f"--resume {path}" in outcome.err
+    assert snapshot(half) == before
+
+
+# --- stopped on the way -----------------------------------------------------------------------------------------------
+
+
+def under_way(running: Running, folder: Path, iterations: int = 8) -> None:
+    path = folder / "run" / "curve.jsonl"
+    running.until(lambda: path.exists() and path.read_bytes().count(b"\n") > iterations, f"{iterations} iterations")
+
+
+def long_run(folder: Path, ranks: int, end: Callable[[Running], None]) -> Outcome:
+    write_case(folder, "long")
+    with launched(("long.toml", "--output", "run", "--iterations", 100_000), ranks, folder) as running:
+        under_way(running, folder)
+        end(running)
+        return running.outcome()
+
+
+def assert_goes_on_undisturbed(folder: Path, ranks: int) -> None:
+    """To two iterations beyond the stop, and compared with a run of that length."""
+    length = int(checkpoints(folder / "run")[0].stem.split("-")[1]) + 2
+    run_in(folder, "--iterations", length, "--resume", "auto", ranks=ranks, case="long")
+    run_program("long.toml", "--output", "straight", "--iterations", length, cwd=folder, code=0)
+    assert_same_run(folder / "run", folder / "straight", every_checkpoint=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("SIGUSR1", 0), ("SIGUSR1", 3), ("SIGTERM", 2), ("SIGTERM", 0), ("SIGINT", 2)]
+)
+def test_a_signal_asks_for_a_checkpoint_and_an_orderly_end(name: str, ranks: int, tmp_path: Path) -> None:
+    outcome = long_run(tmp_path, ranks, lambda r: r.process.send_signal(getattr(signal, name)))
+    assert outcome.code == STOPPED, outcome.err
+    assert outcome.left == []
+    last = curve(tmp_path / "run")[-1]["iteration"]
+    assert checkpoints(tmp_path / "run")[0].name == f"iteration-{last:06d}.h5"
+    assert outcome.out.count("--resume auto") == 1
+    assert not (tmp_path / "run" / "model.h5").exists()
+    assert_goes_on_undisturbed(tmp_path, ranks=2 if ranks == 0 else 0)
+
+
+@pytest.mark.parametrize("ranks", [0, 3])
+def test_a_run_killed_at_any_moment_goes_on(ranks: int, tmp_path: Path) -> None:
+    def kill(running: Running) -> None:
+        for pid in running.pids():
+            os.kill(pid, signal.SIGKILL)
+
+    assert long_run(tmp_path, ranks, kill).code != 0
+    assert_goes_on_undisturbed(tmp_path, ranks=0)
+
+
+def test_a_killed_launcher_takes_its_ranks_along(tmp_path: Path) -> None:
+    outcome = long_run(tmp_path, 3, lambda running: running.process.kill())
+    assert outcome.left == []
+
+
+def test_max_time_stops_in_time_again_and_again(stopped: Path, straight: Path) -> None:
+    """Every launch gets one iteration further, however short its time."""
+    for iteration in (4, 5):
+        outcome = run_in(
+            stopped, *("--iterations", 6, "--resume", "auto", "--max-time", "0:00:00.001"), ranks=2, code=STOPPED
+        )
+        assert outcome.out.count(f"stopped after iteration {iteration}") == 1
+        assert checkpoints(stopped / "run")[0].name == f"iteration-{iteration:06d}.h5"
+    run_in(stopped, "--iterations", 6, "--resume", "auto", "--max-time", "0.001")
+    assert_same_run(stopped / "run", straight, every_checkpoint=False)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, straight: Path) -> None:
+    write_case(tmp_path, CASE)
+    run_in(tmp_path, "--iterations", 6)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    (tmp_path / "run" / "model.h5").unlink()
+    run_in(tmp_path, "--iterations", 6, "--resume", "auto")
+    assert_same_run(tmp_path / "run", straight)
+
+
+@pytest.mark.parametrize("end", ["max_iterations", "converged"])
+def test_a_run_killed_before_its_model_is_written_still_ends_there(end: str, tmp_path: Path) -> None:
+    write_case(tmp_path, CASE)
+    sooner = ("--set", "penalty.mu_max=10.0", "--set", "penalty.tolerance=0.5")
+    arguments = ("--iterations", 6) if end == "max_iterations" else ("--iterations", 50, *sooner)
+    run_in(tmp_path, *arguments)
+    run = tmp_path / "run"
+    assert (curve(run)[-1]["iteration"] == 6) is (end == "max_iterations")
+    shutil.copytree(run, tmp_path / "undisturbed")
+    (run / "model.h5").unlink()
+    lines = (run / "curve.jsonl").read_text().splitlines(keepends=True)
+    (run / "curve.jsonl").write_text("".join(lines[:-1]) + lines[-1][:20])
+    run_in(tmp_path, *arguments, "--resume", "auto")
+    assert_same_run(run, tmp_path / "undisturbed")
+
+
+# --- damaged checkpoints ----------------------------------------------------------------------------------------------
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip(path: Path) -> None:
+    """One bit of one coordinate."""
+    import h5py
+
+    with h5py.File(path) as file:
+        chunk = file["Z"].id.get_chunk_info(0)
+    content = bytearray(path.read_bytes())
+    content[chunk.byte_offset + 11] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def saved_often(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped after five iterations and has checkpoints of the last three."""
+    folder = tmp_path_factory.mktemp("often")
+    write_case(folder, CASE)
+    run_in(folder, "--iterations", 5, "--set", "run.checkpoint_minutes=1e-9")
+    assert len(checkpoints(folder / "run")) == 3
+    return folder
+
+
+@pytest.mark.parametrize(("damage", "ranks"), [(truncate, 0), (empty, 0), (flip, 2)])
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
+    damage: Callable[[Path], None], ranks: int, saved_often: Path, tmp_path: Path, straight: Path
+) -> None:
+    folder = Path(shutil.copytree(saved_often, tmp_path / "copy"))
+    damage(checkpoints(folder / "run")[0])
+    outcome = run_in(folder, "--iterations", 6, "--resume", "auto", ranks=ranks)
+    assert outcome.err.count("iteration-000005.h5 is damaged") == 1
+    assert_same_run(folder / "run", straight, every_checkpoint=False)
+
+
+def test_a_damaged_checkpoint_does_not_push_out_a_good_one(saved_often: Path, tmp_path: Path) -> None:
+    """The newest is damaged, and only one is kept: what the resumed run writes must not be what is removed."""
+    folder = Path(shutil.copytree(saved_often, tmp_path / "copy"))
+    empty(checkpoints(folder / "run")[0])
+    resume = ("--iterations", 9, "--resume", "auto", "--set", "run.keep_checkpoints=1")
+    run_in(folder, *resume, "--max-time", 0.001, "--set", "run.checkpoint_minutes=1e9", code=STOPPED)
+    assert "iteration-000005.h5" in [p.name for p in checkpoints(folder / "run")]
+    run_in(folder, *resume)
+
+
+def test_no_good_checkpoint_is_an_error_that_touches_nothing(saved_often: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(saved_often, tmp_path / "copy"))
+    for path in checkpoints(folder / "run"):
+        truncate(path)
+    before = snapshot(folder)
+    outcome = run_in(folder, "--iterations", 6, "--resume", "auto", ranks=2, code=2)
+    assert outcome.err.count("no good checkpoint") == 1
+    assert outcome.err.count("is damaged") == 3
+    assert snapshot(folder) == before
