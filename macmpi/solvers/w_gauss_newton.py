@@ -83,17 +83,17 @@ class GaussNewtonW:
         preconditioned = precondition(residual)
         P, ry = preconditioned, row_dots(residual, preconditioned)
         small = self.cg_tolerance**2 * ry
-        alpha = np.zeros(len(W))
         moving = live & (ry > 0.0)
         for i in range(self.cg_iterations):
-            last = i + 1 == self.cg_iterations
+            first, last = i == 0, i + 1 == self.cg_iterations
             curvature, *products = over_points(
-                lambda rows: _added(fit.product(P, alpha, rows, last) for fit in fits)  # noqa: B023
+                lambda rows: _added(fit.product(P, last, rows) for fit in fits)  # noqa: B023
             )
             curvature += ridge * ridge_value(P)
             moving = moving & (curvature > 0.0)
             alpha = np.where(moving, ry / np.where(moving, curvature, 1.0), 0.0)
             step += alpha[:, None] * P
+            over_points(lambda rows: _added(fit.advance(alpha, first, rows) for fit in fits))  # noqa: B023
             if last:
                 break
             HP = products[0]
@@ -105,7 +105,6 @@ class GaussNewtonW:
             if not moving.any():
                 break
             P = preconditioned + np.where(moving, ry / np.where(moving, ry_old, 1.0), 0.0)[:, None] * P
-        over_points(lambda rows: _added(fit.close(alpha, rows) for fit in fits))
         return step, live & (step != 0.0).any(axis=1)
 
     def _line_search(
@@ -148,14 +147,15 @@ def _added(parts: Iterable[tuple[Array, ...]]) -> tuple[Array, ...]:
 class Fit:
     """One term of a tile: what stays with the points between rounds, each (N, w).
 
-    a: pre-activations; s: their activations; curvature: s'(a)^2; product: [A, 1] P^T; along: [A, 1] step^T.
+    a: pre-activations; s: their activations; curvature: s'(a)^2; direction: [A, 1] P^T; along: [A, 1] step^T.
     """
 
     def __init__(self, term: Term, function: Function) -> None:
         self.term, self.function = term, function
         shape = term.targets.shape
+        self.targets = np.ascontiguousarray(term.targets)
         self.a, self.s, self.curvature = np.empty(shape), np.empty(shape), np.empty(shape)
-        self.product_, self.along = np.zeros(shape), np.zeros(shape)
+        self.direction, self.along = np.empty(shape), np.empty(shape)
 
     def start(self, W: Array, rows: slice) -> tuple[Array, ...]:
         self.a[rows] = apply(self.term.inputs[rows], W)
@@ -163,7 +163,7 @@ class Fit:
 
     def _errors(self, a: Array, rows: slice) -> Array:
         s = self.function.value(a, self.s[rows])
-        r = self.term.targets[rows] - s
+        r = self.targets[rows] - s
         return column_dots(r, r)
 
     def gradient(self, rows: slice) -> tuple[Array, ...]:
@@ -171,23 +171,22 @@ class Fit:
         s = self.s[rows]
         slope = self.function.slope(s, np.empty_like(s))
         curvature = np.multiply(slope, slope, out=self.curvature[rows])
-        slope *= self.term.targets[rows] - s
-        self.along[rows] = 0.0
-        self.product_[rows] = 0.0
+        slope *= self.targets[rows] - s
         return adjoint(slope, self.term.inputs[rows]), curvature.sum(axis=0)
 
-    def product(self, P: Array, alpha: Array, rows: slice, last: bool) -> tuple[Array, ...]:
-        """(p^T H p,) and, unless it is the last round, H P without the ridge; closes the round before."""
-        self.close(alpha, rows)
-        B = self.product_[rows] = apply(self.term.inputs[rows], P)
+    def product(self, P: Array, last: bool, rows: slice) -> tuple[Array, ...]:
+        """(p^T H p,) and, unless it is the last round, H P, both without the ridge."""
+        B = self.direction[rows] = apply(self.term.inputs[rows], P)
         Q = B * self.curvature[rows]
         curvature = column_dots(Q, B)
         return (curvature,) if last else (curvature, adjoint(Q, self.term.inputs[rows]))
 
-    def close(self, alpha: Array, rows: slice) -> tuple[Array, ...]:
-        """along += alpha * product, once the owner knows alpha."""
-        self.product_[rows] *= alpha
-        self.along[rows] += self.product_[rows]
+    def advance(self, alpha: Array, first: bool, rows: slice) -> tuple[Array, ...]:
+        """along += alpha * direction (along = ... for the first direction), once all points have given alpha."""
+        if first:
+            np.multiply(self.direction[rows], alpha, out=self.along[rows])
+        else:
+            self.along[rows] += self.direction[rows] * alpha
         return ()
 
     def trial(self, length: Array, rows: slice) -> tuple[Array, ...]:
