@@ -133,28 +133,34 @@ def read(path: Path, settings: list[str]) -> Config:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read the config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise UsageError(f"{path} is not TOML: {error}") from None
-    if isinstance(table.get("data"), str):
-        table["data"] = {"source": table["data"]}
+    _lengthen(table)
     for setting in settings:
         _set(table, setting)
     return validate(table, str(path))
 
 
+def _lengthen(table: dict[str, Any]) -> None:
+    """`data = "path"` means `data.source = "path"`."""
+    if isinstance(table.get("data"), str):
+        table["data"] = {"source": table["data"]}
+
+
 def _set(table: dict[str, Any], setting: str) -> None:
     try:
-        for name, value in tomllib.loads(setting).items():
-            target = table.setdefault(name, {})
-            if isinstance(value, dict) and isinstance(target, dict):
-                target.update(value)
-            else:
-                table[name] = {"source": value} if name == "data" else value
-    except tomllib.TOMLDecodeError as error:
+        given = tomllib.loads(setting)
+    except ValueError as error:
         raise UsageError(
             f"--set {setting} is not TOML: {error}; write --set table.key=value, "
             "and strings in two pairs of quotes: --set data.source='\"x.h5\"'"
         ) from None
+    _lengthen(given)
+    for name, value in given.items():
+        if isinstance(value, dict) and isinstance(table.get(name), dict):
+            table[name].update(value)
+        else:
+            table[name] = value
 
 
 def validate(table: dict[str, Any], name: str) -> Config:
@@ -194,11 +200,16 @@ def flat(config: Config) -> dict[str, Any]:
     return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
 
 
+def _toml(value: Any) -> str:
+    """A number, string or list as TOML: JSON, but for one control character that JSON leaves alone."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def dump(config: Config) -> str:
     """The config as TOML, every key with its value."""
     lines = []
     for table, keys in asdict(config).items():
         lines.append(f"[{table}]")
-        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items()]
+        lines += [f"{key} = {_toml(value)}" for key, value in keys.items()]
         lines.append("")
     return "\n".join(lines)

@@ -16,4 +16,4 @@ def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
     Distinct (purpose, index) give independent streams of the same seed.  Collective: no.
     """
     word = int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:8], "little")
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, word, *index])))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, word, len(index), *index])))

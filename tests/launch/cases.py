@@ -42,10 +42,15 @@ CASES = {
         },
     ),
     "wide": Case(1300, 0, 20, 0, [70, 5, 45], {"penalty": {"tolerance": 0.3}, "w_step": {"cg_iterations": 3}}),
+    "hasty": Case(37, 11, 9, 0, [7, 5, 7], {"penalty": {"tolerance": 0.5}}),
     "few": Case(5, 2, 3, 0, [2]),
-    "long": Case(37, 11, 9, 0, [7, 5, 7], {"penalty": {"factor": 1.01}, "run": {"keep_checkpoints": 2}}),
+    "long": Case(
+        *(37, 11, 9, 0, [7, 5, 7]),
+        {"penalty": {"factor": 1.01}, "run": {"keep_checkpoints": 2, "checkpoint_minutes": 1e-9}},
+    ),
 }
-"""few: fewer points, units and tiles than ranks; long: mu creeps up, so the run goes on until it is stopped."""
+"""hasty: mu goes up at nearly every iteration; few: fewer points, units and tiles than ranks; long: mu creeps up, so
+the run goes on until it is stopped, and it saves every iteration."""
 
 
 def points(seed: int, rows: int, columns: int) -> np.ndarray:

@@ -142,13 +142,26 @@ def launched(
                 process.wait()
             for pid in running.pids():
                 _kill(pid)
-            for path in _shared_memory() - shared:
-                Path(path).unlink(missing_ok=True)
+            if left := _shared_memory() - shared:
+                for path in left - _in_use():
+                    Path(path).unlink(missing_ok=True)
 
 
 def _shared_memory() -> set[str]:
-    """Killed runs leave these behind."""
+    """Killed and aborted runs leave these behind."""
     return set(glob.glob("/dev/shm/mpich_shm_*"))
+
+
+def _in_use() -> set[str]:
+    """Those that belong to another launch, under way at the same time."""
+    found: set[str] = set()
+    for path in glob.glob("/proc/[0-9]*/maps"):
+        try:
+            with open(path) as file:
+                found.update(line.split()[5] for line in file if "/dev/shm/mpich_shm_" in line)
+        except OSError:
+            continue
+    return found
 
 
 def _kill(pid: int) -> None:

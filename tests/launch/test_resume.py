@@ -24,7 +24,7 @@ from launch.launching import Outcome, Running, launched, run_program
 
 pytestmark = pytest.mark.launch
 
-CASE = "autoencoder"
+CASE = "hasty"
 STOPPED = 75
 
 
@@ -38,6 +38,8 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("straight")
     write_case(folder, CASE)
     run_in(folder, "--iterations", 6)
+    mu = [record["mu"] for record in curve(folder / "run")]
+    assert mu[3] < mu[4] < mu[5], "every history that the decisions rest on is to matter where the runs are cut"
     return folder / "run"
 
 
@@ -128,6 +130,14 @@ def test_a_named_checkpoint_goes_on_in_another_folder(half: Path, tmp_path: Path
     run_program(config, "--iterations", 6, "--resume", saved, "--output", "run", cwd=tmp_path, code=0)
     assert_same_content(tmp_path / "run" / "model.h5", straight / "model.h5")
     assert_same_content(checkpoints(tmp_path / "run")[0], checkpoints(straight)[0])
+
+
+def test_a_named_checkpoint_does_not_overwrite_the_run_of_another_config(half: Path, tmp_path: Path) -> None:
+    write_case(tmp_path, CASE)
+    run_in(tmp_path, "--iterations", 3, "--set", "start.seed=1")
+    before = snapshot(tmp_path)
+    run_in(tmp_path, "--iterations", 6, "--resume", checkpoints(half / "run")[0], code=2)
+    assert snapshot(tmp_path) == before
 
 
 def test_something_else_than_a_checkpoint_is_refused(half: Path) -> None:
@@ -273,12 +283,13 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
 
 
 def test_a_damaged_checkpoint_does_not_push_out_a_good_one(saved_often: Path, tmp_path: Path) -> None:
-    """The newest is damaged, and only one is kept: what the resumed run writes must not be what is removed."""
+    """The run goes on from the one before the two newest; with only one kept, that one must not be a damaged one."""
     folder = Path(shutil.copytree(saved_often, tmp_path / "copy"))
-    empty(checkpoints(folder / "run")[0])
-    resume = ("--iterations", 9, "--resume", "auto", "--set", "run.keep_checkpoints=1")
-    run_in(folder, *resume, "--max-time", 0.001, "--set", "run.checkpoint_minutes=1e9", code=STOPPED)
-    assert "iteration-000005.h5" in [p.name for p in checkpoints(folder / "run")]
+    for path in checkpoints(folder / "run")[:2]:
+        empty(path)
+    resume = ("--iterations", 6, "--resume", "auto", "--set", "run.keep_checkpoints=1")
+    outcome = run_in(folder, *resume, "--max-time", 0.001, code=STOPPED)
+    assert outcome.out.count("stopped after iteration 4") == 1
     run_in(folder, *resume)
 
 

@@ -1,0 +1,185 @@
+"""The contract of a map: what layers.Map promises, for every row of KINDS."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from contracts.examples import EPS, MAPS, MapExample, cases, example_of
+from numpy.testing import assert_allclose, assert_array_equal
+
+from macmpi.layers import KINDS, Array, build
+
+CAPABILITIES = {"jacobian", "weight_jacobian", "units", "linear", "elementwise"}
+ROWS = np.array([4, 0, 7, 7])
+
+
+@pytest.fixture(params=cases(KINDS, MAPS))
+def example(request: pytest.FixtureRequest, random: np.random.Generator) -> MapExample:
+    return example_of(request.param, MAPS, "MAPS")(random)
+
+
+def offering(*capabilities: str, weights: bool = False) -> pytest.MarkDecorator:
+    """Only the examples whose maps offer all of these; a kind without an example stays, and fails."""
+
+    def offers(case: tuple[str, int]) -> bool:
+        if case[0] not in MAPS:
+            return True
+        shown = MAPS[case[0]][case[1]](np.random.default_rng(0))
+        return shown.map.capabilities >= set(capabilities) and not (weights and shown.W is None)
+
+    chosen = [case for case in cases(KINDS, MAPS) if offers(case.values[0])]
+    return pytest.mark.parametrize("example", chosen, indirect=True)
+
+
+def jacobian(example: MapExample, row: int) -> Array:
+    """J (n_out, n_in) at one point, column by column by central differences."""
+    m, a, h = example.map, example.A[row], 1e-6
+    steps = h * np.eye(m.n_in)
+    return (m.forward(example.W, a + steps) - m.forward(example.W, a - steps)).T / (2.0 * h)
+
+
+def rounding(example: MapExample, shape: tuple[int, ...]) -> float:
+    """50 eps times the size of the terms that a product with the map adds up."""
+    weights = 1.0 if example.W is None else float(np.abs(example.W).max())
+    return 50.0 * EPS * (1.0 + float(np.abs(example.A).max())) * (1.0 + weights) * max(shape)
+
+
+def test_shapes_and_capabilities(example: MapExample) -> None:
+    m = example.map
+    assert m.capabilities <= CAPABILITIES
+    assert example.A.shape[1] == m.n_in
+    assert m.forward(example.W, example.A).shape == (len(example.A), m.n_out)
+    assert m.parameter_shape == (None if example.W is None else example.W.shape)
+
+
+def test_forward_leaves_its_arguments_alone(example: MapExample) -> None:
+    A, W = example.A.copy(), None if example.W is None else example.W.copy()
+    B = example.map.forward(W, A)
+    assert not np.shares_memory(A, B)
+    assert_array_equal(A, example.A)
+    if W is not None:
+        assert_array_equal(W, example.W)
+
+
+def test_the_same_points_give_the_same_bits(example: MapExample) -> None:
+    assert_array_equal(
+        example.map.forward(example.W, example.A), example.map.forward(example.W, example.A.copy()), strict=True
+    )
+
+
+@offering("jacobian")
+def test_linearise_gives_the_value_of_forward(example: MapExample) -> None:
+    B, _ = example.map.linearise(example.W, example.A)
+    assert_allclose(B, example.map.forward(example.W, example.A), rtol=0.0, atol=rounding(example, B.shape))
+
+
+@offering("jacobian")
+def test_jvp_is_the_derivative(example: MapExample, random: np.random.Generator) -> None:
+    dA = random.normal(size=example.A.shape)
+    _, tangent = example.map.linearise(example.W, example.A)
+    expected = [jacobian(example, row) @ dA[row] for row in range(len(dA))]
+    assert_allclose(tangent.jvp(dA), expected, rtol=1e-7, atol=1e-7)
+
+
+@offering("jacobian")
+def test_vjp_is_the_transpose_of_jvp(example: MapExample, random: np.random.Generator) -> None:
+    B, tangent = example.map.linearise(example.W, example.A)
+    dA, dB = random.normal(size=example.A.shape), random.normal(size=B.shape)
+    left, right = np.sum(dB * tangent.jvp(dA), axis=1), np.sum(tangent.vjp(dB) * dA, axis=1)
+    assert_allclose(left, right, rtol=1e-12, atol=1e-12)
+
+
+@offering("weight_jacobian")
+def test_weight_vjp_is_the_gradient_with_respect_to_the_weights(
+    example: MapExample, random: np.random.Generator
+) -> None:
+    assert example.W is not None
+    dB, h = random.normal(size=(len(example.A), example.map.n_out)), 1e-6
+    expected = np.empty_like(example.W)
+    for index in np.ndindex(*example.W.shape):
+        step = np.zeros_like(example.W)
+        step[index] = h
+        ahead, behind = (example.map.forward(example.W + sign * step, example.A) for sign in (1.0, -1.0))
+        expected[index] = np.sum(dB * (ahead - behind)) / (2.0 * h)
+    assert_allclose(example.map.weight_vjp(example.W, example.A, dB), expected, rtol=1e-7, atol=1e-7)
+
+
+def test_some_points_give_those_rows(example: MapExample, random: np.random.Generator) -> None:
+    """Points do not see each other: this is what lets the Z-step separate."""
+    m, W, A = example.map, example.W, example.A
+    B = m.forward(W, A)
+    tolerance = rounding(example, B.shape)
+    assert_allclose(m.forward(W, A[ROWS]), B[ROWS], rtol=0.0, atol=tolerance)
+    if "jacobian" in m.capabilities:
+        dA, dB = random.normal(size=A.shape), random.normal(size=B.shape)
+        (_, whole), (_, part) = m.linearise(W, A), m.linearise(W, A[ROWS])
+        assert_allclose(part.jvp(dA[ROWS]), whole.jvp(dA)[ROWS], rtol=0.0, atol=tolerance)
+        assert_allclose(part.vjp(dB[ROWS]), whole.vjp(dB)[ROWS], rtol=0.0, atol=tolerance)
+
+
+@offering("jacobian")
+def test_congruence_of_one_point_is_exact(example: MapExample, random: np.random.Generator) -> None:
+    m, a = example.map, example.A[:1]
+    _, tangent = m.linearise(example.W, np.repeat(a, m.n_in, axis=0))
+    J = tangent.jvp(np.eye(m.n_in)).T
+    M = random.normal(size=(m.n_in, m.n_in))
+    M = M @ M.T
+    assert_allclose(m.congruence(example.W, a, M), J @ M @ J.T, rtol=1e-12, atol=1e-12 * np.abs(M).max())
+
+
+@offering("jacobian")
+def test_congruence_is_the_mean_over_the_points(example: MapExample, random: np.random.Generator) -> None:
+    m, M = example.map, random.normal(size=(example.map.n_in,) * 2)
+    M = M + M.T
+    each = [m.congruence(example.W, example.A[i : i + 1], M) for i in range(len(example.A))]
+    assert_allclose(m.congruence(example.W, example.A, M), np.mean(each, axis=0), rtol=1e-12, atol=1e-12)
+
+
+def test_spec_rebuilds_the_map(example: MapExample) -> None:
+    spec = example.map.spec()
+    again = build(json.loads(json.dumps(spec)))
+    assert again == example.map
+    assert again.spec() == spec
+    assert_array_equal(again.forward(example.W, example.A), example.map.forward(example.W, example.A))
+
+
+@offering("elementwise")
+def test_an_elementwise_map_works_in_place(example: MapExample) -> None:
+    expected, A = example.map.forward(example.W, example.A), example.A.copy()
+    assert example.map.forward(example.W, A, out=A) is A
+    assert_array_equal(A, expected)
+
+
+@offering("elementwise")
+def test_an_elementwise_map_has_a_diagonal_jacobian(example: MapExample) -> None:
+    for row in range(len(example.A)):
+        J = jacobian(example, row)
+        assert_array_equal(J, np.diag(np.diag(J)))
+
+
+@offering("units", weights=True)
+def test_a_unit_changes_its_own_output_alone(example: MapExample, random: np.random.Generator) -> None:
+    """What lets the W-step separate."""
+    assert example.W is not None
+    for unit in range(example.map.n_out):
+        W = example.W.copy()
+        W[unit] += random.normal(size=W.shape[1])
+        changed = example.map.forward(W, example.A) != example.map.forward(example.W, example.A)
+        assert changed[:, unit].all()
+        assert not np.delete(changed, unit, axis=1).any()
+
+
+@offering("linear")
+def test_a_linear_map_is_linear_in_its_weights(example: MapExample, random: np.random.Generator) -> None:
+    assert example.W is not None
+    other = random.normal(size=example.W.shape)
+    mixed = example.map.forward(2.0 * example.W - 3.0 * other, example.A)
+    apart = 2.0 * example.map.forward(example.W, example.A) - 3.0 * example.map.forward(other, example.A)
+    assert_allclose(mixed, apart, rtol=0.0, atol=10.0 * rounding(example, mixed.shape))
+
+
+def test_an_unknown_kind_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="no such kind"):
+        build({"kind": "no such kind"})

@@ -1,0 +1,290 @@
+"""What cannot be run is refused with one message, exit code 2, and nothing created, on any number of ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launch.cases import points, snapshot, write_case
+from launch.launching import Outcome, run_program
+
+import macmpi
+from macmpi import UsageError
+from macmpi import run as program
+from macmpi.team import Solo
+
+pytestmark = pytest.mark.launch
+
+HANG = {0: 50.0, 2: 50.0, 12: 80.0}
+"""Ten times the 5 s (2 ranks) and the 8 s (12 ranks) within which the message is promised."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with a good config and good data to begin with."""
+    write_case(tmp_path, "autoencoder")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(folder: Path, *arguments: object, ranks: int, config: str = "autoencoder.toml") -> str:
+    """The message of a launch, after checking that there is one, and that nothing was created."""
+    before = snapshot(folder)
+    outcome = run_program(config, *arguments, ranks=ranks, cwd=folder, timeout=HANG[ranks], code=2)
+    assert snapshot(folder) == before
+    assert outcome.out == ""
+    starts = re.findall(r"^(?:macmpi: |python -m macmpi.run: error: )", outcome.err, re.MULTILINE)
+    assert len(starts) == 1, outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.left == []
+    return outcome.err
+
+
+def refused_here(*arguments: object, config: str = "autoencoder.toml") -> str:
+    """The message, without a launch."""
+    before = snapshot(Path.cwd())
+    with pytest.raises(UsageError) as refusal:
+        program.run(Solo(), [config, *map(str, arguments)])
+    assert snapshot(Path.cwd()) == before
+    return str(refusal.value)
+
+
+def with_points(**arrays: np.ndarray) -> None:
+    np.savez("points.npz", **arrays)
+
+
+# --- the config -------------------------------------------------------------------------------------------------------
+
+
+def test_all_mistakes_of_a_config_in_one_message(folder: Path) -> None:
+    (folder / "bad.toml").write_text(
+        'data = "points.npz"\n[model]\nhidden = [7, 0]\nactivaton = "tanh"\n[penalty]\nmu0 = "ten"\n[pennalty]\n'
+    )
+    message = refused(folder, ranks=2, config="bad.toml")
+    assert "4 mistakes in bad.toml" in message
+    assert "model.hidden.1" in message
+    assert "did you mean model.activation?" in message
+    assert "penalty.mu0: " in message
+    assert "'ten'" in message
+    assert "did you mean penalty?" in message
+    assert len(message.splitlines()) == 5
+
+
+def test_12_ranks_give_the_message_once(folder: Path) -> None:
+    message = refused(folder, "--set", "model.hiden=[3]", ranks=12)
+    assert message.count("did you mean model.hidden?") == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("model.hidden=7", "model.hidden"),
+        ("model.hidden=[]", "model.hidden"),
+        ("model.hidden=[2.5]", "model.hidden.0"),
+        ("penalty.mu0=inf", "penalty.mu0"),
+        ("penalty.mu_max=1.0", "mu_max"),
+        ("penalty=3", "[penalty]"),
+        ("run.max_iterations=true", "run.max_iterations"),
+        ("nonsense.key=1", "nonsense"),
+        ("nonsense", "--set nonsense"),
+        ("model.activation=tanh", "--set model.activation=tanh"),
+    ],
+)
+def test_a_setting_that_does_not_fit(setting: str, named: str, folder: Path) -> None:
+    assert named in refused_here("--set", setting)
+
+
+@pytest.mark.parametrize(
+    ("config", "content", "named"),
+    [
+        ("nowhere.toml", None, "No such file"),
+        ("text.toml", b"hidden layers: three\n", "is not TOML"),
+        ("bytes.toml", b"\xff\xfe\x00", "is not TOML"),
+        (".", None, "cannot read the config"),
+    ],
+)
+def test_a_config_that_cannot_be_read(config: str, content: bytes | None, named: str, folder: Path) -> None:
+    if content is not None:
+        (folder / config).write_bytes(content)
+    message = refused_here(config=config)
+    assert named in message
+    assert config in message
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--iteration-count", 3], "--iteration-count"),
+        (["--iterations", -1], "--iterations -1"),
+        (["--output", "points.npz"], "points.npz"),
+        (["--resume", "nowhere.h5"], "--resume nowhere.h5"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense(arguments: list[object], named: str, folder: Path) -> None:
+    assert named in refused(folder, *arguments, ranks=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--iterations", "many"], "'many'"),
+        (["--iterations", 2.5], "'2.5'"),
+        (["--max-time", "soon"], "'soon'"),
+        (["--max-time", "nan"], "--max-time"),
+        (["--output", "points.npz/run"], "points.npz/run"),
+        (["other.toml"], "other.toml"),
+    ],
+)
+def test_a_value_that_makes_no_sense(
+    arguments: list[object], named: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refused_here(*arguments)
+    assert named in message + capsys.readouterr().err
+
+
+# --- the data ---------------------------------------------------------------------------------------------------------
+
+
+def test_missing_data(folder: Path) -> None:
+    (folder / "points.npz").unlink()
+    assert f"{folder / 'points.npz'} does not exist" in refused(folder, ranks=2)
+
+
+def test_data_of_an_unknown_name(folder: Path) -> None:
+    message = refused_here("--set", 'data.source="ups"')
+    assert '"ups"' in message
+    assert '"usps"' in message
+
+
+def test_a_missing_set_says_where_it_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MACMPI_DATA", str(folder / "no"))
+    message = refused_here("--set", 'data.source="usps"')
+    assert str(folder / "no" / "usps.h5") in message
+    assert "MACMPI_DATA" in message
+
+
+def nan_at(row: int, column: int) -> np.ndarray:
+    X = points(1, 37, 9)
+    X[row, column] = np.nan
+    return X
+
+
+X, X_VAL = points(1, 37, 9), points(2, 11, 9)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "named"),
+    [
+        ({"X": nan_at(30, 4), "X_val": X_VAL}, ["dataset X ", "nan at [30, 4]"]),
+        ({"X": X, "X_val": -np.inf * X_VAL}, ["dataset X_val", "inf at [0, 0]", "99 such"]),
+        ({"X": X[:, 0]}, ["dataset X ", "(37,)"]),
+        ({"X": X[:1]}, ["dataset X ", "(1, 9)", "2 rows"]),
+        ({"X": X[:, :0]}, ["dataset X ", "(37, 0)"]),
+        ({"X": X, "Y": X[:-1]}, ["X has 37 rows but Y has 36"]),
+        ({"X": X, "X_val": X_VAL[:, 1:]}, ["X has 9 columns but X_val has 8"]),
+        ({"X": X, "Y": X, "X_val": X_VAL}, ["Y_val"]),
+        ({"X": X, "Y_val": X_VAL}, ["Y_val"]),
+        ({"X": X + 1j}, ["dataset X ", "complex128"]),
+        ({"X": X.astype(str)}, ["dataset X ", "real numbers"]),
+        ({"X": X.astype(object)}, ["points.npz", "cannot be read"]),
+        ({"Y": X}, ["points.npz", "no dataset X"]),
+        ({"X": np.ones((37, 9))}, ["constant"]),
+    ],
+)
+def test_data_that_cannot_be_trained_on(arrays: dict[str, np.ndarray], named: list[str], folder: Path) -> None:
+    with_points(**arrays)
+    message = refused_here()
+    for part in named:
+        assert part in message
+    assert len(message.splitlines()) == 1
+
+
+def test_bad_data_on_two_ranks(folder: Path) -> None:
+    with_points(X=nan_at(30, 4), X_val=X_VAL)
+    message = refused(folder, ranks=2)
+    assert "points.npz: dataset X is nan at [30, 4]" in message
+    assert len(message.splitlines()) == 1
+
+
+def test_more_points_wanted_than_there_are(folder: Path) -> None:
+    assert "37 training points" in refused_here("--set", "data.points=38")
+
+
+def shortened(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[400] ^= 1
+    path.write_bytes(content)
+
+
+def something_else(path: Path) -> None:
+    path.write_text("a,b,c\n" * 100)
+
+
+@pytest.mark.parametrize("damage", [shortened, emptied, flipped, something_else])
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_a_damaged_file(damage: Callable[[Path], None], suffix: str, folder: Path) -> None:
+    path = folder / f"points.{suffix}"
+    if suffix == "h5":
+        import h5py
+
+        with h5py.File(path, "w") as file:
+            file.create_dataset("X", data=X, fletcher32=True, chunks=(37, 9))
+    damage(path)
+    if suffix == "h5" and damage is flipped:
+        content = bytearray(path.read_bytes())
+        content[-300] ^= 1  # among the numbers, which a checksum watches over
+        path.write_bytes(content)
+    message = refused_here("--set", f'data.source="points.{suffix}"')
+    assert f"points.{suffix}" in message
+    assert len(message.splitlines()) == 1
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def answered(folder: Path, *arguments: object, ranks: int) -> Outcome:
+    before = snapshot(folder)
+    outcome = run_program(*arguments, ranks=ranks, cwd=folder, timeout=HANG[ranks], code=0)
+    assert snapshot(folder) == before
+    assert outcome.err == ""
+    return outcome
+
+
+def test_help_is_printed_once(folder: Path) -> None:
+    out = answered(folder, "--help", ranks=2).out
+    assert out.count("usage:") == 1
+    for option in ("--set", "--output", "--resume", "--iterations", "--max-time", "--check", "CONFIG.toml"):
+        assert option in out
+
+
+def test_version_is_printed_once(folder: Path) -> None:
+    assert answered(folder, "--version", ranks=2).out.split() == ["macmpi", macmpi.__version__]
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_check_prints_sizes_and_creates_nothing(ranks: int, folder: Path) -> None:
+    out = answered(folder, "autoencoder.toml", "--check", ranks=ranks).out
+    assert out.count("9-7-5-7-9") == 1
+    assert "37 training, 11 validation" in out
+    assert len(re.findall(r"^ranks +" + str(max(ranks, 1)), out, re.MULTILINE)) == 1
+    for line in ("tiles", "memory", "iteration"):
+        assert re.search(rf"^{line} ", out, re.MULTILINE)
+
+
+def test_check_refuses_what_a_run_refuses(folder: Path) -> None:
+    with_points(X=nan_at(0, 0), X_val=X_VAL)
+    assert "nan at [0, 0]" in refused_here("--check")

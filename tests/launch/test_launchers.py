@@ -1,0 +1,61 @@
+"""Launchers: the wrong one, none, and one without an MPI library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from launch.cases import assert_same_run, snapshot, write_case
+from launch.launching import run_program
+
+pytestmark = pytest.mark.launch
+
+COUNTS = ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"]
+RANKS = {"PMI_SIZE": "PMI_RANK", "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS": "SLURM_PROCID"}
+
+
+@pytest.mark.parametrize("variable", COUNTS)
+def test_copies_of_one_rank_are_refused_once(variable: str, tmp_path: Path) -> None:
+    """What three processes see that an mpiexec of another MPI has started: rank 0 explains, the others are silent."""
+    write_case(tmp_path, "few")
+    before = snapshot(tmp_path)
+    messages = []
+    for rank in range(3):
+        env = {variable: "3", RANKS[variable]: str(rank)}
+        outcome = run_program("few.toml", cwd=tmp_path, env=env, timeout=50.0, code=2)
+        messages.append(outcome.err)
+        assert outcome.out == ""
+    assert len(messages[0].splitlines()) == 1
+    assert "3 processes" in messages[0]
+    assert "mpiexec" in messages[0]
+    assert messages[1:] == ["", ""]
+    assert snapshot(tmp_path) == before
+
+
+@pytest.fixture
+def no_mpi(tmp_path: Path) -> dict[str, str]:
+    """An mpi4py that finds no MPI library."""
+    (tmp_path / "empty" / "mpi4py").mkdir(parents=True)
+    (tmp_path / "empty" / "mpi4py" / "__init__.py").write_text("")
+    (tmp_path / "empty" / "mpi4py" / "MPI.py").write_text('raise RuntimeError("cannot load MPI library")\n')
+    from launch.launching import ROOT
+
+    return {"PYTHONPATH": f"{tmp_path / 'empty'}:{ROOT}"}
+
+
+def test_without_a_library_the_remedy_is_named_once(no_mpi: dict[str, str], tmp_path: Path) -> None:
+    write_case(tmp_path, "few")
+    outcome = run_program("few.toml", ranks=2, cwd=tmp_path, env=no_mpi, timeout=50.0, code=2)
+    assert len(outcome.err.splitlines()) == 1
+    assert "pip install" in outcome.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_one_process_needs_no_mpi(no_mpi: dict[str, str], tmp_path: Path) -> None:
+    """Neither plain Python nor one rank of mpiexec; their results lie in runs/<name of the config> by default."""
+    for name, ranks, env in (("with", 0, {}), ("without", 0, no_mpi), ("mpiexec", 1, no_mpi)):
+        (tmp_path / name).mkdir()
+        write_case(tmp_path / name, "few")
+        run_program("few.toml", "--iterations", 3, ranks=ranks, cwd=tmp_path / name, env=env, code=0)
+    for name in ("without", "mpiexec"):
+        assert_same_run(tmp_path / "with" / "runs" / "few", tmp_path / name / "runs" / "few")

@@ -1,0 +1,282 @@
+"""Run by test_spmd.py on five ranks: one launch, in which communicators of 1, 2, 3 and 5 ranks do everything.
+
+Prints one line of JSON, {check: verdict or ""}, on rank 0.  A rank that fails ends all ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+
+from macmpi import MacmpiError, NumericalError, UsageError
+from macmpi.config import Config, Model, Penalty, ZStep
+from macmpi.data import Dataset, Scaling
+from macmpi.layers.activation import FUNCTIONS
+from macmpi.mac import MacQP
+from macmpi.plan import Plan, make_plan
+from macmpi.record import Clock
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.state import State
+from macmpi.team import AnyTeam, Solo, Team, launch
+
+SIZES = (1, 2, 3, 5)
+ITERATIONS = 2
+
+
+# --- the method: every registered choice, with the bits of one process ------------------------------------------------
+
+
+def dataset(rows: int, validation: int, columns: int, targets: int) -> Dataset:
+    """targets = 0: an autoencoder."""
+    random = np.random.default_rng(rows)
+    X, X_val = (np.tanh(random.standard_normal((n, columns))) for n in (rows, validation))
+    Y, Y_val = (X, X_val) if not targets else (np.sin(2.0 * A[:, :targets]) for A in (X, X_val))
+    scaling = Scaling(np.zeros(columns), np.ones(columns))
+    return Dataset(X, Y, X_val, Y_val, scaling, scaling, "")
+
+
+SMALL = dataset(37, 11, 9, 4), [7, 5]
+WIDE = dataset(300, 50, 12, 0), [50, 5, 40]
+LONG = dataset(6200, 100, 3, 2), [4]
+"""SMALL: nothing divides; WIDE: several tiles of units; LONG: several tiles of points a block, several chunks."""
+
+
+def choices() -> Iterator[tuple[str, Callable[[int], Plan], Dataset]]:
+    """Name, plan for a number of ranks, data."""
+    for activation, z, w, last in product(FUNCTIONS, Z_SOLVERS, W_SOLVERS, W_SOLVERS):
+        solvers = {k: make() for k, make in W_SOLVERS.items()}
+        if solvers[w].activations is not None and activation not in solvers[w].activations:
+            continue
+        data, hidden = SMALL if w == last else WIDE
+
+        def plan(
+            ranks: int,
+            activation: str = activation,
+            z: str = z,
+            ws: tuple[Any, Any] = (solvers[w], solvers[last]),
+            data: Dataset = data,
+            hidden: list[int] = hidden,
+        ) -> Plan:
+            config = Config(model=Model(hidden, activation), penalty=Penalty(mu0=7.0))  # type: ignore[arg-type]
+            whole = make_plan(config, *sizes_of(data), ranks)
+            return replace(whole, z_solver=Z_SOLVERS[z](), w_solvers=(ws[0],) * len(hidden) + (ws[1],))
+
+        yield f"{activation}, Z by {z}, W by {w} and {last}", plan, data
+    for name, (data, hidden), model in (
+        ("many tiles a block", LONG, {}),
+        ("options", WIDE, {"z_step": ZStep(iterations=2, relaxation=1.0)}),
+        ("ridge of the objective", SMALL, {"penalty": Penalty(ridge_scale="objective", ridge=0.5)}),
+        ("ridge dropped", SMALL, {"penalty": Penalty(ridge_until_mu=1.0)}),
+    ):
+        config = Config(model=Model(hidden), **model)  # type: ignore[arg-type]
+        yield name, lambda ranks, c=config, d=data: make_plan(c, *sizes_of(d), ranks), data  # type: ignore[misc]
+
+
+def sizes_of(data: Dataset) -> tuple[int, int, int, int]:
+    return data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
+
+
+def bits(plan: Plan, data: Dataset, team: AnyTeam) -> dict[str, str]:
+    """A short run, every array and number of it."""
+    method = MacQP(plan, data, team, Clock())
+    state = method.start(range_=2.0, gradient_step=True, seed=3)
+    method.begin(state)
+    found = {"start": digest(state, method.evaluate(state, feasible=True))}
+    for i in range(ITERATIONS):
+        method.sweep(state)
+        found[f"iteration {i + 1}"] = digest(state, method.evaluate(state), method.unit_errors)
+        state.mu *= 10.0
+    after = method.finish(state)
+    found["postprocessing"] = digest(after, method.evaluate(after, feasible=True))
+    return found
+
+
+def digest(state: State, *values: Any) -> str:
+    sha = hashlib.sha256()
+    for value in (state.weights, state.Z, *values):
+        sha.update(np.asarray(value, dtype=float).tobytes())
+    return sha.hexdigest()
+
+
+def check_method(team: Team) -> dict[str, str]:
+    """Verdicts of this rank."""
+    verdicts = {}
+    for name, plan, data in choices():
+        alone = team.from_root(lambda p=plan, d=data: bits(p(1), d, Solo()))  # type: ignore[misc]
+        together = bits(plan(team.size), data, team)
+        wrong = [stage for stage in alone if alone[stage] != together[stage]]
+        verdicts[name] = f"other bits from {wrong[0]} on" if wrong else ""
+    return verdicts
+
+
+# --- the verbs --------------------------------------------------------------------------------------------------------
+
+
+def value_from_root(team: Team) -> str:
+    calls = []
+
+    def function() -> dict[str, Any]:
+        calls.append(1)
+        return {"a": [1, (2.5, "text")], "none": None, "large": "x" * 300_000}
+
+    value = team.from_root(function)
+    wrong = value != {"a": [1, (2.5, "text")], "none": None, "large": "x" * 300_000}
+    return f"{value!r:.80}" if wrong or len(calls) != (team.rank == 0) else ""
+
+
+def none_from_root(team: Team) -> str:
+    return "" if team.from_root(lambda: None) is None else "not None"
+
+
+def error_from_root(team: Team) -> str:
+    """The same error on every rank, and the next exchange is as good as ever."""
+
+    def refuse(kind: type[MacmpiError]) -> None:
+        raise kind("no, because of rank 0")
+
+    for kind in (UsageError, NumericalError):
+        try:
+            team.from_root(lambda kind=kind: refuse(kind))  # type: ignore[misc]
+        except MacmpiError as error:
+            if type(error) is not kind or str(error) != "no, because of rank 0":
+                return repr(error)
+        else:
+            return "nothing was raised"
+    return "" if team.from_root(lambda: 5) == 5 else "out of step"
+
+
+def rows_gathered(team: Team) -> str:
+    """Rank r has r rows, the last none, so one rank at least has none; then rank 0 has all."""
+    uneven = [*range(team.size - 1), 0]
+    one_sided = [4] + [0] * (team.size - 1)
+    for counts, columns in ((uneven, 3), (one_sided, 1), ([2] * team.size, 5)):
+        n = sum(counts)
+        expected = np.sqrt(np.arange(1.0, n * columns + 1)).reshape(n, columns)
+        array = np.full((n, columns), np.nan)
+        start = sum(counts[: team.rank])
+        mine = slice(start, start + counts[team.rank])
+        array[mine] = expected[mine]
+        team.gather_rows(array, counts)
+        if not np.array_equal(array, expected):
+            return f"{counts}: {array.tolist()}"
+    return ""
+
+
+def parts_gathered(team: Team) -> str:
+    """Slices of several lengths, dealt in turn from the last rank on, some ranks with none; and none at all."""
+    bounds = [0, 3, 4, 11, 11, 40, 41, 45]
+    slices = [slice(a, b) for a, b in pairwise(bounds)]
+    dealt = [slices[team.size - 1 - r :: team.size] for r in range(team.size)]
+    lopsided = [slices if r == team.size - 1 else [] for r in range(team.size)]
+    expected = np.sqrt(np.arange(45.0))
+    for parts in (dealt, lopsided):
+        flat = np.full(45, np.nan)
+        for part in parts[team.rank]:
+            flat[part] = expected[part]
+        team.gather_parts(flat, parts)
+        if not np.array_equal(flat, expected):
+            return f"{parts}: {flat.tolist()}"
+    untouched = np.ones(3)
+    team.gather_parts(untouched, [[] for _ in range(team.size)])
+    return "" if np.array_equal(untouched, np.ones(3)) else "an empty gather wrote something"
+
+
+def worst_by_name(team: Team) -> str:
+    r, last = float(team.rank), float(team.size - 1)
+    values = team.worst({"up": r, "down": -r - 1.0, "one": 7.0 if r == last else -np.inf})
+    expected = {"up": last, "down": -1.0, "one": 7.0}
+    return "" if values == expected and list(values) == list(expected) else repr(values)
+
+
+def array_shared(team: Team) -> str:
+    for shape in ((7,), (5, 3), (2, 3, 4), (0, 3), (1000, 40)):
+        expected = np.sqrt(np.arange(float(np.prod(shape)))).reshape(shape)
+        array = expected.copy() if team.rank == 0 else np.full(shape, np.nan)
+        team.share_array(array)
+        if not np.array_equal(array, expected):
+            return f"{shape}"
+    return ""
+
+
+def time_accounted(team: Team) -> str:
+    """Exchanges are timed, waiting for the others apart from them."""
+    clock = Clock()
+    team.use(clock, deadline=100.0)
+    team.gather_rows(np.zeros((team.size, 2)), [1] * team.size)
+    team.use(clock, deadline=float("inf"))
+    seconds = clock.take()
+    fine = seconds["seconds_comm"] > 0.0 and seconds["seconds_wait"] > 0.0 and seconds["seconds_z"] == 0.0
+    return "" if fine else repr(seconds)
+
+
+def same_as_solo(team: Team) -> str:
+    """What Solo's verbs give is what they mean."""
+    if team.size > 1:
+        return ""
+    array, solo = np.arange(6.0).reshape(3, 2), Solo()
+    for one in (team, solo):
+        one.gather_rows(array, [3])
+        one.gather_parts(array.ravel(), [[slice(0, 2), slice(4, 6)]])
+        one.share_array(array)
+        if one.worst({"a": 1.5}) != {"a": 1.5} or one.from_root(lambda: "value") != "value":
+            return type(one).__name__
+    return "" if np.array_equal(array.ravel(), np.arange(6.0)) else "an array changed"
+
+
+VERBS = (
+    value_from_root,
+    none_from_root,
+    error_from_root,
+    rows_gathered,
+    parts_gathered,
+    worst_by_name,
+    array_shared,
+    time_accounted,
+    same_as_solo,
+)
+
+
+# --- the launch -------------------------------------------------------------------------------------------------------
+
+
+def check_all(comm: Any) -> dict[str, str]:
+    """On a communicator of some size: the verdicts of all its ranks, the first bad one of each check."""
+    team = Team(comm)
+    mine = {verb.__name__: verb(team) for verb in VERBS} | check_method(team)
+    table = comm.gather(mine)
+    if table is None:
+        return {}
+    return {
+        f"{team.size} ranks: {name}": next((f"rank {r}: {v[name]}" for r, v in enumerate(table) if v[name]), "")
+        for name in mine
+    }
+
+
+def main() -> None:
+    team = launch()
+    assert isinstance(team, Team) and team.size == max(SIZES), "five ranks are needed"
+    world, undefined = team._comm, team._mpi.UNDEFINED
+    verdicts: dict[str, str] = {}
+    try:
+        for size in SIZES:
+            part = world.Split(0 if world.rank < size else undefined, world.rank)
+            if part != team._mpi.COMM_NULL:
+                verdicts |= check_all(part)
+        if world.rank == 0:
+            print(json.dumps(verdicts), flush=True)
+    except BaseException:  # noqa: BLE001 - whatever happened in this rank, the others must end too
+        traceback.print_exc()
+        sys.stderr.flush()
+        world.Abort(1)
+
+
+if __name__ == "__main__":
+    main()

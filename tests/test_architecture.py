@@ -1,0 +1,313 @@
+"""The code keeps to docs/architecture.md: who imports whom, who prints, who asks for the time, who knows MPI."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cache
+from graphlib import TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from macmpi import config
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "macmpi"
+
+ERRORS = frozenset({"macmpi"})
+MATHEMATICS = ("layers", "chain", "objective", "penalty", "solvers", "state", "plan", "mac")
+
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "macmpi": frozenset(),
+    # plain arithmetic on indices
+    "tiles": frozenset(),
+    "streams": frozenset(),
+    # the mathematics
+    "layers": frozenset(),
+    "chain": frozenset({"layers"}),
+    "objective": frozenset({"layers", "chain"}),
+    "penalty": ERRORS,
+    "solvers": frozenset({"layers", "objective"}),
+    "state": frozenset({"layers"}),
+    "plan": ERRORS | {"tiles", "layers", "chain", "objective", "penalty", "solvers", "config"},
+    "mac": frozenset({"streams", "layers", "objective", "state", "plan", "data", "record", "team"}),
+    # the edge
+    "config": ERRORS,
+    "team": ERRORS,
+    "record": frozenset(),
+    "data": ERRORS | {"config", "layers", "streams"},
+    "checkpoint": ERRORS | {"state"},
+    "rundir": ERRORS | {"checkpoint", "config", "state"},
+    "model": ERRORS | {"chain", "checkpoint", "data", "layers", "state"},
+    "fetch": ERRORS | {"checkpoint", "data", "layers"},
+    "predict": ERRORS | {"checkpoint", "data", "layers", "model"},
+    "estimate": frozenset({"tiles", "plan"}),
+    "train": ERRORS | {"config", "data", "layers", "mac", "model", "plan", "record", "rundir", "state", "team"},
+    "run": ERRORS | {"config", "data", "estimate", "plan", "rundir", "team", "train"},
+}
+"""Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
+
+OWNERS = {
+    "mpi4py": {"team"},
+    "h5py": {"data", "checkpoint", "model"},
+    "pydantic": {"config"},
+    "sklearn": {"data"},
+    "scipy": {"solvers", "fetch"},
+    "argparse": {"run", "predict", "fetch"},
+    "time": {"record", "team", "rundir", "estimate"},
+    "signal": {"train"},
+    "pickle": {"team"},
+    "datetime": set(),
+    "random": set(),
+    "multiprocessing": set(),
+    "threading": set(),
+    "matplotlib": set(),
+}
+"""Library -> the only rooms that import it."""
+
+PRINTERS = {"record", "run", "predict", "fetch", "team", "checkpoint", "rundir"}
+"""The console belongs to record, run and the small programs; team, checkpoint and rundir warn on standard error."""
+
+WARNERS = {"team", "checkpoint", "rundir"}
+
+VERBS = {"use", "from_root", "share_array", "gather_rows", "gather_parts", "worst"}
+
+
+def room(path: Path) -> str:
+    """macmpi/solvers/design.py belongs to the room solvers."""
+    first = path.relative_to(PACKAGE).parts[0]
+    return "macmpi" if first == "__init__.py" else first.removesuffix(".py")
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@cache
+def nodes() -> tuple[tuple[str, str, ast.AST], ...]:
+    """Room, place in the text, node."""
+    return tuple(
+        (room(path), f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}", node)
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+    )
+
+
+def modules(node: ast.AST) -> list[str]:
+    """The dotted names that an import statement may load."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports are absolute"
+        names = [f"macmpi.{a.name}" if node.module == "macmpi" and a.name in MAY_IMPORT else "" for a in node.names]
+        return [name or str(node.module) for name in names]
+    return []
+
+
+def rooms_imported(node: ast.AST) -> set[str]:
+    inside = [name.split(".") for name in modules(node) if name.split(".")[0] == "macmpi"]
+    return {parts[1] if len(parts) > 1 else "macmpi" for parts in inside}
+
+
+def called(node: ast.AST) -> str:
+    """The last name of what is called: f, a.f."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return str(getattr(function, "id", getattr(function, "attr", "")))
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_room_is_in_the_table_and_on_the_page() -> None:
+    rooms = {room(path) for path in trees()}
+    assert rooms == MAY_IMPORT.keys()
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert [r for r in rooms - {"macmpi"} if f"`{r}`" not in page and f"`{r}/`" not in page] == []
+
+
+def test_a_room_imports_only_what_the_table_allows() -> None:
+    lazily = {"macmpi": {"model"}}  # macmpi.load, for those who only want to use a trained net
+    wrong = [
+        f"{place} imports {other}"
+        for here, place, node in nodes()
+        for other in rooms_imported(node) - {here} - MAY_IMPORT[here] - lazily.get(here, set())
+    ]
+    assert wrong == []
+
+
+def test_the_table_goes_one_way() -> None:
+    TopologicalSorter(MAY_IMPORT).prepare()  # raises CycleError
+    line = ("layers", "chain", "objective", "solvers", "plan", "mac", "train", "run")
+    for lower, upper in pairwise(line):
+        assert lower in MAY_IMPORT[upper]
+    for lower in MATHEMATICS:
+        assert MAY_IMPORT[lower].isdisjoint({"run", "train", "rundir", "checkpoint", "model", "estimate"})
+
+
+def test_the_package_itself_imports_nothing() -> None:
+    """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team and config are light."""
+    for name in ("__init__", "run", "team", "config"):
+        tree = trees()[PACKAGE / f"{name}.py"]
+        top = {m.split(".")[0] for node in tree.body for m in modules(node)}
+        assert top.isdisjoint({"numpy", "scipy", "h5py", "mpi4py", "pydantic"}), name
+    body = trees()[PACKAGE / "__init__.py"].body
+    assert {m for node in body for m in modules(node)} <= {"__future__", "typing"}
+
+
+@pytest.mark.parametrize("library", OWNERS)
+def test_a_library_has_its_rooms(library: str) -> None:
+    users = {here for here, _, node in nodes() if any(m.split(".")[0] == library for m in modules(node))}
+    assert users <= OWNERS[library]
+
+
+# --- what is said and done where --------------------------------------------------------------------------------------
+
+
+def test_who_prints() -> None:
+    wrong = []
+    for here, place, node in nodes():
+        if called(node) != "print":
+            continue
+        to_errors = any(k.arg == "file" and "stderr" in ast.unparse(k.value) for k in node.keywords)
+        if here not in PRINTERS or (here in WARNERS and not to_errors):
+            wrong.append(place)
+    assert wrong == []
+
+
+def test_the_world_is_asked_for_in_one_place() -> None:
+    def names(node: ast.AST) -> bool:
+        return (isinstance(node, ast.Name) and node.id == "COMM_WORLD") or (
+            isinstance(node, ast.Attribute) and node.attr == "COMM_WORLD"
+        )
+
+    assert {here for here, _, node in nodes() if names(node)} == {"team"}
+    assert {here for here, _, node in nodes() if called(node) == "launch"} == {"run"}
+
+
+def test_nobody_asks_what_kind_a_layer_or_a_solver_is() -> None:
+    asking = {"isinstance", "issubclass", "hasattr", "getattr", "type"}
+    assert [place for here, place, node in nodes() if here in MATHEMATICS and called(node) in asking] == []
+
+
+def test_the_mathematics_knows_no_files_and_no_environment() -> None:
+    outside = {"os", "sys", "io", "pathlib", "subprocess", "tempfile", "shutil", "logging"}
+    wrong = [
+        place
+        for here, place, node in nodes()
+        if here in MATHEMATICS and ({m.split(".")[0] for m in modules(node)} & outside or called(node) == "open")
+    ]
+    assert wrong == []
+
+
+def test_random_numbers_come_from_named_streams() -> None:
+    wrong = [
+        place
+        for here, place, node in nodes()
+        if here != "streams" and isinstance(node, ast.Attribute) and ast.unparse(node) == "np.random"
+    ]
+    assert wrong == []
+
+
+# --- collectives ------------------------------------------------------------------------------------------------------
+
+
+def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Each node below with the reason why it may not run on every rank, or ""."""
+    for child in ast.iter_child_nodes(tree):
+        reason = inside
+        if isinstance(tree, (ast.If, ast.IfExp)) and child is not tree.test and ".rank" in ast.unparse(tree.test):
+            reason = "if rank"
+        elif isinstance(tree, ast.Try):
+            reason = "try"
+        elif isinstance(tree, (ast.GeneratorExp, ast.Lambda)):
+            reason = type(tree).__name__
+        yield reason, child
+        yield from conditional(child, reason)
+
+
+@pytest.mark.parametrize("name", ["mac", "train", "data"])
+def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
+    wrong = []
+    for reason, node in conditional(trees()[PACKAGE / f"{name}.py"]):
+        owner = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if reason and called(node) in VERBS and "team" in owner:
+            wrong.append(f"{name}.py:{node.lineno} {reason}")
+    assert wrong == []
+
+
+def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
+    """Name and docstring of every public class, function and method; a method without one has its base's."""
+    tree = trees()[path]
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+    def document(owner: ast.ClassDef, name: str) -> str:
+        for node in owner.body:
+            if isinstance(node, ast.FunctionDef) and node.name == name and ast.get_docstring(node):
+                return ast.get_docstring(node) or ""
+        bases = [classes[ast.unparse(b)] for b in owner.bases if ast.unparse(b) in classes]
+        return next((found for base in bases if (found := document(base, name))), "")
+
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield node.name, ast.get_docstring(node) or ""
+    for owner in classes.values():
+        methods = [n.name for n in owner.body if isinstance(n, ast.FunctionDef)]
+        if methods:
+            yield owner.name, ast.get_docstring(owner) or ""
+        for name in methods:
+            if not name.startswith("_"):
+                yield f"{owner.name}.{name}", document(owner, name)
+
+
+@pytest.mark.parametrize("name", ["team", "mac"])
+def test_docstrings_say_who_has_to_call(name: str) -> None:
+    wrong = [what for what, text in public_docstrings(PACKAGE / f"{name}.py") if "Collective:" not in text]
+    assert wrong == []
+
+
+# --- configs, and what the README promises ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "run").glob("*.toml")), ids=lambda path: path.name)
+def test_every_config_of_the_repository_is_valid(path: Path) -> None:
+    config.read(path, [])
+
+
+def test_the_documented_defaults_are_the_defaults() -> None:
+    """run/defaults.toml names every key, in the order of the code, with its default."""
+    documented = tomllib.loads((ROOT / "run" / "defaults.toml").read_text())
+    defaults = asdict(config.Config())
+    assert documented == defaults
+    assert [(t, list(keys)) for t, keys in documented.items()] == [(t, list(k)) for t, k in defaults.items()]
+    kinds = [{k: type(v) for k, v in keys.items()} for keys in documented.values()]
+    assert kinds == [{k: type(v) for k, v in keys.items()} for keys in defaults.values()]
+
+
+def test_every_default_is_explained() -> None:
+    text = (ROOT / "run" / "defaults.toml").read_text()
+    assert len(re.findall(r"^\w+ = ", text, re.MULTILINE)) == sum(len(t) for t in asdict(config.Config()).values())
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    readme = (ROOT / "README.md").read_text()
+    promised = set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.MULTILINE))
+    assert {"run", "test"} <= promised <= targets
+    for module in set(re.findall(r"python -m macmpi\.(\w+)", readme)):
+        assert (PACKAGE / f"{module}.py").exists(), module
+    for path in set(re.findall(r"\b((?:run|docs|data)/[\w./-]+\.(?:toml|md)|[A-Z]+\.md)\b", readme)):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_targets_of_the_makefile_run_this_program() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for path in re.findall(r"run/\w+\.toml", makefile):
+        assert (ROOT / path).exists()
+    assert "-m macmpi.run" in makefile
+    assert "-m pytest" in makefile

@@ -1,0 +1,123 @@
+"""What never rises: E_Q + ridge over each half step at fixed mu, E1 + ridge over the ends of a run."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from theory.nets import ACTIVATIONS, anywhere, e1, e_q, feasible, method, ridge, started
+
+from macmpi.state import block_views
+
+ROUNDING = 1.0 + 1e-11
+
+
+@pytest.mark.parametrize("scale", ["unit", "objective"])
+@pytest.mark.parametrize("mu", [0.01, 1.0, 10.0, 1e3, 1e6])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_no_half_step_raises_e_q_and_the_ridge_as_configured(activation: str, mu: float, scale: str) -> None:
+    """From feasible coordinates and from others, with over-relaxation, light and heavy ridges."""
+    for value, seed in itertools.product((0.0, 0.01, 3.0), range(2)):
+        mac = method((7, 5), activation, seed=seed, ridge=value, ridge_scale=scale, z_step={"relaxation": 1.5})
+        for state in (started(mac, seed), anywhere(mac, seed)):
+            state.mu = mu
+            values = [e_q(mac, state) + ridge(mac, state)]
+            for half_step in (mac.z_step, mac.w_step) * 3:
+                half_step(state)
+                values.append(e_q(mac, state) + ridge(mac, state))
+            assert all(after <= before * ROUNDING for before, after in itertools.pairwise(values))
+            assert values[-1] < values[0]
+
+
+def test_the_ridge_is_dropped_beyond_its_mu() -> None:
+    mac = method(ridge=3.0, ridge_until_mu=100.0)
+    for mu, counts in ((100.0, True), (101.0, False)):
+        state = anywhere(mac, mu=mu)
+        assert (ridge(mac, state) > 0.0) is counts
+        before = e_q(mac, state) + ridge(mac, state)
+        mac.w_step(state)
+        assert e_q(mac, state) + ridge(mac, state) < before
+        shares = [mac.w_problem(job, state).ridge for job in mac.plan.all_units.jobs[0]]
+        assert all((share > 0.0) is counts for share in shares)
+
+
+@pytest.mark.parametrize(("scale", "value"), [("unit", 0.0), ("unit", 0.1), ("objective", 0.1), ("unit", 30.0)])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_postprocessing_never_raises_e1_and_the_ridge(activation: str, scale: str, value: float) -> None:
+    """At any moment of a run, and again after itself."""
+    mac = method((7, 5), activation, ridge=value, ridge_scale=scale)
+    state = started(mac)
+    for _ in range(4):
+        after = mac.finish(state)
+        assert e1(mac, after) + ridge(mac, after) <= (e1(mac, state) + ridge(mac, state)) * ROUNDING
+        again = mac.finish(after)
+        assert e1(mac, again) + ridge(mac, again) <= (e1(mac, after) + ridge(mac, after)) * ROUNDING
+        mac.begin(state)
+        mac.sweep(state)
+
+
+def test_postprocessing_ends_at_the_last_layers_least_squares_fit() -> None:
+    mac = method(ridge=0.0)
+    state = started(mac)
+    mac.sweep(state)
+    after = mac.finish(state)
+    H = np.column_stack([feasible(mac, after)[:, -5:], np.ones(mac.plan.n_train)])
+    _, rest, _, _ = np.linalg.lstsq(H, mac.data.Y, rcond=None)
+    assert_allclose(e1(mac, after), 0.5 * rest.sum(), rtol=1e-9)
+
+
+def test_postprocessing_is_feasible_and_touches_the_last_layer_alone() -> None:
+    mac = method()
+    state = started(mac)
+    mac.sweep(state)
+    weights, Z = state.weights.copy(), state.Z.copy()
+    after = mac.finish(state)
+    assert_array_equal(state.weights, weights)
+    assert_array_equal(state.Z, Z)
+    assert_allclose(after.Z, feasible(mac, after), rtol=1e-13, atol=1e-15)
+    shapes = mac.plan.chain.block_shapes
+    for W, before in zip(block_views(after.weights, shapes)[:-1], block_views(weights, shapes)[:-1], strict=True):
+        assert_array_equal(W, before)
+    errors = mac.evaluate(after, feasible=True)
+    assert errors.train == errors.E_Q
+    assert errors.constraint == 0.0
+    assert_allclose(errors.train, e1(mac, after) / mac.plan.n_train, rtol=1e-12)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("wide", [0.5, 2.0, 8.0])
+def test_the_gradient_step_of_the_start_lowers_e1(wide: float, activation: str) -> None:
+    for seed in range(3):
+        mac = method((7, 5), activation, seed=seed)
+        without, stepped = mac.start(wide, False, seed), mac.start(wide, True, seed)
+        assert e1(mac, stepped) < e1(mac, without)
+
+
+@pytest.mark.parametrize("penalty", [{}, {"ridge": 0.0}, {"ridge_scale": "objective", "ridge": 0.1}], ids=str)
+def test_a_short_run_lowers_the_nested_error(penalty: dict[str, Any]) -> None:
+    """What the method is for: descent in E_Q brings descent in E1, by half within ten iterations here."""
+    mac = method((7, 5), **penalty)
+    state = started(mac)
+    before = e1(mac, state)
+    for _ in range(10):
+        mac.sweep(state)
+    assert e1(mac, mac.finish(state)) < 0.5 * before
+
+
+def test_exact_z_steps_bound_e1_from_below_and_rise_with_mu() -> None:
+    """min over Z of E_Q never exceeds E1, and grows with mu towards it."""
+    exact = {"iterations": 60, "relaxation": 1.0, "cg_iterations": 6, "cg_tolerance": 0.0, "halvings": 40}
+    mac = method((4, 3), n=9, z_step=exact)
+    state = anywhere(mac, off=0.0)
+    nested, values = e1(mac, state), []
+    for mu in (0.1, 1.0, 10.0, 100.0, 1e3, 1e4):
+        state.Z[:] = feasible(mac, state)
+        state.mu = mu
+        mac.z_step(state)
+        values.append(e_q(mac, state))
+    assert all(a < b for a, b in itertools.pairwise(values))
+    assert values[-1] < nested
+    assert_allclose(values[-1], nested, rtol=1e-2)

@@ -1,0 +1,178 @@
+"""The order of the half steps, the start, and the state between any two of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from theory.nets import feasible, method, started
+
+from macmpi import checkpoint
+from macmpi.mac import MacQP
+from macmpi.state import State, block_views
+
+
+def copy(state: State) -> State:
+    return State(state.weights.copy(), state.Z.copy(), state.mu, state.iteration, state.next_half)
+
+
+def test_a_sweep_is_a_z_step_and_then_a_w_step() -> None:
+    mac = method()
+    together = started(mac)
+    apart = copy(together)
+    mac.sweep(together)
+    Z, weights = apart.Z.copy(), apart.weights.copy()
+    mac.z_step(apart)
+    assert_array_equal(apart.weights, weights)
+    assert apart.next_half == "w"
+    moved = apart.Z.copy()
+    assert (moved != Z).any()
+    mac.w_step(apart)
+    assert_array_equal(apart.Z, moved)
+    assert apart.next_half == "z"
+    assert_array_equal(together.weights, apart.weights)
+    assert_array_equal(together.Z, apart.Z)
+    assert (together.iteration, apart.iteration) == (1, 0)
+
+
+def test_a_w_step_on_feasible_coordinates_refits_the_output_layer_alone() -> None:
+    """Why the method starts with the Z-step: the hidden units already fit their targets."""
+    mac = method(ridge=0.0)
+    state = started(mac)
+    before = block_views(state.weights.copy(), mac.plan.chain.block_shapes)
+    mac.w_step(state)
+    after = mac.weights(state)
+    for W, old in zip(after[:-1], before[:-1], strict=True):
+        assert_allclose(W, old, rtol=0.0, atol=1e-12)
+    assert np.abs(after[-1] - before[-1]).max() > 1e-3
+
+
+def test_the_first_half_step_is_the_z_step() -> None:
+    mac = method()
+    state = started(mac)
+    assert (state.next_half, state.iteration) == ("z", 0)
+    calls: list[str] = []
+
+    class Watched(MacQP):
+        def z_step(self, state: State) -> None:
+            calls.append("z")
+            super().z_step(state)
+
+        def w_step(self, state: State) -> None:
+            calls.append("w")
+            super().w_step(state)
+
+    watched = Watched(mac.plan, mac.data, mac.team, mac.clock)
+    watched.begin(state)
+    watched.sweep(state)
+    watched.sweep(state)
+    assert calls == ["z", "w", "z", "w"]
+    half = copy(state)
+    half.next_half = "w"
+    watched.sweep(half)
+    assert calls[4:] == ["w"]
+
+
+def test_the_start_is_feasible_in_range_and_keyed_by_its_seed() -> None:
+    mac = method((7, 5), d=9)
+    state = mac.start(3.0, False, 5)
+    assert_allclose(state.Z, feasible(mac, state), rtol=1e-13, atol=1e-15)
+    assert state.mu == mac.plan.schedule.mu0
+    for W in mac.weights(state):
+        bound = 3.0 / np.sqrt(W.shape[1] - 1)
+        assert np.abs(W).max() <= bound
+        assert np.abs(W).max() > 0.8 * bound
+        assert W.min() < 0.0 < W.max()
+    assert_array_equal(mac.start(3.0, False, 5).weights, state.weights)
+    assert (mac.start(3.0, False, 6).weights != state.weights).all()
+    assert_allclose(mac.start(6.0, False, 5).weights, 2.0 * state.weights, rtol=1e-15)
+
+
+def test_a_layers_start_does_not_depend_on_the_layers_above() -> None:
+    short, long = method((7,)), method((7, 5, 6))
+    assert_array_equal(short.weights(short.start(2.0, False, 1))[0], long.weights(long.start(2.0, False, 1))[0])
+
+
+def test_equal_states_go_on_with_equal_bits() -> None:
+    """Nothing that matters is kept outside the state."""
+    mac, other = method(), method()
+    state = started(mac)
+    for _ in range(2):
+        mac.sweep(state)
+    resumed = copy(state)
+    other.begin(resumed)
+    for _ in range(2):
+        mac.sweep(state)
+        other.sweep(resumed)
+    assert_array_equal(resumed.weights, state.weights)
+    assert_array_equal(resumed.Z, state.Z)
+    assert other.evaluate(resumed) == mac.evaluate(state)
+
+
+@pytest.mark.parametrize("half", ["z", "w"])
+def test_a_state_written_and_read_between_half_steps_goes_on_with_the_same_bits(half: str, tmp_path: Path) -> None:
+    mac = method()
+    state = started(mac)
+    mac.sweep(state)
+    state.note_validation(mac.evaluate(state).validation)
+    if half == "w":
+        mac.z_step(state)
+    saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
+    other = method()
+    other.begin(saved)
+    assert saved.next_half == half
+    for _ in range(2):
+        mac.sweep(state)
+        other.sweep(saved)
+    assert_array_equal(saved.weights, state.weights)
+    assert_array_equal(saved.Z, state.Z)
+    assert saved.iteration == state.iteration
+
+
+def test_best_weights_are_those_of_the_lowest_validation_error() -> None:
+    state = State(np.zeros(2), np.zeros((1, 1)), 1.0)
+    for iteration, error in enumerate([3.0, 1.0, 2.0, 1.0]):
+        state.iteration = iteration
+        state.weights[:] = iteration
+        state.note_validation(error)
+    assert (state.best_iteration, state.best_e1_val, state.e1_val) == (1, 1.0, 1.0)
+    assert_array_equal(state.best_weights, [1.0, 1.0])
+
+
+def test_swapping_two_hidden_units_swaps_them_in_the_answer() -> None:
+    """A symmetry of the net: the two nets are the same function, and MAC treats them alike, up to rounding."""
+    mac = method((5, 4))
+    one = started(mac)
+    two = copy(one)
+    order = [3, 1, 2, 0, 4]
+    W1, W2, _ = mac.weights(two)
+    W1[:] = W1[order]
+    W2[:, :-1] = W2[:, :-1][:, order]
+    two.Z[:, :5] = two.Z[:, :5][:, order]
+    for state in (one, two):
+        mac.begin(state)
+        mac.sweep(state)
+        mac.sweep(state)
+    (A1, A2, A3), (B1, B2, B3) = mac.weights(one), mac.weights(two)
+    assert_allclose(B1, A1[order], rtol=0.0, atol=1e-8)
+    assert_allclose(B2[:, :-1], A2[:, :-1][:, order], rtol=0.0, atol=1e-8)
+    assert_allclose(B3, A3, rtol=0.0, atol=1e-8)
+
+
+def test_the_order_of_the_points_does_not_matter() -> None:
+    """Up to rounding, with few enough points that all are in the preconditioner's sample."""
+    mac = method()
+    state = started(mac)
+    other = method()
+    order = np.random.default_rng(4).permutation(mac.plan.n_train)
+    other.data.X[:], other.data.Y[:] = mac.data.X[order], mac.data.Y[order]
+    shuffled = copy(state)
+    shuffled.Z[:] = state.Z[order]
+    other.begin(shuffled)
+    for _ in range(2):
+        mac.sweep(state)
+        other.sweep(shuffled)
+    assert_allclose(shuffled.weights, state.weights, rtol=0.0, atol=1e-8)
+    assert_allclose(shuffled.Z, state.Z[order], rtol=0.0, atol=1e-8)

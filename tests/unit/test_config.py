@@ -1,0 +1,285 @@
+"""A config is validated whole: every mistake is named with its key, and what is valid is read as it is meant."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macmpi import UsageError, config
+from macmpi.config import RUN_TIME_KEYS, Config
+
+often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
+
+NAN, INF, HUGE = float("nan"), float("inf"), 10**400
+NOT_POSITIVE = [0.0, -1.0, True, "1", NAN, INF, -INF, HUGE, [1.0]]
+NOT_A_FRACTION = [1.0, -0.1, True, "0.5", NAN, INF, [0.5]]
+NOT_A_COUNT = [0, -3, 1.0, True, "3", NAN, [3]]
+NOT_A_SEED = [-1, 2**63, 0.0, True, "0", NAN]
+NOT_HALVINGS = [-1, 61, 2.0, False, "3"]
+
+MISTAKES: dict[str, list[Any]] = {
+    "data.source": [3, True, ["digits"], 1.5],
+    "data.validation": [0.0, *NOT_A_FRACTION],
+    "data.points": [-1, 2.0, True, "7"],
+    "data.seed": NOT_A_SEED,
+    "data.scale": ["Auto", "", 0, False],
+    "model.hidden": [[], 5, "5", True, 2.0],
+    "model.activation": ["sigmoidal", "", 1, False, ["tanh"]],
+    "start.range": NOT_POSITIVE,
+    "start.gradient_step": [0, 1, "true", 1.0, []],
+    "start.seed": NOT_A_SEED,
+    "penalty.mu0": NOT_POSITIVE,
+    "penalty.factor": [1.0, *NOT_POSITIVE],
+    "penalty.mu_max": NOT_POSITIVE,
+    "penalty.tolerance": NOT_A_FRACTION,
+    "penalty.ridge": [-1e-3, True, "0", NAN, INF],
+    "penalty.ridge_scale": ["units", "", 1],
+    "penalty.ridge_until_mu": [-1.0, True, "0", NAN, INF],
+    "z_step.iterations": NOT_A_COUNT,
+    "z_step.relaxation": [2.0, *NOT_POSITIVE],
+    "z_step.cg_iterations": NOT_A_COUNT,
+    "z_step.cg_tolerance": NOT_A_FRACTION,
+    "z_step.halvings": NOT_HALVINGS,
+    "w_step.iterations": NOT_A_COUNT,
+    "w_step.cg_iterations": NOT_A_COUNT,
+    "w_step.cg_tolerance": NOT_A_FRACTION,
+    "w_step.tolerance": NOT_A_FRACTION,
+    "w_step.halvings": NOT_HALVINGS,
+    "run.max_iterations": [-1, 3.0, True, "3", NAN],
+    "run.threads": [1025, *NOT_A_COUNT],
+    "run.checkpoint_minutes": NOT_POSITIVE,
+    "run.keep_checkpoints": NOT_A_COUNT,
+    "run.deadline": NOT_POSITIVE,
+}
+"""Values that each key must refuse."""
+
+DEFAULTS = config.flat(Config())
+
+
+def toml(value: Any) -> str:
+    return json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
+
+
+def document(values: dict[str, Any]) -> str:
+    return "".join(f"{key} = {toml(value)}\n" for key, value in values.items())
+
+
+def read(text: str, folder: Path, *settings_: str) -> Config:
+    path = folder / "case.toml"
+    path.write_text(text, encoding="utf-8")
+    return config.read(path, list(settings_))
+
+
+def refusal(text: str, folder: Path, *settings_: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        read(text, folder, *settings_)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("configs")
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_key_has_mistakes_here() -> None:
+    missing = DEFAULTS.keys() - MISTAKES.keys()
+    assert not missing, f"add values that {', '.join(sorted(missing))} must refuse to MISTAKES"
+    assert MISTAKES.keys() <= DEFAULTS.keys()
+
+
+@pytest.mark.parametrize("key", MISTAKES)
+def test_each_mistake_alone(key: str, folder: Path) -> None:
+    for value in MISTAKES[key]:
+        lines = refusal(document({key: value}), folder).splitlines()
+        assert lines[0] == f"1 mistake in {folder / 'case.toml'}:", value
+        assert lines[1].startswith(f"  {key}: "), value
+        assert len(lines) == 2
+
+
+@st.composite
+def several(draw: st.DrawFn) -> dict[str, Any]:
+    keys = draw(st.lists(st.sampled_from(sorted(MISTAKES)), min_size=2, max_size=8, unique=True))
+    return {key: draw(st.sampled_from(MISTAKES[key])) for key in keys}
+
+
+@often
+@given(mistakes=several(), unknown=st.lists(st.sampled_from(["zzz", "run.zzz", "model.zzz"]), unique=True))
+def test_all_mistakes_in_one_message(folder: Path, mistakes: dict[str, Any], unknown: list[str]) -> None:
+    text = refusal(document({**mistakes, **dict.fromkeys(unknown, 1)}), folder)
+    lines = text.splitlines()
+    assert lines[0].startswith(f"{len(mistakes) + len(unknown)} mistakes in ")
+    assert sorted(line.strip().split(":")[0] for line in lines[1:]) == sorted([*mistakes, *unknown])
+
+
+def test_items_of_a_list_are_counted(folder: Path) -> None:
+    text = refusal("model.hidden = [3, 0, 'a', 2.5, true]", folder)
+    assert text.startswith("4 mistakes")
+    assert all(f"model.hidden.{i}: " in text for i in (1, 2, 3, 4))
+
+
+def test_mu_max_below_mu0(folder: Path) -> None:
+    text = refusal("[penalty]\nmu0 = 100.0\nmu_max = 10.0", folder)
+    assert "penalty" in text
+    assert "mu_max = 10 is below mu0 = 100" in text
+
+
+@pytest.mark.parametrize("key", DEFAULTS)
+def test_a_slip_of_the_pen_gets_a_suggestion(key: str, folder: Path) -> None:
+    table, name = key.split(".")
+    slip = name[:-2] + name[-1] if len(name) > 3 else name + "x"
+    assert f"{table}.{slip}: unknown key; did you mean {key}?" in refusal(f"{table}.{slip} = 1", folder)
+
+
+@pytest.mark.parametrize("table", [f.name for f in fields(Config)])
+def test_a_slip_in_a_tables_name_gets_a_suggestion(table: str, folder: Path) -> None:
+    slip = table[:-1] + "x"
+    assert f"{slip}: unknown key; did you mean {table}?" in refusal(f"[{slip}]\n", folder)
+
+
+def test_a_key_unlike_any_other_gets_none(folder: Path) -> None:
+    text = refusal("penalty.qqqqq = 1", folder)
+    assert "penalty.qqqqq: unknown key" in text
+    assert "did you mean" not in text
+
+
+@pytest.mark.parametrize("table", [f.name for f in fields(Config)])
+def test_a_table_must_be_a_table(table: str, folder: Path) -> None:
+    for value in (5, True, [1]):
+        assert f"{table}: should be a table, [{table}]" in refusal(f"{table} = {toml(value)}", folder)
+
+
+@pytest.mark.parametrize("text", ["a b", "penalty.mu0 =", "[penalty", "penalty.mu0 = 3\npenalty.mu0 = 4", "\x00"])
+def test_what_is_not_toml(text: str, folder: Path) -> None:
+    assert f"{folder / 'case.toml'} is not TOML" in refusal(text, folder)
+
+
+def test_files_that_cannot_be_read(folder: Path) -> None:
+    for path in (folder, folder / "nowhere.toml"):
+        with pytest.raises(UsageError, match="cannot read the config"):
+            config.read(path, [])
+    (folder / "latin1.toml").write_bytes('data = "Ö.h5"'.encode("latin1"))
+    with pytest.raises(UsageError, match="is not TOML"):
+        config.read(folder / "latin1.toml", [])
+
+
+# --- what is valid ----------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_file_is_the_defaults(folder: Path) -> None:
+    assert read("", folder) == Config()
+    assert all(is_dataclass(getattr(Config(), f.name)) for f in fields(Config))
+
+
+def test_whole_numbers_stand_for_floats(folder: Path) -> None:
+    found = read("penalty.mu0 = 10\nstart.range = 3", folder)
+    assert isinstance(found.penalty.mu0, float)
+    assert found.start.range == 3.0
+
+
+def test_data_as_a_path_is_short_for_its_source(folder: Path) -> None:
+    assert read('data = "points.h5"', folder) == read('[data]\nsource = "points.h5"', folder)
+
+
+POSITIVE = st.floats(1e-300, 1e300)
+FRACTION = st.floats(0.0, 1.0, exclude_max=True)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+@st.composite
+def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
+    mu0 = draw(st.floats(1e-10, 1e10))
+    valid: dict[str, st.SearchStrategy[Any]] = {
+        "data.source": text,
+        "data.validation": st.floats(1e-6, 0.999),
+        "data.seed": st.integers(0, 2**63 - 1),
+        "model.hidden": st.lists(st.integers(1, 10**6), min_size=1, max_size=5),
+        "model.activation": st.sampled_from(["sigmoid", "tanh", "relu", "linear"]),
+        "start.range": POSITIVE,
+        "start.gradient_step": st.booleans(),
+        "penalty.mu0": st.just(mu0),
+        "penalty.mu_max": st.floats(mu0, 1e300),
+        "penalty.tolerance": FRACTION,
+        "penalty.ridge": st.floats(0.0, 1e300),
+        "penalty.ridge_scale": st.sampled_from(["unit", "objective"]),
+        "z_step.halvings": st.integers(0, 60),
+        "run.max_iterations": st.integers(0, 2**62),
+        "run.deadline": POSITIVE,
+    }
+    return {key: draw(strategy) for key, strategy in valid.items()}
+
+
+@often
+@given(values=configs(st.sampled_from(["digits", "a b.h5", 'q"uo\\te.npz', "é/日本.h5", "tab\tand\nline", "#=[]"])))
+def test_what_is_dumped_reads_back(folder: Path, values: dict[str, Any]) -> None:
+    whole = read(document(values), folder)
+    found = config.flat(whole)
+    assert {key: found[key] for key in values} == values
+    assert read(config.dump(whole), folder) == whole
+
+
+@often
+@given(source=TEXT)
+def test_any_source_that_can_be_read_is_dumped(folder: Path, source: str) -> None:
+    whole = Config(data=config.Data(source=source))
+    assert read(config.dump(whole), folder) == whole
+
+
+def test_a_dump_names_every_key() -> None:
+    lines = config.dump(Config()).splitlines()
+    tables = [line.strip("[]") for line in lines if line.startswith("[")]
+    assert tables == [f.name for f in fields(Config)]
+    assert sum(" = " in line for line in lines) == len(DEFAULTS)
+
+
+def test_keys_that_a_resumed_run_may_change_are_keys_of_the_run_table() -> None:
+    assert {key for key in DEFAULTS if key.startswith("run.")} == RUN_TIME_KEYS
+
+
+# --- settings on top --------------------------------------------------------------------------------------------------
+
+
+def test_settings_override_the_file_in_their_order(folder: Path) -> None:
+    found = read(
+        "penalty.mu0 = 1.0\npenalty.factor = 3.0", folder, "penalty.mu0=2", "penalty.mu0=5", "model.hidden=[4, 2]"
+    )
+    assert (found.penalty.mu0, found.penalty.factor, found.model.hidden) == (5.0, 3.0, [4, 2])
+
+
+def test_settings_of_the_data(folder: Path) -> None:
+    assert read('data = "a.h5"', folder, "data.seed=3").data == config.Data(source="a.h5", seed=3)
+    assert read("", folder, "data.source='b.h5'").data.source == "b.h5"
+    assert read("", folder, "data='b.h5'").data.source == "b.h5"
+
+
+def test_a_short_data_setting_keeps_the_other_keys_of_the_table(folder: Path) -> None:
+    """`data = "path"` is short for `data.source = "path"`, on the command line too."""
+    assert read("data.seed = 3", folder, "data='b.h5'").data == config.Data(source="b.h5", seed=3)
+
+
+def test_settings_are_checked_like_the_file(folder: Path) -> None:
+    text = refusal("run.threads = 0", folder, "penalty.mu0=-1", "modle.hidden=[3]")
+    assert text.startswith("3 mistakes")
+    assert "run.threads: " in text
+    assert "penalty.mu0: " in text
+    assert "did you mean model?" in text
+
+
+@pytest.mark.parametrize("setting", ["data.source=x.h5", "penalty.mu0", "penalty.mu0=", "model.activation=tanh", "=3"])
+def test_bare_words_are_refused_with_the_way_to_quote_them(setting: str, folder: Path) -> None:
+    text = refusal("", folder, setting)
+    assert f"--set {setting} is not TOML" in text
+    assert "'\"" in text
+
+
+def test_a_number_too_long_to_be_one_is_refused(folder: Path) -> None:
+    assert "case.toml" in refusal("start.seed = " + "9" * 5000, folder)
+    assert "--set" in refusal("", folder, "start.seed=" + "9" * 5000)

@@ -1,0 +1,452 @@
+"""Data sets: what is read, how it is scaled and split, and what is refused with the place of the mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from macmpi import UsageError
+from macmpi.config import Data
+from macmpi.data import Dataset, Raw, Scaling, check, fit_scaling, folder, load, read_file, share, split
+from macmpi.layers import Array
+from macmpi.team import Solo
+
+often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture(params=[".npz", ".h5", ".hdf5"])
+def write(request: pytest.FixtureRequest, tmp_path: Path) -> Write:
+    """Writes arrays to a file of each format."""
+
+    def to_file(**arrays: Any) -> Path:
+        path = tmp_path / f"points{request.param}"
+        if path.suffix == ".npz":
+            np.savez(path, **arrays)
+        else:
+            with h5py.File(path, "w") as file:
+                for name, array in arrays.items():
+                    file[name] = array
+        return path
+
+    return to_file
+
+
+def of(path: Path, **keys: Any) -> Data:
+    return Data(source=str(path), **keys)
+
+
+def refusal(config: Data) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(config)
+    return str(caught.value)
+
+
+def rows(random: np.random.Generator, n: int = 20, d: int = 3) -> Array:
+    return random.normal(size=(n, d)) * 5.0 + 2.0
+
+
+def as_set(X: Array) -> set[bytes]:
+    return {row.tobytes() for row in X}
+
+
+# --- the user's own file ----------------------------------------------------------------------------------------------
+
+
+def test_x_alone_is_an_autoencoders(write: Write, random: np.random.Generator) -> None:
+    X = rows(random)
+    data = load(of(write(X=X), scale="none"))
+    assert data.autoencoder
+    assert data.Y is data.X
+    assert data.Y_val is data.X_val
+    assert (len(data.X), len(data.X_val)) == (16, 4)
+    assert as_set(data.X) | as_set(data.X_val) == as_set(X)
+    assert not as_set(data.X) & as_set(data.X_val)
+
+
+def test_x_and_y_stay_together_through_the_split(write: Write, random: np.random.Generator) -> None:
+    X = rows(random)
+    Y = np.column_stack([X[:, 0] + X[:, 1], 2.0 * X[:, 2]])
+    data = load(of(write(X=X, Y=Y), scale="none"))
+    assert not data.autoencoder
+    for x, y in ((data.X, data.Y), (data.X_val, data.Y_val)):
+        assert_array_equal(y, np.column_stack([x[:, 0] + x[:, 1], 2.0 * x[:, 2]]))
+
+
+def test_validation_points_of_the_file_are_used_as_they_are(write: Write, random: np.random.Generator) -> None:
+    X, Y, X_val, Y_val = rows(random), rows(random, d=2), rows(random, n=5), rows(random, n=5, d=2)
+    data = load(of(write(X=X, Y=Y, X_val=X_val, Y_val=Y_val), scale="none"))
+    for read, written in ((data.X, X), (data.Y, Y), (data.X_val, X_val), (data.Y_val, Y_val)):
+        assert_array_equal(read, written)
+    without = load(of(write(X=X, X_val=X_val), scale="none"))
+    assert without.autoencoder
+    assert_array_equal(without.Y_val, X_val)
+
+
+def test_images_are_flattened_row_by_row(write: Write, random: np.random.Generator) -> None:
+    images = random.normal(size=(6, 3, 2))
+    data = load(of(write(X=images, X_val=images), scale="none"))
+    assert_array_equal(data.X, images.reshape(6, 6))
+
+
+def test_arrays_are_rows_of_float64_next_to_each_other(write: Write, random: np.random.Generator) -> None:
+    X = np.asfortranarray(rows(random).astype(np.float32))
+    data = load(of(write(X=X, Y=X[:, :1])))
+    for array in (data.X, data.Y, data.X_val, data.Y_val):
+        assert array.dtype == np.float64
+        assert array.flags.c_contiguous
+
+
+def test_all_formats_hold_the_same_data(random: np.random.Generator, tmp_path: Path) -> None:
+    X = rows(random)
+    np.savez(tmp_path / "a.npz", X=X)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"] = X
+    first, second = (load(of(tmp_path / name)) for name in ("a.npz", "a.h5"))
+    assert_array_equal(first.X, second.X)
+    assert first.sha256 == second.sha256
+
+
+def test_the_checksum_sees_every_change(write: Write, random: np.random.Generator) -> None:
+    X = rows(random)
+    checksum = load(of(write(X=X))).sha256
+    assert load(of(write(X=X))).sha256 == checksum
+    changed = X.copy()
+    changed[7, 1] = np.nextafter(changed[7, 1], np.inf)
+    others = [
+        load(of(write(X=changed), scale="none")).sha256,
+        load(of(write(X=X[::-1]), scale="none")).sha256,
+        load(of(write(X=X), seed=1)).sha256,
+        load(of(write(X=X), scale="none")).sha256,
+        load(of(write(X=X), points=10)).sha256,
+        load(of(write(X=X, Y=X))).sha256,
+    ]
+    assert len({checksum, *others}) in (6, 7)
+    assert checksum not in others[:5]
+
+
+# --- scaling ----------------------------------------------------------------------------------------------------------
+
+
+def test_whole_numbers_are_scaled_to_their_range(write: Write, random: np.random.Generator) -> None:
+    """One shift and scale for all columns: pixels stay comparable."""
+    X = random.integers(0, 256, (40, 5)).astype(np.uint8)
+    X[0, 0], X[1, 1] = 0, 255
+    data = load(of(write(X=X, X_val=X)))
+    assert_allclose(data.X, X / 255.0, rtol=1e-15)
+
+
+def test_real_numbers_are_scaled_to_mean_0_and_deviation_1(write: Write, random: np.random.Generator) -> None:
+    X, Y = rows(random), rows(random, d=2) * [1e-3, 1e5]
+    data = load(of(write(X=X, Y=Y)))
+    for scaled in (data.X, data.Y):
+        assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-12)
+        assert_allclose(scaled.std(axis=0), 1.0, rtol=1e-12)
+
+
+def test_the_scaling_is_fitted_to_the_training_points_alone(write: Write, random: np.random.Generator) -> None:
+    X, X_val = rows(random), 100.0 * rows(random, n=6)
+    data, without = (load(of(write(X=X, X_val=v))) for v in (X_val, X))
+    assert_array_equal(data.X, without.X)
+    assert_allclose(data.X_val, (X_val - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["none", "range", "standard"])
+def test_undo_undoes(kind: str, random: np.random.Generator) -> None:
+    X = rows(random, d=4) * [1e-6, 1.0, 1e6, 0.0]
+    scaling = fit_scaling(X, kind)
+    assert_allclose(scaling.undo(scaling.apply(X)), X, rtol=1e-12, atol=1e-9)
+    assert_allclose(scaling.apply(X), (X - scaling.shift) / scaling.scale, rtol=1e-15)
+
+
+def test_no_scaling_changes_no_bit(random: np.random.Generator) -> None:
+    X = rows(random)
+    assert_array_equal(fit_scaling(X, "none").apply(X), X)
+
+
+def test_a_constant_column_keeps_its_scale(write: Write, random: np.random.Generator) -> None:
+    X = rows(random)
+    X[:, 1] = 0.1 + 0.2
+    data = load(of(write(X=X, X_val=X)))
+    assert_array_equal(data.scaling_x.scale[1], 1.0)
+    assert_allclose(data.X[:, 1], 0.0, atol=1e-12)
+    assert np.isfinite(data.X).all()
+
+
+@often
+@given(power=st.integers(-18, 18))
+def test_units_of_measurement_do_not_matter(power: int) -> None:
+    """Data in metres and the same data in picometres have the same standard scores."""
+    X = np.random.default_rng(0).normal(size=(30, 2)) + 1.0
+    factor = 10.0**power
+    expected = fit_scaling(X, "standard").apply(X)
+    assert_allclose(fit_scaling(X * factor, "standard").apply(X * factor), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_range_of_nothing_is_left_alone() -> None:
+    scaling = fit_scaling(np.full((4, 2), 7.0), "range")
+    assert_array_equal(scaling.apply(np.full((4, 2), 7.0)), 0.0)
+
+
+# --- split and points -------------------------------------------------------------------------------------------------
+
+
+@often
+@given(n=st.integers(2, 300), fraction=st.floats(1e-6, 0.999), seed=st.integers(0, 2**63 - 1))
+def test_a_split_takes_each_point_once(n: int, fraction: float, seed: int) -> None:
+    X = np.arange(n, dtype=float)[:, None]
+    config = Data(validation=fraction, seed=seed)
+    parts = split(Raw(X, Y=10.0 * X), config)
+    assert parts.X_val is not None and parts.Y is not None
+    assert len(parts.X) >= 1
+    assert abs(len(parts.X_val) - fraction * n) <= 1.0
+    assert len(parts.X_val) >= 1
+    assert sorted([*parts.X[:, 0], *parts.X_val[:, 0]]) == list(range(n))
+    assert_array_equal(parts.Y, 10.0 * parts.X)
+    again = split(Raw(X), config)
+    assert_array_equal(again.X, parts.X)
+
+
+def test_the_seed_of_the_data_draws_the_split() -> None:
+    X = np.arange(100.0)[:, None]
+    drawn = [split(Raw(X), Data(seed=seed)).X_val for seed in (0, 0, 1)]
+    assert_array_equal(drawn[0], drawn[1])
+    assert (drawn[0] != drawn[2]).any()
+
+
+def test_points_keeps_the_first_of_the_training_points(write: Write, random: np.random.Generator) -> None:
+    path = write(X=rows(random), Y=rows(random, d=1))
+    whole, some = load(of(path, scale="none")), load(of(path, scale="none", points=7))
+    assert_array_equal(some.X, whole.X[:7])
+    assert_array_equal(some.Y, whole.Y[:7])
+    assert_array_equal(some.X_val, whole.X_val)
+    assert load(of(path, points=16)).sha256 == load(of(path)).sha256
+    assert "data.points = 17, but there are 16 training points" in refusal(of(path, points=17))
+
+
+def test_two_points_are_enough(write: Write) -> None:
+    data = load(of(write(X=np.array([[1.0, 2.0], [3.0, 4.0]])), scale="none", validation=0.01))
+    assert (len(data.X), len(data.X_val)) == (1, 1)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_not_finite_is_named_by_its_place(
+    bad: float, write: Write, random: np.random.Generator
+) -> None:
+    for name in ("X", "Y", "X_val", "Y_val"):
+        arrays = {n: rows(random) for n in ("X", "Y", "X_val", "Y_val")}
+        arrays[name][13, 2] = arrays[name][17, 0] = bad
+        text = refusal(of(write(**arrays)))
+        assert f"dataset {name} is {bad} at [13, 2] (2 such values)" in text
+
+
+@pytest.mark.parametrize(
+    ("X", "says"),
+    [
+        (np.array([[1.0 + 2.0j, 1.0]] * 4), "complex128"),
+        (np.array([[b"a", b"b"]] * 4), "real numbers"),
+        (np.arange(5.0), "(5,)"),
+        (np.array(3.0), "()"),
+        (np.zeros((1, 3)), "at least 2 rows"),
+        (np.zeros((0, 3)), "at least 2 rows"),
+        (np.zeros((5, 0)), "at least 2 rows and 1 column"),
+        (np.zeros((5, 2, 0)), "at least 2 rows and 1 column"),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", "")) + str(getattr(value, "shape", "")),
+)
+def test_what_is_not_rows_of_real_numbers(X: Array, says: str, write: Write) -> None:
+    path = write(X=X)
+    text = refusal(of(path))
+    assert f"{path}: dataset X" in text
+    assert says in text
+
+
+def test_ragged_and_pickled_arrays(tmp_path: Path) -> None:
+    """Nothing is ever unpickled."""
+    ragged = np.array([np.zeros(2), np.zeros(3)], dtype=object)
+    np.savez(tmp_path / "ragged.npz", X=ragged)
+    assert "ragged.npz cannot be read" in refusal(of(tmp_path / "ragged.npz"))
+    with h5py.File(tmp_path / "ragged.h5", "w") as file:
+        file.create_dataset("X", data=ragged, dtype=h5py.vlen_dtype(np.float64))
+        file.create_dataset("words", data=["a", "b"])
+        file.create_dataset("records", data=np.zeros(3, dtype=[("a", float)]))
+        file.create_group("group")
+    assert "dataset X holds object" in refusal(of(tmp_path / "ragged.h5"))
+    for name in ("words", "records"):
+        array = read_file(tmp_path / "ragged.h5", (name,))[name]
+        with pytest.raises(UsageError, match="real numbers are needed"):
+            check(array, name)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_file(tmp_path / "ragged.h5", ("group",))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({"X": (6, 2), "Y": (5, 2)}, "X has 6 rows but Y has 5"),
+        ({"X": (6, 2), "X_val": (6, 3)}, "X has 2 columns but X_val has 3"),
+        ({"X": (6, 2), "Y": (6, 2), "X_val": (3, 2), "Y_val": (4, 2)}, "X_val has 3 rows but Y_val has 4"),
+        ({"X": (6, 2), "Y": (6, 2), "X_val": (3, 2), "Y_val": (3, 1)}, "Y has 2 columns but Y_val has 1"),
+        ({"X": (6, 2), "Y": (6, 2), "X_val": (3, 2)}, "Y_val goes with X_val and Y"),
+        ({"X": (6, 2), "X_val": (3, 2), "Y_val": (3, 2)}, "Y_val goes with X_val and Y"),
+        ({"X": (6, 2), "Y": (6, 2), "Y_val": (3, 2)}, "Y_val goes with X_val and Y"),
+        ({"Y": (6, 2)}, "there is no dataset X"),
+        ({"x": (6, 2)}, "there is no dataset X"),
+    ],
+)
+def test_arrays_that_do_not_fit_together(
+    shapes: dict[str, tuple[int, int]], says: str, write: Write, random: np.random.Generator
+) -> None:
+    path = write(**{name: random.normal(size=shape) for name, shape in shapes.items()})
+    text = refusal(of(path))
+    assert says in text
+    assert str(path) in text
+
+
+def test_constant_targets(write: Write, random: np.random.Generator) -> None:
+    X = rows(random)
+    assert "every column of the targets is constant" in refusal(of(write(X=X, Y=np.full((20, 2), 3.0))))
+    assert "every column of the targets is constant" in refusal(of(write(X=np.full((20, 2), 3.0))))
+    assert load(of(write(X=X, Y=np.column_stack([np.ones(20), X[:, 0]])))).Y.shape == (16, 2)
+
+
+def test_files_that_are_not_there_or_not_data(tmp_path: Path) -> None:
+    assert "does not exist" in refusal(of(tmp_path / "nowhere.npz"))
+    assert str((tmp_path / "nowhere.h5").resolve()) in refusal(of(tmp_path / "nowhere.h5"))
+    for name in ("points.csv", "digit", ""):
+        text = refusal(Data(source=name))
+        assert f'"{name}" is neither "digits", "usps" nor an .h5, .hdf5 or .npz file' in text
+
+
+def damaged_files(folder: Path, random: np.random.Generator) -> dict[str, bytes]:
+    np.savez(folder / "good.npz", X=rows(random))
+    np.savez_compressed(folder / "small.npz", X=rows(random))
+    with h5py.File(folder / "good.h5", "w") as file:
+        file.create_dataset("X", data=rows(random), fletcher32=True, chunks=True)
+        offset = file["X"].id.get_chunk_info(0).byte_offset
+    good, small, h5 = ((folder / name).read_bytes() for name in ("good.npz", "small.npz", "good.h5"))
+
+    def flipped(content: bytes, at: int) -> bytes:
+        return content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+
+    return {
+        "truncated.npz": good[: len(good) // 2],
+        "empty.npz": b"",
+        "text.npz": b"1,2,3\n",
+        "flipped.npz": flipped(good, 250),
+        "flipped-small.npz": flipped(small, 60),
+        "truncated.h5": h5[: len(h5) // 2],
+        "empty.h5": b"",
+        "text.h5": b"1,2,3\n",
+        "flipped.h5": flipped(h5, offset + 9),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("truncated.npz", "empty.npz", "text.npz", "flipped.npz", "flipped-small.npz"),
+        *("truncated.h5", "empty.h5", "text.h5", "flipped.h5"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_its_name(name: str, tmp_path: Path, random: np.random.Generator) -> None:
+    path = tmp_path / name
+    path.write_bytes(damaged_files(tmp_path, random)[name])
+    assert f"{path} cannot be read" in refusal(of(path))
+
+
+# --- named sets and other ranks ---------------------------------------------------------------------------------------
+
+
+def test_digits() -> None:
+    data = load(Data(source="digits"))
+    assert data.autoencoder
+    assert data.X.shape == (1438, 64)
+    assert data.X_val.shape == (359, 64)
+    assert data.X.min() == 0.0
+    assert data.X.max() == 1.0
+    assert_array_equal(data.scaling_x.scale, 1.0)
+
+
+def test_alone_a_rank_shares_nothing(random: np.random.Generator) -> None:
+    X = rows(random)
+    unit = Scaling(np.zeros(3), np.ones(3))
+    data = Dataset(X, X, X, X, unit, unit, "")
+    assert share(Solo(), data) is data
+    assert not replace(data, Y=X.copy()).autoencoder
+
+
+def test_usps_without_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MACMPI_DATA", str(tmp_path))
+    text = refusal(Data(source="usps"))
+    assert str(tmp_path / "usps.h5") in text
+    assert "MACMPI_DATA" in text
+
+
+@pytest.fixture(scope="module")
+def usps() -> Dataset:
+    return load(Data(source="usps"))
+
+
+@pytest.fixture(scope="module")
+def digit_of() -> dict[bytes, int]:
+    """The label of every image of the file."""
+    arrays = read_file(folder() / "usps.h5", ("images", "labels"))
+    images = arrays["images"].reshape(-1, 256) / 255.0
+    table = {image.tobytes(): int(label) for image, label in zip(images, arrays["labels"], strict=True)}
+    assert len(table) == 11_000
+    return table
+
+
+@pytest.mark.usps
+def test_usps_is_5000_and_5000_images_in_0_to_1(usps: Dataset) -> None:
+    assert usps.autoencoder
+    assert usps.X.shape == usps.X_val.shape == (5000, 256)
+    for X in (usps.X, usps.X_val):
+        assert X.min() == 0.0
+        assert X.max() == 1.0
+        # 0 is the background: most of an image.
+        assert 0.2 < X.mean() < 0.3
+
+
+@pytest.mark.usps
+def test_usps_has_500_images_of_each_digit_in_both_sets(usps: Dataset, digit_of: dict[bytes, int]) -> None:
+    for X in (usps.X, usps.X_val):
+        digits = [digit_of[row.tobytes()] for row in X]
+        assert np.bincount(digits).tolist() == [500] * 10
+
+
+@pytest.mark.usps
+def test_no_usps_image_is_in_both_sets(usps: Dataset) -> None:
+    assert len(as_set(usps.X) | as_set(usps.X_val)) == 10_000
+
+
+@pytest.mark.usps
+def test_the_first_usps_points_are_of_all_digits(usps: Dataset, digit_of: dict[bytes, int]) -> None:
+    """data.points takes the first ones: their order must not follow the digits."""
+    counts = np.bincount([digit_of[row.tobytes()] for row in usps.X[:1000]], minlength=10)
+    assert counts.min() > 60
+
+
+@pytest.mark.usps
+def test_the_seed_draws_the_usps_images(usps: Dataset) -> None:
+    assert load(Data(source="usps")).sha256 == usps.sha256
+    other = load(Data(source="usps", seed=1))
+    assert other.sha256 != usps.sha256
+    assert as_set(other.X) != as_set(usps.X)
+    few = load(Data(source="usps", points=100))
+    assert_array_equal(few.X, usps.X[:100])
+    assert_array_equal(few.X_val, usps.X_val)

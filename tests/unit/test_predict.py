@@ -1,0 +1,93 @@
+"""`python -m macmpi.predict`: a trained net on a file of points."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import macmpi
+from macmpi.chain import Chain
+from macmpi.data import Dataset, fit_scaling
+from macmpi.layers.activation import Activation
+from macmpi.layers.affine import Affine
+from macmpi.model import save
+
+X = np.random.default_rng(3).uniform(-5, 20, (7, 4))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    random = np.random.default_rng(1)
+    chain = Chain((Affine(4, 2), Activation("tanh", 2), Affine(2, 4)), (2,))
+    flat = random.normal(size=sum(h * d for h, d in chain.block_shapes))
+    scaling = fit_scaling(X, "standard")
+    data = Dataset(X, X, X, X, scaling, scaling, "")
+    path = tmp_path_factory.mktemp("model") / "model.h5"
+    save(path, chain, {"last": flat, "best": 2.0 * flat}, data, {})
+    return path
+
+
+def predict(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "macmpi.predict", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def read(path: Path) -> np.ndarray:
+    if path.suffix == ".npy":
+        return np.load(path)
+    if path.suffix == ".npz":
+        return np.load(path)["Y"]
+    with h5py.File(path) as file:
+        return file["Y"][()]
+
+
+@pytest.mark.parametrize(("source", "target"), [(".npy", ".h5"), (".npz", ".npy"), (".h5", ".npz")])
+def test_every_format_in_and_out_gives_what_the_model_gives(
+    model: Path, tmp_path: Path, source: str, target: str
+) -> None:
+    points, output = tmp_path / f"points{source}", tmp_path / f"out{target}"
+    if source == ".npy":
+        np.save(points, X)
+    elif source == ".npz":
+        np.savez(points, X=X)
+    else:
+        with h5py.File(points, "w") as file:
+            file["X"] = X
+    done = predict(model, points, "--output", output, "--what", "encode")
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(read(output), macmpi.load(str(model)).encode(X))
+
+
+def test_the_best_weights_are_used_on_request(model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    assert predict(model, tmp_path / "x.npy", "--output", tmp_path / "y.npy", "--weights", "best").returncode == 0
+    y = read(tmp_path / "y.npy")
+    assert np.array_equal(y, macmpi.load(str(model), "best").predict(X))
+    assert not np.allclose(y, macmpi.load(str(model)).predict(X))
+
+
+@pytest.mark.parametrize(
+    ("points", "output", "said"),
+    [("x.npy", "y.txt", "y.txt"), ("none.npy", "y.npy", "none.npy"), ("narrow.npy", "y.npy", "3 columns")],
+)
+def test_mistakes_end_with_one_line_and_write_nothing(
+    model: Path, tmp_path: Path, points: str, output: str, said: str
+) -> None:
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "narrow.npy", X[:, :3])
+    done = predict(model, tmp_path / points, "--output", tmp_path / output)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / output).exists()
+
+
+def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.h5").write_bytes(b"nothing")
+    done = predict(tmp_path / "model.h5", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
+    assert (done.returncode, "is not a model" in done.stderr) == (2, True)

@@ -1,0 +1,132 @@
+"""Tiles depend on the size of the problem alone, cover it exactly once, and are dealt in balance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macmpi import tiles
+from macmpi.tiles import Tile
+
+SIZES = st.integers(1, 30_000)
+RANKS = st.integers(1, 60)
+often = settings(deadline=None, derandomize=True, database=None, max_examples=150)
+
+
+def assert_cover(runs: Sequence[Tile], n: int) -> None:
+    """Contiguous, in order, from 0 to n; none empty."""
+    assert runs[0].start == 0
+    assert runs[-1].stop == n
+    assert all(a.stop == b.start for a, b in pairwise(runs))
+    assert all(len(tile) > 0 for tile in runs)
+
+
+@often
+@given(n=SIZES, pieces=RANKS)
+def test_cut(n: int, pieces: int) -> None:
+    runs = tiles.cut(n, pieces)
+    assert_cover(runs, n)
+    assert len(runs) == min(n, pieces)
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
+
+
+@often
+@given(n=SIZES)
+def test_point_tiles(n: int) -> None:
+    runs = tiles.point_tiles(n)
+    assert_cover(runs, n)
+    assert max(map(len, runs)) <= tiles.POINT_ROWS
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
+    assert min(map(len, runs)) >= min(n, 8)
+    if n > 24 * tiles.POINT_ROWS:
+        assert len(runs) % 48 == 0
+        assert min(map(len, runs)) >= 64
+    elif n > 12 * 96:
+        assert len(runs) in (12, 24)
+    else:
+        assert len(runs) <= 12
+
+
+@pytest.mark.parametrize(
+    ("n", "count"), [(1, 1), (16, 1), (17, 2), (1152, 12), (1153, 12), (1537, 24), (3073, 48), (5000, 48), (6145, 96)]
+)
+def test_numbers_of_point_tiles(n: int, count: int) -> None:
+    assert len(tiles.point_tiles(n)) == count
+
+
+@often
+@given(n=SIZES)
+def test_point_chunks(n: int) -> None:
+    runs = tiles.point_chunks(n)
+    assert_cover(runs, n)
+    assert max(map(len, runs)) <= tiles.CHUNK_ROWS
+
+
+@often
+@given(h=st.integers(1, 2000))
+def test_unit_tiles(h: int) -> None:
+    """A multiple of 16 units but for the last, and never a thin tile where there are units for a wider one."""
+    runs = tiles.unit_tiles(h)
+    assert_cover(runs, h)
+    assert all(len(tile) == tiles.UNIT_WIDTH for tile in runs[:-1])
+    assert min(map(len, runs)) >= min(h, tiles.UNIT_WIDTH // 2)
+    assert max(map(len, runs)) < 1.5 * tiles.UNIT_WIDTH
+
+
+@often
+@given(n=SIZES)
+def test_blocks_hold_all_tiles_in_order(n: int) -> None:
+    runs = tiles.point_tiles(n)
+    groups = tiles.blocks(runs)
+    assert tuple(chain.from_iterable(groups)) == runs
+    assert len(groups) == min(len(runs), tiles.BLOCKS)
+    assert max(map(len, groups)) - min(map(len, groups)) <= 1
+
+
+@often
+@given(n=st.integers(0, 200), ranks=RANKS)
+def test_deal_runs(n: int, ranks: int) -> None:
+    runs = tiles.deal_runs(n, ranks)
+    assert len(runs) == ranks
+    assert [i for run in runs for i in range(run.start, run.stop)] == list(range(n))
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
+
+
+COSTS = st.lists(st.floats(0.0, 1e6), max_size=60)
+
+
+@often
+@given(costs=COSTS, ranks=RANKS)
+def test_deal_by_cost(costs: list[float], ranks: int) -> None:
+    """Each job once, in ascending order on its rank; loads within the largest job of each other."""
+    owned = tiles.deal_by_cost(costs, ranks)
+    assert len(owned) == ranks
+    assert sorted(chain.from_iterable(owned)) == list(range(len(costs)))
+    assert all(list(jobs) == sorted(jobs) for jobs in owned)
+    loads = [sum(costs[j] for j in jobs) for jobs in owned]
+    assert max(loads) - min(loads) <= max(costs, default=0.0) * (1.0 + 1e-9)
+    assert tiles.deal_by_cost(list(costs), ranks) == owned
+
+
+@often
+@given(costs=st.lists(st.sampled_from([1.0, 2.0, 5.0]), min_size=1, max_size=40), ranks=st.integers(1, 12))
+def test_the_costliest_load_is_close_to_the_best_possible(costs: list[float], ranks: int) -> None:
+    """Graham's bound for dealing the costliest first: 4/3 of the optimum, itself at least the mean and the largest."""
+    loads = [sum(costs[j] for j in jobs) for jobs in tiles.deal_by_cost(costs, ranks)]
+    assert max(loads) <= sum(costs) / ranks + (1.0 - 1.0 / ranks) * max(costs) + 1e-9
+
+
+def test_ties_go_to_the_lower_job_and_the_lower_rank() -> None:
+    assert tiles.deal_by_cost([1.0, 1.0, 1.0, 1.0, 1.0], 3) == ((0, 3), (1, 4), (2,))
+    assert tiles.deal_by_cost([1.0, 9.0, 1.0], 2) == ((1,), (0, 2))
+
+
+def test_a_tile_is_its_rows() -> None:
+    tile = Tile(3, 8)
+    assert len(tile) == 5
+    assert list(range(10))[tile.rows] == [3, 4, 5, 6, 7]
+    assert Tile(1, 2) < Tile(3, 4)
