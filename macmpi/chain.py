@@ -29,6 +29,40 @@ class Segment:
     def n_out(self) -> int:
         return self.maps[-1].n_out
 
+    @property
+    def core(self) -> int:
+        """The number, within the segment, of the map that has the weights."""
+        return next(i for i, b in enumerate(self.blocks) if b is not None)
+
+    @property
+    def block(self) -> int:
+        """The segment's parameter block."""
+        return next(b for b in self.blocks if b is not None)
+
+    @property
+    def features_are_inputs(self) -> bool:
+        """Nothing comes before the map with the weights."""
+        return self.core == 0
+
+    def features(self, A: Array) -> Array:
+        """What the map with the weights sees: the maps before it, none of which has weights, applied to A."""
+        for map_ in self.maps[: self.core]:
+            A = map_.forward(None, A)
+        return A
+
+    def features_congruence(self, A: Array, M: Array) -> Array:
+        """Mean over the rows of A of J M J^T, for the maps before the one with the weights."""
+        for map_ in self.maps[: self.core]:
+            M = map_.congruence(None, A, M)
+            A = map_.forward(None, A)
+        return M
+
+    @property
+    def activation(self) -> str:
+        """The elementwise function that follows the weights, "linear" when nothing does."""
+        names = [m.spec()["name"] for m in self.maps[self.core + 1 :]]
+        return str(names[0]) if names else "linear"
+
     def _weights(self, weights: Sequence[Array]) -> list[Array | None]:
         return [None if b is None else weights[b] for b in self.blocks]
 

@@ -35,10 +35,11 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """Sizes of the hidden layers and their activation; the output layer is linear."""
+    """Hidden layers, their activation, where their coordinates sit; the output layer is linear."""
 
     hidden: Annotated[list[PositiveInt], Len(1)] = field(default_factory=lambda: [32, 8, 32])
     activation: Literal["sigmoid", "tanh", "relu", "linear"] = "sigmoid"
+    sites: Literal["after", "before"] = "after"
     __pydantic_config__: ClassVar[Any] = _Checked
 
 

@@ -47,6 +47,7 @@ class MacQP:
         self.over_points = sum_over(plan.chunks)
         self.factors = np.zeros(plan.shared_bounds[-1])
         self.unit_errors = np.zeros(plan.unit_bounds[-1])
+        self._features: dict[int, Array] = {}
 
     def weights(self, state: State) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer."""
@@ -123,9 +124,10 @@ class MacQP:
     def _share_factors(self, deal: UnitDeal, state: State) -> None:
         """What the units of a layer have in common: each layer's by one rank, then Allgatherv.  Collective: yes."""
         plan, team = self.plan, self.team
+        self._features.clear()
         with self.clock("w"):
             for k in deal.shared[team.rank]:
-                self._factor(k)[:] = plan.w_solvers[k].prepare(self._inputs(state)[k], self.over_points)
+                self._factor(k)[:] = plan.w_solvers[k].prepare(self.features(k, state), self.over_points)
         team.gather_parts(self.factors, deal.shared_parts)
 
     def _fit_units(self, deal: UnitDeal, state: State) -> None:
@@ -147,16 +149,21 @@ class MacQP:
 
     def w_problem(self, job: UnitJob, state: State) -> WProblem:
         k, plan = job.segment, self.plan
-        inputs = self._inputs(state)
-        targets = [*inputs[1:], self.data.Y]
-        ridge = plan.ridge.of_unit(state.mu, output=k == len(inputs) - 1)
+        targets = [*split_sites(plan.chain, state.Z), self.data.Y]
+        ridge = plan.ridge.of_unit(state.mu, output=k == len(targets) - 1)
         W = self.weights(state)[job.block][job.tile.rows]
-        term = Term(inputs[k], targets[k][:, job.tile.rows])
+        term = Term(self.features(k, state), targets[k][:, job.tile.rows])
         return WProblem((term,), plan.activations[k], ridge, W, self._factor(k))
 
-    def _inputs(self, state: State) -> list[Array]:
-        """z_0 = x, z_1, ..., z_K for all points."""
-        return [self.data.X, *split_sites(self.plan.chain, state.Z)]
+    def features(self, k: int, state: State) -> Array:
+        """What segment k's weights multiply, for all points: z_{k-1} (z_0 = x), or its activations, kept for a W-step."""
+        segment = self.plan.chain.segments[k]
+        A = self.data.X if k == 0 else split_sites(self.plan.chain, state.Z)[k - 1]
+        if segment.features_are_inputs:
+            return A
+        if k not in self._features:
+            self._features[k] = segment.features(A)
+        return self._features[k]
 
     def _factor(self, k: int) -> Array:
         bounds = self.plan.shared_bounds

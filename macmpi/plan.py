@@ -127,7 +127,7 @@ class Plan:
     def _deal(self, segments: Sequence[int], shared: Sequence[int]) -> UnitDeal:
         jobs = []
         for k in segments:
-            block = next(b for b in self.chain.segments[k].blocks if b is not None)
+            block = self.chain.segments[k].block
             units, width = self.chain.block_shapes[block]
             jobs += [UnitJob(k, block, t, float(len(t) * width)) for t in tiles.unit_tiles(units)]
         owned = tiles.deal_by_cost([job.cost for job in jobs], self.ranks)
@@ -171,13 +171,13 @@ class Plan:
 
 
 def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
-    """Dense layers with an activation each, a linear output layer; a site after each hidden activation."""
+    """Dense layers with an activation each, a linear output layer; a site after or before each hidden activation."""
     sizes = [n_in, *model.hidden]
     maps: list[Map] = []
     sites = []
     for a, b in pairwise(sizes):
         maps += [Affine(a, b), Activation(model.activation, b)]
-        sites.append(len(maps))
+        sites.append(len(maps) if model.sites == "after" else len(maps) - 1)
     maps.append(Affine(sizes[-1], n_out))
     return Chain(tuple(maps), tuple(sites))
 
@@ -201,7 +201,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         halvings=w.halvings,
     )
     closed = W_SOLVERS["closed_form"]()
-    activations = tuple(_activation(segment.maps) for segment in chain.segments)
+    activations = tuple(segment.activation for segment in chain.segments)
     solvers = tuple(closed if name == "linear" else hidden for name in activations)
     _check(chain, z_solver, solvers, activations)
     return Plan(
@@ -216,12 +216,6 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         n_val=n_val,
         ranks=ranks,
     )
-
-
-def _activation(maps: Sequence[Map]) -> str:
-    """The elementwise function that follows a segment's parameter block."""
-    names = [m.spec()["name"] for m in maps if "elementwise" in m.capabilities]
-    return str(names[0]) if names else "linear"
 
 
 def _check(chain: Chain, z_solver: ZSolver, w_solvers: Sequence[WSolver], activations: Sequence[str]) -> None:

@@ -51,9 +51,10 @@ class GaussNewtonZ:
             M = segment.congruence(weights, A, M)
             M[np.diag_indices_from(M)] += 1.0 / mu_k
         last = segments[-1]
-        if last.n_out > last.n_in and all("linear" in m.capabilities for m in last.maps):
-            _, tangent = last.linearise(weights, sites[-1][:1])
-            V = tangent.jvp(np.eye(last.n_in)).T
+        output = last.maps[-1]
+        if output.n_out > output.n_in and "linear" in output.capabilities:
+            M = last.features_congruence(sites[-1], M)
+            V = weights[last.block][:, : output.n_in]
             C = linalg.inv(linalg.inv(M) + V.T @ V)
             return lambda R: R - ((R @ V) @ C) @ V.T
         S = last.congruence(weights, sites[-1], M)
