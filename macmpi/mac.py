@@ -156,7 +156,7 @@ class MacQP:
         return WProblem((term,), plan.activations[k], ridge, W, self._factor(k))
 
     def features(self, k: int, state: State) -> Array:
-        """What segment k's weights multiply, for all points: z_{k-1} (z_0 = x), or its activations, kept for a W-step."""
+        """What segment k's weights multiply: z_{k-1} (z_0 = x), or its activations, made once a W-step.  (N, D_k)"""
         segment = self.plan.chain.segments[k]
         A = self.data.X if k == 0 else split_sites(self.plan.chain, state.Z)[k - 1]
         if segment.features_are_inputs:
