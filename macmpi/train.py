@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 from dataclasses import dataclass
 from types import FrameType
@@ -131,7 +132,12 @@ class Training:
         errors = self.method.evaluate(after, feasible=True)
         best = state.best_weights if state.best_e1_val < errors.validation else after.weights
         self._record(after, "postprocess", errors)
+        memory = self.team.worst({"memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0})["memory"]
         self.team.from_root(lambda: self._write_model(state, after, best, errors))
+        if self.team.rank == 0:
+            for line in [*closing(state, errors), *self.levels, f"  {'peak memory of a rank':28s} {memory:.0f} MB"]:
+                say(line)
+            say(f"model: {self.job.directory.model}")
         self.curve.close()
 
     def _record(self, state: State, phase: str, errors: Errors) -> None:
@@ -168,9 +174,6 @@ class Training:
             model.save(path, self.plan.chain, {"last": after.weights, "best": best}, self.data, labels)
         except OSError as error:
             raise StorageError(f"{path} could not be written: {error.strerror}") from None
-        for line in [*closing(state, errors), *self.levels]:
-            say(line)
-        say(f"model: {path}")
 
 
 def describe(plan: Plan, data: Dataset, ranks: int) -> str:
