@@ -11,9 +11,13 @@ __version__ = "0.1.0"
 
 
 class MacmpiError(Exception):
-    """A known error: one message, the same exit code on all ranks."""
+    """A known error: one message, the same exit code on all ranks.
+
+    agreed: it was raised on every rank; one that is raised on a single rank ends all of them like an unknown error.
+    """
 
     exit_code = 70
+    agreed = False
 
 
 class UsageError(MacmpiError):

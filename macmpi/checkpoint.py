@@ -20,6 +20,11 @@ ARRAYS = ("weights", "Z", "best_weights")
 SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
 
 
+def first_line(error: Exception) -> str:
+    """What an error says, in a line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def image(arrays: dict[str, Any], attributes: dict[str, Any]) -> bytes:
     """An HDF5 file in memory, every dataset with a checksum (fletcher32)."""
     buffer = io.BytesIO()
@@ -52,14 +57,19 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def save(folder: Path, state: State, attributes: dict[str, Any], keep: int) -> Path:
-    """Write the state as folder/iteration-NNNNNN.h5 and remove all but the newest `keep`.  Raises OSError."""
+    """Write the state as folder/iteration-NNNNNN.h5 and keep it with the `keep` - 1 before it.  Raises OSError.
+
+    Checkpoints of later iterations, damaged or of a future that is being computed again, are removed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     scalars = {name: getattr(state, name) for name in SCALARS}
     labels = {"format": FORMAT, "macmpi": __version__, **attributes, **scalars}
     path = folder / f"iteration-{state.iteration:06d}.h5"
     replace_file(path, image({name: getattr(state, name) for name in ARRAYS}, labels))
-    for old in saved(folder)[keep:]:
-        old.unlink(missing_ok=True)
+    paths = saved(folder)
+    at = paths.index(path)
+    for other in [*paths[:at], *paths[at + keep :]]:
+        other.unlink(missing_ok=True)
     return path
 
 
@@ -90,7 +100,7 @@ def newest(folder: Path) -> tuple[Path, State, dict[str, Any]] | None:
             return (path, *read(path))
         except (OSError, KeyError, TypeError, RuntimeError) as error:
             print(
-                f"macmpi: {path} is damaged ({str(error).splitlines()[0]}); trying the one before",
+                f"macmpi: {path} is damaged ({first_line(error)}); trying the one before",
                 file=sys.stderr,
             )
     if paths:

@@ -139,7 +139,7 @@ def read(path: Path, settings: list[str]) -> Config:
     _lengthen(table)
     for setting in settings:
         _set(table, setting)
-    return validate(table, str(path))
+    return validate(table, f"{path} and --set" if settings else str(path))
 
 
 def _lengthen(table: dict[str, Any]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from macmpi.layers import Array
 from macmpi.streams import stream
 
 FOLDER_VARIABLE = "MACMPI_DATA"
+HUGE = 1e100
+"""Values from here on are taken for mistakes: their squares would overflow."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +135,9 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
 
         with h5py.File(path, "r") as file:
             return {name: np.asarray(file[name][()]) for name in names if name in file}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{path} cannot be read: {text}") from None
 
 
 def check(array: Array, name: str, rows: int = 2) -> Array:
@@ -144,7 +149,7 @@ def check(array: Array, name: str, rows: int = 2) -> Array:
     if len(array) < rows or array.size == 0:
         raise UsageError(f"{name} has shape {array.shape}; at least {rows} rows and 1 column are needed")
     numbers = np.ascontiguousarray(array.reshape(len(array), -1), dtype=np.float64)
-    bad = np.argwhere(~np.isfinite(numbers))
+    bad = np.argwhere(~(np.abs(numbers) < HUGE))
     if len(bad):
         at = tuple(int(i) for i in bad[0])
         raise UsageError(f"{name} is {numbers[at]} at {list(at)} ({len(bad)} such values); remove or fill them")

@@ -40,7 +40,7 @@ class Errors(NamedTuple):
 
 
 class MacQP:
-    """MAC/QP as a Method: start, sweep, evaluate, finish."""
+    """MAC/QP as a Method: begin, start, sweep, evaluate, finish.  Collective: yes, where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
@@ -50,7 +50,7 @@ class MacQP:
         self._features: dict[int, Array] = {}
 
     def weights(self, state: State) -> tuple[Array, ...]:
-        """W_1, ..., W_{K+1} as views of the state's flat buffer."""
+        """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
         return block_views(state.weights, self.plan.chain.block_shapes)
 
     def begin(self, state: State) -> None:
@@ -104,6 +104,7 @@ class MacQP:
             self.z_step(state)
         self.w_step(state)
         state.iteration += 1
+        state.mu_done = state.mu
 
     def z_step(self, state: State) -> None:
         """Eq. (4) for each point: own tiles, then Allgatherv of the coordinates.  Collective: yes."""
@@ -142,12 +143,14 @@ class MacQP:
         team.gather_parts(self.unit_errors, deal.error_parts)
 
     def z_problem(self, rows: slice | Array, state: State) -> ZProblem:
+        """Eq. (4) for some points at the state's weights and mu.  Collective: no."""
         plan = self.plan
         mu = (state.mu,) * len(plan.chain.site_sizes)
         X, Y, Z = self.data.X[rows], self.data.Y[rows], state.Z[rows]
         return ZProblem(plan.chain, self.weights(state), plan.loss, mu, X, Y, Z)
 
     def w_problem(self, job: UnitJob, state: State) -> WProblem:
+        """The regression of a tile of units at the state's coordinates and mu.  Collective: no."""
         k, plan = job.segment, self.plan
         targets = [*split_sites(plan.chain, state.Z), self.data.Y]
         ridge = plan.ridge.of_unit(state.mu, output=k == len(targets) - 1)
@@ -156,7 +159,7 @@ class MacQP:
         return WProblem((term,), plan.activations[k], ridge, W, self._factor(k))
 
     def features(self, k: int, state: State) -> Array:
-        """What segment k's weights multiply: z_{k-1} (z_0 = x), or its activations, made once a W-step.  (N, D_k)"""
+        """What segment k's weights multiply: z_{k-1} (z_0 = x), or its activations, once a W-step.  Collective: no."""
         segment = self.plan.chain.segments[k]
         A = self.data.X if k == 0 else split_sites(self.plan.chain, state.Z)[k - 1]
         if segment.features_are_inputs:
@@ -204,7 +207,10 @@ class MacQP:
 
     def finish(self, state: State) -> State:
         """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes."""
-        after = State(state.weights.copy(), state.Z.copy(), state.mu, state.iteration, seconds=state.seconds)
+        mu = state.mu_done or state.mu
+        after = State(
+            weights=state.weights.copy(), Z=state.Z.copy(), mu=mu, iteration=state.iteration, seconds=state.seconds
+        )
         before = self._last_objective(after)
         self._feasible(after)
         self._share_factors(self.plan.last_units, after)

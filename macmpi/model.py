@@ -12,7 +12,7 @@ import numpy as np
 
 from macmpi import UsageError, __version__
 from macmpi.chain import Chain
-from macmpi.checkpoint import image, replace_file
+from macmpi.checkpoint import first_line, image, replace_file
 from macmpi.data import Dataset, Scaling, check
 from macmpi.layers import Array, build
 from macmpi.state import block_views
@@ -102,7 +102,7 @@ def load(path: str | Path, weights: str = "last") -> Model:
             chain = Chain(maps, tuple(json.loads(file.attrs["sites"])))
             autoencoder = bool(file.attrs["autoencoder"])
     except (OSError, KeyError, ValueError) as error:
-        raise UsageError(f"{path} is not a model: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{path} is not a model: {first_line(error)}") from None
     return Model(
         chain,
         block_views(flat, chain.block_shapes),

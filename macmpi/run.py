@@ -53,9 +53,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    total = 0.0
-    for part in text.split(":"):
-        total = 60.0 * total + float(part)
+    """Seconds of "90", "1:30" or "3:50:00"."""
+    try:
+        parts = [float(part) for part in text.split(":")]
+    except ValueError:
+        parts = []
+    total = sum(part * 60.0**i for i, part in enumerate(reversed(parts)))
+    if not parts or not total > 0.0 or min(parts) < 0.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds or H:MM:SS")
     return total
 
 
@@ -102,6 +107,7 @@ def run(team: AnyTeam, argv: list[str]) -> int:
     from macmpi.train import Job, train
 
     sizes = team.from_root(lambda: _sizes(kept[0]))
+    team.from_root(lambda: make_plan(config, *sizes, team.size) and None)
     plan = make_plan(config, *sizes, team.size)
     if args.check:
         from macmpi.estimate import estimate
@@ -148,6 +154,8 @@ def main() -> None:
     try:
         code = run(team, sys.argv[1:])
     except MacmpiError as error:
+        if not error.agreed:
+            die(team, error)
         code = error.exit_code
         if team.rank == 0 and str(error):
             print(f"macmpi: {error}", file=sys.stderr if code else sys.stdout, flush=True)

@@ -16,6 +16,9 @@ from macmpi import StorageError, UsageError, __version__, checkpoint
 from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
 from macmpi.state import State
 
+FREE_KEYS = RUN_TIME_KEYS | {"data.source"}
+"""What may differ on resume.  Data are told by their content: the same data in another place are the same data."""
+
 
 class RunDirectory:
     """One run's folder.  Collective: no (rank 0)."""
@@ -31,12 +34,14 @@ class RunDirectory:
 
         Raises UsageError when the folder is in use by another run, or when the config or the data differ.
         """
-        if mode == "no":
-            if (self.path / "config.toml").exists() or checkpoint.saved(self.checkpoints):
+        if mode != "auto":
+            elsewhere = mode == "no" or Path(mode).resolve().parent != self.checkpoints.resolve()
+            if elsewhere and ((self.path / "config.toml").exists() or checkpoint.saved(self.checkpoints)):
                 raise UsageError(
                     f"{self.path} holds a run already: continue it with --resume auto, "
                     "or name another folder with --output"
                 )
+        if mode == "no":
             return None
         if mode == "auto":
             found = checkpoint.newest(self.checkpoints)
@@ -47,16 +52,17 @@ class RunDirectory:
             try:
                 state, labels = checkpoint.read(Path(mode))
             except (OSError, KeyError, TypeError, RuntimeError) as error:
-                raise UsageError(f"--resume {mode}: {str(error).splitlines()[0]}") from None
+                raise UsageError(f"--resume {mode}: {checkpoint.first_line(error)}") from None
         saved, wanted = json.loads(labels["config"]), flat(config)
-        differ = sorted(
-            k for k in saved.keys() | wanted.keys() if saved.get(k) != wanted.get(k) and k not in RUN_TIME_KEYS
-        )
+        differ = sorted(k for k in saved.keys() | wanted.keys() if saved.get(k) != wanted.get(k) and k not in FREE_KEYS)
         if differ:
             pairs = ", ".join(f"{k} (was {saved.get(k)!r}, is {wanted.get(k)!r})" for k in differ)
             raise UsageError(f"cannot resume {self.path} with another config: {pairs}; use another --output")
         if labels["data_sha256"] != sha256:
-            raise UsageError(f"cannot resume {self.path}: the data have changed since; use another --output")
+            raise UsageError(
+                f"cannot resume {self.path}: the data have changed since (data.source = {config.data.source!r}); "
+                "use another --output"
+            )
         return state
 
     def create(self, config: Config, facts: dict[str, Any]) -> None:

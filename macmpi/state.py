@@ -20,7 +20,8 @@ def block_views(flat: Array, shapes: Sequence[tuple[int, int]]) -> tuple[Array, 
 class State:
     """Weights, coordinates, penalty and history between two half steps.
 
-    weights (flat float64), Z (N, H_1 + ... + H_K); mu and iteration of the next half step; e1_val: the validation
+    weights (flat float64), Z (N, H_1 + ... + H_K); mu of the next half step; mu_done: that of
+    the iteration done last (0: none yet), which the postprocessing uses; e1_val: the validation
     error that the schedule compares with; best_*: the weights with the lowest validation error so far;
     next_half: "z" or "w"; seconds: training time so far; finished: why the run ended, or "".
     Arrays are global and the same on every rank.
@@ -29,6 +30,7 @@ class State:
     weights: Array
     Z: Array
     mu: float
+    mu_done: float = 0.0
     iteration: int = 0
     next_half: str = "z"
     e1_val: float = float("inf")

@@ -8,6 +8,7 @@ import pickle
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -32,7 +33,9 @@ def launch() -> AnyTeam:
         return Solo()
     _configure_mpich()
     try:
-        from mpi4py import MPI
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # mpi4py warns of the wrong launcher too; one message is enough
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise UsageError(
             f"{started} processes were launched but MPI cannot be loaded ({str(error).splitlines()[0]}); "
@@ -55,18 +58,22 @@ def _configure_mpich() -> None:
 
 
 class Solo:
-    """One process: nothing to exchange.  The reference for every verb of Team."""
+    """One process: nothing to exchange.  The reference for every verb of Team.  Collective: no."""
 
     rank = 0
     size = 1
     library = "none"
 
     def use(self, clock: Callable[[str], Any], deadline: float) -> None:
-        """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds."""
+        """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no."""
 
     def from_root(self, function: Callable[[], T]) -> T:
         """What `function` gives on rank 0, on every rank; a MacmpiError there is raised on all.  Collective: yes."""
-        return function()
+        try:
+            return function()
+        except MacmpiError as error:
+            error.agreed = True
+            raise
 
     def share_array(self, array: Any) -> None:
         """Rank 0's values of `array`, in place, on every rank.  Collective: yes."""
@@ -85,13 +92,16 @@ class Solo:
         return values
 
     def abort(self, code: int) -> NoReturn:
-        """End every rank at once with this exit code."""
+        """End every rank at once with this exit code.  Collective: no."""
         _flush()
         os._exit(code)
 
 
 class Team(Solo):
-    """The ranks of a communicator.  Exchanges start together: waiting for the others is timed apart from exchange."""
+    """The ranks of a communicator.  Collective: yes.
+
+    An exchange starts once all ranks have come to it, so that waiting is timed apart from exchange.
+    """
 
     def __init__(self, comm: Any) -> None:
         from mpi4py import MPI
@@ -104,7 +114,7 @@ class Team(Solo):
         self._row_types: dict[int, Any] = {}
 
     def use(self, clock: Callable[[str], Any], deadline: float) -> None:
-        # Rank 0 gives up first, so that its message is the one that is seen.
+        """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
         self._clock, self._deadline = clock, deadline + (5.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
@@ -148,6 +158,7 @@ class Team(Solo):
         self._finish(self._comm.Ibcast([message, self._mpi.BYTE], root=0), "rank 0")
         fine, value = pickle.loads(message)  # from rank 0 of this launch, never from a file
         if not fine:
+            value.agreed = True
             raise value
         return value
 
@@ -191,6 +202,7 @@ class Team(Solo):
 
     def abort(self, code: int) -> NoReturn:
         _flush()
+        time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
         self._comm.Abort(code)
         os._exit(code)
 
@@ -222,7 +234,7 @@ def _flush() -> None:
 
 
 def die(team: AnyTeam, error: BaseException) -> NoReturn:
-    """An unknown error in one rank: say which rank, and end all of them."""
+    """An unknown error in one rank: say which rank, and end all of them.  Collective: no."""
     lines = traceback.format_exception(error)
     text = f"macmpi: rank {team.rank}/{team.size} failed; all ranks end\n{''.join(lines)}"
     print(text, file=sys.stderr)

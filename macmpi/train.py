@@ -90,7 +90,10 @@ class Training:
         self.method.begin(state)
         self.clock.take()
         limit = self.plan.schedule.max_iterations
-        state.finished = "max_iterations" if state.iteration >= limit else ""
+        if state.finished != "converged":
+            state.finished = "max_iterations" if state.iteration >= limit else ""
+        if state.finished and self.job.state is None:
+            self._save(state, last=True)
         return state
 
     def iterate(self, state: State) -> bool:

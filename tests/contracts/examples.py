@@ -79,6 +79,15 @@ W_THOROUGH: dict[str, list[dict[str, Any]]] = {
 }
 """Arguments with which a W-solver goes on until it has a minimum."""
 
+W_ARGUMENTS: dict[str, list[dict[str, Any]]] = {
+    "gauss_newton": [
+        {},
+        {"iterations": 6, "cg_iterations": 3},
+        {"iterations": 4, "cg_iterations": 2, "halvings": 0},
+    ],
+}
+"""Other arguments under which the contract must hold; a solver that is not here is taken as it comes."""
+
 
 def inputs(random: np.random.Generator, n: int, d: int, kind: str) -> Array:
     """Inputs (n, d) that a least-squares problem may meet."""
@@ -89,6 +98,8 @@ def inputs(random: np.random.Generator, n: int, d: int, kind: str) -> Array:
         A[:, d // 2 :] = A[:, : d - d // 2]
     elif kind == "dead":
         A[:, ::2] = 0.0
+    elif kind == "constant":
+        A[:, ::2] = 1.0
     elif kind == "far":
         A += 1e4
     elif kind == "alike":
@@ -100,7 +111,7 @@ def inputs(random: np.random.Generator, n: int, d: int, kind: str) -> Array:
     return A
 
 
-INPUTS = ("plain", "ill-conditioned", "duplicates", "dead", "far", "alike", "saturated")
+INPUTS = ("plain", "ill-conditioned", "duplicates", "dead", "constant", "far", "alike", "saturated")
 
 
 def w_problem(
@@ -163,12 +174,26 @@ Z_THOROUGH: dict[str, list[dict[str, Any]]] = {
 }
 """Arguments with which a Z-solver goes on until it has a minimum."""
 
+Z_ARGUMENTS: dict[str, list[dict[str, Any]]] = {
+    "gauss_newton": [
+        {},
+        {"iterations": 3, "relaxation": 1.0, "cg_iterations": 8, "cg_tolerance": 0.3},
+        {"iterations": 2, "relaxation": 1.9, "cg_iterations": 1, "halvings": 0},
+    ],
+}
+"""Other arguments under which the contract must hold; a solver that is not here is taken as it comes."""
+
+
+SITES = ("after", "before")
+"""Where the coordinates of a dense hidden layer may sit: after its activation or before it."""
+
 
 def dense_net(
-    random: np.random.Generator, sizes: Sequence[int], activation: str, wide: float = 1.5
+    random: np.random.Generator, sizes: Sequence[int], activation: str, wide: float = 1.5, cut: str = "after"
 ) -> tuple[Chain, tuple[Array, ...]]:
-    """A net of these sizes, a site after each hidden activation, and weights of about wide / sqrt(fan-in)."""
-    chain = build_chain(Model(hidden=list(sizes[1:-1]), activation=activation), sizes[0], sizes[-1])  # type: ignore[arg-type]
+    """A net of these sizes, a site after or before each hidden activation, weights of about wide / sqrt(fan-in)."""
+    model = Model(hidden=list(sizes[1:-1]), activation=activation, sites=cut)  # type: ignore[arg-type]
+    chain = build_chain(model, sizes[0], sizes[-1])
     return chain, tuple(wide * random.normal(size=(h, d)) / np.sqrt(d - 1) for h, d in chain.block_shapes)
 
 
@@ -180,9 +205,10 @@ def z_problem(
     mu: Sequence[float] | float = 10.0,
     off: float = 0.5,
     wide: float = 1.5,
+    cut: str = "after",
 ) -> ZProblem:
     """Eq. (4) for n points whose coordinates are `off` the feasible ones."""
-    chain, weights = dense_net(random, sizes, activation, wide)
+    chain, weights = dense_net(random, sizes, activation, wide, cut)
     X, Y = random.normal(size=(n, sizes[0])), random.normal(size=(n, sizes[-1]))
     Z = np.hstack(chain.coordinates(weights, X))
     Z += off * random.normal(size=Z.shape)

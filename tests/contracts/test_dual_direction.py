@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contracts.examples import z_problem
+from contracts.examples import SITES, z_problem
 from numpy.testing import assert_allclose
 from scipy import linalg
 
@@ -32,11 +32,21 @@ def case(request: pytest.FixtureRequest) -> tuple[tuple[int, ...], tuple[float, 
 
 
 @pytest.fixture(params=ACTIVATIONS)
+def activation(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=SITES)
+def cut(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
 def problem(
-    request: pytest.FixtureRequest, case: tuple[tuple[int, ...], tuple[float, ...]], random: np.random.Generator
+    activation: str, cut: str, case: tuple[tuple[int, ...], tuple[float, ...]], random: np.random.Generator
 ) -> ZProblem:
     sizes, mu = case
-    return z_problem(random, sizes, request.param, n=5, mu=mu, off=0.7)
+    return z_problem(random, sizes, activation, n=5, mu=mu, off=0.7, cut=cut)
 
 
 def linearised(problem: ZProblem) -> tuple[list[Array], list[Array], list[Tangent]]:
@@ -172,7 +182,7 @@ def test_an_exact_preconditioner_needs_one_cg_iteration(problem: ZProblem) -> No
 
 
 def test_with_one_site_the_preconditioner_is_the_inverse_of_the_mean(random: np.random.Generator) -> None:
-    """The last segment is linear, so every S_n is the same where there is but one site before it."""
+    """After the activation, where the last segment is linear: every S_n is the same."""
     for sizes in ((3, 4, 6), (3, 4, 2)):
         problem = z_problem(random, sizes, n=6, mu=(0.7,))
         R = random.normal(size=(4, sizes[-1]))
@@ -184,3 +194,14 @@ def test_the_preconditioner_is_symmetric_and_positive(problem: ZProblem) -> None
     P = GaussNewtonZ().prepare(problem)(np.eye(problem.chain.n_out))
     assert_allclose(P, P.T, rtol=0.0, atol=1e-9)
     assert linalg.eigvalsh(0.5 * (P + P.T)).min() > 0.0
+
+
+def test_the_step_starts_at_the_relaxation_and_falls_back_to_1(random: np.random.Generator) -> None:
+    """Under linear activations eq. (4) is quadratic: any relaxation below 2 lowers it, and 2.5 does not."""
+    problem = z_problem(random, (3, 5, 4, 2), "linear", n=6)
+    steps = {}
+    for relaxation in (0.7, 1.0, 1.5, 2.5):
+        solver = GaussNewtonZ(relaxation=relaxation, cg_iterations=30, cg_tolerance=0.0)
+        steps[relaxation] = solver.solve(problem, solver.prepare(problem)).Z - problem.Z
+    for relaxation, length in ((0.7, 0.7), (1.5, 1.5), (2.5, 1.0)):
+        assert_allclose(steps[relaxation], length * steps[1.0], rtol=1e-9, atol=1e-12)

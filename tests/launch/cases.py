@@ -36,7 +36,7 @@ CASES = {
         3,
         [6, 5],
         {
-            "model": {"activation": "tanh"},
+            "model": {"activation": "tanh", "sites": "before"},
             "penalty": {"tolerance": 0.2, "ridge_scale": "objective"},
             "z_step": {"iterations": 2},
         },

@@ -71,6 +71,14 @@ def test_a_run_of_3_ranks_goes_on_alone(tmp_path: Path, straight: Path) -> None:
     assert_same_run(tmp_path / "run", straight, every_checkpoint=False)
 
 
+def test_coordinates_before_the_activation_go_on_too(tmp_path: Path) -> None:
+    write_case(tmp_path, "regression")
+    run_in(tmp_path, "--iterations", 3, case="regression")
+    run_in(tmp_path, "--iterations", 6, "--resume", "auto", ranks=2, case="regression")
+    run_program("regression.toml", "--iterations", 6, "--output", "straight", cwd=tmp_path, code=0)
+    assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
+
+
 def test_resume_auto_starts_where_there_is_nothing_and_ends_where_nothing_is_left(
     tmp_path: Path, straight: Path
 ) -> None:

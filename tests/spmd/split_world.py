@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from macmpi.state import State
 from macmpi.team import AnyTeam, Solo, Team, launch
 
 SIZES = (1, 2, 3, 5)
+SITES = get_args(get_type_hints(Model)["sites"])
 ITERATIONS = 2
 
 
@@ -51,32 +52,28 @@ LONG = dataset(6200, 100, 3, 2), [4]
 
 def choices() -> Iterator[tuple[str, Callable[[int], Plan], Dataset]]:
     """Name, plan for a number of ranks, data."""
-    for activation, z, w, last in product(FUNCTIONS, Z_SOLVERS, W_SOLVERS, W_SOLVERS):
-        solvers = {k: make() for k, make in W_SOLVERS.items()}
-        if solvers[w].activations is not None and activation not in solvers[w].activations:
+    for site, activation, z, w, last in product(SITES, FUNCTIONS, Z_SOLVERS, W_SOLVERS, W_SOLVERS):
+        allowed = W_SOLVERS[w].activations  # type: ignore[attr-defined]
+        if site == "after" and allowed is not None and activation not in allowed:
             continue
         data, hidden = SMALL if w == last else WIDE
+        model = Model(hidden, activation, site)  # type: ignore[arg-type]
 
         def plan(
-            ranks: int,
-            activation: str = activation,
-            z: str = z,
-            ws: tuple[Any, Any] = (solvers[w], solvers[last]),
-            data: Dataset = data,
-            hidden: list[int] = hidden,
+            ranks: int, model: Model = model, z: str = z, w: str = w, last: str = last, data: Dataset = data
         ) -> Plan:
-            config = Config(model=Model(hidden, activation), penalty=Penalty(mu0=7.0))  # type: ignore[arg-type]
-            whole = make_plan(config, *sizes_of(data), ranks)
-            return replace(whole, z_solver=Z_SOLVERS[z](), w_solvers=(ws[0],) * len(hidden) + (ws[1],))
+            whole = make_plan(Config(model=model, penalty=Penalty(mu0=7.0)), *sizes_of(data), ranks)
+            solvers = (*(W_SOLVERS[w]() for _ in model.hidden), W_SOLVERS[last]())
+            return replace(whole, z_solver=Z_SOLVERS[z](), w_solvers=solvers)
 
-        yield f"{activation}, Z by {z}, W by {w} and {last}", plan, data
-    for name, (data, hidden), model in (
+        yield f"{site} {activation}, Z by {z}, W by {w} and {last}", plan, data
+    for name, (data, hidden), tables in (
         ("many tiles a block", LONG, {}),
         ("options", WIDE, {"z_step": ZStep(iterations=2, relaxation=1.0)}),
         ("ridge of the objective", SMALL, {"penalty": Penalty(ridge_scale="objective", ridge=0.5)}),
         ("ridge dropped", SMALL, {"penalty": Penalty(ridge_until_mu=1.0)}),
     ):
-        config = Config(model=Model(hidden), **model)  # type: ignore[arg-type]
+        config = Config(model=Model(hidden), **tables)  # type: ignore[arg-type]
         yield name, lambda ranks, c=config, d=data: make_plan(c, *sizes_of(d), ranks), data  # type: ignore[misc]
 
 
@@ -106,11 +103,17 @@ def digest(state: State, *values: Any) -> str:
     return sha.hexdigest()
 
 
+ALONE: dict[str, dict[str, str]] = {}
+"""What one process gives, by the name of the choice; on rank 0."""
+
+
 def check_method(team: Team) -> dict[str, str]:
     """Verdicts of this rank."""
     verdicts = {}
     for name, plan, data in choices():
-        alone = team.from_root(lambda p=plan, d=data: bits(p(1), d, Solo()))  # type: ignore[misc]
+        if team.rank == 0 and name not in ALONE:
+            ALONE[name] = bits(plan(1), data, Solo())
+        alone = team.from_root(lambda n=name: ALONE[n])  # type: ignore[misc]
         together = bits(plan(team.size), data, team)
         wrong = [stage for stage in alone if alone[stage] != together[stage]]
         verdicts[name] = f"other bits from {wrong[0]} on" if wrong else ""
@@ -266,8 +269,8 @@ def main() -> None:
     world, undefined = team._comm, team._mpi.UNDEFINED
     verdicts: dict[str, str] = {}
     try:
-        for size in SIZES:
-            part = world.Split(0 if world.rank < size else undefined, world.rank)
+        # Splitting waits with a busy core, so it comes first.
+        for part in [world.Split(0 if world.rank < size else undefined, world.rank) for size in SIZES]:
             if part != team._mpi.COMM_NULL:
                 verdicts |= check_all(part)
         if world.rank == 0:

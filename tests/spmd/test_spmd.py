@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,8 @@ def test_verbs_and_method_are_those_of_one_process(ranks: int, verdicts: Verdict
 
 def test_every_registered_choice_was_among_them(verdicts: Verdicts) -> None:
     names = [name.split(": ", 1)[1] for name in verdicts]
-    for activation in FUNCTIONS:
-        assert any(name.startswith(f"{activation}, ") for name in names)
+    for site, activation in product(("after", "before"), FUNCTIONS):
+        assert any(name.startswith(f"{site} {activation}, ") for name in names)
     for solver in Z_SOLVERS:
         assert any(f"Z by {solver}" in name for name in names)
     for solver in W_SOLVERS:

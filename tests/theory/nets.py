@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ ACTIVATIONS = {
     "linear": lambda a: a,
 }
 SMOOTH = ["sigmoid", "tanh"]
+SITES = ["after", "before"]
+"""Where the coordinates sit: after a hidden activation, as in the paper, or before it."""
 
 
 def points(seed: int, n: int, d: int, targets: int) -> Dataset:
@@ -45,12 +48,13 @@ def method(
     targets: int = 3,
     seed: int = 0,
     data: Dataset | None = None,
+    sites: str = "after",
     z_step: dict[str, Any] | None = None,
     **penalty: Any,
 ) -> MacQP:
     """MAC/QP for one process."""
     config = Config(
-        model=Model(hidden=list(hidden), activation=activation),  # type: ignore[arg-type]
+        model=Model(hidden=list(hidden), activation=activation, sites=sites),  # type: ignore[arg-type]
         penalty=Penalty(**penalty),
         z_step=ZStep(**(z_step or {})),
     )
@@ -79,21 +83,43 @@ def anywhere(mac: MacQP, seed: int = 0, mu: float = 10.0, off: float = 0.3) -> S
 # --- the paper's functions --------------------------------------------------------------------------------------------
 
 
-def layers(mac: MacQP, state: State) -> list[tuple[Array, Any]]:
-    """(W_k, sigma_k), k = 1..K+1."""
-    names = [*mac.plan.activations[:-1], "linear"]
-    return [(W, ACTIVATIONS[name]) for W, name in zip(mac.weights(state), names, strict=True)]
+def before_activation(mac: MacQP) -> bool:
+    return mac.plan.chain.sites[0] == 1
 
 
-def layer(W: Array, s: Any, A: Array) -> Array:
-    return s(A @ W[:, :-1].T + W[:, -1])
+def activation_of(mac: MacQP) -> str:
+    return str(mac.plan.chain.maps[1].spec()["name"])
+
+
+@dataclass(frozen=True)
+class Layer:
+    """f_k(a) = after(W [before(a); 1])."""
+
+    W: Array
+    before: Callable[[Array], Array]
+    after: Callable[[Array], Array]
+
+    def features(self, A: Array) -> Array:
+        return self.before(A)
+
+    def __call__(self, A: Array) -> Array:
+        return self.after(self.before(A) @ self.W[:, :-1].T + self.W[:, -1])
+
+
+def layers(mac: MacQP, state: State) -> list[Layer]:
+    """f_1, ..., f_{K+1}."""
+    s, weights = ACTIVATIONS[activation_of(mac)], mac.weights(state)
+    identity = ACTIVATIONS["linear"]
+    if before_activation(mac):
+        return [Layer(W, identity if k == 0 else s, identity) for k, W in enumerate(weights)]
+    return [Layer(W, identity, identity if k == len(weights) - 1 else s) for k, W in enumerate(weights)]
 
 
 def e1(mac: MacQP, state: State) -> float:
     """Eq. (1)."""
     A = mac.data.X
-    for W, s in layers(mac, state):
-        A = layer(W, s, A)
+    for f in layers(mac, state):
+        A = f(A)
     return 0.5 * float(np.sum((mac.data.Y - A) ** 2))
 
 
@@ -102,9 +128,9 @@ def e_q(mac: MacQP, state: State) -> float:
     sites = split_sites(mac.plan.chain, state.Z)
     inputs, targets = [mac.data.X, *sites], [*sites, mac.data.Y]
     total = 0.0
-    for k, (W, s) in enumerate(layers(mac, state)):
+    for k, f in enumerate(layers(mac, state)):
         factor = 1.0 if k == len(sites) else state.mu
-        total += 0.5 * factor * float(np.sum((targets[k] - layer(W, s, inputs[k])) ** 2))
+        total += 0.5 * factor * float(np.sum((targets[k] - f(inputs[k])) ** 2))
     return total
 
 
@@ -123,10 +149,16 @@ def ridge(mac: MacQP, state: State) -> float:
 def feasible(mac: MacQP, state: State) -> Array:
     """Z = g(W): (N, sum H)."""
     A, Z = mac.data.X, []
-    for W, s in layers(mac, state)[:-1]:
-        A = layer(W, s, A)
+    for f in layers(mac, state)[:-1]:
+        A = f(A)
         Z.append(A)
     return np.hstack(Z)
+
+
+def last_features(mac: MacQP, state: State) -> Array:
+    """What the output layer's weights multiply, and a column of ones: (N, H_K + 1)."""
+    F = layers(mac, state)[-1].features(split_sites(mac.plan.chain, state.Z)[-1])
+    return np.column_stack([F, np.ones(len(F))])
 
 
 def jacobian_rows(mac: MacQP, state: State, row: int) -> list[Array]:

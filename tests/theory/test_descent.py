@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from theory.nets import ACTIVATIONS, anywhere, e1, e_q, feasible, method, ridge, started
+from theory.nets import ACTIVATIONS, SITES, anywhere, e1, e_q, feasible, last_features, method, ridge, started
 
+from macmpi.mac import MacQP
+from macmpi.objective import OverPoints, WProblem
+from macmpi.solvers import WSolution
+from macmpi.solvers.closed_form import ClosedForm
 from macmpi.state import block_views
 
 ROUNDING = 1.0 + 1e-11
@@ -17,11 +22,15 @@ ROUNDING = 1.0 + 1e-11
 
 @pytest.mark.parametrize("scale", ["unit", "objective"])
 @pytest.mark.parametrize("mu", [0.01, 1.0, 10.0, 1e3, 1e6])
+@pytest.mark.parametrize("sites", SITES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_no_half_step_raises_e_q_and_the_ridge_as_configured(activation: str, mu: float, scale: str) -> None:
+def test_no_half_step_raises_e_q_and_the_ridge_as_configured(
+    activation: str, sites: str, mu: float, scale: str
+) -> None:
     """From feasible coordinates and from others, with over-relaxation, light and heavy ridges."""
     for value, seed in itertools.product((0.0, 0.01, 3.0), range(2)):
-        mac = method((7, 5), activation, seed=seed, ridge=value, ridge_scale=scale, z_step={"relaxation": 1.5})
+        penalty = {"ridge": value, "ridge_scale": scale}
+        mac = method((7, 5), activation, seed=seed, sites=sites, z_step={"relaxation": 1.5}, **penalty)
         for state in (started(mac, seed), anywhere(mac, seed)):
             state.mu = mu
             values = [e_q(mac, state) + ridge(mac, state)]
@@ -45,10 +54,11 @@ def test_the_ridge_is_dropped_beyond_its_mu() -> None:
 
 
 @pytest.mark.parametrize(("scale", "value"), [("unit", 0.0), ("unit", 0.1), ("objective", 0.1), ("unit", 30.0)])
+@pytest.mark.parametrize("sites", SITES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_postprocessing_never_raises_e1_and_the_ridge(activation: str, scale: str, value: float) -> None:
+def test_postprocessing_never_raises_e1_and_the_ridge(activation: str, sites: str, scale: str, value: float) -> None:
     """At any moment of a run, and again after itself."""
-    mac = method((7, 5), activation, ridge=value, ridge_scale=scale)
+    mac = method((7, 5), activation, sites=sites, ridge=value, ridge_scale=scale)
     state = started(mac)
     for _ in range(4):
         after = mac.finish(state)
@@ -59,14 +69,29 @@ def test_postprocessing_never_raises_e1_and_the_ridge(activation: str, scale: st
         mac.sweep(state)
 
 
-def test_postprocessing_ends_at_the_last_layers_least_squares_fit() -> None:
-    mac = method(ridge=0.0)
+@pytest.mark.parametrize("sites", SITES)
+def test_postprocessing_ends_at_the_last_layers_least_squares_fit(sites: str) -> None:
+    mac = method(ridge=0.0, sites=sites)
     state = started(mac)
     mac.sweep(state)
     after = mac.finish(state)
-    H = np.column_stack([feasible(mac, after)[:, -5:], np.ones(mac.plan.n_train)])
-    _, rest, _, _ = np.linalg.lstsq(H, mac.data.Y, rcond=None)
+    after.Z[:] = feasible(mac, after)
+    _, rest, _, _ = np.linalg.lstsq(last_features(mac, after), mac.data.Y, rcond=None)
     assert_allclose(e1(mac, after), 0.5 * rest.sum(), rtol=1e-9)
+
+
+def test_a_refit_that_is_worse_is_not_kept() -> None:
+    """Whatever the solver gives back: the old last layer stays."""
+
+    class Careless(ClosedForm):
+        def solve(self, problem: WProblem, over_points: OverPoints) -> WSolution:
+            return WSolution(problem.W + 10.0, np.zeros(len(problem.W)))
+
+    mac = method()
+    state = started(mac)
+    careless = replace(mac.plan, w_solvers=(*mac.plan.w_solvers[:-1], Careless()))
+    worse = MacQP(careless, mac.data, mac.team, mac.clock)
+    assert_array_equal(worse.finish(state).weights, state.weights)
 
 
 def test_postprocessing_is_feasible_and_touches_the_last_layer_alone() -> None:
@@ -75,6 +100,7 @@ def test_postprocessing_is_feasible_and_touches_the_last_layer_alone() -> None:
     mac.sweep(state)
     weights, Z = state.weights.copy(), state.Z.copy()
     after = mac.finish(state)
+    assert (after.iteration, after.mu) == (state.iteration, state.mu) == (1, 10.0)
     assert_array_equal(state.weights, weights)
     assert_array_equal(state.Z, Z)
     assert_allclose(after.Z, feasible(mac, after), rtol=1e-13, atol=1e-15)
@@ -96,10 +122,11 @@ def test_the_gradient_step_of_the_start_lowers_e1(wide: float, activation: str) 
         assert e1(mac, stepped) < e1(mac, without)
 
 
+@pytest.mark.parametrize("sites", SITES)
 @pytest.mark.parametrize("penalty", [{}, {"ridge": 0.0}, {"ridge_scale": "objective", "ridge": 0.1}], ids=str)
-def test_a_short_run_lowers_the_nested_error(penalty: dict[str, Any]) -> None:
+def test_a_short_run_lowers_the_nested_error(penalty: dict[str, Any], sites: str) -> None:
     """What the method is for: descent in E_Q brings descent in E1, by half within ten iterations here."""
-    mac = method((7, 5), **penalty)
+    mac = method((7, 5), sites=sites, **penalty)
     state = started(mac)
     before = e1(mac, state)
     for _ in range(10):
@@ -107,10 +134,11 @@ def test_a_short_run_lowers_the_nested_error(penalty: dict[str, Any]) -> None:
     assert e1(mac, mac.finish(state)) < 0.5 * before
 
 
-def test_exact_z_steps_bound_e1_from_below_and_rise_with_mu() -> None:
+@pytest.mark.parametrize("sites", SITES)
+def test_exact_z_steps_bound_e1_from_below_and_rise_with_mu(sites: str) -> None:
     """min over Z of E_Q never exceeds E1, and grows with mu towards it."""
     exact = {"iterations": 60, "relaxation": 1.0, "cg_iterations": 6, "cg_tolerance": 0.0, "halvings": 40}
-    mac = method((4, 3), n=9, z_step=exact)
+    mac = method((4, 3), n=9, sites=sites, z_step=exact)
     state = anywhere(mac, off=0.0)
     nested, values = e1(mac, state), []
     for mu in (0.1, 1.0, 10.0, 100.0, 1e3, 1e4):

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from theory.nets import feasible, method, started
+from theory.nets import SITES, feasible, method, started
 
 from macmpi import checkpoint
 from macmpi.mac import MacQP
 from macmpi.state import State, block_views
 
 
-def copy(state: State) -> State:
-    return State(state.weights.copy(), state.Z.copy(), state.mu, state.iteration, state.next_half)
-
-
 def test_a_sweep_is_a_z_step_and_then_a_w_step() -> None:
     mac = method()
     together = started(mac)
-    apart = copy(together)
+    apart = deepcopy(together)
     mac.sweep(together)
     Z, weights = apart.Z.copy(), apart.weights.copy()
     mac.z_step(apart)
@@ -37,9 +34,10 @@ def test_a_sweep_is_a_z_step_and_then_a_w_step() -> None:
     assert (together.iteration, apart.iteration) == (1, 0)
 
 
-def test_a_w_step_on_feasible_coordinates_refits_the_output_layer_alone() -> None:
+@pytest.mark.parametrize("sites", SITES)
+def test_a_w_step_on_feasible_coordinates_refits_the_output_layer_alone(sites: str) -> None:
     """Why the method starts with the Z-step: the hidden units already fit their targets."""
-    mac = method(ridge=0.0)
+    mac = method(ridge=0.0, sites=sites)
     state = started(mac)
     before = block_views(state.weights.copy(), mac.plan.chain.block_shapes)
     mac.w_step(state)
@@ -69,7 +67,7 @@ def test_the_first_half_step_is_the_z_step() -> None:
     watched.sweep(state)
     watched.sweep(state)
     assert calls == ["z", "w", "z", "w"]
-    half = copy(state)
+    half = deepcopy(state)
     half.next_half = "w"
     watched.sweep(half)
     assert calls[4:] == ["w"]
@@ -95,13 +93,14 @@ def test_a_layers_start_does_not_depend_on_the_layers_above() -> None:
     assert_array_equal(short.weights(short.start(2.0, False, 1))[0], long.weights(long.start(2.0, False, 1))[0])
 
 
-def test_equal_states_go_on_with_equal_bits() -> None:
+@pytest.mark.parametrize("sites", SITES)
+def test_equal_states_go_on_with_equal_bits(sites: str) -> None:
     """Nothing that matters is kept outside the state."""
-    mac, other = method(), method()
+    mac, other = method(sites=sites), method(sites=sites)
     state = started(mac)
     for _ in range(2):
         mac.sweep(state)
-    resumed = copy(state)
+    resumed = deepcopy(state)
     other.begin(resumed)
     for _ in range(2):
         mac.sweep(state)
@@ -111,16 +110,19 @@ def test_equal_states_go_on_with_equal_bits() -> None:
     assert other.evaluate(resumed) == mac.evaluate(state)
 
 
+@pytest.mark.parametrize("sites", SITES)
 @pytest.mark.parametrize("half", ["z", "w"])
-def test_a_state_written_and_read_between_half_steps_goes_on_with_the_same_bits(half: str, tmp_path: Path) -> None:
-    mac = method()
+def test_a_state_written_and_read_between_half_steps_goes_on_with_the_same_bits(
+    half: str, sites: str, tmp_path: Path
+) -> None:
+    mac = method(sites=sites)
     state = started(mac)
     mac.sweep(state)
     state.note_validation(mac.evaluate(state).validation)
     if half == "w":
         mac.z_step(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    other = method()
+    other = method(sites=sites)
     other.begin(saved)
     assert saved.next_half == half
     for _ in range(2):
@@ -141,11 +143,12 @@ def test_best_weights_are_those_of_the_lowest_validation_error() -> None:
     assert_array_equal(state.best_weights, [1.0, 1.0])
 
 
-def test_swapping_two_hidden_units_swaps_them_in_the_answer() -> None:
+@pytest.mark.parametrize("sites", SITES)
+def test_swapping_two_hidden_units_swaps_them_in_the_answer(sites: str) -> None:
     """A symmetry of the net: the two nets are the same function, and MAC treats them alike, up to rounding."""
-    mac = method((5, 4))
+    mac = method((5, 4), sites=sites)
     one = started(mac)
-    two = copy(one)
+    two = deepcopy(one)
     order = [3, 1, 2, 0, 4]
     W1, W2, _ = mac.weights(two)
     W1[:] = W1[order]
@@ -161,14 +164,14 @@ def test_swapping_two_hidden_units_swaps_them_in_the_answer() -> None:
     assert_allclose(B3, A3, rtol=0.0, atol=1e-8)
 
 
-def test_the_order_of_the_points_does_not_matter() -> None:
+@pytest.mark.parametrize("sites", SITES)
+def test_the_order_of_the_points_does_not_matter(sites: str) -> None:
     """Up to rounding, with few enough points that all are in the preconditioner's sample."""
-    mac = method()
+    mac, other = method(sites=sites), method(sites=sites)
     state = started(mac)
-    other = method()
     order = np.random.default_rng(4).permutation(mac.plan.n_train)
     other.data.X[:], other.data.Y[:] = mac.data.X[order], mac.data.Y[order]
-    shuffled = copy(state)
+    shuffled = deepcopy(state)
     shuffled.Z[:] = state.Z[order]
     other.begin(shuffled)
     for _ in range(2):
@@ -176,3 +179,41 @@ def test_the_order_of_the_points_does_not_matter() -> None:
         other.sweep(shuffled)
     assert_allclose(shuffled.weights, state.weights, rtol=0.0, atol=1e-8)
     assert_allclose(shuffled.Z, state.Z[order], rtol=0.0, atol=1e-8)
+
+
+def test_before_a_linear_activation_is_after_it() -> None:
+    """Where the activation does nothing, both cuts give the same coordinates, and the same iterations."""
+    after, before = (method((6, 4), "linear", sites=sites) for sites in SITES)
+    one, two = started(after), started(before)
+    for _ in range(3):
+        after.sweep(one)
+        before.sweep(two)
+    assert_allclose(two.weights, one.weights, rtol=0.0, atol=1e-9)
+    assert_allclose(two.Z, one.Z, rtol=0.0, atol=1e-9)
+
+
+def test_both_cuts_start_at_the_same_net() -> None:
+    after, before = (method((6, 4), sites=sites) for sites in SITES)
+    one, two = started(after), started(before)
+    assert_allclose(two.weights, one.weights, rtol=1e-13)
+    assert_allclose(1.0 / (1.0 + np.exp(-two.Z)), one.Z, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sites", SITES)
+def test_regressions_see_the_coordinates_of_their_moment(sites: str) -> None:
+    """A W-problem asked for after a Z-step holds the new coordinates, not what an earlier W-problem made of the old."""
+    mac = method(sites=sites)
+    state = started(mac)
+    jobs = mac.plan.all_units.jobs[0]
+
+    def fresh() -> MacQP:
+        other = method(sites=sites)
+        other.begin(state)
+        return other
+
+    for _ in range(2):
+        for job in jobs:
+            ours, theirs = (m.w_problem(job, state).terms[0] for m in (mac, fresh()))
+            assert_array_equal(ours.inputs, theirs.inputs)
+            assert_array_equal(ours.targets, theirs.targets)
+        mac.z_step(state)

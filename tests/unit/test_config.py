@@ -31,6 +31,7 @@ MISTAKES: dict[str, list[Any]] = {
     "data.scale": ["Auto", "", 0, False],
     "model.hidden": [[], 5, "5", True, 2.0],
     "model.activation": ["sigmoidal", "", 1, False, ["tanh"]],
+    "model.sites": ["After", "", 1, ["after"]],
     "start.range": NOT_POSITIVE,
     "start.gradient_step": [0, 1, "true", 1.0, []],
     "start.seed": NOT_A_SEED,

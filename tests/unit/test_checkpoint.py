@@ -1,0 +1,320 @@
+"""A checkpoint is read back bit for bit or not at all, and a crash at any moment leaves a good one behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from macmpi import UsageError, __version__, checkpoint
+from macmpi.state import State
+
+LABELS = {"config": '{"model.hidden": [3, 2]}', "data_sha256": "0123abcd" * 8}
+
+
+def state(iteration: int = 3) -> State:
+    random = np.random.default_rng(iteration)
+    return State(
+        weights=random.normal(size=12),
+        Z=random.normal(size=(6, 5)),
+        mu=1234.5678,
+        iteration=iteration,
+        next_half="w",
+        e1_val=0.1 + 0.2,
+        best_weights=random.normal(size=12),
+        best_e1_val=1.0 / 3.0,
+        best_iteration=2,
+        seconds=17.25,
+        finished="converged",
+    )
+
+
+def save(folder: Path, iteration: int = 3, keep: int = 10) -> Path:
+    return checkpoint.save(folder, state(iteration), LABELS, keep)
+
+
+def assert_same(found: State, expected: State) -> None:
+    for f in fields(State):
+        a, b = getattr(found, f.name), getattr(expected, f.name)
+        assert type(a) is type(b), f.name
+        assert_array_equal(a, b, strict=True)
+
+
+# --- round trip -------------------------------------------------------------------------------------------------------
+
+
+def test_every_field_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    found, labels = checkpoint.read(save(tmp_path))
+    assert_same(found, state())
+    assert {name: labels[name] for name in LABELS} == LABELS
+    assert labels["macmpi"] == __version__
+
+
+def test_a_fresh_state_has_nothing_to_compare_with_yet(tmp_path: Path) -> None:
+    """Infinite errors, no best weights."""
+    fresh = State(np.array([np.pi, -0.0, 5e-324]), np.zeros((2, 1)), 1e8)
+    found, _ = checkpoint.read(checkpoint.save(tmp_path, fresh, {}, 1))
+    assert_same(found, fresh)
+    assert np.signbit(found.weights[1])
+
+
+def test_long_labels(tmp_path: Path) -> None:
+    """A deep net's description may be long."""
+    long = "x" * 200_000
+    _, labels = checkpoint.read(checkpoint.save(tmp_path, state(), {"config": long}, 1))
+    assert labels["config"] == long
+
+
+def test_saving_the_same_iteration_again_replaces_it(tmp_path: Path) -> None:
+    save(tmp_path)
+    other = state()
+    other.mu = 5.0
+    path = checkpoint.save(tmp_path, other, LABELS, 10)
+    assert checkpoint.saved(tmp_path) == [path]
+    assert checkpoint.read(path)[0].mu == 5.0
+
+
+# --- the newest good one ----------------------------------------------------------------------------------------------
+
+
+def newest_iteration(folder: Path) -> int:
+    found = checkpoint.newest(folder)
+    assert found is not None
+    path, read, labels = found
+    assert_same(read, state(read.iteration))
+    assert labels["config"] == LABELS["config"]
+    assert path == folder / f"iteration-{read.iteration:06d}.h5"
+    return read.iteration
+
+
+def test_the_newest_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for iteration in (2, 10, 9):
+        save(tmp_path, iteration)
+    assert newest_iteration(tmp_path) == 10
+    assert capsys.readouterr().err == ""
+
+
+def test_none_where_there_are_none(tmp_path: Path) -> None:
+    assert checkpoint.newest(tmp_path) is None
+    assert checkpoint.newest(tmp_path / "nowhere") is None
+    (tmp_path / "iteration-000007.h5.tmp").write_bytes(b"half written")
+    (tmp_path / "notes.txt").write_text("mine")
+    assert checkpoint.newest(tmp_path) is None
+
+
+def test_iterations_are_ordered_as_numbers(tmp_path: Path) -> None:
+    for iteration in (999_999, 1_000_000, 1_000_001):
+        save(tmp_path, iteration)
+    assert [checkpoint.read(path)[0].iteration for path in checkpoint.saved(tmp_path)] == [
+        1_000_001,
+        1_000_000,
+        999_999,
+    ]
+
+
+def truncated(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def last_byte_lost(content: bytes) -> bytes:
+    return content[:-1]
+
+
+def empty(content: bytes) -> bytes:
+    return b""
+
+
+def not_hdf5(content: bytes) -> bytes:
+    return b"iteration 3, mu = 1e4\n" * 100
+
+
+def zeros(content: bytes) -> bytes:
+    return bytes(len(content))
+
+
+def weights_flipped(content: bytes) -> bytes:
+    return flipped(content, content.index(state(5).weights.tobytes()) + 20)
+
+
+def mu_flipped(content: bytes) -> bytes:
+    return flipped(content, content.index(np.float64(1234.5678).tobytes()) + 6)
+
+
+def config_flipped(content: bytes) -> bytes:
+    return flipped(content, content.index(b"model.hidden") + 3)
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 0x04]) + content[at + 1 :]
+
+
+DAMAGES = [truncated, last_byte_lost, empty, not_hdf5, zeros, weights_flipped, mu_flipped, config_flipped]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda f: f.__name__)
+def test_a_damaged_one_is_passed_over_with_a_warning(
+    damage: Callable[[bytes], bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path, 4)
+    path = save(tmp_path, 5)
+    path.write_bytes(damage(path.read_bytes()))
+    assert newest_iteration(tmp_path) == 4
+    warning = capsys.readouterr().err
+    assert warning.count("\n") == 1
+    assert str(path) in warning
+
+
+def test_several_damaged_ones_are_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for iteration in (3, 4, 5):
+        save(tmp_path, iteration)
+    for iteration in (4, 5):
+        path = tmp_path / f"iteration-{iteration:06d}.h5"
+        path.write_bytes(truncated(path.read_bytes()))
+    assert newest_iteration(tmp_path) == 3
+    assert capsys.readouterr().err.count("is damaged") == 2
+
+
+def test_only_damaged_ones_are_an_error_with_its_remedy(tmp_path: Path) -> None:
+    save(tmp_path).write_bytes(b"")
+    with pytest.raises(UsageError, match=rf"no good checkpoint in {tmp_path}.*--resume no"):
+        checkpoint.newest(tmp_path)
+
+
+FLIPS = """
+import contextlib, io, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_checkpoint import assert_same, checkpoint, save, state
+folder = Path(sys.argv[1])
+save(folder, 4)
+path = save(folder, 5)
+content = path.read_bytes()
+for at in range(0, len(content), 13):
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+    sys.stdout.write(f"byte {at}: ")
+    sys.stdout.flush()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            _, found, _ = checkpoint.newest(folder)
+        assert_same(found, state(found.iteration))
+        print("fine")
+    except BaseException as error:
+        print("WRONG", type(error).__name__, *str(error).split()[:12])
+print("end")
+"""
+
+
+def test_no_flipped_bit_is_read_as_something_else(tmp_path: Path) -> None:
+    """Every 13th byte, one bit each: the flip is noticed, or the state is the one that was saved.
+
+    In a process of its own, since a flipped file can send the HDF5 library into an endless loop.
+    """
+    log = tmp_path / "log.txt"
+    command = [sys.executable, "-c", FLIPS, str(tmp_path / "saved"), str(Path(__file__).parent)]
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    lines = log.read_text().splitlines()
+    wrong = [line for line in lines if "WRONG" in line]
+    assert not wrong, f"{len(wrong)} of {len(lines)} flips"
+    assert lines[-1:] == ["end"], "reading does not end"
+
+
+def test_a_future_format_is_refused_by_the_version_that_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as later:
+        later.setattr(checkpoint, "FORMAT", checkpoint.FORMAT + 1)
+        later.setattr(checkpoint, "__version__", "99.1.2")
+        path = save(tmp_path)
+    for read in (lambda: checkpoint.read(path), lambda: checkpoint.newest(tmp_path)):
+        with pytest.raises(UsageError, match=rf"written by macmpi 99\.1\.2 in format {checkpoint.FORMAT + 1}"):
+            read()
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    for iteration in range(8, 13):
+        save(tmp_path, iteration, keep=3)
+    assert [path.name for path in checkpoint.saved(tmp_path)] == [f"iteration-{i:06d}.h5" for i in (12, 11, 10)]
+
+
+def test_what_was_just_saved_stays(tmp_path: Path) -> None:
+    """A run that went back to an earlier checkpoint (--resume PATH) writes smaller numbers than those already there."""
+    for iteration in (7, 8, 9):
+        save(tmp_path, iteration)
+    path = save(tmp_path, 6, keep=3)
+    assert path.exists()
+    assert checkpoint.read(path)[0].iteration == 6
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def no_space(*arguments: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path)
+    content = path.read_bytes()
+    other = state()
+    other.weights += 1.0
+    with monkeypatch.context() as full:
+        full.setattr(checkpoint.os, step, no_space)
+        with pytest.raises(OSError, match="No space left"):
+            checkpoint.save(tmp_path, other, LABELS, 1)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_is_complete_on_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def watched(name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def call(*arguments: Any) -> Any:
+            calls.append(name)
+            return real(*arguments)
+
+        return call
+
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(checkpoint.os, name, watched(name))
+    checkpoint.replace_file(tmp_path / "file", b"content")
+    assert calls == ["fsync", "replace", "fsync"]
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_remains_of_a_killed_write_are_overwritten(tmp_path: Path) -> None:
+    tmp_path.joinpath("iteration-000003.h5.tmp").write_bytes(b"half")
+    path = save(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert newest_iteration(tmp_path) == 3
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        save(tmp_path / "file" / "checkpoints")

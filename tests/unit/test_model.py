@@ -1,0 +1,199 @@
+"""A saved model computes the net that was trained, in the units of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import macmpi
+from macmpi import UsageError, checkpoint, config, model
+from macmpi.chain import Chain
+from macmpi.data import Dataset, Scaling
+from macmpi.layers import Array
+from macmpi.plan import build_chain
+from macmpi.state import State, block_views
+
+HIDDEN = (7, 2, 6)
+
+
+def net(d: int, targets: int, activation: str = "sigmoid") -> Chain:
+    return build_chain(config.Model(hidden=list(HIDDEN), activation=activation), d, targets)  # type: ignore[arg-type]
+
+
+def scaling(random: np.random.Generator, size: int) -> Scaling:
+    return Scaling(random.normal(size=size), random.uniform(0.5, 20.0, size))
+
+
+def dataset(random: np.random.Generator, d: int, targets: int | None) -> Dataset:
+    """targets: None for an autoencoder."""
+    X = random.normal(size=(5, d))
+    of_x = scaling(random, d)
+    if targets is None:
+        return Dataset(X, X, X, X, of_x, of_x, "")
+    Y = random.normal(size=(5, targets))
+    return Dataset(X, Y, X, Y, of_x, scaling(random, targets), "")
+
+
+class Saved:
+    """A model.h5, and what went into it."""
+
+    def __init__(self, path: Path, random: np.random.Generator, targets: int | None, **changes: Any) -> None:
+        self.path, self.data = path, dataset(random, 4, targets)
+        self.chain = net(4, 4 if targets is None else targets, **changes)
+        size = sum(h * w for h, w in self.chain.block_shapes)
+        self.weights = {name: random.normal(size=size) for name in ("last", "best")}
+        model.save(path, self.chain, self.weights, self.data, {"iteration": 3})
+
+    def expected(self, X: Array, name: str = "last") -> Array:
+        weights = block_views(self.weights[name], self.chain.block_shapes)
+        scaled = (X - self.data.scaling_x.shift) / self.data.scaling_x.scale
+        return self.chain.forward(weights, scaled) * self.data.scaling_y.scale + self.data.scaling_y.shift
+
+
+@pytest.fixture
+def autoencoder(tmp_path: Path, random: np.random.Generator) -> Saved:
+    return Saved(tmp_path / "model.h5", random, None)
+
+
+@pytest.fixture
+def regression(tmp_path: Path, random: np.random.Generator) -> Saved:
+    return Saved(tmp_path / "regression.h5", random, 3)
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu", "linear"])
+def test_predict_is_the_chain_in_the_datas_units(activation: str, tmp_path: Path, random: np.random.Generator) -> None:
+    saved = Saved(tmp_path / "model.h5", random, 3, activation=activation)
+    X = 10.0 * random.normal(size=(9, 4))
+    for name in ("last", "best"):
+        assert_allclose(model.load(saved.path, name).predict(X), saved.expected(X, name), rtol=1e-13, atol=1e-13)
+
+
+def test_what_is_loaded_is_what_was_saved(autoencoder: Saved) -> None:
+    for name in ("last", "best"):
+        loaded = macmpi.load(str(autoencoder.path), weights=name)
+        assert loaded.chain == autoencoder.chain
+        assert loaded.autoencoder
+        assert_array_equal(np.concatenate([W.ravel() for W in loaded.weights]), autoencoder.weights[name])
+        for side in ("scaling_x", "scaling_y"):
+            assert_array_equal(getattr(loaded, side).shift, getattr(autoencoder.data, side).shift)
+            assert_array_equal(getattr(loaded, side).scale, getattr(autoencoder.data, side).scale)
+    assert_array_equal(macmpi.load(str(autoencoder.path)).weights[0].ravel()[:3], autoencoder.weights["last"][:3])
+
+
+def test_decoding_the_codes_is_predicting(autoencoder: Saved, regression: Saved, random: np.random.Generator) -> None:
+    X = random.normal(size=(9, 4))
+    for saved in (autoencoder, regression):
+        loaded = model.load(saved.path)
+        codes = loaded.encode(X)
+        assert codes.shape == (9, min(HIDDEN))
+        assert_array_equal(loaded.decode(codes), loaded.predict(X))
+
+
+def test_an_autoencoder_reconstructs_and_a_regression_does_not(
+    autoencoder: Saved, regression: Saved, random: np.random.Generator
+) -> None:
+    X = random.normal(size=(9, 4))
+    loaded = model.load(autoencoder.path)
+    assert_array_equal(loaded.reconstruct(X), loaded.predict(X))
+    with pytest.raises(UsageError, match="use predict"):
+        model.load(regression.path).reconstruct(X)
+
+
+def test_points_do_not_see_each_other(autoencoder: Saved, random: np.random.Generator) -> None:
+    """Whatever their number: arrays are computed in batches."""
+    loaded = model.load(autoencoder.path)
+    X = random.normal(size=(2 * model.BATCH + 5, 4))
+    whole = loaded.predict(X)
+    assert whole.shape == X.shape
+    for rows in (slice(0, 1), slice(model.BATCH - 1, model.BATCH + 1), slice(-3, None)):
+        assert_allclose(loaded.predict(X[rows]), whole[rows], rtol=1e-12, atol=1e-12)
+    assert_allclose(loaded.predict(X[7]), whole[7:8], rtol=1e-12, atol=1e-12)
+
+
+def test_arrays_are_left_alone(autoencoder: Saved, random: np.random.Generator) -> None:
+    loaded = model.load(autoencoder.path)
+    X = random.normal(size=(9, 4))
+    kept = X.copy()
+    codes = loaded.encode(X)
+    kept_codes = codes.copy()
+    loaded.decode(codes)
+    assert_array_equal(X, kept)
+    assert_array_equal(codes, kept_codes)
+
+
+def test_images_and_whole_numbers_are_points(autoencoder: Saved, random: np.random.Generator) -> None:
+    loaded = model.load(autoencoder.path)
+    images = random.integers(0, 9, (6, 2, 2))
+    assert_array_equal(loaded.predict(images), loaded.predict(images.reshape(6, 4).astype(float)))
+    assert_array_equal(loaded.predict(images.tolist()), loaded.predict(images))
+
+
+def test_other_columns_and_other_things_are_refused(autoencoder: Saved, random: np.random.Generator) -> None:
+    loaded = model.load(autoencoder.path)
+    with pytest.raises(UsageError, match="X has 5 columns; the model takes 4"):
+        loaded.predict(random.normal(size=(9, 5)))
+    with pytest.raises(UsageError, match="codes has 4 columns; the model takes 2"):
+        loaded.decode(random.normal(size=(9, 4)))
+    bad = random.normal(size=(9, 4))
+    bad[5, 1] = np.nan
+    with pytest.raises(UsageError, match=r"X is nan at \[5, 1\]"):
+        loaded.predict(bad)
+    for X in (np.array([["a"] * 4]), np.zeros((0, 4)), bad + 1j):
+        with pytest.raises(UsageError, match=r"^X "):
+            loaded.predict(X)
+
+
+def test_weights_of_another_name(autoencoder: Saved) -> None:
+    with pytest.raises(UsageError, match="has the weights best, last, not first"):
+        model.load(autoencoder.path, "first")
+
+
+def test_a_model_of_a_later_version(
+    tmp_path: Path, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as later:
+        later.setattr(model, "FORMAT", model.FORMAT + 1)
+        later.setattr(model, "__version__", "99.1.2")
+        saved = Saved(tmp_path / "model.h5", random, None)
+    with pytest.raises(UsageError, match=r"written by macmpi 99\.1\.2"):
+        model.load(saved.path)
+
+
+def not_models(folder: Path) -> dict[str, Path]:
+    paths = {name: folder / f"{name}.h5" for name in ("missing", "empty", "text", "data")}
+    paths["empty"].write_bytes(b"")
+    paths["text"].write_text("not a model")
+    paths["data"].write_bytes(checkpoint.image({"X": np.zeros((3, 2))}, {}))
+    state = State(np.zeros(6), np.zeros((3, 2)), 1.0)
+    return {**paths, "checkpoint": checkpoint.save(folder, state, {"config": "{}"}, 1)}
+
+
+@pytest.mark.parametrize("name", ["missing", "empty", "text", "data", "checkpoint"])
+def test_what_is_not_a_model_is_refused(name: str, tmp_path: Path) -> None:
+    path = not_models(tmp_path)[name]
+    with pytest.raises(UsageError, match="is not a model") as caught:
+        model.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_truncated_model_is_refused(autoencoder: Saved) -> None:
+    content = autoencoder.path.read_bytes()
+    for size in (len(content) - 1, len(content) // 2, 100):
+        autoencoder.path.write_bytes(content[:size])
+        with pytest.raises(UsageError, match="is not a model"):
+            model.load(autoencoder.path)
+
+
+def test_a_very_deep_net_can_be_saved(tmp_path: Path, random: np.random.Generator) -> None:
+    """Its description is longer than the 64 KiB that an HDF5 header takes."""
+    chain = build_chain(config.Model(hidden=[2] * 1200), 2, 2)
+    weights = 0.1 * random.normal(size=sum(h * w for h, w in chain.block_shapes))
+    unit = Scaling(np.zeros(2), np.ones(2))
+    X = random.normal(size=(3, 2))
+    model.save(tmp_path / "deep.h5", chain, {"last": weights}, Dataset(X, X, X, X, unit, unit, ""), {})
+    loaded = model.load(tmp_path / "deep.h5")
+    assert_array_equal(loaded.predict(X), chain.forward(block_views(weights, chain.block_shapes), X))

@@ -1,0 +1,199 @@
+"""The learning curve: one record an iteration on the disk, one line on the console, and neither ends a run."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macmpi.record import COLUMNS, PHASES, Clock, Curve, duration, say
+
+often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
+
+
+def record(iteration: int, phase: str = "iteration", **changes: Any) -> dict[str, Any]:
+    values = {"mu": 10.0, "E1_train": 3.5, "E1_val": 3.75, "E_Q": 2.0, "constraint": 1e-3, "seconds": 1.5 * iteration}
+    seconds = {f"seconds_{p}": 0.25 for p in PHASES}
+    return {"iteration": iteration, "phase": phase, **values, **seconds, "ranks": 2, **changes}
+
+
+def filled(path: Path, last: int, finished: bool = False) -> list[dict[str, Any]]:
+    """A curve of a run of `last` iterations."""
+    records = [record(0, "start"), *(record(i) for i in range(1, last + 1))]
+    if finished:
+        records.append(record(last, "postprocess"))
+    curve = Curve(path)
+    for r in records:
+        curve.add(r, None)
+    curve.close()
+    return records
+
+
+def on_disk(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# --- curve.jsonl ------------------------------------------------------------------------------------------------------
+
+
+def test_records_are_on_the_disk_as_soon_as_they_are_added(tmp_path: Path) -> None:
+    path, records = tmp_path / "curve.jsonl", [record(0, "start"), record(1, E1_val=0.1 + 0.2)]
+    curve = Curve(path)
+    for count, r in enumerate(records, start=1):
+        curve.add(r, None)
+        assert on_disk(path) == records[:count]
+    assert curve.records == records
+    curve.close()
+
+
+def test_a_new_run_starts_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "curve.jsonl"
+    filled(path, 5)
+    Curve(path).close()
+    assert path.read_text() == ""
+
+
+@pytest.mark.parametrize("resume_at", [0, 1, 3, 5])
+@pytest.mark.parametrize("finished", [False, True])
+def test_resuming_drops_what_came_later(finished: bool, resume_at: int, tmp_path: Path) -> None:
+    path = tmp_path / "curve.jsonl"
+    records = filled(path, 5, finished)
+    curve = Curve(path, resume_at)
+    expected = records[: resume_at + 1]
+    assert curve.records == on_disk(path) == expected
+    curve.add(record(resume_at + 1), None)
+    curve.close()
+    assert on_disk(path) == [*expected, record(resume_at + 1)]
+
+
+def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
+    """The run was killed while it wrote."""
+    path = tmp_path / "curve.jsonl"
+    records = filled(path, 3)
+    whole = path.read_text()
+    for lost in (1, 2, 30):
+        path.write_text(whole[:-lost])
+        curve = Curve(path, 3)
+        curve.close()
+        kept = records if lost == 1 else records[:-1]
+        assert on_disk(path) == curve.records == kept
+        assert path.read_text().endswith("}\n")
+
+
+def test_resuming_without_a_curve_starts_one(tmp_path: Path) -> None:
+    curve = Curve(tmp_path / "curve.jsonl", 7)
+    curve.add(record(8), None)
+    curve.close()
+    assert on_disk(tmp_path / "curve.jsonl") == [record(8)]
+
+
+def test_no_other_file_is_left(tmp_path: Path) -> None:
+    filled(tmp_path / "curve.jsonl", 2)
+    Curve(tmp_path / "curve.jsonl", 1).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["curve.jsonl"]
+
+
+# --- console ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_an_iteration_under_its_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    curve = Curve(tmp_path / "curve.jsonl")
+    curve.header()
+    curve.add(record(0, "start"), None)
+    curve.add(record(1), 75.0)
+    curve.add(record(2), math.inf)
+    curve.close()
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert all(name in header for _, name, _ in COLUMNS)
+    assert [len(line) for line in lines] == [len(header)] * 3
+    assert [line.split()[0] for line in lines] == ["0", "1", "2"]
+    assert [line.split()[-1] for line in lines] == ["-", "1:15", "-"]
+    assert "3.7500" in lines[0]
+
+
+def test_the_other_ranks_keep_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    curve = Curve(None)
+    curve.header()
+    curve.add(record(1), None)
+    curve.close()
+    assert capsys.readouterr().out == ""
+    assert curve.records == []
+
+
+class Broken(io.StringIO):
+    """The reader of a pipe has gone (`| head`)."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+class BrokenAtFlush(io.StringIO):
+    def flush(self) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+class TerminalGone(io.StringIO):
+    """The window was closed, or the disk that the output goes to is full: an OSError, but not a broken pipe."""
+
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [Broken, BrokenAtFlush, TerminalGone, closed, lambda: None])
+def test_a_console_that_is_gone_does_not_end_a_run(
+    stream: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as gone:
+        gone.setattr(sys, "stdout", stream())
+        say("a line")
+        filled(tmp_path / "curve.jsonl", 2)
+    assert len(on_disk(tmp_path / "curve.jsonl")) == 3
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((0.0, "0:00"), (0.4, "0:00"), (7.2, "0:07"), (59.4, "0:59"), (59.6, "1:00"), (750.0, "12:30")),
+        *((3599.6, "1:00:00"), (11100.0, "3:05:00"), (360000.0, "100:00:00")),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@often
+@given(seconds=st.integers(0, 10**7))
+def test_a_duration_can_be_read_back(seconds: int) -> None:
+    total = 0
+    for part in duration(float(seconds)).split(":"):
+        total = 60 * total + int(part)
+    assert total == seconds
+
+
+def test_a_clock_counts_each_phase_and_starts_again() -> None:
+    clock = Clock()
+    with clock("z"), pytest.raises(KeyError), clock("w"):
+        raise KeyError("phases end even so")
+    with clock("z"):
+        pass
+    first, second = clock.take(), clock.take()
+    assert set(first) == {f"seconds_{p}" for p in PHASES}
+    assert first["seconds_z"] >= first["seconds_w"] > 0.0
+    assert first["seconds_comm"] == first["seconds_wait"] == 0.0
+    assert set(second.values()) == {0.0}
