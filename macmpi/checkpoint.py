@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import sys
@@ -16,6 +17,7 @@ from macmpi import UsageError, __version__
 from macmpi.state import State
 
 FORMAT = 1
+SEAL = b"macmpi sha256 "
 ARRAYS = ("weights", "Z", "best_weights")
 SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
 
@@ -35,6 +37,19 @@ def image(arrays: dict[str, Any], attributes: dict[str, Any]) -> bytes:
             file.create_dataset(name, data=array, **checked)
         file.attrs.update(attributes)
     return buffer.getvalue()
+
+
+def seal(content: bytes) -> bytes:
+    """The content with its SHA-256 behind it, where HDF5 does not look: no flipped bit goes unnoticed."""
+    return content + SEAL + hashlib.sha256(content).digest()
+
+
+def unseal(content: bytes) -> bytes:
+    """What was sealed.  Raises OSError if a byte of it has changed."""
+    body, mark, digest = content[: -len(SEAL) - 32], content[-len(SEAL) - 32 : -32], content[-32:]
+    if mark != SEAL or hashlib.sha256(body).digest() != digest:
+        raise OSError("its checksum does not fit")
+    return body
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -65,7 +80,7 @@ def save(folder: Path, state: State, attributes: dict[str, Any], keep: int) -> P
     scalars = {name: getattr(state, name) for name in SCALARS}
     labels = {"format": FORMAT, "macmpi": __version__, **attributes, **scalars}
     path = folder / f"iteration-{state.iteration:06d}.h5"
-    replace_file(path, image({name: getattr(state, name) for name in ARRAYS}, labels))
+    replace_file(path, seal(image({name: getattr(state, name) for name in ARRAYS}, labels)))
     paths = saved(folder)
     at = paths.index(path)
     for other in [*paths[:at], *paths[at + keep :]]:
@@ -75,12 +90,13 @@ def save(folder: Path, state: State, attributes: dict[str, Any], keep: int) -> P
 
 def saved(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest first."""
-    return sorted(folder.glob("iteration-*.h5"), reverse=True)
+    numbered = [(p.stem.removeprefix("iteration-"), p) for p in folder.glob("iteration-*.h5")]
+    return [p for _, p in sorted(((int(n), p) for n, p in numbered if n.isdigit()), reverse=True)]
 
 
 def read(path: Path) -> tuple[State, dict[str, Any]]:
     """The state and the attributes of a checkpoint, every byte verified.  Raises OSError, KeyError or UsageError."""
-    with h5py.File(path, "r") as file:
+    with h5py.File(io.BytesIO(unseal(path.read_bytes())), "r") as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
         if labels["format"] > FORMAT:
             raise UsageError(

@@ -167,7 +167,7 @@ def fit_scaling(X: Array, kind: str) -> Scaling:
         scale *= (X.max() - X.min()) or 1.0
     elif kind == "standard":
         shift, scale = X.mean(axis=0), X.std(axis=0)
-        scale[scale <= 1e-12 * np.maximum(1.0, np.abs(shift))] = 1.0
+        scale[scale <= 1e-12 * np.abs(X).max(axis=0)] = 1.0
     return Scaling(shift, scale)
 
 

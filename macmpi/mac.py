@@ -48,6 +48,7 @@ class MacQP:
         self.factors = np.zeros(plan.shared_bounds[-1])
         self.unit_errors = np.zeros(plan.unit_bounds[-1])
         self._features: dict[int, Array] = {}
+        self._features_of: Array | None = None
 
     def weights(self, state: State) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
@@ -114,6 +115,7 @@ class MacQP:
             for tile in plan.train.tiles_of(team.rank):
                 state.Z[tile.rows] = plan.z_solver.solve(self.z_problem(tile.rows, state), shared).Z
         team.gather_rows(state.Z, plan.train.row_counts)
+        self._features_of = None
         state.next_half = "w"
 
     def w_step(self, state: State) -> None:
@@ -125,7 +127,6 @@ class MacQP:
     def _share_factors(self, deal: UnitDeal, state: State) -> None:
         """What the units of a layer have in common: each layer's by one rank, then Allgatherv.  Collective: yes."""
         plan, team = self.plan, self.team
-        self._features.clear()
         with self.clock("w"):
             for k in deal.shared[team.rank]:
                 self._factor(k)[:] = plan.w_solvers[k].prepare(self.features(k, state), self.over_points)
@@ -164,6 +165,8 @@ class MacQP:
         A = self.data.X if k == 0 else split_sites(self.plan.chain, state.Z)[k - 1]
         if segment.features_are_inputs:
             return A
+        if self._features_of is not state.Z:
+            self._features, self._features_of = {}, state.Z
         if k not in self._features:
             self._features[k] = segment.features(A)
         return self._features[k]
@@ -178,6 +181,7 @@ class MacQP:
         for tile in self.plan.train.tiles_of(self.team.rank):
             state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
         self.team.gather_rows(state.Z, self.plan.train.row_counts)
+        self._features_of = None
 
     def _nested_error(self, state: State, validation: bool = False) -> float:
         """E1 (eq. 1) per point on either set: blocks of points, added in order.  Collective: yes."""

@@ -93,12 +93,12 @@ def load(path: str | Path, weights: str = "last") -> Model:
         with h5py.File(path, "r") as file:
             if int(file.attrs["format"]) > FORMAT:
                 raise UsageError(f"{path} was written by macmpi {file.attrs['macmpi']}; use that version")
+            maps = tuple(build(spec) for spec in json.loads(file.attrs["maps"]))
             names = sorted(file["weights"])
             if weights not in names:
                 raise UsageError(f"{path} has the weights {', '.join(names)}, not {weights}")
             flat = file["weights"][weights][()]
             scale = {name: array[()] for name, array in file["scaling"].items()}
-            maps = tuple(build(spec) for spec in json.loads(file.attrs["maps"]))
             chain = Chain(maps, tuple(json.loads(file.attrs["sites"])))
             autoencoder = bool(file.attrs["autoencoder"])
     except (OSError, KeyError, ValueError) as error:

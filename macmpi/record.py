@@ -104,8 +104,8 @@ class Curve:
 
 
 def say(text: str) -> None:
-    """One flushed line (or several) on standard output; a closed pipe does not end a training run."""
+    """One flushed line (or several) on standard output; a console that is gone does not end a run."""
     try:
         print(text, flush=True)
-    except (BrokenPipeError, ValueError):
+    except (OSError, ValueError):
         pass

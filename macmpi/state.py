@@ -30,7 +30,6 @@ class State:
     weights: Array
     Z: Array
     mu: float
-    mu_done: float = 0.0
     iteration: int = 0
     next_half: str = "z"
     e1_val: float = float("inf")
@@ -39,6 +38,7 @@ class State:
     best_iteration: int = 0
     seconds: float = 0.0
     finished: str = ""
+    mu_done: float = 0.0
 
     def note_validation(self, e1_val: float) -> None:
         """Keep the present weights if they are the best on validation so far."""

@@ -14,6 +14,9 @@ from macmpi.objective import OverPoints, Term, WProblem, row_dots
 from macmpi.solvers import WSolution
 from macmpi.solvers.design import adjoint, apply, column_dots, gram, ridge_value
 
+JITTER = 1e-11
+"""Added to the preconditioner's eigenvalues, relative to the largest: no step along what the inputs do not span."""
+
 
 @dataclass(frozen=True)
 class GaussNewtonW:
@@ -56,7 +59,7 @@ class GaussNewtonW:
         live = np.ones(len(W), dtype=bool)
         for _ in range(self.iterations):
             step, moved = self._direction(problem, W, fits, live, over_points)
-            length, errors = self._line_search(ridge, W, step, fits, moved, errors, objective, over_points)
+            length, errors = self._line_search(problem, W, step, fits, moved, errors, objective, over_points)
             W += length[:, None] * step
             before, objective = objective, errors + ridge * ridge_value(W)
             live &= before - objective > self.tolerance * before
@@ -74,7 +77,7 @@ class GaussNewtonW:
         values, vectors = problem.shared[0], problem.shared[1:]
         n = sum(len(term.targets) for term in problem.terms)
         scale = np.maximum(slopes / n, 1e-30)[:, None] * values + ridge
-        scale += 1e-13 * scale.max(axis=1, keepdims=True)
+        scale += JITTER * scale.max(axis=1, keepdims=True)
 
         def precondition(R: Array) -> Array:
             return ((R @ vectors) / scale) @ vectors.T
@@ -109,7 +112,7 @@ class GaussNewtonW:
 
     def _line_search(
         self,
-        ridge: float,
+        problem: WProblem,
         W: Array,
         step: Array,
         fits: list[Fit],
@@ -118,7 +121,12 @@ class GaussNewtonW:
         objective: Array,
         over_points: OverPoints,
     ) -> tuple[Array, Array]:
-        """Step length (w,) of each unit, halved from 1 until its objective falls, else 0; and the errors there."""
+        """Step length (w,) of each unit, halved from 1 until its objective falls, else 0; and the errors there.
+
+        A fall must exceed the rounding of [A, 1] w: with nearly dependent inputs and no ridge, w can be huge.
+        """
+        ridge, n = problem.ridge, sum(len(fit.targets) for fit in fits)
+        resolution = 4.0 * np.finfo(float).eps * np.sqrt(problem.shared[0].sum() / n)
         length = moved.astype(float)
         pending = moved.copy()
         trial = errors
@@ -126,7 +134,9 @@ class GaussNewtonW:
             if not pending.any():
                 break
             (trial,) = over_points(lambda rows: _added(fit.trial(length, rows) for fit in fits))  # noqa: B023
-            value = trial + ridge * ridge_value(W + length[:, None] * step)
+            moved_to = W + length[:, None] * step
+            blur = resolution * np.sqrt(row_dots(moved_to, moved_to))
+            value = trial + ridge * ridge_value(moved_to) + blur * (2.0 * np.sqrt(n * trial) + n * blur)
             pending &= ~(value < objective)
             length = np.where(pending, 0.5 * length, length)
         length[pending] = 0.0

@@ -55,7 +55,8 @@ class GaussNewtonZ:
         if output.n_out > output.n_in and "linear" in output.capabilities:
             M = last.features_congruence(sites[-1], M)
             V = weights[last.block][:, : output.n_in]
-            C = linalg.inv(linalg.inv(M) + V.T @ V)
+            C = linalg.solve(np.eye(len(M)) + M @ (V.T @ V), M)
+            C = 0.5 * (C + C.T)
             return lambda R: R - ((R @ V) @ C) @ V.T
         S = last.congruence(weights, sites[-1], M)
         S[np.diag_indices_from(S)] += 1.0
@@ -98,6 +99,7 @@ class GaussNewtonZ:
         for i in range(self.cg_iterations):
             SP = dual_product(tangents, problem.mu, P, t)
             curvature = row_dots(P, SP)
+            live = live & (curvature > 0.0)
             alpha = np.where(live, ry / np.where(live, curvature, 1.0), 0.0)[:, None]
             T *= alpha
             dZ += T
