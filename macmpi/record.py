@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +93,19 @@ class Curve:
         if self._file is None:
             return
         self.records.append(record)
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+        except OSError as error:
+            print(f"macmpi: {self._file.name} cannot be written: {error.strerror}; training goes on", file=sys.stderr)
         cells = "".join(" " + form.format(record[key]) for key, _, form in COLUMNS)
         rest = duration(left) if left is not None and math.isfinite(left) else "-"
         say(f"{cells} {duration(record['seconds']):>8} {rest:>8}")
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):
+                self._file.close()
 
 
 def say(text: str) -> None:

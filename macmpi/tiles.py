@@ -48,7 +48,7 @@ def cut(n: int, pieces: int) -> tuple[Tile, ...]:
 def point_tiles(n: int) -> tuple[Tile, ...]:
     """Tiles of points: at most 128 rows each; their number is 12, 24 or a multiple of 48 once n > 1,152.
 
-    Few points are cut into tiles of about 16 to 96 rows, so that up to 12 ranks still have work.
+    Few points are cut into at most 12 tiles of at most 96 rows, so that up to 12 ranks still have work.
     """
     if n <= 12 * 96:
         return cut(n, min(12, -(-n // 16)))
@@ -77,7 +77,7 @@ def blocks(tiles: Sequence[Tile]) -> tuple[tuple[Tile, ...], ...]:
 
 
 def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:
-    """Deal n items to ranks as contiguous runs, one a rank (empty for the last ranks when n < ranks)."""
+    """Deal n items to ranks as contiguous runs, one a rank (some are empty when n < ranks)."""
     bounds = [-(-n * r // ranks) for r in range(ranks + 1)]
     return tuple(Tile(a, b) for a, b in pairwise(bounds))
 
