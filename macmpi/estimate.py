@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
 
-from macmpi import tiles
+from macmpi import UsageError, tiles
+from macmpi.chain import Chain
 from macmpi.plan import Plan
 
 PRODUCTS_Z = 12.0
 PRODUCTS_W = 10.0
 """Passes through the chain that an iteration's half steps cost with the default solvers, activations included."""
+
+
+def check_memory(chain: Chain, n_train: int) -> None:
+    """Refuse what cannot fit before any of it is allocated: coordinates, and weights with their shared factors."""
+    weights = sum(h * d for h, d in chain.block_shapes)
+    factors = sum((s.n_in + 2) ** 2 for s in chain.segments)
+    need = 8.0 * (n_train * sum(chain.site_sizes) + 3 * weights + 2 * factors)
+    have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    if need > have:
+        raise UsageError(
+            f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {n_train:,} points, and this machine has "
+            f"{have / 1e9:,.0f} GB: fewer hidden units, or fewer points (data.points)"
+        )
 
 
 def estimate(plan: Plan) -> list[str]:

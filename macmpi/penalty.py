@@ -60,7 +60,7 @@ class Schedule:
                 f"the validation error is {now} after iteration {iteration} (mu = {mu:g}); "
                 "a smaller start.range or a larger penalty.ridge may help"
             )
-        settled = before - now <= self.tolerance * before
+        settled = now >= before or before - now < self.tolerance * before
         if settled and mu >= self.mu_max:
             return Decision(mu, "converged")
         if settled:

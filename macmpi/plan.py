@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -186,7 +185,6 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
 def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, ranks: int) -> Plan:
     """The plan of a run.  Raises UsageError, naming a remedy, for what does not fit together.  Collective: no."""
     chain = build_chain(config.model, n_in, n_out)
-    _check_memory(chain, n_train)
     penalty, z, w = config.penalty, config.z_step, config.w_step
     z_solver = Z_SOLVERS["gauss_newton"](
         iterations=z.iterations,
@@ -218,19 +216,6 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         n_val=n_val,
         ranks=ranks,
     )
-
-
-def _check_memory(chain: Chain, n_train: int) -> None:
-    """Refuse what cannot fit before any of it is allocated: coordinates, and weights with their shared factors."""
-    weights = sum(h * d for h, d in chain.block_shapes)
-    factors = sum((s.n_in + 2) ** 2 for s in chain.segments)
-    need = 8.0 * (n_train * sum(chain.site_sizes) + 3 * weights + 2 * factors)
-    have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    if need > have:
-        raise UsageError(
-            f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {n_train:,} points, and this machine has "
-            f"{have / 1e9:,.0f} GB: fewer hidden units, or fewer points (data.points)"
-        )
 
 
 def _check(chain: Chain, z_solver: ZSolver, w_solvers: Sequence[WSolver], activations: Sequence[str]) -> None:

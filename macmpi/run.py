@@ -102,16 +102,20 @@ def run(team: AnyTeam, argv: list[str]) -> int:
     args, config = team.from_root(first)
     _set_threads(config.run.threads)
     from macmpi import data as datasets
-    from macmpi.plan import make_plan
+    from macmpi.estimate import check_memory, estimate
+    from macmpi.plan import build_chain, make_plan
     from macmpi.rundir import RunDirectory, provenance
     from macmpi.train import Job, train
 
     sizes = team.from_root(lambda: _sizes(kept[0]))
-    team.from_root(lambda: make_plan(config, *sizes, team.size) and None)
+
+    def refuse() -> None:
+        check_memory(build_chain(config.model, *sizes[:2]), sizes[2])
+        make_plan(config, *sizes, team.size)
+
+    team.from_root(refuse)
     plan = make_plan(config, *sizes, team.size)
     if args.check:
-        from macmpi.estimate import estimate
-
         team.from_root(lambda: print("\n".join(estimate(plan)), flush=True))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
