@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "model": ERRORS | {"chain", "checkpoint", "data", "layers", "state"},
     "fetch": ERRORS | {"checkpoint", "data", "layers"},
     "predict": ERRORS | {"checkpoint", "data", "layers", "model"},
-    "estimate": frozenset({"tiles", "plan"}),
+    "estimate": ERRORS | {"tiles", "chain", "plan"},
     "train": ERRORS | {"config", "data", "layers", "mac", "model", "plan", "record", "rundir", "state", "team"},
     "run": ERRORS | {"config", "data", "estimate", "plan", "rundir", "team", "train"},
 }
