@@ -47,7 +47,7 @@ class Model:
 class Start:
     """Initial weights: uniform in +-range / sqrt(fan-in), then one gradient step."""
 
-    range: Positive = 2.0
+    range: Annotated[float, Gt(0.0), Le(1e6)] = 2.0
     gradient_step: bool = True
     seed: Seed = 0
     __pydantic_config__: ClassVar[Any] = _Checked
@@ -57,11 +57,11 @@ class Start:
 class Penalty:
     """Quadratic penalty, its schedule, and the ridge on the weights."""
 
-    mu0: Positive = 10.0
+    mu0: Annotated[float, Ge(1e-12), Le(1e16)] = 10.0
     factor: Annotated[float, Gt(1.0)] = 10.0
-    mu_max: Positive = 1e8
+    mu_max: Annotated[float, Ge(1e-12), Le(1e16)] = 1e8
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
-    ridge: Annotated[float, Ge(0.0)] = 0.01
+    ridge: Annotated[float, Ge(0.0), Le(1e12)] = 0.01
     ridge_scale: Literal["unit", "objective"] = "unit"
     ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4
     __pydantic_config__: ClassVar[Any] = _Checked

@@ -63,6 +63,7 @@ class Raw:
     X_val: Array | None = None
     Y_val: Array | None = None
     scale: str = "standard"
+    scale_y: str = "standard"
 
 
 def folder() -> Path:
@@ -121,8 +122,8 @@ def read_own(config: Data) -> Raw:
             raise UsageError(f"{path}: {a} has {checked[a].shape[1]} columns but {b} has {checked[b].shape[1]}")
     if ("Y" in checked and "X_val" in checked) != ("Y_val" in checked):
         raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
-    whole = np.issubdtype(arrays["X"].dtype, np.integer)
-    return Raw(**checked, scale="range" if whole else "standard")
+    kinds = ("range" if name in arrays and arrays[name].dtype.kind in "iu" else "standard" for name in "XY")
+    return Raw(**checked, scale=next(kinds), scale_y=next(kinds))
 
 
 def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
@@ -134,18 +135,28 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
         import h5py
 
         with h5py.File(path, "r") as file:
+            groups = [name for name in names if isinstance(file.get(name), h5py.Group)]
+            if groups:
+                raise UsageError(f"{path}: {groups[0]} is a group, not a dataset")
             return {name: np.asarray(file[name][()]) for name in names if name in file}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as error:
         text = (str(error).splitlines() or [type(error).__name__])[0]
+        if "pickle" in text:
+            text = "it is not a file of plain arrays"
         raise UsageError(f"{path} cannot be read: {text}") from None
 
 
 def check(array: Array, name: str, rows: int = 2) -> Array:
-    """`array` as float64 rows, features flattened.  Raises UsageError naming the first bad index."""
+    """`array` as float64 rows: (N,) becomes (N, 1), images (N, h, w) become (N, h w).
+
+    Raises UsageError naming the first bad index.
+    """
     if array.dtype.kind not in "biuf":
         raise UsageError(f"{name} holds {array.dtype}; real numbers are needed")
-    if array.ndim < 2:
-        raise UsageError(f"{name} has shape {array.shape}; rows of features are needed: (N, D)")
+    if array.ndim == 0:
+        raise UsageError(f"{name} is a single number; rows of features are needed: (N, D)")
+    if array.ndim == 1:
+        array = array[:, None]
     if len(array) < rows or array.size == 0:
         raise UsageError(f"{name} has shape {array.shape}; at least {rows} rows and 1 column are needed")
     numbers = np.ascontiguousarray(array.reshape(len(array), -1), dtype=np.float64)
@@ -153,6 +164,9 @@ def check(array: Array, name: str, rows: int = 2) -> Array:
     if len(bad):
         at = tuple(int(i) for i in bad[0])
         raise UsageError(f"{name} is {numbers[at]} at {list(at)} ({len(bad)} such values); remove or fill them")
+    largest = np.abs(numbers).max()
+    if 0.0 < largest < 1.0 / HUGE:
+        raise UsageError(f"{name} holds nothing larger than {largest:g}; choose other units")
     return numbers
 
 
@@ -175,14 +189,19 @@ def load(config: Data) -> Dataset:
     """The data set of a config, checked, split and scaled.  Raises UsageError.  Collective: no (rank 0)."""
     raw = split(SOURCES.get(config.source, read_own)(config), config)
     kind = raw.scale if config.scale == "auto" else config.scale
+    if len(raw.X) < 2:
+        raise UsageError(
+            f'data.source = "{config.source}": only {len(raw.X)} training point is left; at least 2 are needed'
+        )
     scaling_x = fit_scaling(raw.X, kind)
     X, X_val = _rows(scaling_x, raw.X), _rows(scaling_x, raw.X_val)
     Y, Y_val, scaling_y = X, X_val, scaling_x
     if raw.Y is not None:
-        scaling_y = fit_scaling(raw.Y, kind)
+        scaling_y = fit_scaling(raw.Y, raw.scale_y if config.scale == "auto" else config.scale)
         Y, Y_val = _rows(scaling_y, raw.Y), _rows(scaling_y, raw.Y_val)
     if not np.ptp(Y, axis=0).any():
-        raise UsageError(f'data.source = "{config.source}": every column of the targets is constant')
+        what = "X" if raw.Y is None else "Y"
+        raise UsageError(f'data.source = "{config.source}": every column of {what} is constant')
     digest = hashlib.sha256()
     for array in (X, Y, X_val, Y_val):
         digest.update(str(array.shape).encode() + array.tobytes())

@@ -13,7 +13,10 @@ from macmpi.plan import Plan
 
 PRODUCTS_Z = 12.0
 PRODUCTS_W = 10.0
-"""Passes through the chain that an iteration's half steps cost with the default solvers, activations included."""
+SECONDS_A_TILE = 5e-4
+FACTOR_FLOPS = 30.0
+"""Passes through the chain that an iteration's half steps cost with the default solvers, activations included;
+what a tile costs besides; flops of an eigen-decomposition in units of its size cubed."""
 
 
 def check_memory(chain: Chain, n_train: int) -> None:
@@ -39,11 +42,17 @@ def estimate(plan: Plan) -> list[str]:
     coordinates = N * sum(chain.site_sizes)
     data = (N + plan.n_val) * (chain.n_in + chain.n_out)
     widest = max(len(j.tile) for r in plan.all_units.jobs for j in r)
-    memory = 8.0 * (coordinates * 1.1 + data + 6 * weights + 6 * N * widest) + 150e6
+    factors = plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
+    memory = 8.0 * (coordinates * 1.1 + data + 6 * weights + 6 * N * widest + factors) + 180e6
     z_share = max(plan.train.row_counts) / N
     w_costs = [sum(j.cost for j in r) for r in plan.all_units.jobs]
     w_share = max(w_costs) / sum(w_costs)
-    seconds = 2.0 * N * weights / dgemm_rate() * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
+    rate = dgemm_rate()
+    seconds = 2.0 * N * weights / rate * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
+    seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + units * len(plan.chunks) * w_share)
+    seconds += (
+        max(FACTOR_FLOPS * sum((chain.segments[k].n_in + 1.0) ** 3 for k in r) for r in plan.all_units.shared) / rate
+    )
     return [
         f"net          {sizes}, {weights:,} weights",
         f"points       {N:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",

@@ -89,6 +89,8 @@ def save(path: Path, chain: Chain, weights: dict[str, Array], data: Dataset, att
 
 def load(path: str | Path, weights: str = "last") -> Model:
     """The model of a model.h5.  weights: "last" or "best".  Raises UsageError.  Collective: no."""
+    if not Path(path).is_file():
+        raise UsageError(f"{path} does not exist, or is no file")
     try:
         with h5py.File(path, "r") as file:
             if int(file.attrs["format"]) > FORMAT:
@@ -101,12 +103,8 @@ def load(path: str | Path, weights: str = "last") -> Model:
             scale = {name: array[()] for name, array in file["scaling"].items()}
             chain = Chain(maps, tuple(json.loads(file.attrs["sites"])))
             autoencoder = bool(file.attrs["autoencoder"])
+        scaling_x, scaling_y = (Scaling(scale[f"{s}_shift"], scale[f"{s}_scale"]) for s in "xy")
+        blocks = block_views(flat, chain.block_shapes)
     except (OSError, KeyError, ValueError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
-    return Model(
-        chain,
-        block_views(flat, chain.block_shapes),
-        Scaling(scale["x_shift"], scale["x_scale"]),
-        Scaling(scale["y_shift"], scale["y_scale"]),
-        autoencoder,
-    )
+    return Model(chain, blocks, scaling_x, scaling_y, autoencoder)

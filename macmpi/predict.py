@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import MacmpiError, UsageError
-from macmpi.checkpoint import image, replace_file
+from macmpi.checkpoint import first_line, image, replace_file
 from macmpi.data import read_file
 from macmpi.layers import Array
 from macmpi.model import load
@@ -40,8 +40,8 @@ def read_points(path: Path, dataset: str) -> Array:
     if path.suffix == ".npy":
         try:
             return np.asarray(np.load(path, allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{path} cannot be read: {error}") from None
+        except (OSError, ValueError, EOFError) as error:
+            raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
     arrays = read_file(path, (dataset,))
     if dataset not in arrays:
         raise UsageError(f"{path}: there is no dataset {dataset}; name one with --dataset")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.team import AnyTeam, die, launch
+from macmpi.team import STOPPED, AnyTeam, die, launch
 
+STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
@@ -25,6 +28,7 @@ class Done(MacmpiError):
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="python -m macmpi.run",
+        allow_abbrev=False,
         description="Train a deeply nested net by the method of auxiliary coordinates (MAC/QP).",
         epilog="On many ranks: mpiexec -n 12 python -m macmpi.run CONFIG.toml.  run/defaults.toml explains every key.  "
         "Exit codes: 0 done, 2 usage, config or data, 70 internal error, 74 the last save failed, "
@@ -59,7 +63,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         parts = []
     total = sum(part * 60.0**i for i, part in enumerate(reversed(parts)))
-    if not parts or not total > 0.0 or min(parts) < 0.0:
+    if not 1 <= len(parts) <= 3 or not total > 0.0 or min(parts) < 0.0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds or H:MM:SS")
     return total
 
@@ -73,6 +77,13 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         raise error("") from None
     from macmpi import config as configs
 
+    for option, empty in (
+        ("--set", "" in args.set),
+        ("--output", args.output == Path()),
+        ("--resume", not args.resume),
+    ):
+        if empty:
+            raise UsageError(f"{option}: a value is needed")
     config = configs.read(args.config, args.set)
     if args.iterations is not None:
         if args.iterations < 0:
@@ -148,6 +159,8 @@ def _complete(state: Any, config: Any, directory: Any) -> bool:
 
 
 def main() -> None:
+    for name in STOP_SIGNALS:
+        signal.signal(name, _stop_at_once)
     try:
         team = launch()
     except MacmpiError as error:
@@ -166,6 +179,11 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
         die(team, error)
     sys.exit(code)
+
+
+def _stop_at_once(number: int, frame: FrameType | None) -> None:
+    """Until training begins there is nothing to save: the same command starts again."""
+    os._exit(STOPPED)
 
 
 if __name__ == "__main__":

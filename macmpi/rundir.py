@@ -49,6 +49,8 @@ class RunDirectory:
                 return None
             _, state, labels = found
         else:
+            if not Path(mode).is_file():
+                raise UsageError(f"--resume {mode} does not exist, or is no file")
             try:
                 state, labels = checkpoint.read(Path(mode))
             except (OSError, KeyError, TypeError, RuntimeError) as error:

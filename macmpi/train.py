@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import StorageError, model
+from macmpi import NumericalError, StorageError, model
 from macmpi.config import Config
 from macmpi.data import Dataset
 from macmpi.layers import Array
@@ -86,7 +86,9 @@ class Training:
         state = self.job.state
         if state is None:
             state = self.method.start(start.range, start.gradient_step, start.seed)
-            self._record(state, "start", self.method.evaluate(state, feasible=True))
+            errors = self.method.evaluate(state, feasible=True)
+            self.team.from_root(lambda: check_finite(errors))
+            self._record(state, "start", errors)
         self.method.begin(state)
         self.clock.take()
         limit = self.plan.schedule.max_iterations
@@ -177,6 +179,15 @@ class Training:
             model.save(path, self.plan.chain, {"last": after.weights, "best": best}, self.data, labels)
         except OSError as error:
             raise StorageError(f"{path} could not be written: {error.strerror}") from None
+
+
+def check_finite(errors: Errors) -> None:
+    """Raises NumericalError when the starting point is beyond what numbers can hold."""
+    if not (np.isfinite(errors.train) and np.isfinite(errors.validation)):
+        raise NumericalError(
+            f"the error at the start is {errors.train:g} (training) and {errors.validation:g} (validation); "
+            "a smaller start.range, or scaled data (data.scale), may help"
+        )
 
 
 def describe(plan: Plan, data: Dataset, ranks: int) -> str:

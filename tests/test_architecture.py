@@ -60,7 +60,7 @@ OWNERS = {
     "scipy": {"solvers", "fetch"},
     "argparse": {"run", "predict", "fetch"},
     "time": {"record", "team", "rundir", "estimate"},
-    "signal": {"train"},
+    "signal": {"run", "train"},
     "pickle": {"team"},
     "datetime": set(),
     "random": set(),
