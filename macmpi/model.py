@@ -90,7 +90,7 @@ def save(path: Path, chain: Chain, weights: dict[str, Array], data: Dataset, att
 def load(path: str | Path, weights: str = "last") -> Model:
     """The model of a model.h5.  weights: "last" or "best".  Raises UsageError.  Collective: no."""
     if not Path(path).is_file():
-        raise UsageError(f"{path} does not exist, or is no file")
+        raise UsageError(f"{path} is not a model: there is no such file")
     try:
         with h5py.File(path, "r") as file:
             if int(file.attrs["format"]) > FORMAT:

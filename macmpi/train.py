@@ -220,5 +220,6 @@ def levels(plan: Plan, data: Dataset) -> list[str]:
     if data.autoencoder and data.Y.shape[1] <= PCA_LIMIT:
         code = min(min(plan.chain.site_sizes), data.Y.shape[1])
         values = np.linalg.eigvalsh(centred.T @ centred)
-        out.append((f"PCA with {code} components", 0.5 * max(float(values[: len(values) - code].sum()), 0.0) / n))
+        lost = max(float(values[: len(values) - code].sum()), 0.0)
+        out.append((f"PCA with {code} component{'s' if code > 1 else ''}", 0.5 * lost / n))
     return [f"  {name:28s} E1 train {value:9.4f}" for name, value in out]

@@ -183,7 +183,6 @@ X, X_VAL = points(1, 37, 9), points(2, 11, 9)
     [
         ({"X": nan_at(30, 4), "X_val": X_VAL}, ["dataset X ", "nan at [30, 4]"]),
         ({"X": X, "X_val": -np.inf * X_VAL}, ["dataset X_val", "inf at [0, 0]", "99 such"]),
-        ({"X": X[:, 0]}, ["dataset X ", "(37,)"]),
         ({"X": X[:1]}, ["dataset X ", "(1, 9)", "2 rows"]),
         ({"X": X[:, :0]}, ["dataset X ", "(37, 0)"]),
         ({"X": X, "Y": X[:-1]}, ["X has 37 rows but Y has 36"]),
