@@ -39,11 +39,6 @@ class Segment:
         """The segment's parameter block."""
         return next(b for b in self.blocks if b is not None)
 
-    @property
-    def features_are_inputs(self) -> bool:
-        """Nothing comes before the map with the weights."""
-        return self.core == 0
-
     def features(self, A: Array) -> Array:
         """What the map with the weights sees: the maps before it, none of which has weights, applied to A."""
         for map_ in self.maps[: self.core]:

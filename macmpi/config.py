@@ -14,7 +14,6 @@ from annotated_types import Ge, Gt, Le, Len, Lt
 from macmpi import UsageError
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
-_Checked: Any = _STRICT
 
 PositiveInt = Annotated[int, Ge(1)]
 Positive = Annotated[float, Gt(0.0)]
@@ -30,7 +29,7 @@ class Data:
     points: Annotated[int, Ge(0)] = 0
     seed: Seed = 0
     scale: Literal["auto", "none", "range", "standard"] = "auto"
-    __pydantic_config__: ClassVar[Any] = _Checked
+    __pydantic_config__: ClassVar[Any] = _STRICT
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Model:
     hidden: Annotated[list[PositiveInt], Len(1)] = field(default_factory=lambda: [32, 8, 32])
     activation: Literal["sigmoid", "tanh", "relu", "linear"] = "sigmoid"
     sites: Literal["after", "before"] = "after"
-    __pydantic_config__: ClassVar[Any] = _Checked
+    __pydantic_config__: ClassVar[Any] = _STRICT
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Start:
     range: Annotated[float, Gt(0.0), Le(1e6)] = 2.0
     gradient_step: bool = True
     seed: Seed = 0
-    __pydantic_config__: ClassVar[Any] = _Checked
+    __pydantic_config__: ClassVar[Any] = _STRICT
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Penalty:
     ridge: Annotated[float, Ge(0.0), Le(1e12)] = 0.01
     ridge_scale: Literal["unit", "objective"] = "unit"
     ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4
-    __pydantic_config__: ClassVar[Any] = _Checked
+    __pydantic_config__: ClassVar[Any] = _STRICT
 
     def __post_init__(self) -> None:
         if self.mu_max < self.mu0:
@@ -80,7 +79,7 @@ class ZStep:
     cg_iterations: PositiveInt = 4
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     halvings: Annotated[int, Ge(0), Le(60)] = 10
-    __pydantic_config__: ClassVar[Any] = _Checked
+    __pydantic_config__: ClassVar[Any] = _STRICT
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class WStep:
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     halvings: Annotated[int, Ge(0), Le(60)] = 10
-    __pydantic_config__: ClassVar[Any] = _Checked
+    __pydantic_config__: ClassVar[Any] = _STRICT
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class Run:
     checkpoint_minutes: Positive = 10.0
     keep_checkpoints: PositiveInt = 3
     deadline: Positive = 1800.0
-    __pydantic_config__: ClassVar[Any] = _Checked
+    __pydantic_config__: ClassVar[Any] = _STRICT
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Config:
     z_step: ZStep = field(default_factory=ZStep)
     w_step: WStep = field(default_factory=WStep)
     run: Run = field(default_factory=Run)
-    __pydantic_config__: ClassVar[Any] = _Checked
+    __pydantic_config__: ClassVar[Any] = _STRICT
 
 
 RUN_TIME_KEYS = frozenset(f"run.{f.name}" for f in fields(Run))

@@ -163,8 +163,6 @@ class MacQP:
         """What segment k's weights multiply: z_{k-1} (z_0 = x), or its activations, once a W-step.  Collective: no."""
         segment = self.plan.chain.segments[k]
         A = self.data.X if k == 0 else split_sites(self.plan.chain, state.Z)[k - 1]
-        if segment.features_are_inputs:
-            return A
         if self._features_of is not state.Z:
             self._features, self._features_of = {}, state.Z
         if k not in self._features:
