@@ -77,7 +77,7 @@ def read_digits(config: Data) -> Raw:
         from sklearn.datasets import load_digits
     except ImportError:
         raise UsageError(
-            "data.source = \"digits\" comes with scikit-learn, which is not installed; pip install 'macmpi[digits]'"
+            'data.source = "digits" comes with scikit-learn, which is not installed: pip install scikit-learn'
         ) from None
     return Raw(load_digits().data / 16.0, scale="none")
 

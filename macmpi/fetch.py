@@ -53,7 +53,7 @@ def _download(url: str, sha256: str) -> Path:
         import pooch
     except ImportError:
         raise UsageError(
-            f"downloads need pooch: pip install 'macmpi[fetch]'; or download {url} and give it with --file"
+            f"downloads need pooch: pip install pooch; or download {url} and give it with --file"
         ) from None
     try:
         return Path(pooch.retrieve(url, known_hash=f"sha256:{sha256}", progressbar=sys.stderr.isatty()))

@@ -39,7 +39,7 @@ def launch() -> AnyTeam:
     except (ImportError, RuntimeError) as error:
         raise UsageError(
             f"{started} processes were launched but MPI cannot be loaded ({str(error).splitlines()[0]}); "
-            "install one with: pip install 'macmpi[mpich]'"
+            "install one, in a clone of macmpi with: pip install '.[mpich]'"
         ) from None
     if MPI.COMM_WORLD.size == 1:
         raise UsageError(

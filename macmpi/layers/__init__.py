@@ -34,7 +34,7 @@ class Map(Protocol):
         "jacobian"         linearise and congruence exist (a Z-step through the map needs it);
         "weight_jacobian"  weight_vjp exists (a gradient-based W-step needs it);
         "units"            row h of the weights affects output h alone (the W-step separates by unit);
-        "linear"           B is linear in the weights, so that least squares is exact;
+        "linear"           B = [A, 1] W^T: all units share one design matrix, and least squares is exact;
         "elementwise"      B[n, h] depends on A[n, h] alone.
     parameter_shape -- shape of the weights, one row a unit, or None when there are none.
     """

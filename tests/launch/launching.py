@@ -54,7 +54,7 @@ def environment(**changes: str) -> dict[str, str]:
 def command(arguments: Sequence[object], ranks: int, program: Sequence[object] = PROGRAM) -> list[str]:
     """ranks = 0: plain Python, without mpiexec."""
     if ranks and not MPIEXEC.exists():
-        pytest.skip(f"no mpiexec beside {sys.executable}: pip install 'macmpi[mpich]'")
+        pytest.skip(f"no mpiexec beside {sys.executable}: pip install '.[mpich]'")
     start = [MPIEXEC, "-n", ranks] if ranks else []
     return [str(part) for part in (*start, sys.executable, *program, *arguments)]
 
