@@ -16,9 +16,9 @@ import numpy as np
 from macmpi import UsageError, __version__
 from macmpi.state import State
 
-FORMAT = 1
+FORMAT = 2
 SEAL = b"macmpi sha256 "
-ARRAYS = ("weights", "Z", "best_weights")
+ARRAYS = ("weights", "Z", "best_weights", "multipliers", "metric", "factors")
 SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
 
 
@@ -98,10 +98,11 @@ def read(path: Path) -> tuple[State, dict[str, Any]]:
     """The state and the attributes of a checkpoint, every byte verified.  Raises OSError, KeyError or UsageError."""
     with h5py.File(io.BytesIO(unseal(path.read_bytes())), "r") as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
-        if labels["format"] > FORMAT:
+        if labels["format"] != FORMAT:
+            which = "newer" if labels["format"] > FORMAT else "older"
             raise UsageError(
-                f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads up to "
-                f"format {FORMAT}: use the newer version"
+                f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads "
+                f"format {FORMAT}: use the {which} version"
             )
         arrays = {name: file[name][()] for name in ARRAYS}
     scalars = {name: labels.pop(name) for name in SCALARS}

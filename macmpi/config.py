@@ -32,34 +32,77 @@ class Data:
     __pydantic_config__: ClassVar[Any] = _STRICT
 
 
+Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
+Site = Literal["after", "before", "none"]
+
+
 @dataclass(frozen=True)
 class Model:
-    """Hidden layers, their activation, where their coordinates sit; the output layer is linear."""
+    """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
+
+    `activation` and `sites` hold one word for all hidden layers or a list with one for each.
+    """
 
     hidden: Annotated[list[PositiveInt], Len(1)] = field(default_factory=lambda: [32, 8, 32])
-    activation: Literal["sigmoid", "tanh", "relu", "linear"] = "sigmoid"
-    sites: Literal["after", "before"] = "after"
+    activation: Activation | list[Activation] = "sigmoid"
+    output: Activation = "linear"
+    sites: Site | list[Site] = "after"
+    loss: Literal["squared", "cross_entropy"] = "squared"
+    precision: Literal["float64", "float32"] = "float64"
     __pydantic_config__: ClassVar[Any] = _STRICT
+
+    def __post_init__(self) -> None:
+        for name in ("activation", "sites"):
+            given = getattr(self, name)
+            if isinstance(given, list) and len(given) != len(self.hidden):
+                raise ValueError(
+                    f"{name} has {len(given)} entries but there are {len(self.hidden)} hidden layers: "
+                    "give one word for all of them, or one for each"
+                )
+
+    def layers(self) -> list[tuple[int, str, str]]:
+        """(units, activation, site) of each hidden layer."""
+        K = len(self.hidden)
+        words = [w if isinstance(w, list) else [w] * K for w in (self.activation, self.sites)]
+        return list(zip(self.hidden, *words, strict=True))
 
 
 @dataclass(frozen=True)
 class Start:
-    """Initial weights: uniform in +-range / sqrt(fan-in), then one gradient step."""
+    """Initial weights, then one gradient step.
 
+    "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "greedy": each layer trained as an
+    autoencoder of its inputs, `iterations` long; "model": the weights of another run's model.h5.
+    """
+
+    method: Literal["uniform", "pca", "greedy", "model"] = "uniform"
     range: Annotated[float, Gt(0.0), Le(1e6)] = 2.0
     gradient_step: bool = True
+    iterations: PositiveInt = 5
+    model: str = ""
+    weights: Literal["last", "best"] = "last"
     seed: Seed = 0
     __pydantic_config__: ClassVar[Any] = _STRICT
+
+    def __post_init__(self) -> None:
+        if (self.method == "model") != bool(self.model):
+            raise ValueError('method = "model" and the path of a model.h5 in `model` go together')
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """Quadratic penalty, its schedule, and the ridge on the weights."""
+    """Quadratic penalty or augmented Lagrangian, the schedule of mu, and the ridge on the weights."""
 
+    method: Literal["quadratic", "augmented_lagrangian"] = "quadratic"
     mu0: Annotated[float, Ge(1e-12), Le(1e16)] = 10.0
     factor: Annotated[float, Gt(1.0)] = 10.0
     mu_max: Annotated[float, Ge(1e-12), Le(1e16)] = 1e8
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
+    tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
+    site_weights: list[Positive] = field(default_factory=list)
+    metric: Literal["identity", "variance", "curvature"] = "identity"
+    enough: Annotated[float, Gt(0.0), Lt(1.0)] = 0.8
+    multiplier_max: Positive = 100.0
     ridge: Annotated[float, Ge(0.0), Le(1e12)] = 0.01
     ridge_scale: Literal["unit", "objective"] = "unit"
     ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4
@@ -70,27 +113,46 @@ class Penalty:
             raise ValueError(f"mu_max = {self.mu_max:g} is below mu0 = {self.mu0:g}")
 
 
+Own = Annotated[int, Ge(0)]
+"""A number of iterations; 0 stands for the solver's own default."""
+
+
 @dataclass(frozen=True)
 class ZStep:
-    """Gauss-Newton for each point."""
+    """How the coordinates of each point are found.  A solver takes the keys that it knows."""
 
-    iterations: PositiveInt = 1
+    solver: Literal["gauss_newton", "lbfgs", "gradient", "alternating"] = "gauss_newton"
+    direction: Literal["auto", "dual", "primal", "direct"] = "auto"
+    iterations: Own = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
     cg_iterations: PositiveInt = 4
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
+    forcing: Annotated[float, Ge(0.0)] = 0.0
     halvings: Annotated[int, Ge(0), Le(60)] = 10
+    memory: PositiveInt = 5
     __pydantic_config__: ClassVar[Any] = _STRICT
 
 
 @dataclass(frozen=True)
 class WStep:
-    """Gauss-Newton for each hidden unit; output units by least squares."""
+    """How the weights of each unit or segment are found.  A solver takes the keys that it knows."""
 
-    iterations: PositiveInt = 3
-    cg_iterations: PositiveInt = 1
+    solver: Literal[
+        "auto", "gauss_newton", "gauss_newton_exact", "newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"
+    ] = "auto"
+    linear_solver: Literal["closed_form", "same"] = "closed_form"
+    iterations: Own = 0
+    relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.0
+    cg_iterations: Own = 0
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
+    forcing: Annotated[float, Ge(0.0)] = 0.0
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     halvings: Annotated[int, Ge(0), Le(60)] = 10
+    factor_every: PositiveInt = 1
+    memory: PositiveInt = 10
+    batch: PositiveInt = 100
+    rate: Positive = 0.1
+    momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.9
     __pydantic_config__: ClassVar[Any] = _STRICT
 
 
@@ -170,13 +232,27 @@ def validate(table: dict[str, Any], name: str) -> Config:
     try:
         return TypeAdapter(Config).validate_json(json.dumps(table, default=str))
     except ValidationError as error:
-        lines = [_explain(mistake) for mistake in error.errors()]
+        lines = [_explain(mistake) for mistake in error.errors() if not _other_branch(mistake)]
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
         raise UsageError("\n  ".join([f"{count} in {name}:", *lines])) from None
 
 
+BRANCHES = ("literal[", "list[")
+"""How pydantic marks the two branches of "one word, or a list of them" in the place of a mistake."""
+
+
+def _other_branch(mistake: Any) -> bool:
+    """The branch that the value was not meant for: a list as one word, or one word as a list."""
+    tags = [part for part in mistake["loc"] if str(part).startswith(BRANCHES)]
+    return (
+        bool(tags)
+        and mistake["loc"][-1] == tags[0]
+        and tags[0].startswith(BRANCHES[not isinstance(mistake["input"], list)])
+    )
+
+
 def _explain(mistake: Any) -> str:
-    where = [str(part) for part in mistake["loc"]]
+    where = [str(part) for part in mistake["loc"] if not str(part).startswith(BRANCHES)]
     key = ".".join(where) or "the file"
     if mistake["type"] == "unexpected_keyword_argument":
         close = difflib.get_close_matches(where[-1], known_keys(where[:-1]), n=1)

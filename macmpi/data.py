@@ -22,6 +22,9 @@ FOLDER_VARIABLE = "MACMPI_DATA"
 HUGE = 1e100
 """Values from here on are taken for mistakes: their squares would overflow."""
 
+MOST_CLASSES = 10_000
+"""Targets are one-hot, so that every class is an output."""
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -39,7 +42,10 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Scaled training and validation points, rows of float64.  An autoencoder's Y is X itself, not a copy."""
+    """Scaled training and validation points, rows of float64 or float32.  An autoencoder's Y is X itself, not a copy.
+
+    classes: the label of each column of a classifier's one-hot Y; None for other data.
+    """
 
     X: Array
     Y: Array
@@ -48,6 +54,7 @@ class Dataset:
     scaling_x: Scaling
     scaling_y: Scaling
     sha256: str
+    classes: Array | None = None
 
     @property
     def autoencoder(self) -> bool:
@@ -56,7 +63,8 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Raw:
-    """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn."""
+    """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
+    labels: Y holds class labels, (N, 1)."""
 
     X: Array
     Y: Array | None = None
@@ -64,6 +72,7 @@ class Raw:
     Y_val: Array | None = None
     scale: str = "standard"
     scale_y: str = "standard"
+    labels: bool = False
 
 
 def folder() -> Path:
@@ -71,7 +80,7 @@ def folder() -> Path:
     return Path(os.environ.get(FOLDER_VARIABLE, "data"))
 
 
-def read_digits(config: Data) -> Raw:
+def read_digits(config: Data, labels: bool) -> Raw:
     """scikit-learn's 1,797 bundled digits of 8 x 8 pixels, scaled to [0, 1]."""
     try:
         from sklearn.datasets import load_digits
@@ -79,10 +88,15 @@ def read_digits(config: Data) -> Raw:
         raise UsageError(
             'data.source = "digits" comes with scikit-learn, which is not installed: pip install scikit-learn'
         ) from None
-    return Raw(load_digits().data / 16.0, scale="none")
+    bunch = load_digits()
+    return Raw(bunch.data / 16.0, _column(bunch.target) if labels else None, scale="none", labels=labels)
 
 
-def read_usps(config: Data) -> Raw:
+def _column(labels: Array) -> Array:
+    return labels.astype(np.float64)[:, None]
+
+
+def read_usps(config: Data, labels: bool) -> Raw:
     """USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equal over digits."""
     path = folder() / "usps.h5"
     if not path.exists():
@@ -91,18 +105,19 @@ def read_usps(config: Data) -> Raw:
             "(data/README.md says where the data come from)"
         )
     arrays = read_file(path, ("images", "labels"))
-    images, labels = arrays["images"].reshape(len(arrays["images"]), -1) / 255.0, arrays["labels"]
+    images, digits = arrays["images"].reshape(len(arrays["images"]), -1) / 255.0, arrays["labels"]
     random = stream(config.seed, "split")
-    drawn = [random.permutation(np.flatnonzero(labels == digit))[:1000] for digit in range(10)]
+    drawn = [random.permutation(np.flatnonzero(digits == digit))[:1000] for digit in range(10)]
     train = random.permutation(np.concatenate([d[:500] for d in drawn]))
     validation = np.concatenate([d[500:] for d in drawn])
-    return Raw(images[train], X_val=images[validation], scale="none")
+    Y, Y_val = (_column(digits[rows]) if labels else None for rows in (train, validation))
+    return Raw(images[train], Y, images[validation], Y_val, scale="none", labels=labels)
 
 
-SOURCES: dict[str, Callable[[Data], Raw]] = {"digits": read_digits, "usps": read_usps}
+SOURCES: dict[str, Callable[[Data, bool], Raw]] = {"digits": read_digits, "usps": read_usps}
 
 
-def read_own(config: Data) -> Raw:
+def read_own(config: Data, labels: bool) -> Raw:
     """X and optionally Y, X_val, Y_val of the user's own file."""
     path = Path(config.source)
     if path.suffix not in (".h5", ".hdf5", ".npz"):
@@ -122,8 +137,25 @@ def read_own(config: Data) -> Raw:
             raise UsageError(f"{path}: {a} has {checked[a].shape[1]} columns but {b} has {checked[b].shape[1]}")
     if ("Y" in checked and "X_val" in checked) != ("Y_val" in checked):
         raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
+    if labels:
+        if "Y" not in checked:
+            raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
+        for name in ("Y", "Y_val"):
+            if name in checked:
+                _check_labels(checked[name], f"{path}: dataset {name}")
     kinds = ("range" if name in arrays and arrays[name].dtype.kind in "iu" else "standard" for name in "XY")
-    return Raw(**checked, scale=next(kinds), scale_y=next(kinds))
+    return Raw(**checked, scale=next(kinds), scale_y=next(kinds), labels=labels)
+
+
+def _check_labels(Y: Array, name: str) -> None:
+    if Y.shape[1] != 1:
+        raise UsageError(f"{name} has {Y.shape[1]} columns; class labels are one whole number a row")
+    bad = np.flatnonzero(Y[:, 0] != np.round(Y[:, 0]))
+    if len(bad):
+        raise UsageError(
+            f"{name} is {Y[bad[0], 0]:g} at [{bad[0]}]; class labels are whole numbers "
+            '(for real targets use model.loss = "squared")'
+        )
 
 
 def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
@@ -185,9 +217,12 @@ def fit_scaling(X: Array, kind: str) -> Scaling:
     return Scaling(shift, scale)
 
 
-def load(config: Data) -> Dataset:
-    """The data set of a config, checked, split and scaled.  Raises UsageError.  Collective: no (rank 0)."""
-    raw = split(SOURCES.get(config.source, read_own)(config), config)
+def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset:
+    """The data set of a config, checked, split and scaled; labels: with the class of each point as its target.
+
+    Raises UsageError.  Collective: no (rank 0).
+    """
+    raw = split(SOURCES.get(config.source, read_own)(config, labels), config)
     kind = raw.scale if config.scale == "auto" else config.scale
     if len(raw.X) < 2:
         raise UsageError(
@@ -195,8 +230,12 @@ def load(config: Data) -> Dataset:
         )
     scaling_x = fit_scaling(raw.X, kind)
     X, X_val = _rows(scaling_x, raw.X), _rows(scaling_x, raw.X_val)
-    Y, Y_val, scaling_y = X, X_val, scaling_x
-    if raw.Y is not None:
+    Y, Y_val, scaling_y, classes = X, X_val, scaling_x, None
+    if raw.Y is not None and raw.labels:
+        classes = _classes(raw, config.source)
+        Y, Y_val = (np.equal(np.asarray(y), classes).astype(np.float64) for y in (raw.Y, raw.Y_val))
+        scaling_y = fit_scaling(Y, "none")
+    elif raw.Y is not None:
         scaling_y = fit_scaling(raw.Y, raw.scale_y if config.scale == "auto" else config.scale)
         Y, Y_val = _rows(scaling_y, raw.Y), _rows(scaling_y, raw.Y_val)
     if not np.ptp(Y, axis=0).any():
@@ -205,7 +244,26 @@ def load(config: Data) -> Dataset:
     digest = hashlib.sha256()
     for array in (X, Y, X_val, Y_val):
         digest.update(str(array.shape).encode() + array.tobytes())
-    return Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, digest.hexdigest())
+    rows = {name: np.asarray(A, dtype) for name, A in (("X", X), ("X_val", X_val))}
+    targets = (
+        {"Y": rows["X"], "Y_val": rows["X_val"]}
+        if Y is X
+        else {"Y": np.asarray(Y, dtype), "Y_val": np.asarray(Y_val, dtype)}
+    )
+    return Dataset(
+        **rows, **targets, scaling_x=scaling_x, scaling_y=scaling_y, sha256=digest.hexdigest(), classes=classes
+    )
+
+
+def _classes(raw: Raw, source: str) -> Array:
+    """The labels that occur, ascending."""
+    classes = np.unique(np.concatenate([raw.Y, raw.Y_val]))
+    if not 2 <= len(classes) <= MOST_CLASSES:
+        raise UsageError(
+            f'data.source = "{source}": Y holds {len(classes)} classes; 2 to {MOST_CLASSES:,} are possible '
+            '(for real targets use model.loss = "squared")'
+        )
+    return classes
 
 
 def _rows(scaling: Scaling, X: Any) -> Array:
@@ -234,12 +292,12 @@ def share(team: Any, data: Dataset | None) -> Dataset:
         return data
     names = ("X", "X_val", "Y", "Y_val")
 
-    def shapes() -> tuple[bool, str, list[tuple[int, ...]]]:
+    def shapes() -> tuple[bool, str, str, list[tuple[int, ...]]]:
         assert data is not None
-        return data.autoencoder, data.sha256, [getattr(data, n).shape for n in names]
+        return data.autoencoder, data.sha256, data.X.dtype.str, [getattr(data, n).shape for n in names]
 
-    autoencoder, sha256, sizes = team.from_root(shapes)
-    arrays = [getattr(data, n) if data else np.empty(s) for n, s in zip(names, sizes, strict=True)]
+    autoencoder, sha256, dtype, sizes = team.from_root(shapes)
+    arrays = [getattr(data, n) if data else np.empty(s, dtype) for n, s in zip(names, sizes, strict=True)]
     for array in arrays[: 2 if autoencoder else 4]:
         team.share_array(array)
     X, X_val, Y, Y_val = arrays

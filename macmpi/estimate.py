@@ -35,15 +35,20 @@ def check_memory(chain: Chain, n_train: int) -> None:
 def estimate(plan: Plan) -> list[str]:
     """Lines for a person.  The seconds rest on this machine's own matrix product, measured here.  Collective: no."""
     chain, N = plan.chain, plan.n_train
-    sizes = "-".join(str(n) for n in (chain.n_in, *chain.site_sizes, chain.n_out))
+    sizes = "-".join(str(n) for n in chain.layer_sizes)
     weights = plan.weight_bounds[-1]
     point_tiles = [len(t) for t in tiles.point_tiles(N)]
     units = sum(len(r) for r in plan.all_units.jobs)
     coordinates = N * sum(chain.site_sizes)
+    held = coordinates * (3 if plan.schedule.multipliers else 1)
     data = (N + plan.n_val) * (chain.n_in + chain.n_out)
-    widest = max(len(j.tile) for r in plan.all_units.jobs for j in r)
+    widest = max(
+        len(j.units) if j.units else 2 * sum(h for h, _ in plan.shapes(j.segment))
+        for r in plan.all_units.jobs
+        for j in r
+    )
     factors = plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
-    memory = 8.0 * (coordinates * 1.1 + data + 6 * weights + 6 * N * widest + factors) + 180e6
+    memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * N * widest) + 8.0 * (6 * weights + factors) + 180e6
     z_share = max(plan.train.row_counts) / N
     w_costs = [sum(j.cost for j in r) for r in plan.all_units.jobs]
     w_share = max(w_costs) / sum(w_costs)
@@ -56,12 +61,11 @@ def estimate(plan: Plan) -> list[str]:
     return [
         f"net          {sizes}, {weights:,} weights",
         f"points       {N:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
-        f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, "
-        f"{units} of up to {widest} units",
+        f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, {units} jobs of the W-step",
         f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
         f"{w_share:.1%} of the units' cost",
         f"memory       about {memory / 1e6:,.0f} MB a rank",
-        f"iteration    about {seconds:.2g} s predicted, with a core a rank",
+        f"iteration    about {seconds:.2g} s predicted with the default solvers and a core a rank",
     ]
 
 

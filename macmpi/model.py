@@ -15,6 +15,7 @@ from macmpi.chain import Chain
 from macmpi.checkpoint import first_line, image, replace_file
 from macmpi.data import Dataset, Scaling, check
 from macmpi.layers import Array, build
+from macmpi.layers.softmax import softmax
 from macmpi.state import block_views
 
 FORMAT = 1
@@ -25,7 +26,7 @@ BATCH = 4096
 class Model:
     """A trained net f, with the scaling of its data: arrays go in and come out in the data's own units.
 
-    code: the number of the site with the fewest units, the autoencoder's code layer (0 is the first site).
+    A classifier (`classes` given: the label of each output) predicts labels.
     """
 
     chain: Chain
@@ -33,41 +34,56 @@ class Model:
     scaling_x: Scaling
     scaling_y: Scaling
     autoencoder: bool
+    classes: Array | None = None
 
     @property
     def code(self) -> int:
-        sizes = self.chain.site_sizes
-        return sizes.index(min(sizes))
+        """The number of maps up to the code: the hidden layer with the fewest units, at its site if it has one."""
+        ends = self.chain.layer_ends
+        return min(ends, key=lambda end: self.chain.maps[end - 1].n_out)
 
     def predict(self, X: Array) -> Array:
-        """f(X): (N, D) -> (N, L).  Raises UsageError when X has other columns.  Collective: no."""
-        return self._run(X, 0, len(self.chain.segments), "X")
+        """f(X): (N, D) -> (N, L), or a classifier's labels (N,).  Raises UsageError when X has other columns.
+
+        Collective: no.
+        """
+        F = self._run(X, 0, len(self.chain.maps), "X")
+        return F if self.classes is None else self.classes[F.argmax(axis=1)]
+
+    def probabilities(self, X: Array) -> Array:
+        """A classifier's probability of each class: (N, D) -> (N, classes)."""
+        if self.classes is None:
+            raise UsageError("this model is no classifier: use predict")
+        return softmax(self._run(X, 0, len(self.chain.maps), "X"))
 
     def reconstruct(self, X: Array) -> Array:
         """An autoencoder's output for X: (N, D) -> (N, D)."""
         if not self.autoencoder:
-            raise UsageError("this model is a regression, not an autoencoder: use predict")
+            raise UsageError("this model is not an autoencoder: use predict")
         return self.predict(X)
 
     def encode(self, X: Array) -> Array:
         """Codes of X: (N, D) -> (N, H_code)."""
-        return self._run(X, 0, self.code + 1, "X")
+        return self._run(X, 0, self.code, "X")
 
     def decode(self, codes: Array) -> Array:
         """Outputs for codes: (N, H_code) -> (N, L)."""
-        return self._run(codes, self.code + 1, len(self.chain.segments), "codes")
+        return self._run(codes, self.code, len(self.chain.maps), "codes")
 
     def _run(self, A: Array, start: int, stop: int, name: str) -> Array:
-        A, segments = check(np.atleast_2d(np.asarray(A)), name, rows=1), self.chain.segments[start:stop]
-        if A.shape[1] != segments[0].n_in:
-            raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {segments[0].n_in}")
-        out = np.empty((len(A), segments[-1].n_out))
+        A, part, whole = (
+            check(np.atleast_2d(np.asarray(A)), name, rows=1),
+            self.chain.part(start, stop),
+            len(self.chain.maps),
+        )
+        if A.shape[1] != part.n_in:
+            raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {part.n_in}")
+        out = np.empty((len(A), part.n_out))
         for first in range(0, len(A), BATCH):
             B = A[first : first + BATCH]
             B = self.scaling_x.apply(B) if start == 0 else B
-            for segment in segments:
-                B = segment.forward(self.weights, B)
-            out[first : first + BATCH] = self.scaling_y.undo(B) if stop == len(self.chain.segments) else B
+            B = part.forward(self.weights, B)
+            out[first : first + BATCH] = self.scaling_y.undo(B) if stop == whole else B
         return out
 
 
@@ -76,6 +92,8 @@ def save(path: Path, chain: Chain, weights: dict[str, Array], data: Dataset, att
     arrays = {f"weights/{name}": flat for name, flat in weights.items()}
     for side, scaling in (("x", data.scaling_x), ("y", data.scaling_y)):
         arrays[f"scaling/{side}_shift"], arrays[f"scaling/{side}_scale"] = scaling.shift, scaling.scale
+    if data.classes is not None:
+        arrays["classes"] = data.classes
     labels = {
         "format": FORMAT,
         "macmpi": __version__,
@@ -93,9 +111,10 @@ def load(path: str | Path, weights: str = "last") -> Model:
         raise UsageError(f"{path} is not a model: there is no such file")
     try:
         with h5py.File(path, "r") as file:
+            specs = json.loads(file.attrs["maps"])
             if int(file.attrs["format"]) > FORMAT:
                 raise UsageError(f"{path} was written by macmpi {file.attrs['macmpi']}; use that version")
-            maps = tuple(build(spec) for spec in json.loads(file.attrs["maps"]))
+            maps = tuple(build(spec) for spec in specs)
             names = sorted(file["weights"])
             if weights not in names:
                 raise UsageError(f"{path} has the weights {', '.join(names)}, not {weights}")
@@ -103,8 +122,9 @@ def load(path: str | Path, weights: str = "last") -> Model:
             scale = {name: array[()] for name, array in file["scaling"].items()}
             chain = Chain(maps, tuple(json.loads(file.attrs["sites"])))
             autoencoder = bool(file.attrs["autoencoder"])
+            classes = file["classes"][()] if "classes" in file else None
         scaling_x, scaling_y = (Scaling(scale[f"{s}_shift"], scale[f"{s}_scale"]) for s in "xy")
-        blocks = block_views(flat, chain.block_shapes)
+        blocks = block_views(flat.astype(np.float64), chain.block_shapes)
     except (OSError, KeyError, ValueError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
-    return Model(chain, blocks, scaling_x, scaling_y, autoencoder)
+    return Model(chain, blocks, scaling_x, scaling_y, autoencoder, classes)

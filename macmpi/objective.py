@@ -1,152 +1,106 @@
-"""Losses, E1 and E_Q, and the two exact splittings of E_Q: by point (Z-problems) and by unit (W-problems).
+"""The splitting of E_Q by point: Z-problems.  (regression.py has the splitting by unit.)
 
 All values are sums over points, with the paper's 1/2; a record divides them by N.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from macmpi.chain import Chain
-from macmpi.layers import Array
+from macmpi.chain import Segment
+from macmpi.layers import Array, Tangent
+from macmpi.losses import Loss, Metric, times
 
-
-@dataclass(frozen=True)
-class Loss:
-    """A loss by point: value(Y, F) -> (n,) and its descent direction residual(Y, F) = -dvalue/dF (n, L).
-
-    `quadratic` says that its Hessian with respect to F is the identity.
-    """
-
-    value: Callable[[Array, Array], Array]
-    residual: Callable[[Array, Array], Array]
-    quadratic: bool
-
-
-def row_dots(A: Array, B: Array) -> Array:
-    """sum_h A[n, h] B[n, h], shape (n,)."""
-    return np.einsum("nh,nh->n", A, B)
-
-
-def _squared(Y: Array, F: Array) -> Array:
-    R = Y - F
-    return 0.5 * row_dots(R, R)
-
-
-LOSSES = {"squared": Loss(_squared, np.subtract, quadratic=True)}
+Rows = Array | slice
+EVERY = slice(None)
 
 
 @dataclass(frozen=True)
 class ZProblem:
-    """Eq. (4) for some points: min over z of loss(y, f_{K+1}(z_K)) + sum_k mu_k/2 ||z_k - f_k(z_{k-1})||^2.
+    """Eq. (4) for some points, with a metric and a shift for each constraint:
 
-    X (n, D), Y (n, L), Z (n, H_1 + ... + H_K): the rows of the points; mu: one value a site.
-    Points are independent: the answer for some rows is those rows of the answer.
+        min over z of loss(y, f_{K+1}(z_K)) + 1/2 sum_k (z_k - f_k(z_{k-1}) - u_k)^T M_k (z_k - f_k(z_{k-1}) - u_k).
+
+    The quadratic penalty has M_k = mu I and no shift; the augmented Lagrangian has u_k = M_k^-1 lambda_k.
+    segments: f_1, ..., f_{K+1}; sizes (H_1, ..., H_K); metrics M_1, ..., M_K; X (n, D), Y (n, L), Z and shift
+    (n, H_1 + ... + H_K): the rows of the points.  Points are independent: the answer for some rows is those
+    rows of the answer.  `accuracy`: linear systems need not be solved to less than this share of their residual.
     """
 
-    chain: Chain
-    weights: tuple[Array, ...]
+    segments: tuple[Segment, ...]
+    sizes: tuple[int, ...]
+    weights: Sequence[Array]
     loss: Loss
-    mu: tuple[float, ...]
+    metrics: tuple[Metric, ...]
     X: Array
     Y: Array
     Z: Array
+    shift: Array | None = None
+    accuracy: float = 0.0
 
     def sites(self, Z: Array) -> list[Array]:
         """The views z_1, ..., z_K of the columns of Z."""
-        return split_sites(self.chain, Z)
+        return split_columns(self.sizes, Z)
 
-    def values(self, Z: Array, rows: Array | slice = slice(None)) -> Array:
+    @cached_property
+    def first(self) -> Array:
+        """f_1(x) + u_1: it does not depend on z."""
+        F = self.segments[0].forward(self.weights, self.X)
+        return F if self.shift is None else F + self.sites(self.shift)[0]
+
+    def outputs(self, Z: Array, rows: Rows = EVERY) -> list[Array]:
+        """f_1(x) + u_1, f_2(z_1) + u_2, ..., f_{K+1}(z_K) for coordinates Z of the given rows of the problem."""
+        F = [self.first[rows]]
+        for segment, A in zip(self.segments[1:], self.sites(Z), strict=True):
+            F.append(segment.forward(self.weights, A))
+        return self._shifted(F, rows)
+
+    def linearise(self, Z: Array) -> tuple[list[Array], list[Tangent]]:
+        """The outputs at Z, and the tangents J_2, ..., J_{K+1}.  Cost: one pass, less the first segment's."""
+        pairs = [s.linearise(self.weights, A) for s, A in zip(self.segments[1:], self.sites(Z), strict=True)]
+        return self._shifted([self.first, *(f for f, _ in pairs)]), [t for _, t in pairs]
+
+    def _shifted(self, F: list[Array], rows: Rows = EVERY) -> list[Array]:
+        if self.shift is not None:
+            for f, u in zip(F[1:-1], self.sites(self.shift)[1:], strict=True):
+                f += u[rows]
+        return F
+
+    def values(self, Z: Array, rows: Rows = EVERY) -> Array:
         """The objective of eq. (4) at Z (n', sum H) for the given rows of the problem: (n',)."""
-        inputs = [self.X[rows], *self.sites(Z)]
-        F = [s.forward(self.weights, A) for s, A in zip(self.chain.segments, inputs, strict=True)]
-        return self.combine(self.Y[rows], inputs[1:], F)
+        return self.combine(Z, self.outputs(Z, rows), rows)
 
-    def combine(self, Y: Array, Z: Sequence[Array], F: Sequence[Array]) -> Array:
-        """The objective by point from the segments' outputs F = [f_1(x), ..., f_{K+1}(z_K)]."""
-        total = self.loss.value(Y, F[-1])
-        for mu, z, f in zip(self.mu, Z, F, strict=False):
-            c = z - f
-            total += (0.5 * mu) * row_dots(c, c)
+    def combine(self, Z: Array, F: Sequence[Array], rows: Rows = EVERY) -> Array:
+        """The objective by point from the outputs F."""
+        total = self.loss.value(self.Y[rows], F[-1])
+        for metric, z, f in zip(self.metrics, self.sites(Z), F, strict=False):
+            total += 0.5 * metric.square(z - f)
         return total
 
+    def gradients(self, Z: Array) -> tuple[Array, Array]:
+        """The objective (n,) and its gradient (n, sum H) for all points.  Cost: two passes."""
+        F, tangents = self.linearise(Z)
+        G = np.empty_like(Z)
+        pairs = list(zip(self.sites(G), self.sites(Z), F, self.metrics, strict=False))
+        for g, z, f, metric in pairs:
+            times(z - f, metric.M, out=g)
+        pulls = [g for g, *_ in pairs[1:]] + [self.loss.residual(self.Y, F[-1])]
+        for (g, *_), pull, tangent in zip(pairs, pulls, tangents, strict=True):
+            g -= tangent.vjp(pull)
+        return self.combine(Z, F), G
 
-def split_sites(chain: Chain, Z: Array) -> list[Array]:
-    """Views z_1 (n, H_1), ..., z_K (n, H_K) of the columns of Z (n, sum H)."""
-    bounds = np.cumsum([0, *chain.site_sizes])
+
+def split_columns(sizes: Sequence[int], Z: Array) -> list[Array]:
+    """Views (n, sizes[0]), (n, sizes[1]), ... of the columns of Z."""
+    bounds = np.cumsum([0, *sizes]).tolist()
     return [Z[:, a:b] for a, b in pairwise(bounds)]
 
 
-@dataclass(frozen=True)
-class Term:
-    """One sum of a W-problem: inputs (N, D), targets (N, w)."""
-
-    inputs: Array
-    targets: Array
-
-
-@dataclass(frozen=True)
-class WProblem:
-    """Some units of one parameter block, over W = [V, c] of shape (w, D + 1), eq. (3) split by unit:
-
-    min 1/2 sum_terms sum_n ||t_n - s(W [a_n; 1])||^2 + ridge/2 ||V||^2.
-
-    The ridge leaves the biases c alone.  A dense layer has one term; shared weights
-    have several.  Units are independent: the answer for some units is those rows of the answer.
-    `activation` is a row of layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in
-    common: the value of the solver's `prepare`.
-    """
-
-    terms: tuple[Term, ...]
-    activation: str
-    ridge: float
-    W: Array
-    shared: Array
-
-
-Partial = Callable[[slice], tuple[Array, ...]]
-OverPoints = Callable[[Partial], tuple[Array, ...]]
-"""Sums what a partial gives (fresh arrays) for each run of points, in order: one round of a W-solver."""
-
-
-def sum_over(chunks: Sequence[slice]) -> OverPoints:
-    """Sums over chunks of points, in their order, on this rank alone.  Collective: no."""
-
-    def total(partial: Partial) -> tuple[Array, ...]:
-        sums = partial(chunks[0])
-        for rows in chunks[1:]:
-            for s, part in zip(sums, partial(rows), strict=True):
-                s += part
-        return sums
-
-    return total
-
-
-def nested_errors(chain: Chain, loss: Loss, weights: Sequence[Array], X: Array, Y: Array) -> Array:
-    """E1 of eq. (1) by point: (n,)."""
-    return loss.value(Y, chain.forward(weights, X))
-
-
-def nested_gradient(
-    chain: Chain, loss: Loss, weights: Sequence[Array], X: Array, Y: Array, chunks: Sequence[slice]
-) -> Array:
-    """Gradient of E1 (eq. 1) with respect to all weights, flat, by backpropagation; summed over chunks in order."""
-    total = [np.zeros(shape) for shape in chain.block_shapes]
-    maps = [(m, b) for segment in chain.segments for m, b in zip(segment.maps, segment.blocks, strict=True)]
-    for rows in chunks:
-        A, tape = X[rows], []
-        for map_, block in maps:
-            W = None if block is None else weights[block]
-            B, tangent = map_.linearise(W, A)
-            tape.append((map_, block, W, A, tangent))
-            A = B
-        dB = -loss.residual(Y[rows], A)
-        for map_, block, W, A, tangent in reversed(tape):
-            if block is not None:
-                total[block] += map_.weight_vjp(W, A, dB)
-            dB = tangent.vjp(dB)
-    return np.concatenate([g.ravel() for g in total])
+def misclassified(Y: Array, F: Array) -> int:
+    """How many points have their largest output elsewhere than their one-hot target Y."""
+    return int(np.count_nonzero(F.argmax(axis=1) != Y.argmax(axis=1)))

@@ -1,4 +1,4 @@
-"""The quadratic penalty: the ridge that goes with it, the schedule of mu and the stopping rule."""
+"""The constrained problem as a sequence of unconstrained ones: penalty, multipliers, ridge, and when each moves."""
 
 from __future__ import annotations
 
@@ -33,36 +33,94 @@ class Ridge:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What rank 0 decides after an iteration: the next mu, and why to stop (None: go on)."""
+class Progress:
+    """What rank 0 knows after an iteration.
 
+    before, now: the validation error before and after it; constraint: mean squared z - f now; reference: mean squared
+    mu (z - f) when the multipliers moved last (inf: not yet).
+    """
+
+    iteration: int
     mu: float
-    stop: str | None
+    before: float
+    now: float
+    constraint: float = 0.0
+    reference: float = math.inf
+
+    @property
+    def increment(self) -> float:
+        """Mean squared mu (z - f): by how much the multipliers would move now."""
+        return self.mu * self.mu * self.constraint
+
+    @property
+    def fall(self) -> float:
+        """The share by which the validation error fell; negative when it rose."""
+        return (self.before - self.now) / self.before if 0.0 < self.before < math.inf else 1.0
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """mu <- factor mu when the validation error rises or falls by less than `tolerance`, relatively; ends at mu_max."""
+class Decision:
+    """What rank 0 decides after an iteration: the next mu, why to stop (None: go on), whether multipliers move."""
+
+    mu: float
+    stop: str | None
+    multipliers: bool = False
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """mu <- factor mu when the validation error rises or falls by less than `tolerance`, relatively; ends at mu_max.
+
+    The tolerance shrinks by `tolerance_decay` each time mu grows (the paper's tau_k; 1 keeps it).
+    """
 
     mu0: float
     factor: float
     mu_max: float
     tolerance: float
     max_iterations: int
+    tolerance_decay: float = 1.0
+    multiplier_max: float = math.inf
+    multipliers: bool = False
 
-    def decide(self, mu: float, iteration: int, before: float, now: float) -> Decision:
-        """Section 2's stopping criterion from the validation errors E1 before and after iteration `iteration`.
-
-        Raises NumericalError when E1 is not finite.
-        """
-        if not math.isfinite(now):
+    def decide(self, progress: Progress) -> Decision:
+        """Section 2's stopping criterion.  Raises NumericalError when E1 is not finite."""
+        if not math.isfinite(progress.now):
             raise NumericalError(
-                f"the validation error is {now} after iteration {iteration} (mu = {mu:g}); "
+                f"the validation error is {progress.now} after iteration {progress.iteration} (mu = {progress.mu:g}); "
                 "a smaller start.range or a larger penalty.ridge may help"
             )
-        settled = now >= before or before - now < self.tolerance * before
-        if settled and mu >= self.mu_max:
-            return Decision(mu, "converged")
-        if settled:
+        mu, stop = progress.mu, None
+        move = self._move_multipliers(progress)
+        if self._settled(progress) and not move:
+            if mu >= self.mu_max:
+                stop = "converged"
             mu = min(self.factor * mu, self.mu_max)
-        return Decision(mu, "max_iterations" if iteration >= self.max_iterations else None)
+        if stop is None and progress.iteration >= self.max_iterations:
+            stop = "max_iterations"
+        return Decision(mu, stop, move)
+
+    def _settled(self, progress: Progress) -> bool:
+        raised = math.log(progress.mu / self.mu0) / math.log(self.factor)
+        tolerance = self.tolerance * self.tolerance_decay ** round(raised)
+        return progress.now >= progress.before or progress.before - progress.now < tolerance * progress.before
+
+    def _move_multipliers(self, progress: Progress) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class AugmentedLagrangian(Quadratic):
+    """The target of f_k is z_k - M_k^-1 lambda_k, and lambda_k <- lambda_k - M_k (z_k - f_k), within +-multiplier_max.
+
+    Safeguard: the multipliers move only if this move is at most `enough` times the last one (root mean square); where
+    the validation error settles without that, mu grows instead.  The moves are a geometric series at most, so lambda
+    converges whatever the half steps do, and mu forces the constraint.  lambda = 0 throughout is the quadratic penalty.
+    """
+
+    multiplier_max: float = 100.0
+    enough: float = 0.8
+    multipliers: bool = True
+
+    def _move_multipliers(self, progress: Progress) -> bool:
+        return progress.increment <= self.enough**2 * progress.reference

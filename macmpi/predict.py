@@ -14,7 +14,7 @@ from macmpi.data import read_file
 from macmpi.layers import Array
 from macmpi.model import load
 
-ACTIONS = ("predict", "encode", "decode", "reconstruct")
+ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")
 SUFFIXES = (".npy", ".npz", ".h5", ".hdf5")
 
 

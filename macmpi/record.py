@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,18 @@ COLUMNS = (
 )
 
 
+OPTIONAL = {"error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}"))}
+"""Columns that only some runs have, each with the column that it follows."""
+
+
+def _columns(record_keys: Iterable[str]) -> list[tuple[str, str, str]]:
+    columns = []
+    for column in COLUMNS:
+        columns.append(column)
+        columns += [extra for key, (after, extra) in OPTIONAL.items() if after == column[0] and key in record_keys]
+    return columns
+
+
 def _wide(name: str, form: str) -> str:
     return f"{name:>{len(form.format(1) if 'd' in form else form.format(1.0))}}"
 
@@ -68,10 +80,12 @@ class Curve:
     """Rank 0 keeps curve.jsonl and prints a line an iteration; the other ranks keep quiet.  Collective: no.
 
     resume_at: keep the records up to this iteration and go on from there; None starts a new file.
+    extra: keys beyond those that every record has.
     """
 
-    def __init__(self, path: Path | None, resume_at: int | None = None) -> None:
+    def __init__(self, path: Path | None, resume_at: int | None = None, extra: Iterable[str] = ()) -> None:
         self._file = None
+        self._columns = _columns(list(extra))
         self.records: list[dict[str, Any]] = []
         if path is None:
             return
@@ -85,7 +99,7 @@ class Curve:
 
     def header(self) -> None:
         if self._file is not None:
-            names = "".join(" " + _wide(name, form) for _, name, form in COLUMNS)
+            names = "".join(" " + _wide(name, form) for _, name, form in self._columns)
             say(f"{names} {'elapsed':>8} {'left <=':>8}")
 
     def add(self, record: dict[str, Any], left: float | None) -> None:
@@ -98,7 +112,7 @@ class Curve:
             self._file.flush()
         except OSError as error:
             print(f"macmpi: {self._file.name} cannot be written: {error.strerror}; training goes on", file=sys.stderr)
-        cells = "".join(" " + form.format(record[key]) for key, _, form in COLUMNS)
+        cells = "".join(" " + form.format(record[key]) for key, _, form in self._columns)
         rest = duration(left) if left is not None and math.isfinite(left) else "-"
         say(f"{cells} {duration(record['seconds']):>8} {rest:>8}")
 

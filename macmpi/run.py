@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="python -m macmpi.run",
         allow_abbrev=False,
-        description="Train a deeply nested net by the method of auxiliary coordinates (MAC/QP).",
+        description="Train a deeply nested net by the method of auxiliary coordinates (MAC).",
         epilog="On many ranks: mpiexec -n 12 python -m macmpi.run CONFIG.toml.  run/defaults.toml explains every key.  "
         "Exit codes: 0 done, 2 usage, config or data, 70 internal error, 74 the last save failed, "
         "75 stopped, --resume auto goes on.",
@@ -92,7 +92,8 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     _set_threads(config.run.threads)
     from macmpi import data as datasets
 
-    return args, config, datasets.load(config.data)
+    model = config.model
+    return args, config, datasets.load(config.data, model.loss == "cross_entropy", model.precision)
 
 
 def _set_threads(threads: int) -> None:
@@ -116,6 +117,7 @@ def run(team: AnyTeam, argv: list[str]) -> int:
     from macmpi.estimate import check_memory, estimate
     from macmpi.plan import build_chain, make_plan
     from macmpi.rundir import RunDirectory, provenance
+    from macmpi.starts import Origin
     from macmpi.train import Job, train
 
     sizes = team.from_root(lambda: _sizes(kept[0]))
@@ -139,13 +141,35 @@ def run(team: AnyTeam, argv: list[str]) -> int:
                 f"{directory.path} is finished ({state.iteration} iterations); --iterations N with a larger N "
                 "goes on, another --output starts again"
             )
+        origin = Origin() if state is not None else _origin(config, plan)
         facts = provenance(team.size, config.run.threads, team.library, data.sha256, argv)
         directory.create(config, facts)
-        return state
+        return state, origin
 
-    state = team.from_root(prepare)
+    state, origin = team.from_root(prepare)
     data = datasets.share(team, kept[0] if kept else None)
-    return train(Job(config, directory, args.max_time, state), plan, data, team)
+    return train(Job(config, directory, args.max_time, state, origin), plan, data, team)
+
+
+def _origin(config: Any, plan: Any) -> Any:
+    """The weights of start.model, if the config asks for them.  Raises UsageError when they belong to another net."""
+    from macmpi.starts import Origin
+
+    if config.start.method != "model":
+        return Origin()
+    import numpy as np
+
+    from macmpi.model import load
+
+    given = load(config.start.model, config.start.weights)
+    ours, theirs = ([m.spec() for m in chain.maps] for chain in (plan.chain, given.chain))
+    if ours != theirs:
+        sizes = ["-".join(str(n) for n in chain.layer_sizes) for chain in (given.chain, plan.chain)]
+        raise UsageError(
+            f'start.model = "{config.start.model}" is another net ({sizes[0]}) than this config\'s ({sizes[1]}); '
+            "sizes and activations must agree"
+        )
+    return Origin(np.concatenate([W.ravel() for W in given.weights]))
 
 
 def _sizes(data: Any) -> tuple[int, int, int, int]:

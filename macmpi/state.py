@@ -16,15 +16,21 @@ def block_views(flat: Array, shapes: Sequence[tuple[int, int]]) -> tuple[Array, 
     return tuple(flat[a:b].reshape(s) for a, b, s in zip(bounds, bounds[1:], shapes, strict=False))
 
 
+def _empty() -> Array:
+    return np.empty(0)
+
+
 @dataclass
 class State:
     """Weights, coordinates, penalty and history between two half steps.
 
-    weights (flat float64), Z (N, H_1 + ... + H_K); mu of the next half step; mu_done: that of
-    the iteration done last (0: none yet), which the postprocessing uses; e1_val: the validation
-    error that the schedule compares with; best_*: the weights with the lowest validation error so far;
-    next_half: "z" or "w"; seconds: training time so far; finished: why the run ended, or "".
-    Arrays are global and the same on every rank.
+    weights (flat), Z (N, H_1 + ... + H_K), in the precision of the run; multipliers lambda, of the shape of Z, or
+    empty; metric: the sites' forms M_k / mu, flat, or empty, and metric_mu: the mu at which they were made; factors:
+    what the units of each layer share, flat float64; mu of the next half step; mu_done: that of the iteration done last
+    (0: none yet), which the postprocessing uses; e1_val: the validation error that the schedule compares with; fall:
+    the share by which it fell in the last iteration; reference: mean squared last move of the multipliers;
+    best_*: the weights with the lowest validation error so far; next_half: "z" or "w"; seconds: training time so far;
+    finished: why the run ended, or "".  Arrays are global and the same on every rank.
     """
 
     weights: Array
@@ -33,12 +39,18 @@ class State:
     iteration: int = 0
     next_half: str = "z"
     e1_val: float = float("inf")
-    best_weights: Array = field(default_factory=lambda: np.empty(0))
+    fall: float = 0.0
+    reference: float = float("inf")
+    best_weights: Array = field(default_factory=_empty)
     best_e1_val: float = float("inf")
     best_iteration: int = 0
     seconds: float = 0.0
     finished: str = ""
     mu_done: float = 0.0
+    multipliers: Array = field(default_factory=_empty)
+    metric: Array = field(default_factory=_empty)
+    metric_mu: float = 0.0
+    factors: Array = field(default_factory=_empty)
 
     def note_validation(self, e1_val: float) -> None:
         """Keep the present weights if they are the best on validation so far."""

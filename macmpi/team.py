@@ -162,19 +162,21 @@ class Team(Solo):
             raise value
         return value
 
-    def _row_type(self, doubles: int) -> Any:
-        """Counts in rows rather than numbers stay far below 2^31."""
-        if doubles not in self._row_types:
-            self._row_types[doubles] = self._mpi.DOUBLE.Create_contiguous(doubles).Commit()
-        return self._row_types[doubles]
+    def _row_type(self, size: int) -> Any:
+        """A row of so many bytes.  Counts in rows rather than numbers stay far below 2^31."""
+        if size not in self._row_types:
+            self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
+        return self._row_types[size]
 
     def share_array(self, array: Any) -> None:
         rows = len(array)
-        type_ = self._row_type(array.size // rows if rows else 1)
+        type_ = self._row_type(array.nbytes // rows if rows else 1)
         self._exchange(lambda: self._comm.Ibcast([array, rows, type_], root=0), "rank 0's data")
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
-        type_ = self._row_type(array.shape[1])
+        if not array.size:
+            return
+        type_ = self._row_type(array.nbytes // len(array))
         where = [array, (list(counts), _displacements(counts)), type_]
         self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
 
@@ -182,10 +184,10 @@ class Team(Solo):
         import numpy as np
 
         counts = [sum(p.stop - p.start for p in rank) for rank in parts]
-        packed = np.empty(sum(counts))
+        packed = np.empty(sum(counts), flat.dtype)
         starts = _displacements(counts)
         _copy_parts(flat, packed, starts[self.rank], parts[self.rank], pack=True)
-        where = [packed, (counts, starts), self._mpi.DOUBLE]
+        where = [packed, (counts, starts), self._row_type(flat.itemsize)]
         self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
         for rank, slices in enumerate(parts):
             if rank != self.rank:
@@ -196,7 +198,7 @@ class Team(Solo):
 
         table = np.zeros((self.size, len(values)))
         table[self.rank] = list(values.values())
-        type_ = self._row_type(len(values))
+        type_ = self._row_type(table.itemsize * len(values))
         self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [table, 1, type_]), "timings")
         return dict(zip(values, table.max(axis=0).tolist(), strict=True))
 

@@ -16,6 +16,9 @@ POINT_ROWS = 128
 UNIT_WIDTH = 32
 """Number of units in a tile: wide enough for the matrix product, narrow enough to balance ranks."""
 
+EXACT_WIDTH = 64
+"""The same where a unit costs little: solved exactly, with one product over the points."""
+
 CHUNK_ROWS = 512
 """Largest number of points that a W-solver takes at a time."""
 
@@ -63,11 +66,11 @@ def point_chunks(n: int) -> tuple[Tile, ...]:
     return cut(n, -(-n // CHUNK_ROWS))
 
 
-def unit_tiles(h: int) -> tuple[Tile, ...]:
-    """Tiles of 32 units; a remainder below 16 joins the last tile, so no tile of a wide layer is thin."""
-    whole, rest = divmod(h, UNIT_WIDTH)
-    count = whole + (rest >= UNIT_WIDTH // 2) if whole else 1
-    starts = [UNIT_WIDTH * i for i in range(count)]
+def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
+    """Tiles of `width` units; a remainder below half of it joins the last tile, so no tile of a wide layer is thin."""
+    whole, rest = divmod(h, width)
+    count = whole + (rest >= width // 2) if whole else 1
+    starts = [width * i for i in range(count)]
     return tuple(Tile(a, b) for a, b in zip(starts, [*starts[1:], h], strict=True))
 
 

@@ -13,11 +13,14 @@ import numpy as np
 from macmpi import NumericalError, StorageError, model
 from macmpi.config import Config
 from macmpi.data import Dataset
+from macmpi.evaluation import Errors
 from macmpi.layers import Array
-from macmpi.mac import Errors, MacQP
+from macmpi.mac import Mac
+from macmpi.penalty import Decision, Progress
 from macmpi.plan import Plan
 from macmpi.record import Clock, Curve, duration, now, say
 from macmpi.rundir import RunDirectory
+from macmpi.starts import Origin, start
 from macmpi.state import State
 from macmpi.team import AnyTeam
 
@@ -33,6 +36,7 @@ class Job:
     directory: RunDirectory
     max_time: float
     state: State | None
+    origin: Origin
 
 
 class StopRequest:
@@ -53,7 +57,7 @@ def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
     """Run to the end; gives the exit code, 0 or 75 (stopped, resumable).  Collective: yes."""
     clock = Clock()
     team.use(clock, job.config.run.deadline)
-    method = MacQP(plan, data, team, clock)
+    method = Mac(plan, data, team, clock)
     run = Training(job, plan, data, team, clock, method)
     state = run.begin()
     while not state.finished:
@@ -66,7 +70,7 @@ def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
 class Training:
     """The loop around a method: records, decisions, checkpoints."""
 
-    def __init__(self, job: Job, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, method: MacQP) -> None:
+    def __init__(self, job: Job, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, method: Mac) -> None:
         self.job, self.plan, self.data, self.team = job, plan, data, team
         self.clock, self.method = clock, method
         self.began = self.saved_at = now()
@@ -74,18 +78,18 @@ class Training:
         self.longest = 0.0
         resumed = None if job.state is None else job.state.iteration
         self.levels = levels(plan, data) if team.rank == 0 else []
-        self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed)
+        extra = ["error_val"] if plan.loss.labels else []
+        self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra)
 
     def begin(self) -> State:
         """The first state and its record, or the resumed one.  Collective: yes."""
-        start = self.job.config.start
         if self.team.rank == 0:
             for line in [describe(self.plan, self.data, self.team.size), *self.levels]:
                 say(line)
         self.curve.header()
         state = self.job.state
         if state is None:
-            state = self.method.start(start.range, start.gradient_step, start.seed)
+            state = start(self.method, self.job.config, self.job.origin)
             errors = self.method.evaluate(state, feasible=True)
             self.team.from_root(lambda: check_finite(errors))
             self._record(state, "start", errors)
@@ -109,22 +113,25 @@ class Training:
         self._record(state, "iteration", errors)
         asked = self.team.worst({"asked": float(self.stop.asked)})["asked"] > 0.0
 
-        def decide() -> tuple[float, str | None, bool, bool]:
-            decision = self.plan.schedule.decide(mu, state.iteration, before, errors.validation)
+        progress = Progress(state.iteration, mu, before, errors.validation, errors.constraint, state.reference)
+
+        def decide() -> tuple[Decision, float, bool, bool]:
+            decision = self.plan.schedule.decide(progress)
             late = now() - self.began + 1.5 * self.longest > self.job.max_time
             stop = decision.stop is None and (asked or late)
             due = now() - self.saved_at > 60.0 * self.job.config.run.checkpoint_minutes
-            return (
-                decision.mu,
-                decision.stop,
-                stop,
-                due or decision.mu != mu or stop or decision.stop is not None,
-            )
+            save = due or decision.mu != mu or stop or decision.stop is not None
+            return decision, progress.fall, stop, save
 
-        state.mu, finished, stop, save = self.team.from_root(decide)
-        state.finished = finished or ""
+        decision, state.fall, stop, save = self.team.from_root(decide)
+        if decision.multipliers:
+            began = now()
+            self.method.move_multipliers(state)
+            state.seconds += self.team.worst({"took": now() - began})["took"]
+            state.reference = progress.increment
+        state.mu, state.finished = decision.mu, decision.stop or ""
         if save:
-            self._save(state, last=stop or bool(finished))
+            self._save(state, last=stop or bool(state.finished))
         if stop and self.team.rank == 0:
             say(f"stopped after iteration {state.iteration}; the same command with --resume auto goes on")
         return stop
@@ -157,6 +164,12 @@ class Training:
             "E1_val": errors.validation,
             "E_Q": errors.E_Q,
             "constraint": errors.constraint,
+            **_present(
+                error_train=errors.wrong_train,
+                error_val=errors.wrong_validation,
+                lagrangian=errors.lagrangian,
+                multiplier=errors.multiplier,
+            ),
             "seconds": state.seconds,
             **timings,
             "ranks": self.team.size,
@@ -181,6 +194,10 @@ class Training:
             raise StorageError(f"{path} could not be written: {error.strerror}") from None
 
 
+def _present(**values: float | None) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def check_finite(errors: Errors) -> None:
     """Raises NumericalError when the starting point is beyond what numbers can hold."""
     if not (np.isfinite(errors.train) and np.isfinite(errors.validation)):
@@ -193,8 +210,8 @@ def check_finite(errors: Errors) -> None:
 def describe(plan: Plan, data: Dataset, ranks: int) -> str:
     """What is trained."""
     chain = plan.chain
-    sizes = "-".join(str(n) for n in (chain.n_in, *chain.site_sizes, chain.n_out))
-    kind = "autoencoder" if data.autoencoder else "regression"
+    sizes = "-".join(str(n) for n in chain.layer_sizes)
+    kind = "classifier" if plan.loss.labels else "autoencoder" if data.autoencoder else "regression"
     weights = sum(h * d for h, d in chain.block_shapes)
     return (
         f"macmpi: {sizes} {kind}, {weights:,} weights, {plan.n_train:,} training and {plan.n_val:,} validation points, "
@@ -205,20 +222,32 @@ def describe(plan: Plan, data: Dataset, ranks: int) -> str:
 def closing(state: State, errors: Errors) -> list[str]:
     """How the run ended."""
     reason = {"converged": "settled at the largest mu", "max_iterations": "the last iteration allowed"}
-    return [
+    lines = [
         f"finished ({reason.get(state.finished, state.finished)}) after {state.iteration} iterations, "
         f"{duration(state.seconds)} of training",
         f"  {'after postprocessing':28s} E1 train {errors.train:9.4f}   validation {errors.validation:9.4f}",
     ]
+    if errors.wrong_train is not None and errors.wrong_validation is not None:
+        lines.append(
+            f"  {'misclassified':28s}    train {errors.wrong_train:9.2%}   validation {errors.wrong_validation:9.2%}"
+        )
+    return lines
 
 
 def levels(plan: Plan, data: Dataset) -> list[str]:
-    """What to compare with: E1 of the mean and, for an autoencoder, of PCA with as many components as its code."""
-    centred = data.Y - data.Y.mean(axis=0)
-    n = len(centred)
+    """What to compare with: E1 of the best constant and, for an autoencoder, of PCA with its code's components."""
+    n = len(data.Y)
+    if plan.loss.labels:
+        share = data.Y.mean(axis=0, dtype=float)
+        entropy = -float(np.sum(share * np.log(np.maximum(share, 1e-300))))
+        return [
+            f"  {'predict the shares':28s} E1 train {entropy:9.4f}",
+            f"  {'predict the largest class':28s}    train {1.0 - share.max():9.2%}",
+        ]
+    centred = data.Y - data.Y.mean(axis=0, dtype=float)
     out = [("predict the mean", 0.5 * float(np.einsum("nl,nl->", centred, centred)) / n)]
     if data.autoencoder and data.Y.shape[1] <= PCA_LIMIT:
-        code = min(min(plan.chain.site_sizes), data.Y.shape[1])
+        code = min(min(plan.chain.layer_sizes[1:-1]), data.Y.shape[1])
         values = np.linalg.eigvalsh(centred.T @ centred)
         lost = max(float(values[: len(values) - code].sum()), 0.0)
         out.append((f"PCA with {code} component{'s' if code > 1 else ''}", 0.5 * lost / n))

@@ -20,7 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "macmpi"
 
 ERRORS = frozenset({"macmpi"})
-MATHEMATICS = ("layers", "chain", "objective", "penalty", "solvers", "state", "plan", "mac")
+MATHEMATICS = (
+    *("layers", "chain", "losses", "objective", "regression", "penalty", "solvers", "state", "refusals", "plan"),
+    *("evaluation", "subproblems", "mac", "starts"),
+)
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "macmpi": frozenset(),
@@ -30,12 +33,21 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # the mathematics
     "layers": frozenset(),
     "chain": frozenset({"layers"}),
-    "objective": frozenset({"layers", "chain"}),
+    "losses": frozenset({"layers", "chain"}),
+    "objective": frozenset({"layers", "chain", "losses"}),
+    "regression": frozenset({"layers", "chain", "losses"}),
     "penalty": ERRORS,
-    "solvers": frozenset({"layers", "objective"}),
+    "solvers": frozenset({"streams", "layers", "chain", "losses", "objective", "regression"}),
     "state": frozenset({"layers"}),
-    "plan": ERRORS | {"tiles", "layers", "chain", "objective", "penalty", "solvers", "config"},
-    "mac": frozenset({"streams", "layers", "objective", "state", "plan", "data", "record", "team"}),
+    "refusals": ERRORS | {"chain", "config", "solvers"},
+    "plan": frozenset({"tiles", "layers", "chain", "losses", "penalty", "solvers", "config", "refusals"}),
+    "evaluation": frozenset({"layers", "objective", "plan", "data", "team"}),
+    "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "plan", "data"}),
+    "mac": frozenset(
+        {"streams", "layers", "losses", "regression", "solvers", "state", "plan", "evaluation", "subproblems"}
+        | {"data", "record", "team"}
+    ),
+    "starts": frozenset({"streams", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
     # the edge
     "config": ERRORS,
     "team": ERRORS,
@@ -47,8 +59,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "fetch": ERRORS | {"checkpoint", "data", "layers"},
     "predict": ERRORS | {"checkpoint", "data", "layers", "model"},
     "estimate": ERRORS | {"tiles", "chain", "plan"},
-    "train": ERRORS | {"config", "data", "layers", "mac", "model", "plan", "record", "rundir", "state", "team"},
-    "run": ERRORS | {"config", "data", "estimate", "plan", "rundir", "team", "train"},
+    "train": ERRORS
+    | {"layers", "penalty", "state", "plan", "evaluation", "mac", "starts"}
+    | {"config", "data", "model", "record", "rundir", "team"},
+    "run": ERRORS | {"config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
@@ -79,7 +93,7 @@ VERBS = {"use", "from_root", "share_array", "gather_rows", "gather_parts", "wors
 
 
 def room(path: Path) -> str:
-    """macmpi/solvers/design.py belongs to the room solvers."""
+    """macmpi/solvers/w_sgd.py belongs to the room solvers."""
     first = path.relative_to(PACKAGE).parts[0]
     return "macmpi" if first == "__init__.py" else first.removesuffix(".py")
 
@@ -143,8 +157,8 @@ def test_a_room_imports_only_what_the_table_allows() -> None:
 
 def test_the_table_goes_one_way() -> None:
     TopologicalSorter(MAY_IMPORT).prepare()  # raises CycleError
-    line = ("layers", "chain", "objective", "solvers", "plan", "mac", "train", "run")
-    for lower, upper in pairwise(line):
+    line = ("layers", "chain", "losses", "objective", "solvers", "refusals", "plan", "evaluation", "mac", "starts")
+    for lower, upper in [*pairwise((*line, "train", "run")), ("losses", "regression"), ("regression", "solvers")]:
         assert lower in MAY_IMPORT[upper]
     for lower in MATHEMATICS:
         assert MAY_IMPORT[lower].isdisjoint({"run", "train", "rundir", "checkpoint", "model", "estimate"})
@@ -231,7 +245,7 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
         yield from conditional(child, reason)
 
 
-@pytest.mark.parametrize("name", ["mac", "train", "data"])
+@pytest.mark.parametrize("name", ["mac", "evaluation", "starts", "train", "data"])
 def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
     wrong = []
     for reason, node in conditional(trees()[PACKAGE / f"{name}.py"]):

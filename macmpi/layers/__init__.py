@@ -31,8 +31,8 @@ class Map(Protocol):
     """One map of a chain.
 
     capabilities -- some of
-        "jacobian"         linearise and congruence exist (a Z-step through the map needs it);
-        "weight_jacobian"  weight_vjp exists (a gradient-based W-step needs it);
+        "jacobian"         linearise, congruence and pullback exist (a Z-step through the map needs it);
+        "weight_jacobian"  weight_jvp and weight_vjp exist (a gradient-based W-step needs it);
         "units"            row h of the weights affects output h alone (the W-step separates by unit);
         "linear"           B = [A, 1] W^T: all units share one design matrix, and least squares is exact;
         "elementwise"      B[n, h] depends on A[n, h] alone.
@@ -59,12 +59,20 @@ class Map(Protocol):
         """B and the tangent at A.  Cost: one forward, and one forward's product for each jvp or vjp."""
         ...
 
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        """dB (n, n_out) for a change dW of the weights."""
+        ...
+
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
         """sum_n dB[n]^T dB/dW, of the weights' shape."""
         ...
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
         """Mean over the rows of A of J M J^T, for M (n_in, n_in) symmetric; (n_out, n_out)."""
+        ...
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        """Mean over the rows of A of J^T M J, for M (n_out, n_out) symmetric; (n_in, n_in)."""
         ...
 
     def spec(self) -> dict[str, Any]:
@@ -80,5 +88,10 @@ def build(spec: dict[str, Any]) -> Map:
 
 from macmpi.layers.activation import Activation  # noqa: E402
 from macmpi.layers.affine import Affine  # noqa: E402
+from macmpi.layers.softmax import Softmax  # noqa: E402
 
-KINDS: dict[str, Callable[..., Map]] = {"affine": Affine, "activation": Activation}
+KINDS: dict[str, Callable[..., Map]] = {
+    "affine": Affine,
+    "activation": Activation,
+    "softmax": Softmax,
+}

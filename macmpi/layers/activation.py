@@ -40,6 +40,23 @@ def _linear_slope(b: Array, out: Array) -> Array:
     return out
 
 
+def _no_bend(b: Array, out: Array) -> Array:
+    out.fill(0.0)
+    return out
+
+
+def _sigmoid_bend(b: Array, out: Array) -> Array:
+    _sigmoid_slope(b, out)
+    out *= 1.0 - 2.0 * b
+    return out
+
+
+def _tanh_bend(b: Array, out: Array) -> Array:
+    _tanh_slope(b, out)
+    out *= -2.0 * b
+    return out
+
+
 def _relu(a: Array, out: Array) -> Array:
     return np.maximum(a, 0.0, out=out)
 
@@ -48,19 +65,39 @@ def _relu_slope(b: Array, out: Array) -> Array:
     return np.greater(b, 0.0, out=out, casting="unsafe")
 
 
+LEAK = 0.01
+
+
+def _leaky_relu(a: Array, out: Array) -> Array:
+    negative = np.minimum(a, 0.0)
+    np.maximum(a, 0.0, out=out)
+    negative *= LEAK
+    out += negative
+    return out
+
+
+def _leaky_relu_slope(b: Array, out: Array) -> Array:
+    np.greater(b, 0.0, out=out, casting="unsafe")
+    out *= 1.0 - LEAK
+    out += LEAK
+    return out
+
+
 @dataclass(frozen=True)
 class Function:
-    """value: s(a), may write over a; slope: s'(a) as a function of b = s(a).  Both write to `out`."""
+    """value: s(a), may write over a; slope and bend: s'(a) and s''(a) as functions of b = s(a).  All write to `out`."""
 
     value: Callable[[Array, Array], Array]
     slope: Callable[[Array, Array], Array]
+    bend: Callable[[Array, Array], Array] = _no_bend
 
 
 FUNCTIONS = {
     "linear": Function(_linear, _linear_slope),
-    "sigmoid": Function(_sigmoid, _sigmoid_slope),
-    "tanh": Function(lambda a, out: np.tanh(a, out=out), _tanh_slope),
+    "sigmoid": Function(_sigmoid, _sigmoid_slope, _sigmoid_bend),
+    "tanh": Function(lambda a, out: np.tanh(a, out=out), _tanh_slope, _tanh_bend),
     "relu": Function(_relu, _relu_slope),
+    "leaky_relu": Function(_leaky_relu, _leaky_relu_slope),
 }
 
 
@@ -82,16 +119,19 @@ class Activation:
         return self.size
 
     def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
-        return FUNCTIONS[self.name].value(A, np.empty(A.shape) if out is None else out)
+        return FUNCTIONS[self.name].value(A, np.empty_like(A) if out is None else out)
 
     def slope(self, B: Array) -> Array:
         """s'(a) from b = s(a)."""
-        return FUNCTIONS[self.name].slope(B, np.empty(B.shape))
+        return FUNCTIONS[self.name].slope(B, np.empty_like(B))
 
     def linearise(self, W: Any, A: Array, side: Any = None) -> tuple[Array, Tangent]:
         B = self.forward(None, A)
         D = self.slope(B)
         return B, Tangent(jvp=lambda dA: dA * D, vjp=lambda dB: dB * D)
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        raise NotImplementedError("an activation has no weights")
 
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
         raise NotImplementedError("an activation has no weights")
@@ -99,6 +139,9 @@ class Activation:
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
         D = self.slope(self.forward(None, A))
         return (D.T @ D) * (M / len(D))
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        return self.congruence(W, A, M)
 
     def spec(self) -> dict[str, Any]:
         return {"kind": "activation", "name": self.name, "size": self.size}

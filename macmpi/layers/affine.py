@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.layers import Array, Tangent
+from macmpi.layers.design import adjoint, apply
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,19 @@ class Affine:
         V = W[:, :-1]
         return self.forward(W, A), Tangent(jvp=lambda dA: dA @ V.T, vjp=lambda dB: dB @ V)
 
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        return apply(A, dW)
+
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        G = np.empty((dB.shape[1], A.shape[1] + 1))
-        np.matmul(dB.T, A, out=G[:, :-1])
-        np.sum(dB, axis=0, out=G[:, -1])
-        return G
+        return adjoint(dB, A)
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
         V = W[:, :-1]
         return V @ M @ V.T
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        V = W[:, :-1]
+        return V.T @ M @ V
 
     def spec(self) -> dict[str, Any]:
         return {"kind": "affine", "n_in": self.n_in, "n_out": self.n_out}

@@ -10,20 +10,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from macmpi.layers import Array
-from macmpi.objective import OverPoints, WProblem, ZProblem
+from macmpi.objective import ZProblem
+from macmpi.regression import OverPoints
 
 
 class ZSolution(NamedTuple):
     """Z (n, sum H): new coordinates; errors (n,): the objective of eq. (4) there."""
 
     Z: Array
-    errors: Array
-
-
-class WSolution(NamedTuple):
-    """W (w, D + 1): new weights; errors (w,): sum over points of (t - s(W [a; 1]))^2 there, without the ridge."""
-
-    W: Array
     errors: Array
 
 
@@ -48,13 +42,18 @@ class ZSolver(Protocol):
 
 
 class WSolver(Protocol):
-    """Solves the W-problem of some units of a parameter block: a loop of rounds, each one a sum over points.
+    """Solves a W-problem: a loop of rounds, each one a sum over points.
 
-    needs -- capabilities that the map with the weights must declare;
-    activations -- the activations it can train under, or None for all elementwise ones;
-    by_unit -- the units of a block may be solved apart, on different ranks;
-    descends -- no unit's objective rises.
+    takes -- the kinds of problem that it solves: "units" (UnitProblem: the rows of a block apart, on different ranks),
+        "segment" (SegmentProblem: all weights of a segment together);
+    needs -- capabilities that the maps with the weights must declare;
+    activations -- the activations it can train units under, or None for all elementwise ones;
+    exact -- it ends in the minimum, whatever the start;
+    descends -- no row's objective rises.
     """
+
+    @property
+    def takes(self) -> frozenset[str]: ...
 
     @property
     def needs(self) -> frozenset[str]: ...
@@ -63,23 +62,46 @@ class WSolver(Protocol):
     def activations(self) -> frozenset[str] | None: ...
 
     @property
-    def by_unit(self) -> bool: ...
+    def exact(self) -> bool: ...
 
     @property
     def descends(self) -> bool: ...
 
     def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        """What the units of a layer share, from the layer's inputs (N, D); shape shared_shape(D)."""
+        """What the units of a layer share, from the layer's inputs (N, D); float64, of shape shared_shape(D)."""
         ...
 
     def shared_shape(self, n_in: int) -> tuple[int, int]: ...
 
-    def solve(self, problem: WProblem, over_points: OverPoints) -> WSolution: ...
+    def solve(self, problem: Any, over_points: OverPoints) -> Array:
+        """New weights, of the shape of problem.start; in float64."""
+        ...
 
 
 from macmpi.solvers.closed_form import ClosedForm  # noqa: E402
+from macmpi.solvers.w_descent import LBFGSW, ConjugateGradientW, GradientW  # noqa: E402
+from macmpi.solvers.w_exact import ExactGaussNewtonW, NewtonW  # noqa: E402
 from macmpi.solvers.w_gauss_newton import GaussNewtonW  # noqa: E402
+from macmpi.solvers.w_hessian_free import HessianFreeW  # noqa: E402
+from macmpi.solvers.w_sgd import SGDW  # noqa: E402
+from macmpi.solvers.z_alternating import AlternatingZ  # noqa: E402
+from macmpi.solvers.z_descent import LBFGSZ, GradientZ  # noqa: E402
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ  # noqa: E402
 
-Z_SOLVERS: dict[str, type] = {"gauss_newton": GaussNewtonZ}
-W_SOLVERS: dict[str, type] = {"gauss_newton": GaussNewtonW, "closed_form": ClosedForm}
+Z_SOLVERS: dict[str, type] = {
+    "gauss_newton": GaussNewtonZ,
+    "lbfgs": LBFGSZ,
+    "gradient": GradientZ,
+    "alternating": AlternatingZ,
+}
+W_SOLVERS: dict[str, type] = {
+    "gauss_newton": GaussNewtonW,
+    "closed_form": ClosedForm,
+    "gauss_newton_exact": ExactGaussNewtonW,
+    "newton": NewtonW,
+    "hessian_free": HessianFreeW,
+    "lbfgs": LBFGSW,
+    "ncg": ConjugateGradientW,
+    "gradient": GradientW,
+    "sgd": SGDW,
+}

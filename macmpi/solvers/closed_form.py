@@ -9,26 +9,31 @@ import numpy as np
 from scipy import linalg
 
 from macmpi.layers import Array
-from macmpi.objective import OverPoints, WProblem, row_dots
-from macmpi.solvers import WSolution
-from macmpi.solvers.design import adjoint, apply, column_dots, gram
+from macmpi.layers.design import adjoint, apply, gram, jitter, row_dots
+from macmpi.regression import OverPoints, Term, UnitProblem
 
 JITTER = 1e-13
-"""Added to the Gram's diagonal, relative to its mean, so that dead or duplicate inputs do no harm."""
+"""Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """W <- W + (G + ridge I)^-1 (R^T [A, 1] - ridge W), with G = [A, 1]^T [A, 1] and residuals R = T - [A, 1] W^T.
+    """W <- W + w (G + ridge I)^-1 (R^T [A, 1] - ridge W), with G = [A, 1]^T [A, 1] and residuals R = T - [A, 1] W^T.
 
-    The correction of the present weights, rather than the weights themselves, is solved for: it is exact up to
-    rounding, and with a rank-deficient G it moves only along directions that lower the error.  One round.
-    Cost: 4 N D w flops, (D + 1)^3 / 3 for the factor.  Raises LinAlgError when the inputs are not finite.
+    w is 1, or `relaxation` to over-relax.  The correction of the present weights, rather than the weights themselves,
+    is solved for: with a rank-deficient G it moves only along directions that lower the error.  With a ridge the
+    residuals are not formed, R^T [A, 1] = T^T [A, 1] - W G; without one that difference would lose the digits that
+    matter at large mu.  One round.
+    Cost: 2 N D w flops (4 N D w without a ridge), (D + 1)^3 / 3 for the factor.  Raises LinAlgError when the inputs are
+    not finite.
     """
 
+    relaxation: float = 1.0
+
+    takes: ClassVar[frozenset[str]] = frozenset({"units"})
     needs: ClassVar[frozenset[str]] = frozenset({"units", "linear"})
     activations: ClassVar[frozenset[str] | None] = frozenset({"linear"})
-    by_unit: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
     descends: ClassVar[bool] = True
 
     def shared_shape(self, n_in: int) -> tuple[int, int]:
@@ -38,28 +43,32 @@ class ClosedForm:
         (G,) = over_points(lambda rows: (gram(inputs[rows]),))
         return G
 
-    def solve(self, problem: WProblem, over_points: OverPoints) -> WSolution:
-        G, W, ridge = problem.shared, problem.W, problem.ridge
-
-        def residual(rows: slice) -> tuple[Array, ...]:
-            gradient, errors = np.zeros_like(W), np.zeros(len(W))
-            for term in problem.terms:
-                R = term.targets[rows] - apply(term.inputs[rows], W)
-                gradient += adjoint(R, term.inputs[rows])
-                errors += column_dots(R, R)
-            return gradient, errors
-
-        gradient, errors = over_points(residual)
+    def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
+        G, ridge = problem.shared, problem.ridge
+        W = np.asarray(problem.W, dtype=np.float64)
         H = G.copy()
         weights = np.arange(len(G) - 1)
         H[weights, weights] += ridge
-        H[np.diag_indices_from(H)] += JITTER * np.trace(G) / len(G)
+        H[np.diag_indices_from(H)] += jitter(G, JITTER, problem.terms[0].inputs.dtype)
+        gradient = self._gradient(problem, W, over_points)
         full = gradient.copy()
         full[:, :-1] -= ridge * W[:, :-1]
-        step = linalg.cho_solve(linalg.cho_factor(H), full.T).T
+        step = self.relaxation * linalg.cho_solve(linalg.cho_factor(H), full.T).T
         change = row_dots(step @ G, step) - 2.0 * row_dots(step, gradient)
-        ridge_change = ridge * row_dots(step[:, :-1], step[:, :-1] + 2.0 * W[:, :-1])
-        better = change + ridge_change < 0.0
-        return WSolution(
-            np.where(better[:, None], W + step, W), np.maximum(np.where(better, errors + change, errors), 0.0)
-        )
+        change += ridge * row_dots(step[:, :-1], step[:, :-1] + 2.0 * W[:, :-1])
+        return np.where((change < 0.0)[:, None], W + step, W)
+
+    def _gradient(self, problem: UnitProblem, W: Array, over_points: OverPoints) -> Array:
+        """R^T [A, 1]: (w, D + 1)."""
+
+        def product(term: Term, rows: slice) -> Array:
+            A, T = term.inputs[rows], term.targets[rows]
+            return adjoint(T if problem.ridge > 0.0 else T - apply(A, W), A)
+
+        def partial(rows: slice) -> tuple[Array, ...]:
+            return (sum((product(term, rows) for term in problem.terms[1:]), product(problem.terms[0], rows)),)
+
+        (gradient,) = over_points(partial)
+        if problem.ridge > 0.0:
+            gradient -= W @ problem.shared
+        return gradient

@@ -10,9 +10,8 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS, Function
-from macmpi.objective import OverPoints, Term, WProblem, row_dots
-from macmpi.solvers import WSolution
-from macmpi.solvers.design import adjoint, apply, column_dots, gram, ridge_value
+from macmpi.layers.design import adjoint, apply, column_dots, gram, ridge_value, row_dots
+from macmpi.regression import OverPoints, Term, UnitProblem
 
 JITTER = 1e-11
 """Added to the preconditioner's eigenvalues, relative to the largest: no step along what the inputs do not span."""
@@ -23,23 +22,26 @@ class GaussNewtonW:
     """min over w_h of 1/2 sum_n (t_nh - s(w_h^T [a_n; 1]))^2 + ridge/2 ||v_h||^2, for each unit h of a tile.
 
     An iteration linearises s, takes up to `cg_iterations` CG steps on the normal equations
-    (A^T diag(s'^2) A + ridge I) p = A^T diag(s') r - ridge w, and backtracks each unit from step 1.  All units share
-    one preconditioner, the eigen-decomposition of the layer's Gram scaled with a unit's mean s'^2: no Gram of a
-    unit's own is formed.  A unit stops once its objective falls by less than `tolerance` in relative terms.
+    (A^T diag(s'^2) A + ridge I) p = A^T diag(s') r - ridge w, and backtracks each unit from step `relaxation`, then 1.
+    All units share one preconditioner, the eigen-decomposition of the layer's Gram (now, or some iterations ago)
+    scaled with a unit's mean s'^2: no Gram of a unit's own is formed.  A unit stops once its objective falls by less
+    than `tolerance` in relative terms.
 
     Rounds: 1 + iterations (1 + cg_iterations + line search).  Cost: 2 N D w flops at the start, and 4 N D w times
     `cg_iterations` an iteration; (D + 1)^3 for the eigen-decomposition of a layer.
     """
 
     iterations: int = 3
+    relaxation: float = 1.0
     cg_iterations: int = 1
     cg_tolerance: float = 0.1
     tolerance: float = 0.01
     halvings: int = 10
 
+    takes: ClassVar[frozenset[str]] = frozenset({"units"})
     needs: ClassVar[frozenset[str]] = frozenset({"units", "linear"})
     activations: ClassVar[frozenset[str] | None] = None
-    by_unit: ClassVar[bool] = True
+    exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
 
     def shared_shape(self, n_in: int) -> tuple[int, int]:
@@ -51,8 +53,8 @@ class GaussNewtonW:
         values, vectors = np.linalg.eigh(G)
         return np.vstack([np.maximum(values, 0.0), vectors])
 
-    def solve(self, problem: WProblem, over_points: OverPoints) -> WSolution:
-        ridge, W = problem.ridge, problem.W.copy()
+    def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
+        ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)
         fits = [Fit(term, FUNCTIONS[problem.activation]) for term in problem.terms]
         (errors,) = over_points(lambda rows: _added(fit.start(W, rows) for fit in fits))
         objective = errors + ridge * ridge_value(W)
@@ -65,10 +67,10 @@ class GaussNewtonW:
             live &= before - objective > self.tolerance * before
             if not live.any():
                 break
-        return WSolution(W, errors)
+        return W
 
     def _direction(
-        self, problem: WProblem, W: Array, fits: list[Fit], live: Array, over_points: OverPoints
+        self, problem: UnitProblem, W: Array, fits: list[Fit], live: Array, over_points: OverPoints
     ) -> tuple[Array, Array]:
         """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
         ridge = problem.ridge
@@ -85,7 +87,7 @@ class GaussNewtonW:
         step = np.zeros_like(W)
         preconditioned = precondition(residual)
         P, ry = preconditioned, row_dots(residual, preconditioned)
-        small = self.cg_tolerance**2 * ry
+        small = max(self.cg_tolerance, problem.accuracy) ** 2 * ry
         moving = live & (ry > 0.0)
         for i in range(self.cg_iterations):
             first, last = i == 0, i + 1 == self.cg_iterations
@@ -112,7 +114,7 @@ class GaussNewtonW:
 
     def _line_search(
         self,
-        problem: WProblem,
+        problem: UnitProblem,
         W: Array,
         step: Array,
         fits: list[Fit],
@@ -121,13 +123,13 @@ class GaussNewtonW:
         objective: Array,
         over_points: OverPoints,
     ) -> tuple[Array, Array]:
-        """Step length (w,) of each unit, halved from 1 until its objective falls, else 0; and the errors there.
+        """Step length (w,) of each unit, halved until its objective falls, else 0; and the errors there.
 
         A fall must exceed the rounding of [A, 1] w: with nearly dependent inputs and no ridge, w can be huge.
         """
         ridge, n = problem.ridge, sum(len(fit.targets) for fit in fits)
-        resolution = 4.0 * np.finfo(float).eps * np.sqrt(problem.shared[0].sum() / n)
-        length = moved.astype(float)
+        resolution = 4.0 * np.finfo(fits[0].a.dtype).eps * np.sqrt(problem.shared[0].sum() / n)
+        length, over = moved * self.relaxation, self.relaxation > 1.0
         pending = moved.copy()
         trial = errors
         for _ in range(self.halvings + 1):
@@ -138,7 +140,8 @@ class GaussNewtonW:
             blur = resolution * np.sqrt(row_dots(moved_to, moved_to))
             value = trial + ridge * ridge_value(moved_to) + blur * (2.0 * np.sqrt(n * trial) + n * blur)
             pending &= ~(value < objective)
-            length = np.where(pending, 0.5 * length, length)
+            length = np.where(pending, 1.0 if over else 0.5 * length, length)
+            over = False
         length[pending] = 0.0
         accepted = length > 0.0
         over_points(lambda rows: _added(fit.move(length, rows, stale=bool(pending.any())) for fit in fits))
@@ -162,10 +165,9 @@ class Fit:
 
     def __init__(self, term: Term, function: Function) -> None:
         self.term, self.function = term, function
-        shape = term.targets.shape
-        self.targets = np.ascontiguousarray(term.targets)
-        self.a, self.s, self.curvature = np.empty(shape), np.empty(shape), np.empty(shape)
-        self.direction, self.along = np.empty(shape), np.empty(shape)
+        self.targets = targets = np.ascontiguousarray(term.targets)
+        self.a, self.s, self.curvature = np.empty_like(targets), np.empty_like(targets), np.empty_like(targets)
+        self.direction, self.along = np.empty_like(targets), np.empty_like(targets)
 
     def start(self, W: Array, rows: slice) -> tuple[Array, ...]:
         self.a[rows] = apply(self.term.inputs[rows], W)
@@ -193,6 +195,7 @@ class Fit:
 
     def advance(self, alpha: Array, first: bool, rows: slice) -> tuple[Array, ...]:
         """along += alpha * direction (along = ... for the first direction), once all points have given alpha."""
+        alpha = alpha.astype(self.a.dtype, copy=False)
         if first:
             np.multiply(self.direction[rows], alpha, out=self.along[rows])
         else:
@@ -200,12 +203,12 @@ class Fit:
         return ()
 
     def trial(self, length: Array, rows: slice) -> tuple[Array, ...]:
-        a = self.along[rows] * length
+        a = self.along[rows] * length.astype(self.a.dtype, copy=False)
         a += self.a[rows]
         return (self._errors(a, rows),)
 
     def move(self, length: Array, rows: slice, stale: bool) -> tuple[Array, ...]:
-        self.a[rows] += self.along[rows] * length
+        self.a[rows] += self.along[rows] * length.astype(self.a.dtype, copy=False)
         if stale:
             self.function.value(self.a[rows].copy(), self.s[rows])
         return ()

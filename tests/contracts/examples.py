@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from macmpi.chain import Chain
+from macmpi.chain import Chain, Segment
 from macmpi.config import Model
 from macmpi.layers import Array, Map
 from macmpi.layers.activation import FUNCTIONS, Activation
 from macmpi.layers.affine import Affine
-from macmpi.objective import LOSSES, OverPoints, Term, WProblem, ZProblem, sum_over
+from macmpi.layers.softmax import Softmax
+from macmpi.losses import LOSSES, Loss, Metric, metric
+from macmpi.objective import ZProblem
 from macmpi.plan import build_chain
+from macmpi.regression import OverPoints, SegmentProblem, Term, UnitProblem, sum_over
+from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.z_directions import Linearised
 
 EPS = float(np.finfo(float).eps)
 
@@ -36,6 +41,26 @@ def example_of(case: tuple[str, int], examples: Mapping[str, Sequence[Any]], tab
     if not examples.get(name):
         pytest.fail(f"'{name}' is registered, but tests/contracts/examples.py has no example of it: add one to {table}")
     return examples[name][i]
+
+
+def one_hot(random: np.random.Generator, n: int, size: int) -> Array:
+    return np.eye(size)[random.integers(size, size=n)]
+
+
+def narrow(value: Any) -> Any:
+    """Arrays, and what is made of arrays, in float32."""
+    if isinstance(value, np.ndarray):
+        return value.astype(np.float32)
+    if isinstance(value, Term):
+        return Term(narrow(value.inputs), narrow(value.targets))
+    if isinstance(value, Metric):
+        return metric(value.M, np.float32)
+    return tuple(map(narrow, value)) if isinstance(value, tuple) else value
+
+
+def narrowed(problem: Any, *names: str) -> Any:
+    """A problem with these fields in float32."""
+    return replace(problem, **{name: narrow(getattr(problem, name)) for name in names})
 
 
 # --- maps -------------------------------------------------------------------------------------------------------------
@@ -58,6 +83,10 @@ def activation_example(name: str, random: np.random.Generator) -> MapExample:
     return MapExample(Activation(name, 5), None, away_from_kinks(random, (9, 5)))
 
 
+def softmax_example(size: int, random: np.random.Generator) -> MapExample:
+    return MapExample(Softmax(size), None, 2.0 * random.normal(size=(9, size)))
+
+
 def away_from_kinks(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Numbers of either sign, none near 0, where an activation may have no derivative."""
     return random.uniform(0.1, 3.0, shape) * random.choice([-1.0, 1.0], shape)
@@ -66,27 +95,77 @@ def away_from_kinks(random: np.random.Generator, shape: tuple[int, ...]) -> Arra
 MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "affine": [partial(affine_example, 4, 3), partial(affine_example, 1, 6), partial(affine_example, 3, 1)],
     "activation": [partial(activation_example, name) for name in FUNCTIONS],
+    "softmax": [partial(softmax_example, 5), partial(softmax_example, 1)],
 }
+
+
+# --- losses and metrics -----------------------------------------------------------------------------------------------
+
+METRICS = ("number", "diagonal", "full")
+
+
+def metric_example(kind: str, size: int, random: np.random.Generator, scale: float = 1.0) -> Metric:
+    """A form with eigenvalues between about `scale` / 3 and 3 `scale`."""
+    if kind == "number":
+        return metric(scale)
+    diagonal = scale * 3.0 ** random.uniform(-1.0, 1.0, size)
+    if kind == "diagonal":
+        return metric(diagonal)
+    assert kind == "full"
+    Q = np.linalg.qr(random.normal(size=(size, size)))[0]
+    M = (Q * diagonal) @ Q.T
+    return metric(0.5 * (M + M.T))
+
+
+def targets_of(loss: Loss, random: np.random.Generator, n: int, size: int) -> Array:
+    return one_hot(random, n, size) if loss.labels else random.normal(size=(n, size))
 
 
 # --- W-solvers --------------------------------------------------------------------------------------------------------
 
+EXACT_DIRECTION = {"iterations": 300, "tolerance": 0.0, "halvings": 60}
 W_THOROUGH: dict[str, list[dict[str, Any]]] = {
     "gauss_newton": [
         {"iterations": 1000, "cg_iterations": 30, "cg_tolerance": 0.0, "tolerance": 0.0, "halvings": 60},
     ],
     "closed_form": [{}],
+    "gauss_newton_exact": [EXACT_DIRECTION],
+    "newton": [EXACT_DIRECTION],
+    "hessian_free": [EXACT_DIRECTION | {"cg_iterations": 20, "cg_tolerance": 0.1}],
+    "lbfgs": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],
+    "ncg": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],
+    "gradient": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],
+    "sgd": [{"iterations": 1500, "batch": 1000, "rate": 0.1, "momentum": 0.9}],
 }
 """Arguments with which a W-solver goes on until it has a minimum."""
 
 W_ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "gauss_newton": [
         {},
-        {"iterations": 6, "cg_iterations": 3},
+        {"iterations": 6, "cg_iterations": 3, "relaxation": 1.5},
         {"iterations": 4, "cg_iterations": 2, "halvings": 0},
     ],
+    "closed_form": [{}, {"relaxation": 1.9}],
+    "hessian_free": [{}, {"iterations": 3, "cg_iterations": 40, "cg_tolerance": 0.0, "tolerance": 0.0}],
+    "lbfgs": [{}, {"memory": 1, "iterations": 4, "halvings": 0}],
+    "sgd": [{}, {"iterations": 2, "batch": 7, "rate": 1.0, "momentum": 0.0}],
 }
 """Other arguments under which the contract must hold; a solver that is not here is taken as it comes."""
+
+W_EXCESS: dict[str, float] = {"gradient": 1e-2, "sgd": 5e-2}
+"""Share of an objective by which a thorough first-order solver may miss the minimum; the others end in it."""
+
+
+W_STIFF: dict[str, float] = {"gradient": 1e3, "ncg": 1e3, "sgd": 1e3}
+"""Largest ridge under which a first-order solver gets to the minimum; the others bear any."""
+
+W_SAMPLED = frozenset({"sgd"})
+"""Solvers whose steps depend on which points they draw together: no sums over points but the final check."""
+
+
+def solvers_of(takes: str) -> list[str]:
+    """The W-solvers that take such problems, by name."""
+    return [name for name, kind in W_SOLVERS.items() if takes in kind.takes]  # type: ignore[attr-defined]
 
 
 def inputs(random: np.random.Generator, n: int, d: int, kind: str) -> Array:
@@ -123,12 +202,12 @@ def w_problem(
     ridge: float = 0.0,
     chunks: int = 2,
     shared: Array | None = None,
-) -> tuple[WProblem, OverPoints]:
+) -> tuple[UnitProblem, OverPoints]:
     """The problem of one dense layer and the sum over its points, cut into chunks."""
     over_points = summed(len(A), chunks)
     if shared is None:
         shared = solver.prepare(A, over_points)
-    return WProblem((Term(A, T),), activation, ridge, W, shared), over_points
+    return UnitProblem((Term(A, T),), activation, ridge, W, shared), over_points
 
 
 def summed(n: int, chunks: int) -> OverPoints:
@@ -136,63 +215,113 @@ def summed(n: int, chunks: int) -> OverPoints:
     return sum_over([slice(a, b) for a, b in pairwise(bounds)])
 
 
+RANGES = {"sigmoid": (0.05, 0.95), "tanh": (-0.9, 0.9)}
+"""What an activation can reach; all others reach what they are asked for here."""
+
+
+def reachable(random: np.random.Generator, shape: tuple[int, int], activation: str) -> Array:
+    low, high = RANGES.get(activation, (0.1, 2.0))
+    return random.uniform(low, high, shape)
+
+
 def value(activation: str, a: Array) -> Array:
     return FUNCTIONS[activation].value(a.copy(), np.empty_like(a))
 
 
-def unit_errors(problem: WProblem, W: Array) -> Array:
-    """sum over terms and points of (t - s(W [a; 1]))^2, recomputed: (w,)."""
-    total = np.zeros(len(W))
+def unit_objectives(problem: UnitProblem, W: Array) -> Array:
+    """1/2 sum over terms and points of (t - s(W [a; 1]))^2 and the ridge, recomputed: (w,)."""
+    total = 0.5 * problem.ridge * np.sum(W[:, :-1] ** 2, axis=1)
     for term in problem.terms:
         r = term.targets - value(problem.activation, term.inputs @ W[:, :-1].T + W[:, -1])
-        total += np.sum(r * r, axis=0)
+        total += 0.5 * np.sum(r * r, axis=0)
     return total
 
 
-def unit_objectives(problem: WProblem, W: Array) -> Array:
-    return 0.5 * unit_errors(problem, W) + 0.5 * problem.ridge * np.sum(W[:, :-1] ** 2, axis=1)
+SEGMENTS: dict[str, tuple[str, ...]] = {
+    "linear": ("affine",),
+    "before": ("tanh", "affine"),
+    "after": ("affine", "sigmoid"),
+    "softmax": ("affine", "softmax"),
+    "two layers": ("affine", "tanh", "affine"),
+    "three layers": ("sigmoid", "affine", "softmax", "affine", "tanh", "affine"),
+}
+"""Maps of a segment: what may lie between two sites."""
 
 
-def error_rounding(problem: WProblem, found: Array) -> Array:
-    """What rounding may do to the errors of units that moved from problem.W to `found`: (w,).
-
-    Either in the residuals at `found`, or in the quadratic form of the step.
-    """
-    n = sum(len(t.targets) for t in problem.terms)
-    largest = max(float(np.abs(t.inputs).max()) for t in problem.terms) + 1.0
-    reach, step = (largest * np.abs(W).sum(axis=1) for W in (found, found - problem.W))
-    errors = unit_errors(problem, problem.W)
-    return 50.0 * EPS * (n * errors + 2.0 * reach * np.sqrt(n * errors) + n * step**2)
+def segment_problem(
+    random: np.random.Generator, kind: str, loss: str = "squared", ridge: float = 0.1, n: int = 40, scale: float = 0.5
+) -> tuple[SegmentProblem, OverPoints]:
+    """A segment of inputs 4, hidden layers 5 and outputs 3, fitted to those of another and noise, or to labels."""
+    sizes, maps, layers = [4], [], SEGMENTS[kind].count("affine")
+    for name in SEGMENTS[kind]:
+        if name == "affine":
+            sizes.append(3 if len(sizes) == layers else 5)
+            maps.append(Affine(sizes[-2], sizes[-1]))
+        else:
+            maps.append(Softmax(sizes[-1]) if name == "softmax" else Activation(name, sizes[-1]))
+    numbers = iter(range(layers))
+    segment = Segment(tuple(maps), tuple(next(numbers) if isinstance(m, Affine) else None for m in maps))
+    shapes = tuple(m.parameter_shape for m in maps if isinstance(m, Affine))
+    A = random.normal(size=(n, sizes[0]))
+    T = segment.forward([random.normal(size=s) for s in shapes], A) + 0.1 * random.normal(size=(n, sizes[-1]))
+    if LOSSES[loss].labels:
+        T = np.eye(sizes[-1])[(T - T.mean(axis=0)).argmax(axis=1)]
+    flat = scale * random.normal(size=sum(h * d for h, d in shapes))
+    return SegmentProblem(segment, LOSSES[loss], A, T, shapes, ridge, flat), summed(n, 3)
 
 
 # --- Z-solvers --------------------------------------------------------------------------------------------------------
 
+DIRECTIONS = ("dual", "primal", "direct_dual", "direct_primal")
 Z_THOROUGH: dict[str, list[dict[str, Any]]] = {
     "gauss_newton": [
-        {"iterations": 80, "relaxation": 1.0, "cg_iterations": 8, "cg_tolerance": 0.0, "halvings": 60},
+        {
+            "iterations": 60,
+            "direction": direction,
+            "relaxation": 1.0,
+            "cg_iterations": cg_iterations,
+            "cg_tolerance": 0.0,
+            "halvings": 12,
+        }
+        for direction, cg_iterations in (("dual", 8), ("primal", 16), ("direct", 1), ("auto", 8))
     ],
+    "lbfgs": [{"iterations": 2000, "halvings": 20}],
+    "gradient": [{"iterations": 1000, "halvings": 20}],
+    "alternating": [{"iterations": 60, "cg_iterations": 8, "cg_tolerance": 0.0, "halvings": 6}],
 }
 """Arguments with which a Z-solver goes on until it has a minimum."""
 
 Z_ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "gauss_newton": [
         {},
-        {"iterations": 3, "relaxation": 1.0, "cg_iterations": 8, "cg_tolerance": 0.3},
-        {"iterations": 2, "relaxation": 1.9, "cg_iterations": 1, "halvings": 0},
+        {"direction": "dual", "iterations": 3, "relaxation": 1.0, "cg_iterations": 8, "cg_tolerance": 0.3},
+        {"direction": "dual", "iterations": 2, "relaxation": 1.9, "cg_iterations": 1, "halvings": 0},
+        {"direction": "primal", "iterations": 2},
+        {"direction": "direct", "iterations": 2},
     ],
+    "alternating": [{}, {"iterations": 2, "relaxation": 1.5, "cg_iterations": 1}],
+    "lbfgs": [{}, {"iterations": 3, "memory": 1, "halvings": 0}],
 }
 """Other arguments under which the contract must hold; a solver that is not here is taken as it comes."""
 
+Z_EXCESS: dict[str, float] = {"gradient": 1e-2, "alternating": 1e-2}
+"""Share of an objective by which a thorough solver that converges slowly may miss the minimum; the others end in it."""
 
-SITES = ("after", "before")
-"""Where the coordinates of a dense hidden layer may sit: after its activation or before it."""
+Z_ROUNDING: dict[str, float] = {"gradient": 1e-7, "lbfgs": 1e-7}
+"""What rounding may become: step lengths from differences of objectives magnify it.  The others: 1e-11."""
+
+SITES = ("after", "before", "sparse")
+"""Where coordinates may sit: after a hidden layer's activation, before it, or after every other hidden layer alone."""
 
 
 def dense_net(
     random: np.random.Generator, sizes: Sequence[int], activation: str, wide: float = 1.5, cut: str = "after"
 ) -> tuple[Chain, tuple[Array, ...]]:
-    """A net of these sizes, a site after or before each hidden activation, weights of about wide / sqrt(fan-in)."""
-    model = Model(hidden=list(sizes[1:-1]), activation=activation, sites=cut)  # type: ignore[arg-type]
+    """A net of these sizes and sites, weights of about wide / sqrt(fan-in)."""
+    sites = [
+        "none" if cut == "sparse" and k % 2 else "before" if cut == "before" else "after" for k in range(len(sizes) - 2)
+    ]
+    model = Model(hidden=list(sizes[1:-1]), activation=activation, sites=sites)  # type: ignore[arg-type]
     chain = build_chain(model, sizes[0], sizes[-1])
     return chain, tuple(wide * random.normal(size=(h, d)) / np.sqrt(d - 1) for h, d in chain.block_shapes)
 
@@ -206,11 +335,45 @@ def z_problem(
     off: float = 0.5,
     wide: float = 1.5,
     cut: str = "after",
+    loss: str = "squared",
+    forms: Sequence[str] = ("number",),
+    shifted: bool = False,
 ) -> ZProblem:
-    """Eq. (4) for n points whose coordinates are `off` the feasible ones."""
+    """Eq. (4) for n points whose coordinates are `off` feasible ones; forms: of the metrics, site by site in turn."""
     chain, weights = dense_net(random, sizes, activation, wide, cut)
-    X, Y = random.normal(size=(n, sizes[0])), random.normal(size=(n, sizes[-1]))
+    X, Y = random.normal(size=(n, sizes[0])), targets_of(LOSSES[loss], random, n, sizes[-1])
     Z = np.hstack(chain.coordinates(weights, X))
     Z += off * random.normal(size=Z.shape)
     per_site = (mu,) * len(chain.site_sizes) if isinstance(mu, float) else tuple(mu)
-    return ZProblem(chain, weights, LOSSES["squared"], per_site, X, Y, Z)
+    metrics = tuple(
+        metric_example(forms[k % len(forms)], h, random, scale)
+        for k, (h, scale) in enumerate(zip(chain.site_sizes, per_site, strict=True))
+    )
+    shift = 0.3 * random.normal(size=Z.shape) if shifted else None
+    return ZProblem(chain.segments, chain.site_sizes, weights, LOSSES[loss], metrics, X, Y, Z, shift)
+
+
+def some(problem: ZProblem, rows: Any) -> ZProblem:
+    """The problem of some of the points."""
+    shift = None if problem.shift is None else problem.shift[rows]
+    return replace(problem, X=problem.X[rows], Y=problem.Y[rows], Z=problem.Z[rows], shift=shift)
+
+
+def linearised(problem: ZProblem) -> Linearised:
+    """The Gauss-Newton model of a problem at its coordinates."""
+    F, tangents = problem.linearise(problem.Z)
+    root = problem.loss.root(problem.Y, F[-1])
+    feasible = [f - z for f, z in zip(F[:-1], problem.sites(problem.Z), strict=True)]
+    return Linearised(
+        problem.sizes, feasible, [*tangents[:-1], root.after(tangents[-1])], root.residual, problem.metrics
+    )
+
+
+SCENES: tuple[dict[str, Any], ...] = (
+    {},
+    {"shifted": True, "forms": ("full",)},
+    {"loss": "cross_entropy"},
+    {"forms": ("number", "full", "diagonal"), "loss": "cross_entropy", "shifted": True},
+    {"forms": ("diagonal",)},
+)
+"""What a Z-problem may have besides its net: metrics, equal or different by site, shifts, another loss."""

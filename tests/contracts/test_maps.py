@@ -106,6 +106,26 @@ def test_weight_vjp_is_the_gradient_with_respect_to_the_weights(
     assert_allclose(example.map.weight_vjp(example.W, example.A, dB), expected, rtol=1e-7, atol=1e-7)
 
 
+@offering("weight_jacobian")
+def test_weight_jvp_is_the_derivative_with_respect_to_the_weights(
+    example: MapExample, random: np.random.Generator
+) -> None:
+    assert example.W is not None
+    dW, h = random.normal(size=example.W.shape), 1e-6
+    ahead, behind = (example.map.forward(example.W + sign * h * dW, example.A) for sign in (1.0, -1.0))
+    found = example.map.weight_jvp(example.W, example.A, dW)
+    assert_allclose(found, (ahead - behind) / (2.0 * h), rtol=1e-7, atol=1e-7)
+
+
+@offering("weight_jacobian")
+def test_weight_vjp_is_the_transpose_of_weight_jvp(example: MapExample, random: np.random.Generator) -> None:
+    assert example.W is not None
+    m, U = example.map, random.normal(size=(len(example.A), example.map.n_out))
+    dW = random.normal(size=example.W.shape)
+    left = np.sum(U * m.weight_jvp(example.W, example.A, dW))
+    assert_allclose(left, np.sum(m.weight_vjp(example.W, example.A, U) * dW), rtol=1e-12, atol=1e-12)
+
+
 def test_some_points_give_those_rows(example: MapExample, random: np.random.Generator) -> None:
     """Points do not see each other: this is what lets the Z-step separate."""
     m, W, A = example.map, example.W, example.A
@@ -120,21 +140,28 @@ def test_some_points_give_those_rows(example: MapExample, random: np.random.Gene
 
 
 @offering("jacobian")
-def test_congruence_of_one_point_is_exact(example: MapExample, random: np.random.Generator) -> None:
+def test_congruence_and_pullback_of_one_point_are_exact(example: MapExample, random: np.random.Generator) -> None:
     m, a = example.map, example.A[:1]
     _, tangent = m.linearise(example.W, np.repeat(a, m.n_in, axis=0))
     J = tangent.jvp(np.eye(m.n_in)).T
-    M = random.normal(size=(m.n_in, m.n_in))
-    M = M @ M.T
-    assert_allclose(m.congruence(example.W, a, M), J @ M @ J.T, rtol=1e-12, atol=1e-12 * np.abs(M).max())
+    forward, back = (symmetric(random, n) for n in (m.n_in, m.n_out))
+    near = {"rtol": 1e-12, "atol": 1e-12 * max(np.abs(forward).max(), np.abs(back).max())}
+    assert_allclose(m.congruence(example.W, a, forward), J @ forward @ J.T, **near)
+    assert_allclose(m.pullback(example.W, a, back), J.T @ back @ J, **near)
 
 
 @offering("jacobian")
-def test_congruence_is_the_mean_over_the_points(example: MapExample, random: np.random.Generator) -> None:
-    m, M = example.map, random.normal(size=(example.map.n_in,) * 2)
-    M = M + M.T
-    each = [m.congruence(example.W, example.A[i : i + 1], M) for i in range(len(example.A))]
-    assert_allclose(m.congruence(example.W, example.A, M), np.mean(each, axis=0), rtol=1e-12, atol=1e-12)
+def test_congruence_and_pullback_are_means_over_the_points(example: MapExample, random: np.random.Generator) -> None:
+    m = example.map
+    for method, n in ((m.congruence, m.n_in), (m.pullback, m.n_out)):
+        M = symmetric(random, n)
+        each = [method(example.W, example.A[i : i + 1], M) for i in range(len(example.A))]
+        assert_allclose(method(example.W, example.A, M), np.mean(each, axis=0), rtol=1e-12, atol=1e-12)
+
+
+def symmetric(random: np.random.Generator, size: int) -> Array:
+    M = random.normal(size=(size, size))
+    return M + M.T
 
 
 def test_spec_rebuilds_the_map(example: MapExample) -> None:

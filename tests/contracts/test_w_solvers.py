@@ -1,4 +1,4 @@
-"""The contract of a W-solver, for every row of W_SOLVERS under every activation that it can train."""
+"""The contract of a W-solver that takes units, under every activation that it can train."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from contracts.examples import (
     EPS,
     INPUTS,
     W_ARGUMENTS,
+    W_EXCESS,
+    W_SAMPLED,
+    W_STIFF,
     W_THOROUGH,
-    error_rounding,
     example_of,
     inputs,
+    reachable,
+    solvers_of,
     summed,
-    unit_errors,
     unit_objectives,
     value,
     w_problem,
@@ -26,15 +29,12 @@ from scipy import optimize
 
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS
-from macmpi.objective import Term, WProblem
+from macmpi.regression import Term, UnitProblem
 from macmpi.solvers import W_SOLVERS
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-RANGES = {"sigmoid": (0.05, 0.95), "tanh": (-0.9, 0.9)}
-"""What an activation can reach; all others reach what they are asked for here."""
-
-PAIRS = [(name, act) for name, solver in W_SOLVERS.items() for act in solver.activations or FUNCTIONS]
+PAIRS = [(name, act) for name in solvers_of("units") for act in W_SOLVERS[name].activations or FUNCTIONS]
 
 
 @pytest.fixture(params=PAIRS, ids="-".join)
@@ -43,14 +43,19 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture
+def name(pair: tuple[str, str]) -> str:
+    return pair[0]
+
+
+@pytest.fixture
 def activation(pair: tuple[str, str]) -> str:
     return pair[1]
 
 
 @pytest.fixture
-def solvers(pair: tuple[str, str]) -> list[Any]:
+def solvers(name: str) -> list[Any]:
     """The solver as it comes, and under other arguments."""
-    return [W_SOLVERS[pair[0]](**arguments) for arguments in W_ARGUMENTS.get(pair[0], [{}])]
+    return [W_SOLVERS[name](**arguments) for arguments in W_ARGUMENTS.get(name, [{}])]
 
 
 @pytest.fixture
@@ -59,13 +64,8 @@ def solver(solvers: list[Any]) -> Any:
 
 
 @pytest.fixture
-def thorough(pair: tuple[str, str]) -> Any:
-    return W_SOLVERS[pair[0]](**example_of((pair[0], 0), W_THOROUGH, "W_THOROUGH"))
-
-
-def reachable(random: np.random.Generator, shape: tuple[int, int], activation: str) -> Array:
-    low, high = RANGES.get(activation, (0.1, 2.0))
-    return random.uniform(low, high, shape)
+def thorough(name: str) -> Any:
+    return W_SOLVERS[name](**example_of((name, 0), W_THOROUGH, "W_THOROUGH"))
 
 
 def well_posed(solver: Any, random: np.random.Generator, activation: str, ridge: float = 0.1) -> tuple[Any, Any]:
@@ -80,76 +80,76 @@ def well_posed(solver: Any, random: np.random.Generator, activation: str, ridge:
 # --- descent ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ridge", [0.0, 1e-8, 0.01, 10.0])
+@pytest.mark.parametrize("ridges", [(0.0, 0.01), (1e-8, 10.0)])
 @pytest.mark.parametrize("kind", INPUTS)
 def test_no_unit_gets_worse(
-    kind: str, ridge: float, solvers: list[Any], activation: str, random: np.random.Generator
+    kind: str, ridges: tuple[float, float], solvers: list[Any], activation: str, random: np.random.Generator
 ) -> None:
     """Whatever the inputs; units that start small, saturated or at zero; targets in range and far out of it."""
-    for solver, (n, d) in itertools.product(solvers, ((3, 5), (40, 7), (50, 60))):
+    for i, (solver, (n, d)) in enumerate(itertools.product(solvers, ((3, 5), (40, 7), (50, 60)))):
+        ridge = ridges[i % 2]
         assert solver.descends, "a solver that does not descend needs a contract of its own"
         A = inputs(random, n, d, kind)
         T = random.normal(size=(n, 4)) * [1.0, 3.0, 100.0, 0.1]
         W = random.normal(size=(4, d + 1)) * [[0.1], [1.0], [30.0], [0.0]]
         problem, over_points = w_problem(solver, A, T, W, activation, ridge)
         found = solver.solve(problem, over_points)
-        assert np.isfinite(found.W).all()
-        before, after = unit_objectives(problem, W), unit_objectives(problem, found.W)
+        assert found.shape == W.shape
+        assert np.isfinite(found).all()
+        before, after = unit_objectives(problem, W), unit_objectives(problem, found)
         assert (after <= before * (1.0 + 50.0 * n * EPS)).all()
-        deviation = np.abs(found.errors - unit_errors(problem, found.W))
-        assert (deviation <= error_rounding(problem, found.W)).all()
 
 
-def test_a_minimum_stays(thorough: Any, activation: str, random: np.random.Generator) -> None:
+def test_a_minimum_stays(name: str, thorough: Any, activation: str, random: np.random.Generator) -> None:
     """Solving again from the answer finds nothing more."""
     problem, over_points = well_posed(thorough, random, activation)
     first = thorough.solve(problem, over_points)
-    again, _ = w_problem(thorough, problem.terms[0].inputs, problem.terms[0].targets, first.W, activation, 0.1)
+    again, _ = w_problem(thorough, problem.terms[0].inputs, problem.terms[0].targets, first, activation, 0.1)
     second = thorough.solve(again, over_points)
-    assert_allclose(unit_objectives(problem, second.W), unit_objectives(problem, first.W), rtol=1e-9)
+    nothing = W_EXCESS.get(name, 1e-9)
+    assert_allclose(unit_objectives(problem, second), unit_objectives(problem, first), rtol=nothing, atol=1e-20)
 
 
 def test_a_fit_without_residual_is_left_alone(solver: Any, activation: str, random: np.random.Generator) -> None:
     A, W = random.normal(size=(30, 4)), random.normal(size=(3, 5))
     T = value(activation, A @ W[:, :-1].T + W[:, -1])
     problem, over_points = w_problem(solver, A, T, W, activation)
-    assert_allclose(solver.solve(problem, over_points).W, W, rtol=0.0, atol=1e-12)
+    assert_allclose(solver.solve(problem, over_points), W, rtol=0.0, atol=1e-12)
 
 
 # --- against brute force ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ridge", [0.01, 1.0])
-@pytest.mark.parametrize("seed", range(5))
-def test_no_worse_than_brute_force(seed: int, ridge: float, thorough: Any, activation: str) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_no_worse_than_brute_force(seed: int, ridge: float, name: str, thorough: Any, activation: str) -> None:
     """Two units and three points, from the same start."""
     random = np.random.default_rng(seed)
     A, T = random.normal(size=(3, 2)), reachable(random, (3, 2), activation)
     # All units of a rectifier start alive.
     W = np.column_stack([0.3 * random.normal(size=(2, 2)), np.ones(2)])
     problem, over_points = w_problem(thorough, A, T, W, activation, ridge)
-    found = unit_objectives(problem, thorough.solve(problem, over_points).W)
+    found = unit_objectives(problem, thorough.solve(problem, over_points))
     for unit in range(2):
         best = optimize.minimize(lambda w, unit=unit: _one(problem, w, unit), W[unit], method="BFGS", tol=1e-12)
-        assert found[unit] <= best.fun * (1.0 + 1e-7) + 1e-12
+        assert found[unit] <= best.fun * (1.0 + W_EXCESS.get(name, 1e-7)) + 1e-12
 
 
-def _one(problem: WProblem, w: Array, unit: int) -> float:
+def _one(problem: UnitProblem, w: Array, unit: int) -> float:
     W = problem.W.copy()
     W[unit] = w
     return float(unit_objectives(problem, W)[unit])
 
 
-def test_linear_units_reach_the_normal_equations(random: np.random.Generator) -> None:
+@pytest.mark.parametrize("name", [n for n, a in PAIRS if a == "linear"])
+def test_linear_units_reach_the_normal_equations(name: str, thorough: Any, random: np.random.Generator) -> None:
     """Every solver that can train linear units finds the one ridge regression there is."""
     A, T, ridge = random.normal(size=(30, 4)), random.normal(size=(30, 3)), 0.7
     D = np.column_stack([A, np.ones(30)])
     expected = np.linalg.solve(D.T @ D + np.diag([ridge] * 4 + [0.0]), D.T @ T).T
-    for name, kind in W_SOLVERS.items():
-        if kind.activations is None or "linear" in kind.activations:
-            solver = kind(**example_of((name, 0), W_THOROUGH, "W_THOROUGH"))
-            problem, over_points = w_problem(solver, A, T, random.normal(size=(3, 5)), "linear", ridge)
-            assert_allclose(solver.solve(problem, over_points).W, expected, rtol=1e-9, atol=1e-9)
+    problem, over_points = w_problem(thorough, A, T, random.normal(size=(3, 5)), "linear", ridge)
+    near = W_EXCESS.get(name, 1e-8)
+    assert_allclose(thorough.solve(problem, over_points), expected, rtol=near, atol=near)
 
 
 # --- separability and sums --------------------------------------------------------------------------------------------
@@ -158,23 +158,20 @@ def test_linear_units_reach_the_normal_equations(random: np.random.Generator) ->
 def test_some_units_give_those_rows(solvers: list[Any], activation: str, random: np.random.Generator) -> None:
     """Units do not see each other: this is what deals the W-step to ranks."""
     for solver in solvers:
-        assert solver.by_unit
         problem, over_points = well_posed(solver, random, activation)
         whole = solver.solve(problem, over_points)
         (term,) = problem.terms
         for units in ([3, 0], [1], [4, 2], [0, 1, 2, 3, 4]):
             some = Term(term.inputs, term.targets[:, units])
             W = problem.W[units]
-            part = solver.solve(WProblem((some,), activation, problem.ridge, W, problem.shared), over_points)
-            assert_allclose(part.W, whole.W[units], rtol=0.0, atol=1e-11)
-            assert_allclose(part.errors, whole.errors[units], rtol=1e-11, atol=1e-20)
+            part = solver.solve(UnitProblem((some,), activation, problem.ridge, W, problem.shared), over_points)
+            assert_allclose(part, whole[units], rtol=0.0, atol=1e-11)
 
 
 def test_the_same_tile_gives_the_same_bits(solver: Any, activation: str, random: np.random.Generator) -> None:
     problem, over_points = well_posed(solver, random, activation)
     first, second = solver.solve(problem, over_points), solver.solve(problem, over_points)
-    assert_array_equal(first.W, second.W)
-    assert_array_equal(first.errors, second.errors)
+    assert_array_equal(first, second)
     inputs_ = problem.terms[0].inputs
     assert_array_equal(solver.prepare(inputs_, over_points), solver.prepare(inputs_.copy(), over_points))
 
@@ -196,23 +193,23 @@ def test_chunks_of_points_change_rounding_alone(solver: Any, activation: str) ->
         over_points = summed(40, chunks)
         (term,) = problem.terms
         shared = solver.prepare(term.inputs, over_points)
-        answers.append(solver.solve(WProblem((term,), activation, 0.1, problem.W, shared), over_points))
+        answers.append(solver.solve(UnitProblem((term,), activation, 0.1, problem.W, shared), over_points))
     for answer in answers[1:]:
-        assert_allclose(answer.W, answers[0].W, rtol=0.0, atol=1e-9)
-        assert_allclose(answer.errors, answers[0].errors, rtol=1e-9, atol=1e-15)
+        assert_allclose(answer, answers[0], rtol=0.0, atol=1e-9)
 
 
 def test_two_terms_of_a_shared_block_are_one_with_their_rows_stacked(
-    solver: Any, activation: str, random: np.random.Generator
+    name: str, solver: Any, activation: str, random: np.random.Generator
 ) -> None:
+    if name in W_SAMPLED:
+        pytest.skip("its steps depend on which points it draws together")
     A, T = random.normal(size=(2, 20, 4)), np.stack([reachable(random, (20, 3), activation) for _ in range(2)])
     W, stacked, together = random.normal(size=(3, 5)), np.concatenate(A), np.concatenate(T)
     shared = solver.prepare(stacked, summed(40, 2))
-    one = solver.solve(WProblem((Term(stacked, together),), activation, 0.1, W, shared), summed(40, 2))
+    one = solver.solve(UnitProblem((Term(stacked, together),), activation, 0.1, W, shared), summed(40, 2))
     terms = tuple(Term(a, t) for a, t in zip(A, T, strict=True))
-    two = solver.solve(WProblem(terms, activation, 0.1, W, shared), summed(20, 3))
-    assert_allclose(two.W, one.W, rtol=0.0, atol=1e-9)
-    assert_allclose(two.errors, one.errors, rtol=1e-9)
+    two = solver.solve(UnitProblem(terms, activation, 0.1, W, shared), summed(20, 3))
+    assert_allclose(two, one, rtol=0.0, atol=1e-9)
 
 
 def test_shared_has_the_shape_that_it_says(solver: Any, random: np.random.Generator) -> None:
@@ -223,14 +220,17 @@ def test_shared_has_the_shape_that_it_says(solver: Any, random: np.random.Genera
 # --- ridge ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_ridge_leaves_the_bias_alone(thorough: Any, activation: str, random: np.random.Generator) -> None:
+def test_the_ridge_leaves_the_bias_alone(
+    name: str, thorough: Any, activation: str, random: np.random.Generator
+) -> None:
     """A ridge that outweighs the data ends in the best constant, which the bias alone gives."""
-    problem, over_points = well_posed(thorough, random, activation, ridge=1e12)
-    problem.W[:, -1] = 0.3
+    ridge = W_STIFF.get(name, 1e12)
+    problem, over_points = well_posed(thorough, random, activation, ridge)
+    problem.W[:, -1] = 0.05
     found = thorough.solve(problem, over_points)
-    assert_allclose(found.W[:, :-1], 0.0, atol=1e-9)
-    constant = value(activation, found.W[:, -1])
-    assert_allclose(constant, problem.terms[0].targets.mean(axis=0), rtol=1e-6)
+    assert_allclose(found[:, :-1], 0.0, atol=1e3 / ridge)
+    constant = value(activation, found[:, -1])
+    assert_allclose(constant, problem.terms[0].targets.mean(axis=0), rtol=1e-6 + 100.0 / ridge)
 
 
 def test_shifted_targets_shift_linear_biases_alone(random: np.random.Generator) -> None:
@@ -242,6 +242,6 @@ def test_shifted_targets_shift_linear_biases_alone(random: np.random.Generator) 
             answers = []
             for targets in (T, T + shift):
                 problem, over_points = w_problem(solver, A, targets, W, "linear", 2.0)
-                answers.append(solver.solve(problem, over_points).W)
+                answers.append(solver.solve(problem, over_points))
             assert_allclose(answers[1][:, :-1], answers[0][:, :-1], rtol=0.0, atol=1e-10)
             assert_allclose(answers[1][:, -1], answers[0][:, -1] + shift, rtol=0.0, atol=1e-10)

@@ -14,7 +14,7 @@ import numpy as np
 @dataclass(frozen=True)
 class Case:
     """Rows of training and validation points (0: drawn from the training points) and columns; targets = 0: an
-    autoencoder."""
+    autoencoder; with a loss of labels, the largest of the targets is the class."""
 
     rows: int
     validation: int
@@ -23,6 +23,8 @@ class Case:
     hidden: list[int]
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+
+LABELS = np.array([-3, 0, 7])
 
 SETTLES_SOON = {"tolerance": 0.1, "mu_max": 1000.0}
 """mu goes up every few iterations, so that the runs here go through its whole schedule."""
@@ -43,6 +45,18 @@ CASES = {
     ),
     "wide": Case(1300, 0, 20, 0, [70, 5, 45], {"penalty": {"tolerance": 0.3}, "w_step": {"cg_iterations": 3}}),
     "hasty": Case(37, 11, 9, 0, [7, 5, 7], {"penalty": {"tolerance": 0.5}}),
+    "classifier": Case(
+        *(61, 17, 6, 3, [6, 5, 4]),
+        {
+            "model": {
+                "activation": ["tanh", "softmax", "leaky_relu"],
+                "sites": ["none", "after", "before"],
+                "loss": "cross_entropy",
+            },
+            "penalty": {"method": "augmented_lagrangian", "tolerance": 0.2, "enough": 0.9, "metric": "variance"},
+            "w_step": {"factor_every": 2, "forcing": 0.5},
+        },
+    ),
     "few": Case(5, 2, 3, 0, [2]),
     "long": Case(
         *(37, 11, 9, 0, [7, 5, 7]),
@@ -68,6 +82,8 @@ def write_case(folder: Path, name: str) -> Path:
         arrays["X_val"] = points(2, case.validation, case.columns)
     if case.targets:
         arrays["Y"], arrays["Y_val"] = (np.sin(arrays[k][:, : case.targets]) for k in ("X", "X_val"))
+        if case.tables.get("model", {}).get("loss") == "cross_entropy":
+            arrays |= {k: LABELS[arrays[k].argmax(axis=1)] for k in ("Y", "Y_val")}
     np.savez(folder / "points.npz", **arrays)
     return write_config(folder / f"{name}.toml", {"hidden": case.hidden}, case.tables)
 

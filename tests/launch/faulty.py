@@ -1,6 +1,6 @@
 """The program with a fault in one rank: python faulty.py KIND PHASE RANK TIMES [the program's own arguments].
 
-The fault strikes when rank RANK enters PHASE (a method of MacQP, or a row of PLACES) for the TIMES-th time.
+The fault strikes when rank RANK enters PHASE (a method of Mac, or a row of PLACES) for the TIMES-th time.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def place(phase: str) -> tuple[Any, str]:
         from macmpi import model
 
         return model, "save"
-    from macmpi.mac import MacQP
+    from macmpi.mac import Mac
 
-    return MacQP, phase
+    return Mac, phase
 
 
 def sabotage(kind: str, phase: str, times: int) -> None:

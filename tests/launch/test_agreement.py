@@ -11,9 +11,11 @@ import pytest
 from launch.cases import assert_same_run, checkpoints, curve, write_case
 from launch.launching import ROOT, Outcome, run_program
 
+import macmpi
+
 pytestmark = pytest.mark.launch
 
-ITERATIONS = {"autoencoder": 20, "regression": 12, "wide": 5, "few": 8}
+ITERATIONS = {"autoencoder": 20, "regression": 12, "wide": 5, "classifier": 10, "few": 8}
 Runs = Callable[[str, int], tuple[Path, Outcome]]
 
 
@@ -44,11 +46,40 @@ def test_any_number_of_ranks_has_the_bits_of_one_process(case: str, ranks: int, 
     assert (alone / "config.toml").read_text() == (together / "config.toml").read_text()
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_a_classifier_with_multipliers_and_mixed_sites_has_them_too(ranks: int, runs: Runs) -> None:
+    assert_same_run(runs("classifier", 0)[0], runs("classifier", ranks)[0])
+
+
+def test_a_classifiers_curve_has_its_errors_and_its_multipliers(runs: Runs) -> None:
+    folder, outcome = runs("classifier", 3)
+    records = curve(folder)
+    assert all(0.0 <= record[key] <= 1.0 for record in records for key in ("error_train", "error_val"))
+    assert records[-1]["error_train"] < 0.5 * records[0]["error_train"]
+    assert records[0]["multiplier"] == 0.0
+    assert max(record["multiplier"] for record in records) > 0.0
+    assert any(record["lagrangian"] != record["E_Q"] for record in records)
+    assert "wrong val" in outcome.out
+    X = np.load(folder.parent / "points.npz")
+    found = macmpi.load(str(folder / "model.h5"))
+    for name, key in (("X", "error_train"), ("X_val", "error_val")):
+        wrong = np.mean(found.predict(X[name]) != X[name.replace("X", "Y")])
+        assert wrong == pytest.approx(records[-1][key])
+
+
+def test_multipliers_without_a_constraint_are_refused(tmp_path: Path) -> None:
+    write_case(tmp_path, "classifier")
+    sites = ("--set", 'model.sites=["none", "none", "none"]')
+    outcome = run_program("classifier.toml", *sites, "--output", "run", ranks=2, cwd=tmp_path, code=2)
+    assert outcome.err.count("needs constraints") == 1
+    assert not (tmp_path / "run").exists()
+
+
 def test_more_ranks_than_points_units_and_tiles(runs: Runs) -> None:
     assert_same_run(runs("few", 0)[0], runs("few", 12)[0])
 
 
-@pytest.mark.parametrize("case", ["autoencoder", "regression", "wide"])
+@pytest.mark.parametrize("case", ["autoencoder", "regression", "wide", "classifier"])
 def test_the_compared_runs_train(case: str, runs: Runs) -> None:
     """Equal bits of a run in which nothing moves would say little."""
     folder, _ = runs(case, 0)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from launch.cases import (
@@ -77,6 +78,22 @@ def test_coordinates_before_the_activation_go_on_too(tmp_path: Path) -> None:
     run_in(tmp_path, "--iterations", 6, "--resume", "auto", ranks=2, case="regression")
     run_program("regression.toml", "--iterations", 6, "--output", "straight", cwd=tmp_path, code=0)
     assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
+
+
+def test_multipliers_metrics_and_kept_factors_go_on_too(tmp_path: Path) -> None:
+    """Cut where the next iteration uses the preconditioners of the last one, between two moves of the multipliers."""
+    write_case(tmp_path, "classifier")
+    run_in(tmp_path, "--iterations", 5, ranks=3, case="classifier")
+    with h5py.File(checkpoints(tmp_path / "run")[0]) as file:
+        assert np.abs(file["multipliers"][()]).max() > 0.0
+        assert file["metric"].size and file["factors"].size
+        assert 0.0 < file.attrs["reference"] < float("inf")
+    run_in(tmp_path, "--iterations", 9, "--resume", "auto", ranks=2, case="classifier")
+    run_program("classifier.toml", "--iterations", 9, "--output", "straight", cwd=tmp_path, code=0)
+    assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
+    records = curve(tmp_path / "run")
+    assert max(record["multiplier"] for record in records) > 0.0
+    assert len({record["mu"] for record in records[:6]}) > 1
 
 
 def test_resume_auto_starts_where_there_is_nothing_and_ends_where_nothing_is_left(
@@ -260,8 +277,6 @@ def empty(path: Path) -> None:
 
 def flip(path: Path) -> None:
     """One bit of one coordinate."""
-    import h5py
-
     with h5py.File(path) as file:
         chunk = file["Z"].id.get_chunk_info(0)
     content = bytearray(path.read_bytes())

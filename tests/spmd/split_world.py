@@ -9,97 +9,55 @@ import hashlib
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import pairwise, product
-from typing import Any, get_args, get_type_hints
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from choices import Choice, choices
 
 from macmpi import MacmpiError, NumericalError, UsageError
-from macmpi.config import Config, Model, Penalty, ZStep
-from macmpi.data import Dataset, Scaling
-from macmpi.layers.activation import FUNCTIONS
-from macmpi.mac import MacQP
-from macmpi.plan import Plan, make_plan
+from macmpi.mac import Mac
+from macmpi.plan import Plan
 from macmpi.record import Clock
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.starts import Origin, start
 from macmpi.state import State
 from macmpi.team import AnyTeam, Solo, Team, launch
 
 SIZES = (1, 2, 3, 5)
-SITES = get_args(get_type_hints(Model)["sites"])
 ITERATIONS = 2
 
 
 # --- the method: every registered choice, with the bits of one process ------------------------------------------------
 
 
-def dataset(rows: int, validation: int, columns: int, targets: int) -> Dataset:
-    """targets = 0: an autoencoder."""
-    random = np.random.default_rng(rows)
-    X, X_val = (np.tanh(random.standard_normal((n, columns))) for n in (rows, validation))
-    Y, Y_val = (X, X_val) if not targets else (np.sin(2.0 * A[:, :targets]) for A in (X, X_val))
-    scaling = Scaling(np.zeros(columns), np.ones(columns))
-    return Dataset(X, Y, X_val, Y_val, scaling, scaling, "")
-
-
-SMALL = dataset(37, 11, 9, 4), [7, 5]
-WIDE = dataset(300, 50, 12, 0), [50, 5, 40]
-LONG = dataset(6200, 100, 3, 2), [4]
-"""SMALL: nothing divides; WIDE: several tiles of units; LONG: several tiles of points a block, several chunks."""
-
-
-def choices() -> Iterator[tuple[str, Callable[[int], Plan], Dataset]]:
-    """Name, plan for a number of ranks, data."""
-    for site, activation, z, w, last in product(SITES, FUNCTIONS, Z_SOLVERS, W_SOLVERS, W_SOLVERS):
-        allowed = W_SOLVERS[w].activations  # type: ignore[attr-defined]
-        if site == "after" and allowed is not None and activation not in allowed:
-            continue
-        data, hidden = SMALL if w == last else WIDE
-        model = Model(hidden, activation, site)  # type: ignore[arg-type]
-
-        def plan(
-            ranks: int, model: Model = model, z: str = z, w: str = w, last: str = last, data: Dataset = data
-        ) -> Plan:
-            whole = make_plan(Config(model=model, penalty=Penalty(mu0=7.0)), *sizes_of(data), ranks)
-            solvers = (*(W_SOLVERS[w]() for _ in model.hidden), W_SOLVERS[last]())
-            return replace(whole, z_solver=Z_SOLVERS[z](), w_solvers=solvers)
-
-        yield f"{site} {activation}, Z by {z}, W by {w} and {last}", plan, data
-    for name, (data, hidden), tables in (
-        ("many tiles a block", LONG, {}),
-        ("options", WIDE, {"z_step": ZStep(iterations=2, relaxation=1.0)}),
-        ("ridge of the objective", SMALL, {"penalty": Penalty(ridge_scale="objective", ridge=0.5)}),
-        ("ridge dropped", SMALL, {"penalty": Penalty(ridge_until_mu=1.0)}),
-    ):
-        config = Config(model=Model(hidden), **tables)  # type: ignore[arg-type]
-        yield name, lambda ranks, c=config, d=data: make_plan(c, *sizes_of(d), ranks), data  # type: ignore[misc]
-
-
-def sizes_of(data: Dataset) -> tuple[int, int, int, int]:
-    return data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
-
-
-def bits(plan: Plan, data: Dataset, team: AnyTeam) -> dict[str, str]:
+def bits(plan: Plan, choice: Choice, team: AnyTeam) -> dict[str, str]:
     """A short run, every array and number of it."""
-    method = MacQP(plan, data, team, Clock())
-    state = method.start(range_=2.0, gradient_step=True, seed=3)
+    method = Mac(plan, choice.data, team, Clock())
+    state = start(method, choice.config, Origin())
     method.begin(state)
-    found = {"start": digest(state, method.evaluate(state, feasible=True))}
+    found = {"start": digest(state, *numbers(method.evaluate(state, feasible=True)))}
     for i in range(ITERATIONS):
         method.sweep(state)
-        found[f"iteration {i + 1}"] = digest(state, method.evaluate(state), method.unit_errors)
-        state.mu *= 10.0
+        found[f"iteration {i + 1}"] = digest(state, *numbers(method.evaluate(state)))
+        if plan.schedule.multipliers:
+            method.move_multipliers(state)
+            found[f"multipliers {i + 1}"] = digest(state, np.abs(state.multipliers).max() > 0.0)
+        state.mu, state.fall = state.mu * 10.0, 0.4
     after = method.finish(state)
-    found["postprocessing"] = digest(after, method.evaluate(after, feasible=True))
+    found["postprocessing"] = digest(after, *numbers(method.evaluate(after, feasible=True)))
     return found
+
+
+def numbers(errors: Any) -> list[float]:
+    return [value for value in errors if value is not None]
 
 
 def digest(state: State, *values: Any) -> str:
     sha = hashlib.sha256()
-    for value in (state.weights, state.Z, *values):
-        sha.update(np.asarray(value, dtype=float).tobytes())
+    for value in (state.weights, state.Z, state.multipliers, state.metric, state.factors, *values):
+        array = np.asarray(value, dtype=float)
+        assert np.isfinite(array).all(), "equal bits of what is not finite say nothing"
+        sha.update(array.tobytes())
     return sha.hexdigest()
 
 
@@ -110,13 +68,14 @@ ALONE: dict[str, dict[str, str]] = {}
 def check_method(team: Team) -> dict[str, str]:
     """Verdicts of this rank."""
     verdicts = {}
-    for name, plan, data in choices():
-        if team.rank == 0 and name not in ALONE:
-            ALONE[name] = bits(plan(1), data, Solo())
-        alone = team.from_root(lambda n=name: ALONE[n])  # type: ignore[misc]
-        together = bits(plan(team.size), data, team)
+    for choice in choices():
+        if team.rank == 0 and choice.name not in ALONE:
+            ALONE[choice.name] = bits(choice.plan(1), choice, Solo())
+        alone = team.from_root(lambda n=choice.name: ALONE[n])  # type: ignore[misc]
+        together = bits(choice.plan(team.size), choice, team)
         wrong = [stage for stage in alone if alone[stage] != together[stage]]
-        verdicts[name] = f"other bits from {wrong[0]} on" if wrong else ""
+        moved = len(set(alone.values())) == len(alone)
+        verdicts[choice.name] = f"other bits from {wrong[0]} on" if wrong else "" if moved else "nothing moves"
     return verdicts
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from itertools import product
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from launch.launching import run_program
 
-from macmpi.layers.activation import FUNCTIONS
+from macmpi.config import Activation, Model, Penalty, Site, ZStep
+from macmpi.losses import LOSSES
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
 pytestmark = pytest.mark.launch
@@ -36,11 +37,13 @@ def test_verbs_and_method_are_those_of_one_process(ranks: int, verdicts: Verdict
 
 
 def test_every_registered_choice_was_among_them(verdicts: Verdicts) -> None:
-    names = [name.split(": ", 1)[1] for name in verdicts]
-    for site, activation in product(("after", "before"), FUNCTIONS):
-        assert any(name.startswith(f"{site} {activation}, ") for name in names)
-    for solver in Z_SOLVERS:
-        assert any(f"Z by {solver}" in name for name in names)
-    for solver in W_SOLVERS:
-        assert any(f"W by {solver} and" in name for name in names)
-        assert any(name.endswith(f" and {solver}") for name in names)
+    found = {word for name in verdicts for word in name.split()}
+    for word, registry in (("activation", get_args(Activation)), ("loss", LOSSES), ("Z", Z_SOLVERS)):
+        assert {f"{word}={name}" for name in registry} <= found
+    hints = get_type_hints(Penalty), get_type_hints(Model), get_type_hints(ZStep)
+    for table, key in zip((0, 0, 1, 2), ("method", "metric", "precision", "direction"), strict=True):
+        assert {f"{key}={name}" for name in get_args(hints[table][key])} <= found
+    for solver, kind in W_SOLVERS.items():
+        assert {f"W={solver}:{problem}" for problem in kind.takes} <= found  # type: ignore[attr-defined]
+    assert {f"sites={site}" for site in (*get_args(Site), "mixed")} <= found
+    assert {f"start={method}" for method in ("uniform", "pca", "greedy")} <= found

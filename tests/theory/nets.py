@@ -1,173 +1,277 @@
-"""Small MAC/QP problems, and the objectives of the paper written out once more, without the package's own code."""
+"""Small MAC problems, and the objectives of the paper written out once more, without the package's own code."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy import special
 
-from macmpi.config import Config, Model, Penalty, ZStep
+from macmpi.config import Config, Model, Penalty, WStep, ZStep
 from macmpi.data import Dataset, Scaling
 from macmpi.layers import Array
-from macmpi.mac import MacQP
-from macmpi.objective import split_sites
+from macmpi.mac import Mac
 from macmpi.plan import make_plan
 from macmpi.record import Clock
 from macmpi.state import State
 from macmpi.team import Solo
 
-ACTIVATIONS = {
-    "sigmoid": expit,
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "sigmoid": special.expit,
     "tanh": np.tanh,
     "relu": lambda a: np.where(a > 0.0, a, 0.0),
+    "leaky_relu": lambda a: np.where(a > 0.0, a, 0.01 * a),
     "linear": lambda a: a,
 }
 SMOOTH = ["sigmoid", "tanh"]
 SITES = ["after", "before"]
 """Where the coordinates sit: after a hidden activation, as in the paper, or before it."""
 
+Words = str | Sequence[str]
+AUGMENTED = {"method": "augmented_lagrangian"}
 
-def points(seed: int, n: int, d: int, targets: int) -> Dataset:
+
+def points(seed: int, n: int, d: int, targets: int, labels: bool = False, dtype: str = "float64") -> Dataset:
+    """Targets are a smooth function of the inputs, and noise; labels: one-hot, the largest of them."""
     random = np.random.default_rng(seed)
     X, X_val = random.normal(size=(n, d)), random.normal(size=(11, d))
-    # A smooth function of the inputs, and noise.
     mixing = random.normal(size=(d, targets))
     Y, Y_val = (np.sin(x @ mixing) + 0.1 * random.normal(size=(len(x), targets)) for x in (X, X_val))
+    if labels:
+        Y, Y_val = (np.eye(targets)[y.argmax(axis=1)] for y in (Y, Y_val))
     unit_x, unit_y = (Scaling(np.zeros(k), np.ones(k)) for k in (d, targets))
-    return Dataset(X, Y, X_val, Y_val, unit_x, unit_y, "")
+    X, Y, X_val, Y_val = (A.astype(dtype) for A in (X, Y, X_val, Y_val))
+    return Dataset(X, Y, X_val, Y_val, unit_x, unit_y, "", np.arange(targets) if labels else None)
 
 
 def method(
     hidden: Sequence[int] = (7, 5),
-    activation: str = "sigmoid",
+    activation: Words = "sigmoid",
     n: int = 37,
     d: int = 4,
     targets: int = 3,
     seed: int = 0,
     data: Dataset | None = None,
-    sites: str = "after",
+    sites: Words = "after",
+    output: str = "linear",
+    loss: str = "squared",
+    precision: str = "float64",
     z_step: dict[str, Any] | None = None,
+    w_step: dict[str, Any] | None = None,
     **penalty: Any,
-) -> MacQP:
-    """MAC/QP for one process."""
+) -> Mac:
+    """MAC for one process."""
+    words = [w if isinstance(w, str) else list(w) for w in (activation, sites)]
     config = Config(
-        model=Model(hidden=list(hidden), activation=activation, sites=sites),  # type: ignore[arg-type]
+        model=Model(list(hidden), words[0], output, words[1], loss, precision),  # type: ignore[arg-type]
         penalty=Penalty(**penalty),
         z_step=ZStep(**(z_step or {})),
+        w_step=WStep(**(w_step or {})),
     )
-    data = data or points(seed, n, d, targets)
+    data = data or points(seed, n, d, targets, loss == "cross_entropy", precision)
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    return MacQP(plan, data, Solo(), Clock())
+    return Mac(plan, data, Solo(), Clock())
 
 
-def started(mac: MacQP, seed: int = 0, wide: float = 2.0) -> State:
+def started(mac: Mac, seed: int = 0, wide: float = 2.0) -> State:
     """The method's own start."""
     state = mac.start(wide, True, seed)
     mac.begin(state)
+    mac.problems.renew_metric(state)
     return state
 
 
-def anywhere(mac: MacQP, seed: int = 0, mu: float = 10.0, off: float = 0.3) -> State:
-    """Random weights, coordinates that are `off` the feasible ones."""
+def anywhere(mac: Mac, seed: int = 0, mu: float = 10.0, off: float = 0.3, pull: float = 0.5) -> State:
+    """Random weights, coordinates that are `off` the feasible ones, multipliers of size `pull`."""
     random = np.random.default_rng(seed)
     state = mac.start(2.0, False, seed)
-    state.Z += off * random.normal(size=state.Z.shape)
+    state.Z += (off * random.normal(size=state.Z.shape)).astype(state.Z.dtype)
+    state.multipliers += (pull * random.normal(size=state.multipliers.shape)).astype(state.Z.dtype)
     state.mu = mu
     mac.begin(state)
+    mac.problems.renew_metric(state)
     return state
 
 
 # --- the paper's functions --------------------------------------------------------------------------------------------
 
 
-def before_activation(mac: MacQP) -> bool:
-    return mac.plan.chain.sites[0] == 1
+def softmax(A: Array) -> Array:
+    return special.softmax(A, axis=1)
 
 
-def activation_of(mac: MacQP) -> str:
-    return str(mac.plan.chain.maps[1].spec()["name"])
+def by_columns(sizes: Sequence[int], Z: Array) -> list[Array]:
+    return np.split(Z, np.cumsum(sizes)[:-1], axis=1)
+
+
+def of_sites(mac: Mac, Z: Array) -> list[Array]:
+    """z_1, ..., z_K."""
+    return by_columns(mac.plan.chain.site_sizes, Z) if mac.plan.chain.sites else []
 
 
 @dataclass(frozen=True)
 class Layer:
-    """f_k(a) = after(W [before(a); 1])."""
+    """f_k: weights, A -> W [A; 1], and activations, one after the other."""
 
-    W: Array
-    before: Callable[[Array], Array]
-    after: Callable[[Array], Array]
-
-    def features(self, A: Array) -> Array:
-        return self.before(A)
+    steps: tuple[Any, ...]
 
     def __call__(self, A: Array) -> Array:
-        return self.after(self.before(A) @ self.W[:, :-1].T + self.W[:, -1])
+        for step in self.steps:
+            A = A @ step[:, :-1].T + step[:, -1] if isinstance(step, np.ndarray) else step(A)
+        return A
+
+    def features(self, A: Array) -> Array:
+        """What the first weights multiply."""
+        for step in self.steps:
+            if isinstance(step, np.ndarray):
+                return A
+            A = step(A)
+        return A
+
+    @property
+    def weights(self) -> list[Array]:
+        return [step for step in self.steps if isinstance(step, np.ndarray)]
 
 
-def layers(mac: MacQP, state: State) -> list[Layer]:
+def layers(mac: Mac, state: State) -> list[Layer]:
     """f_1, ..., f_{K+1}."""
-    s, weights = ACTIVATIONS[activation_of(mac)], mac.weights(state)
-    identity = ACTIVATIONS["linear"]
-    if before_activation(mac):
-        return [Layer(W, identity if k == 0 else s, identity) for k, W in enumerate(weights)]
-    return [Layer(W, identity, identity if k == len(weights) - 1 else s) for k, W in enumerate(weights)]
+    weights = iter(mac.weights(state))
+    steps: list[Any] = []
+    for map_ in mac.plan.chain.maps:
+        name = map_.spec().get("name")
+        steps.append(next(weights) if map_.parameter_shape else softmax if name is None else ACTIVATIONS[name])
+    bounds = [0, *mac.plan.chain.sites, len(steps)]
+    return [Layer(tuple(steps[a:b])) for a, b in itertools.pairwise(bounds)]
 
 
-def e1(mac: MacQP, state: State) -> float:
-    """Eq. (1)."""
+def activation_of(mac: Mac) -> str:
+    return str(mac.plan.chain.maps[1].spec()["name"])
+
+
+def before_activation(mac: Mac) -> bool:
+    return mac.plan.chain.sites[0] == 1
+
+
+def loss_of(mac: Mac, F: Array) -> float:
+    """1/2 ||y - f||^2, or -log p of the class, over all points."""
+    Y = mac.data.Y
+    if mac.plan.loss.labels:
+        return float(np.sum(special.logsumexp(F, axis=1) - np.sum(Y * F, axis=1)))
+    return 0.5 * float(np.sum((Y - F) ** 2))
+
+
+def loss_pull(mac: Mac, F: Array) -> Array:
+    """Minus the gradient of the loss with respect to the outputs: r, for the squared error."""
+    return mac.data.Y - (softmax(F) if mac.plan.loss.labels else F)
+
+
+def outputs(mac: Mac, state: State) -> Array:
+    """f(x) for all points."""
     A = mac.data.X
     for f in layers(mac, state):
         A = f(A)
-    return 0.5 * float(np.sum((mac.data.Y - A) ** 2))
+    return A
 
 
-def e_q(mac: MacQP, state: State) -> float:
-    """Eq. (3) at the state's mu."""
-    sites = split_sites(mac.plan.chain, state.Z)
-    inputs, targets = [mac.data.X, *sites], [*sites, mac.data.Y]
-    total = 0.0
-    for k, f in enumerate(layers(mac, state)):
-        factor = 1.0 if k == len(sites) else state.mu
-        total += 0.5 * factor * float(np.sum((targets[k] - f(inputs[k])) ** 2))
+def e1(mac: Mac, state: State) -> float:
+    """Eq. (1)."""
+    return loss_of(mac, outputs(mac, state))
+
+
+def forms(mac: Mac, state: State) -> list[Array]:
+    """mu w_k M_k of each site, as matrices."""
+    plan, at, out = mac.plan, 0, []
+    for h, weight in zip(plan.chain.site_sizes, plan.site_weights, strict=True):
+        M = np.eye(h)
+        if plan.metric == "variance":
+            M = np.diag(state.metric[at : at + h])
+        elif plan.metric == "curvature":
+            M = state.metric[at : at + h * h].reshape(h, h)
+        at += h * h if plan.metric == "curvature" else h
+        out.append(state.mu * weight * M)
+    return out
+
+
+def constraint(mac: Mac, state: State) -> Array:
+    """z_k - f_k(z_{k-1}) of all points: (N, sum H)."""
+    sites = of_sites(mac, state.Z)
+    pairs = zip(layers(mac, state), [mac.data.X, *sites], sites, strict=False)
+    return np.hstack([z - f(a) for f, a, z in pairs])
+
+
+def e_q(mac: Mac, state: State) -> float:
+    """Eq. (3) at the state's mu, constraints measured in the state's metric."""
+    if not mac.plan.chain.sites:
+        return e1(mac, state)
+    total = loss_of(mac, layers(mac, state)[-1](of_sites(mac, state.Z)[-1]))
+    for M, C in zip(forms(mac, state), of_sites(mac, constraint(mac, state)), strict=True):
+        total += 0.5 * float(np.sum((C @ M) * C))
     return total
 
 
-def ridge(mac: MacQP, state: State) -> float:
-    """sum_k lambda_k/2 ||V_k||^2, as configured and at the state's mu."""
-    penalty, weights = mac.plan.ridge, mac.weights(state)
-    total = 0.0
-    for k, W in enumerate(weights):
-        output = k == len(weights) - 1
-        per_unit = 0.0 if state.mu > penalty.until_mu else penalty.value
-        in_objective = per_unit if output or penalty.scale == "objective" else state.mu * per_unit
-        total += 0.5 * in_objective * float(np.sum(W[:, :-1] ** 2))
+def work(mac: Mac, state: State) -> float:
+    """sum lambda^T (z - f)."""
+    return float(np.sum(state.multipliers * constraint(mac, state))) if state.multipliers.size else 0.0
+
+
+def ridge(mac: Mac, state: State) -> float:
+    """The ridge as configured and at the state's mu, in E_Q's scale.
+
+    Scale "unit": each regression of a unit has the ridge, and E_Q holds it times mu w_k m_h, or as tr V^T M V; a
+    regression of a whole segment holds its metric itself, so there E_Q holds the ridge times mu w_k.
+    """
+    plan, net, total = mac.plan, layers(mac, state), 0.0
+    weights = [*(state.mu * w for w in plan.site_weights), state.mu]
+    forms_ = [*(M / mu for M, mu in zip(forms(mac, state), weights, strict=False)), None]
+    for f, mu, M, apart in zip(net, weights, forms_, plan.by_unit, strict=True):
+        value = 0.0 if mu > plan.ridge.until_mu else plan.ridge.value
+        for W in f.weights:
+            V = W[:, :-1]
+            if M is None or plan.ridge.scale == "objective":
+                total += 0.5 * value * float(np.sum(V**2))
+            else:
+                total += 0.5 * value * mu * float(np.sum((M @ V) * V if apart else V * V))
     return total
 
 
-def feasible(mac: MacQP, state: State) -> Array:
+def feasible(mac: Mac, state: State) -> Array:
     """Z = g(W): (N, sum H)."""
-    A, Z = mac.data.X, []
+    A, Z = mac.data.X, [np.empty((len(mac.data.X), 0))]
     for f in layers(mac, state)[:-1]:
         A = f(A)
         Z.append(A)
     return np.hstack(Z)
 
 
-def last_features(mac: MacQP, state: State) -> Array:
+def last_features(mac: Mac, state: State) -> Array:
     """What the output layer's weights multiply, and a column of ones: (N, H_K + 1)."""
-    F = layers(mac, state)[-1].features(split_sites(mac.plan.chain, state.Z)[-1])
+    F = layers(mac, state)[-1].features(of_sites(mac, state.Z)[-1])
     return np.column_stack([F, np.ones(len(F))])
 
 
-def jacobian_rows(mac: MacQP, state: State, row: int) -> list[Array]:
+def jacobian_rows(mac: Mac, state: State, row: int) -> list[Array]:
     """J_1, ..., J_{K+1} at the state's coordinates of one point, by the segments' tangents."""
-    inputs = [mac.data.X, *split_sites(mac.plan.chain, state.Z)]
+    inputs = [mac.data.X, *of_sites(mac, state.Z)]
     out = []
     for segment, A in zip(mac.plan.chain.segments, inputs, strict=True):
         _, tangent = segment.linearise(mac.weights(state), np.repeat(A[row : row + 1], A.shape[1], axis=0))
         out.append(tangent.jvp(np.eye(A.shape[1])).T)
+    return out
+
+
+def multipliers(mac: Mac, state: State) -> list[Array]:
+    """lambda_k = -Phi_k^T r for each point, k = 1..K: eq. (kkt3') for any number of layers, r as in `loss_pull`."""
+    sites = of_sites(mac, state.Z)
+    residual = loss_pull(mac, layers(mac, state)[-1](sites[-1]))
+    out = [np.empty_like(z) for z in sites]
+    for row in range(len(residual)):
+        J, u = jacobian_rows(mac, state, row), -residual[row]
+        for k in range(len(sites), 0, -1):
+            u = J[k].T @ u
+            out[k - 1][row] = u
     return out
 
 

@@ -11,9 +11,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import ACTIVATIONS, SITES, anywhere, e1, e_q, feasible, last_features, method, ridge, started
 
-from macmpi.mac import MacQP
-from macmpi.objective import OverPoints, WProblem
-from macmpi.solvers import WSolution
+from macmpi.layers import Array
+from macmpi.mac import Mac
+from macmpi.regression import OverPoints, UnitProblem
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.state import block_views
 
@@ -28,7 +28,7 @@ def test_no_half_step_raises_e_q_and_the_ridge_as_configured(
     activation: str, sites: str, mu: float, scale: str
 ) -> None:
     """From feasible coordinates and from others, with over-relaxation, light and heavy ridges."""
-    for value, seed in itertools.product((0.0, 0.01, 3.0), range(2)):
+    for seed, value in enumerate((0.0, 0.01, 3.0)):
         penalty = {"ridge": value, "ridge_scale": scale}
         mac = method((7, 5), activation, seed=seed, sites=sites, z_step={"relaxation": 1.5}, **penalty)
         for state in (started(mac, seed), anywhere(mac, seed)):
@@ -49,7 +49,7 @@ def test_the_ridge_is_dropped_beyond_its_mu() -> None:
         before = e_q(mac, state) + ridge(mac, state)
         mac.w_step(state)
         assert e_q(mac, state) + ridge(mac, state) < before
-        shares = [mac.w_problem(job, state).ridge for job in mac.plan.all_units.jobs[0]]
+        shares = [mac.problems.w_problem(job, state).ridge for job in mac.plan.all_units.jobs[0]]
         assert all((share > 0.0) is counts for share in shares)
 
 
@@ -84,13 +84,13 @@ def test_a_refit_that_is_worse_is_not_kept() -> None:
     """Whatever the solver gives back: the old last layer stays."""
 
     class Careless(ClosedForm):
-        def solve(self, problem: WProblem, over_points: OverPoints) -> WSolution:
-            return WSolution(problem.W + 10.0, np.zeros(len(problem.W)))
+        def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
+            return problem.W + 10.0
 
     mac = method()
     state = started(mac)
-    careless = replace(mac.plan, w_solvers=(*mac.plan.w_solvers[:-1], Careless()))
-    worse = MacQP(careless, mac.data, mac.team, mac.clock)
+    careless = replace(mac.plan, refit_solver=Careless())
+    worse = Mac(careless, mac.data, mac.team, mac.clock)
     assert_array_equal(worse.finish(state).weights, state.weights)
 
 
@@ -137,7 +137,7 @@ def test_a_short_run_lowers_the_nested_error(penalty: dict[str, Any], sites: str
 @pytest.mark.parametrize("sites", SITES)
 def test_exact_z_steps_bound_e1_from_below_and_rise_with_mu(sites: str) -> None:
     """min over Z of E_Q never exceeds E1, and grows with mu towards it."""
-    exact = {"iterations": 60, "relaxation": 1.0, "cg_iterations": 6, "cg_tolerance": 0.0, "halvings": 40}
+    exact = {"iterations": 40, "relaxation": 1.0, "cg_iterations": 6, "cg_tolerance": 0.0, "halvings": 20}
     mac = method((4, 3), n=9, sites=sites, z_step=exact)
     state = anywhere(mac, off=0.0)
     nested, values = e1(mac, state), []

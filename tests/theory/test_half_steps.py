@@ -4,15 +4,50 @@ from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from theory.nets import SITES, feasible, method, started
+from theory.nets import AUGMENTED, SITES, feasible, method, started
 
 from macmpi import checkpoint
-from macmpi.mac import MacQP
+from macmpi.mac import Mac
 from macmpi.state import State, block_views
+
+RUNS: dict[str, dict[str, Any]] = {
+    "after": {},
+    "before": {"sites": "before"},
+    "none": {"sites": "none", "loss": "cross_entropy"},
+    "augmented": AUGMENTED,
+    "augmented, mixed": {"sites": ["none", "after"], "site_weights": [3.0], **AUGMENTED},
+    "variance": {"metric": "variance"},
+    "curvature": {"metric": "curvature", "sites": "before", **AUGMENTED},
+    "old factors": {"w_step": {"factor_every": 3, "forcing": 0.5, "cg_iterations": 3}, "z_step": {"forcing": 0.5}},
+    "stochastic": {"w_step": {"solver": "sgd", "batch": 8}, "z_step": {"solver": "lbfgs"}},
+    "single": {"precision": "float32", "mu_max": 1e4, **AUGMENTED},
+}
+
+
+def go_on(mac: Mac, state: State, raise_mu: bool = False) -> None:
+    """The rest of an iteration, and what a run decides after it."""
+    mac.sweep(state)
+    before, errors = state.e1_val, mac.evaluate(state)
+    state.note_validation(errors.validation)
+    state.fall = (before - errors.validation) / before if np.isfinite(before) else 1.0
+    if state.multipliers.size:
+        mac.move_multipliers(state)
+        state.reference = state.mu**2 * errors.constraint
+    if raise_mu:
+        state.mu *= 3.0
+
+
+def assert_same_bits(one: State, two: State) -> None:
+    for name in ("weights", "Z", "multipliers", "metric", "factors", "best_weights"):
+        ours, theirs = getattr(one, name), getattr(two, name)
+        assert ours.dtype == theirs.dtype
+        assert_array_equal(ours, theirs)
+    assert (one.mu, one.metric_mu, one.iteration, one.fall) == (two.mu, two.metric_mu, two.iteration, two.fall)
 
 
 def test_a_sweep_is_a_z_step_and_then_a_w_step() -> None:
@@ -53,7 +88,7 @@ def test_the_first_half_step_is_the_z_step() -> None:
     assert (state.next_half, state.iteration) == ("z", 0)
     calls: list[str] = []
 
-    class Watched(MacQP):
+    class Watched(Mac):
         def z_step(self, state: State) -> None:
             calls.append("z")
             super().z_step(state)
@@ -93,44 +128,43 @@ def test_a_layers_start_does_not_depend_on_the_layers_above() -> None:
     assert_array_equal(short.weights(short.start(2.0, False, 1))[0], long.weights(long.start(2.0, False, 1))[0])
 
 
-@pytest.mark.parametrize("sites", SITES)
-def test_equal_states_go_on_with_equal_bits(sites: str) -> None:
+@pytest.mark.parametrize("run", RUNS)
+def test_equal_states_go_on_with_equal_bits(run: str) -> None:
     """Nothing that matters is kept outside the state."""
-    mac, other = method(sites=sites), method(sites=sites)
+    mac, other = method(**RUNS[run]), method(**RUNS[run])
     state = started(mac)
     for _ in range(2):
-        mac.sweep(state)
+        go_on(mac, state)
     resumed = deepcopy(state)
     other.begin(resumed)
     for _ in range(2):
-        mac.sweep(state)
-        other.sweep(resumed)
-    assert_array_equal(resumed.weights, state.weights)
-    assert_array_equal(resumed.Z, state.Z)
+        go_on(mac, state)
+        go_on(other, resumed)
+    assert_same_bits(resumed, state)
     assert other.evaluate(resumed) == mac.evaluate(state)
+    assert_array_equal(other.finish(resumed).weights, mac.finish(state).weights)
 
 
-@pytest.mark.parametrize("sites", SITES)
+@pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("half", ["z", "w"])
 def test_a_state_written_and_read_between_half_steps_goes_on_with_the_same_bits(
-    half: str, sites: str, tmp_path: Path
+    half: str, run: str, tmp_path: Path
 ) -> None:
-    mac = method(sites=sites)
+    """Whether mu has just grown or not: metric and multipliers are those of the state."""
+    mac = method(**RUNS[run])
     state = started(mac)
-    mac.sweep(state)
-    state.note_validation(mac.evaluate(state).validation)
+    go_on(mac, state, raise_mu=True)
     if half == "w":
         mac.z_step(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    other = method(sites=sites)
+    assert_same_bits(saved, state)
+    other = method(**RUNS[run])
     other.begin(saved)
     assert saved.next_half == half
-    for _ in range(2):
-        mac.sweep(state)
-        other.sweep(saved)
-    assert_array_equal(saved.weights, state.weights)
-    assert_array_equal(saved.Z, state.Z)
-    assert saved.iteration == state.iteration
+    for raise_mu in (False, True, False):
+        go_on(mac, state, raise_mu)
+        go_on(other, saved, raise_mu)
+    assert_same_bits(saved, state)
 
 
 def test_best_weights_are_those_of_the_lowest_validation_error() -> None:
@@ -143,11 +177,14 @@ def test_best_weights_are_those_of_the_lowest_validation_error() -> None:
     assert_array_equal(state.best_weights, [1.0, 1.0])
 
 
-@pytest.mark.parametrize("sites", SITES)
-def test_swapping_two_hidden_units_swaps_them_in_the_answer(sites: str) -> None:
+SYMMETRIC = ["after", "before", "augmented", "variance", "curvature"]
+
+
+@pytest.mark.parametrize("run", SYMMETRIC)
+def test_swapping_two_hidden_units_swaps_them_in_the_answer(run: str) -> None:
     """A symmetry of the net: the two nets are the same function, and MAC treats them alike, up to rounding."""
-    mac = method((5, 4), sites=sites)
-    one = started(mac)
+    mac = method((5, 4), **RUNS[run])
+    one = mac.start(2.0, True, 0)
     two = deepcopy(one)
     order = [3, 1, 2, 0, 4]
     W1, W2, _ = mac.weights(two)
@@ -156,18 +193,18 @@ def test_swapping_two_hidden_units_swaps_them_in_the_answer(sites: str) -> None:
     two.Z[:, :5] = two.Z[:, :5][:, order]
     for state in (one, two):
         mac.begin(state)
-        mac.sweep(state)
-        mac.sweep(state)
+        go_on(mac, state)
+        go_on(mac, state)
     (A1, A2, A3), (B1, B2, B3) = mac.weights(one), mac.weights(two)
     assert_allclose(B1, A1[order], rtol=0.0, atol=1e-8)
     assert_allclose(B2[:, :-1], A2[:, :-1][:, order], rtol=0.0, atol=1e-8)
     assert_allclose(B3, A3, rtol=0.0, atol=1e-8)
 
 
-@pytest.mark.parametrize("sites", SITES)
-def test_the_order_of_the_points_does_not_matter(sites: str) -> None:
+@pytest.mark.parametrize("run", SYMMETRIC)
+def test_the_order_of_the_points_does_not_matter(run: str) -> None:
     """Up to rounding, with few enough points that all are in the preconditioner's sample."""
-    mac, other = method(sites=sites), method(sites=sites)
+    mac, other = method(**RUNS[run]), method(**RUNS[run])
     state = started(mac)
     order = np.random.default_rng(4).permutation(mac.plan.n_train)
     other.data.X[:], other.data.Y[:] = mac.data.X[order], mac.data.Y[order]
@@ -175,21 +212,33 @@ def test_the_order_of_the_points_does_not_matter(sites: str) -> None:
     shuffled.Z[:] = state.Z[order]
     other.begin(shuffled)
     for _ in range(2):
-        mac.sweep(state)
-        other.sweep(shuffled)
+        go_on(mac, state)
+        go_on(other, shuffled)
     assert_allclose(shuffled.weights, state.weights, rtol=0.0, atol=1e-8)
     assert_allclose(shuffled.Z, state.Z[order], rtol=0.0, atol=1e-8)
 
 
-def test_before_a_linear_activation_is_after_it() -> None:
+@pytest.mark.parametrize("run", ["after", "augmented", "variance", "old factors"])
+def test_before_a_linear_activation_is_after_it(run: str) -> None:
     """Where the activation does nothing, both cuts give the same coordinates, and the same iterations."""
-    after, before = (method((6, 4), "linear", sites=sites) for sites in SITES)
+    after, before = (method((6, 4), "linear", **RUNS[run] | {"sites": sites}) for sites in SITES)
     one, two = started(after), started(before)
     for _ in range(3):
-        after.sweep(one)
-        before.sweep(two)
+        go_on(after, one)
+        go_on(before, two)
     assert_allclose(two.weights, one.weights, rtol=0.0, atol=1e-9)
     assert_allclose(two.Z, one.Z, rtol=0.0, atol=1e-9)
+    assert_allclose(two.multipliers, one.multipliers, rtol=0.0, atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+def test_a_layer_without_coordinates_joins_the_next_one(loss: str) -> None:
+    """Its weights join the next layer's, and the start is the same net with fewer coordinates."""
+    together, apart = (method((5, 4, 3), "tanh", sites=["after", s, "after"], loss=loss) for s in ("none", "after"))
+    assert [len(s.weighted) for s in together.plan.chain.segments] == [1, 2, 1]
+    one, two = started(together), started(apart)
+    assert_array_equal(one.weights, two.weights)
+    assert_array_equal(one.Z, np.delete(two.Z, np.s_[5:9], axis=1))
 
 
 def test_both_cuts_start_at_the_same_net() -> None:
@@ -206,14 +255,14 @@ def test_regressions_see_the_coordinates_of_their_moment(sites: str) -> None:
     state = started(mac)
     jobs = mac.plan.all_units.jobs[0]
 
-    def fresh() -> MacQP:
+    def fresh() -> Mac:
         other = method(sites=sites)
         other.begin(state)
         return other
 
     for _ in range(2):
         for job in jobs:
-            ours, theirs = (m.w_problem(job, state).terms[0] for m in (mac, fresh()))
+            ours, theirs = (m.problems.w_problem(job, state).terms[0] for m in (mac, fresh()))
             assert_array_equal(ours.inputs, theirs.inputs)
             assert_array_equal(ours.targets, theirs.targets)
         mac.z_step(state)

@@ -2,36 +2,90 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from theory.nets import ACTIVATIONS, SITES, anywhere, e1, e_q, feasible, layers, method, started
+from theory.nets import (
+    ACTIVATIONS,
+    AUGMENTED,
+    SITES,
+    anywhere,
+    constraint,
+    e1,
+    e_q,
+    feasible,
+    forms,
+    method,
+    of_sites,
+    ridge,
+    started,
+    work,
+)
 
 from macmpi.chain import Chain
+from macmpi.layers import Array
 from macmpi.layers.activation import Activation
 from macmpi.layers.affine import Affine
-from macmpi.mac import MacQP
-from macmpi.objective import Loss, ZProblem, nested_errors, split_sites
+from macmpi.losses import Squared, metric
+from macmpi.mac import Mac
+from macmpi.objective import ZProblem
+from macmpi.regression import UnitProblem, sum_over, values
 from macmpi.state import State
 
 HIDDEN = [(5,), (7, 5), (6, 2, 6)]
 EVERYTHING = slice(None)
 
+CHOICES: dict[str, dict[str, Any]] = {
+    "none": {"sites": "none"},
+    "none below": {"sites": ["none", "after"]},
+    "none above": {"sites": ["before", "none"]},
+    "mixed": {"sites": ["before", "after"], "activation": ["tanh", "leaky_relu"]},
+    "labels": {"loss": "cross_entropy"},
+    "labels, before": {"loss": "cross_entropy", "sites": "before", "activation": ["relu", "sigmoid"]},
+    "labels, none": {"loss": "cross_entropy", "sites": "none"},
+    "softmax": {"activation": ["softmax", "tanh"], "sites": ["after", "before"]},
+    "output": {"output": "sigmoid"},
+    "softmax output": {"output": "softmax", "sites": ["none", "after"]},
+    "site weights": {"site_weights": [0.3, 7.0]},
+    "site weights, none": {"site_weights": [0.3], "sites": ["none", "before"]},
+    "variance": {"metric": "variance"},
+    "variance, none": {"metric": "variance", "sites": ["none", "after"], "site_weights": [3.0]},
+    "variance, softmax": {"metric": "variance", "activation": ["softmax", "tanh"]},
+    "curvature": {"metric": "curvature", "sites": "before"},
+    "curvature, labels": {
+        "metric": "curvature",
+        "sites": "before",
+        "loss": "cross_entropy",
+        "site_weights": [2.0, 0.5],
+    },
+}
 
-def by_point(mac: MacQP, state: State) -> float:
-    problem = mac.z_problem(EVERYTHING, state)
+
+def by_point(mac: Mac, state: State) -> float:
+    problem = mac.problems.z_problem(EVERYTHING, state)
     return float(problem.values(problem.Z).sum())
 
 
-def by_unit(mac: MacQP, state: State) -> float:
-    """From the residuals of the regressions that the W-step solves."""
-    last, total = len(mac.plan.chain.segments) - 1, 0.0
+def by_unit(mac: Mac, state: State) -> float:
+    """From the regressions that the W-step solves: each one's objective, times mu and in the metric of its site."""
+    mac.problems.forget()
+    K, everywhere, total = len(mac.plan.chain.sites), sum_over(mac.plan.chunks), 0.0
+    residuals: dict[int, list[Array]] = {}
     for job in mac.plan.all_units.jobs[0]:
-        problem = mac.w_problem(job, state)
-        (term,) = problem.terms
-        act = ACTIVATIONS[problem.activation]
-        r = term.targets - act(term.inputs @ problem.W[:, :-1].T + problem.W[:, -1])
-        total += 0.5 * (1.0 if job.segment == last else state.mu) * float(np.sum(r * r))
+        problem, k = mac.problems.w_problem(job, state), job.segment
+        if isinstance(problem, UnitProblem):
+            (term,) = problem.terms
+            act = ACTIVATIONS[problem.activation]
+            residuals.setdefault(k, []).append(term.targets - act(term.inputs @ problem.W[:, :-1].T + problem.W[:, -1]))
+        else:
+            mu = 1.0 if k == K else state.mu * mac.plan.site_weights[k]
+            total += mu * float((values(problem, problem.start, everywhere) - problem.ridge_part(problem.start)[0])[0])
+    for k, parts in residuals.items():
+        R = np.hstack(parts)
+        total += 0.5 * float(np.sum(R * R if k == K else (R @ forms(mac, state)[k]) * R))
     return total
 
 
@@ -46,12 +100,61 @@ def test_both_splittings_sum_to_e_q(hidden: tuple[int, ...], activation: str, si
     assert_allclose(by_unit(mac, state), e_q(mac, state), rtol=1e-12)
 
 
+@pytest.mark.parametrize("mu", [0.01, 1.0, 1e5])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_both_splittings_sum_to_e_q_whatever_the_choices(choice: str, mu: float) -> None:
+    mac = method(**CHOICES[choice])
+    state = anywhere(mac, mu=mu)
+    assert_allclose(by_point(mac, state), e_q(mac, state), rtol=1e-11)
+    assert_allclose(by_unit(mac, state), e_q(mac, state), rtol=1e-11)
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 1e3])
+@pytest.mark.parametrize("choice", [name for name, choice in CHOICES.items() if choice.get("sites") != "none"])
+def test_both_splittings_sum_to_the_augmented_lagrangian(choice: str, mu: float) -> None:
+    """Up to 1/2 lambda^T M^-1 lambda, which neither W nor Z changes."""
+    mac = method(**CHOICES[choice] | AUGMENTED)
+    state = anywhere(mac, mu=mu)
+    pairs = zip(of_sites(mac, state.multipliers), forms(mac, state), strict=True)
+    square = sum(0.5 * float(np.sum(np.linalg.solve(M, u.T) * u.T)) for u, M in pairs)
+    expected = e_q(mac, state) - work(mac, state) + square
+    assert abs(work(mac, state)) > 1e-3
+    assert_allclose(by_point(mac, state), expected, rtol=1e-10)
+    assert_allclose(by_unit(mac, state), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_at_feasible_coordinates_e_q_is_e1_whatever_the_choices(choice: str) -> None:
+    mac = method(**CHOICES[choice])
+    state = anywhere(mac, mu=1e4, off=0.0)
+    assert_allclose(state.Z, feasible(mac, state), rtol=1e-13, atol=1e-15)
+    assert_allclose(by_point(mac, state), e1(mac, state), rtol=1e-12)
+    assert_allclose(by_unit(mac, state), e1(mac, state), rtol=1e-12)
+    assert_allclose(mac.evaluate(state).E_Q, e1(mac, state) / mac.plan.n_train, rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+@pytest.mark.parametrize("mu", [0.1, 1e6])
+def test_without_sites_e_q_is_e1_always(mu: float, loss: str) -> None:
+    """The other end of the spectrum: full nesting, the whole net one regression."""
+    mac = method((7, 5), sites="none", loss=loss)
+    state = anywhere(mac, mu=mu)
+    assert state.Z.shape == (37, 0)
+    for _ in range(3):
+        errors = mac.evaluate(state)
+        assert errors.train == errors.E_Q
+        assert errors.constraint == 0.0
+        assert_allclose(by_unit(mac, state), e1(mac, state), rtol=1e-12)
+        mac.sweep(state)
+        assert mac.evaluate(state).train < errors.train
+
+
 def test_tiles_of_points_sum_to_e_q() -> None:
     mac = method()
     state = anywhere(mac)
     total = 0.0
     for tile in mac.plan.train.tiles_of(0):
-        problem = mac.z_problem(tile.rows, state)
+        problem = mac.problems.z_problem(tile.rows, state)
         total += problem.values(problem.Z).sum()
     assert_allclose(total, e_q(mac, state), rtol=1e-12)
 
@@ -67,22 +170,35 @@ def test_at_feasible_coordinates_e_q_is_e1(hidden: tuple[int, ...], activation: 
     assert_allclose(state.Z, feasible(mac, state), rtol=1e-13, atol=1e-15)
     assert_allclose(by_point(mac, state), e1(mac, state), rtol=1e-12)
     assert_allclose(by_unit(mac, state), e1(mac, state), rtol=1e-12)
-    own = nested_errors(mac.plan.chain, mac.plan.loss, mac.weights(state), mac.data.X, mac.data.Y)
-    assert_allclose(own.sum(), e1(mac, state), rtol=1e-12)
+    own = mac.evaluation.nested(mac.weights(state)).error
+    assert_allclose(own * mac.plan.n_train, e1(mac, state), rtol=1e-12)
+
+
+@dataclass(frozen=True)
+class Absolute(Squared):
+    """sum_l |y_l - f_l|."""
+
+    unit_hessian: ClassVar[bool] = False  # type: ignore[misc]
+
+    def value(self, Y: Array, F: Array) -> Array:
+        return np.abs(Y - F).sum(axis=1)
+
+    def residual(self, Y: Array, F: Array) -> Array:
+        return np.sign(Y - F)
 
 
 def test_theorem_a1_needs_no_squared_error(random: np.random.Generator) -> None:
     """A loss by absolute values, rectifiers, sites at other cuts of the chain: E(W, g(W)) = E1(W) all the same."""
-    absolute = Loss(lambda Y, F: np.abs(Y - F).sum(axis=1), lambda Y, F: np.sign(Y - F), quadratic=False)
     maps = (Affine(3, 4), Activation("relu", 4), Affine(4, 2), Activation("relu", 2), Affine(2, 3))
     X, Y = random.normal(size=(9, 3)), random.normal(size=(9, 3))
     for sites in ((2, 4), (1, 3), (4,), (1, 2, 3, 4)):
         chain = Chain(maps, sites)
         weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
         Z = np.hstack(chain.coordinates(weights, X))
-        problem = ZProblem(chain, weights, absolute, (7.0,) * len(sites), X, Y, Z)
+        sevens = (metric(7.0),) * len(sites)
+        problem = ZProblem(chain.segments, chain.site_sizes, weights, Absolute(), sevens, X, Y, Z)
         assert Z.shape[1] == sum(chain.site_sizes)
-        assert_allclose(problem.values(Z), nested_errors(chain, absolute, weights, X, Y), rtol=1e-13)
+        assert_allclose(problem.values(Z), np.abs(Y - chain.forward(weights, X)).sum(axis=1), rtol=1e-13)
         off = Z + 0.1 * random.normal(size=Z.shape)
         assert not np.allclose(problem.values(off), problem.values(Z))
 
@@ -95,6 +211,10 @@ def test_the_chain_is_its_segments_whatever_the_cuts(random: np.random.Generator
     before = X.copy()
     expected = uncut.forward(weights, X)
     for sites in ((2, 4), (1, 3), (4,), (1, 2, 3, 4)):
+        A = X
+        for segment in Chain(maps, sites).segments:
+            A = segment.forward(weights, A)
+        assert_array_equal(A, expected)
         assert_array_equal(Chain(maps, sites).forward(weights, X), expected)
     assert_array_equal(X, before)
 
@@ -102,7 +222,6 @@ def test_the_chain_is_its_segments_whatever_the_cuts(random: np.random.Generator
 @pytest.mark.parametrize("sites", SITES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_record_of_an_iteration_is_e_q_there(activation: str, sites: str) -> None:
-    """It comes from the W-step's own residuals."""
     mac = method((7, 5), activation, sites=sites)
     state = started(mac)
     for _ in range(3):
@@ -110,7 +229,33 @@ def test_the_record_of_an_iteration_is_e_q_there(activation: str, sites: str) ->
         errors, n = mac.evaluate(state), mac.plan.n_train
         assert_allclose(errors.E_Q, e_q(mac, state) / n, rtol=1e-9)
         assert_allclose(errors.train, e1(mac, state) / n, rtol=1e-12)
-        coordinates = split_sites(mac.plan.chain, state.Z)
-        pairs = zip(layers(mac, state), [mac.data.X, *coordinates], coordinates, strict=False)
-        off = np.hstack([z - f(a) for f, a, z in pairs])
-        assert_allclose(errors.constraint, np.mean(off**2), rtol=1e-9)
+        assert_allclose(errors.constraint, np.mean(constraint(mac, state) ** 2), rtol=1e-9)
+
+
+@pytest.mark.parametrize("choice", [name for name, choice in CHOICES.items() if choice.get("sites") != "none"])
+def test_the_record_holds_the_augmented_lagrangian_and_its_multipliers(choice: str) -> None:
+    mac = method(**CHOICES[choice] | AUGMENTED)
+    state = anywhere(mac)
+    for _ in range(2):
+        mac.sweep(state)
+        errors, n = mac.evaluate(state), mac.plan.n_train
+        assert errors.lagrangian is not None
+        assert_allclose(errors.E_Q, e_q(mac, state) / n, rtol=1e-11)
+        assert_allclose(errors.lagrangian, (e_q(mac, state) - work(mac, state)) / n, rtol=1e-10)
+        assert_allclose(errors.constraint, np.mean(constraint(mac, state) ** 2), rtol=1e-11)
+        assert errors.multiplier == np.abs(state.multipliers).max()
+        mac.move_multipliers(state)
+
+
+def test_a_ridge_by_unit_is_that_of_the_regressions() -> None:
+    """The ridges of the W-step's own regressions, each times its site's mu w_k m_h, sum to the ridge as written out."""
+    for choice in ({"metric": "variance"}, {"site_weights": [0.3, 7.0]}, {"site_weights": [1e4, 1.0]}):
+        mac = method(ridge=0.7, activation="tanh", **choice)
+        state = anywhere(mac)
+        total = 0.0
+        for job in mac.plan.all_units.jobs[0]:
+            problem, k = mac.problems.w_problem(job, state), job.segment
+            assert job.units is not None
+            share = np.ones(len(job.units)) if k == 2 else np.diag(forms(mac, state)[k])[job.units.rows]
+            total += float(share @ problem.ridge_part(problem.start)[0])
+        assert_allclose(total, ridge(mac, state), rtol=1e-12)

@@ -30,11 +30,18 @@ def state(iteration: int = 3) -> State:
         iteration=iteration,
         next_half="w",
         e1_val=0.1 + 0.2,
+        fall=-1.0 / 7.0,
+        reference=0.7,
         best_weights=random.normal(size=12),
         best_e1_val=1.0 / 3.0,
         best_iteration=2,
         seconds=17.25,
         finished="converged",
+        mu_done=123.0,
+        multipliers=random.normal(size=(6, 5)),
+        metric=random.normal(size=5),
+        metric_mu=12.5,
+        factors=random.normal(size=20),
     )
 
 
@@ -57,6 +64,21 @@ def test_every_field_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert_same(found, state())
     assert {name: labels[name] for name in LABELS} == LABELS
     assert labels["macmpi"] == __version__
+
+
+def test_the_state_of_this_file_has_no_default_left() -> None:
+    """So that a field that is forgotten in a checkpoint is missed here."""
+    fresh, full = State(np.zeros(12), np.zeros((6, 5)), 1.0), state()
+    same = [f.name for f in fields(State) if np.array_equal(getattr(fresh, f.name), getattr(full, f.name))]
+    assert same == []
+
+
+def test_single_precision_stays_single(tmp_path: Path) -> None:
+    single = state()
+    for name in ("weights", "Z", "best_weights", "multipliers", "metric"):
+        setattr(single, name, getattr(single, name).astype(np.float32))
+    found, _ = checkpoint.read(checkpoint.save(tmp_path, single, {}, 1))
+    assert_same(found, single)
 
 
 def test_a_fresh_state_has_nothing_to_compare_with_yet(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ NAN, INF, HUGE = float("nan"), float("inf"), 10**400
 NOT_POSITIVE = [0.0, -1.0, True, "1", NAN, INF, -INF, HUGE, [1.0]]
 NOT_A_FRACTION = [1.0, -0.1, True, "0.5", NAN, INF, [0.5]]
 NOT_A_COUNT = [0, -3, 1.0, True, "3", NAN, [3]]
+NOT_OWN = [-3, 1.0, True, "3", NAN, [3]]
 NOT_A_SEED = [-1, 2**63, 0.0, True, "0", NAN]
 NOT_HALVINGS = [-1, 61, 2.0, False, "3"]
 
@@ -30,28 +31,54 @@ MISTAKES: dict[str, list[Any]] = {
     "data.seed": NOT_A_SEED,
     "data.scale": ["Auto", "", 0, False],
     "model.hidden": [[], 5, "5", True, 2.0],
-    "model.activation": ["sigmoidal", "", 1, False, ["tanh"]],
-    "model.sites": ["After", "", 1, ["after"]],
+    "model.activation": ["sigmoidal", "", 1, False],
+    "model.output": ["sigmoidal", "", 1, False, ["tanh"]],
+    "model.sites": ["After", "", 1, True],
+    "model.loss": ["cross-entropy", "", 1, ["squared"]],
+    "model.precision": ["float16", "", 32, ["float64"]],
+    "start.method": ["PCA", "", 1, ["pca"]],
     "start.range": NOT_POSITIVE,
     "start.gradient_step": [0, 1, "true", 1.0, []],
+    "start.iterations": NOT_A_COUNT,
+    "start.model": [1, True, ["model.h5"]],
+    "start.weights": ["first", "", 1],
     "start.seed": NOT_A_SEED,
+    "penalty.method": ["lagrangian", "", 1],
     "penalty.mu0": [*NOT_POSITIVE, 1e-300, 1e17],
     "penalty.factor": [1.0, *NOT_POSITIVE],
     "penalty.mu_max": NOT_POSITIVE,
     "penalty.tolerance": NOT_A_FRACTION,
+    "penalty.tolerance_decay": [1.1, *NOT_POSITIVE],
+    "penalty.site_weights": [1.0, "1", True],
+    "penalty.metric": ["Identity", "", 1, [1.0]],
+    "penalty.enough": [0.0, *NOT_A_FRACTION],
+    "penalty.multiplier_max": NOT_POSITIVE,
     "penalty.ridge": [-1e-3, True, "0", NAN, INF],
     "penalty.ridge_scale": ["units", "", 1],
     "penalty.ridge_until_mu": [-1.0, True, "0", NAN, INF],
-    "z_step.iterations": NOT_A_COUNT,
+    "z_step.solver": ["newton", "", 1, ["lbfgs"]],
+    "z_step.direction": ["Dual", "", 1],
+    "z_step.iterations": NOT_OWN,
     "z_step.relaxation": [2.0, *NOT_POSITIVE],
     "z_step.cg_iterations": NOT_A_COUNT,
     "z_step.cg_tolerance": NOT_A_FRACTION,
+    "z_step.forcing": [-0.1, True, "0", NAN, INF],
     "z_step.halvings": NOT_HALVINGS,
-    "w_step.iterations": NOT_A_COUNT,
-    "w_step.cg_iterations": NOT_A_COUNT,
+    "z_step.memory": NOT_A_COUNT,
+    "w_step.solver": ["closed_form", "", 1, ["lbfgs"]],
+    "w_step.linear_solver": ["lbfgs", "", 1],
+    "w_step.iterations": NOT_OWN,
+    "w_step.relaxation": [2.0, *NOT_POSITIVE],
+    "w_step.cg_iterations": NOT_OWN,
     "w_step.cg_tolerance": NOT_A_FRACTION,
+    "w_step.forcing": [-0.1, True, "0", NAN, INF],
     "w_step.tolerance": NOT_A_FRACTION,
     "w_step.halvings": NOT_HALVINGS,
+    "w_step.factor_every": NOT_A_COUNT,
+    "w_step.memory": NOT_A_COUNT,
+    "w_step.batch": NOT_A_COUNT,
+    "w_step.rate": NOT_POSITIVE,
+    "w_step.momentum": NOT_A_FRACTION,
     "run.max_iterations": [-1, 3.0, True, "3", NAN],
     "run.threads": [1025, *NOT_A_COUNT],
     "run.checkpoint_minutes": NOT_POSITIVE,
@@ -125,6 +152,38 @@ def test_items_of_a_list_are_counted(folder: Path) -> None:
     text = refusal("model.hidden = [3, 0, 'a', 2.5, true]", folder)
     assert text.startswith("4 mistakes")
     assert all(f"model.hidden.{i}: " in text for i in (1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(("key", "word"), [("model.activation", "tanh"), ("model.sites", "none")])
+def test_a_word_for_all_layers_or_a_list_with_one_for_each(key: str, word: str, folder: Path) -> None:
+    layers = "model.hidden = [3, 4]\n"
+    assert config.flat(read(f'{layers}{key} = "{word}"', folder))[key] == word
+    assert config.flat(read(f"{layers}{key} = {toml([word, word])}", folder))[key] == [word, word]
+    for count in (0, 1, 3):
+        text = refusal(f"{layers}{key} = {toml([word] * count)}", folder)
+        assert text.startswith("1 mistake")
+        assert f"{key.split('.')[1]} has {count} entries but there are 2 hidden layers" in text
+    text = refusal(f'{layers}{key} = ["{word}", "{word}s"]', folder)
+    assert text.startswith("1 mistake")
+    assert f"{key}.1: " in text
+
+
+def test_each_layer_has_its_units_its_activation_and_its_site() -> None:
+    mixed = config.Model([3, 4], ["tanh", "softmax"], sites=["none", "before"])
+    assert mixed.layers() == [(3, "tanh", "none"), (4, "softmax", "before")]
+    assert config.Model([3, 4]).layers() == [(3, "sigmoid", "after"), (4, "sigmoid", "after")]
+
+
+@pytest.mark.parametrize("text", ['method = "model"', 'model = "model.h5"', 'method = "pca"\nmodel = "model.h5"'])
+def test_a_start_from_a_model_names_it(text: str, folder: Path) -> None:
+    assert "go together" in refusal(f"[start]\n{text}", folder)
+    assert read('[start]\nmethod = "model"\nmodel = "model.h5"', folder).start.model == "model.h5"
+
+
+def test_weights_of_sites_are_positive_numbers(folder: Path) -> None:
+    text = refusal("penalty.site_weights = [1.0, 0.0, -1, 'a', inf]", folder)
+    assert text.startswith("4 mistakes")
+    assert all(f"penalty.site_weights.{i}: " in text for i in (1, 2, 3, 4))
 
 
 def test_mu_max_below_mu0(folder: Path) -> None:
@@ -203,7 +262,8 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
         "data.validation": st.floats(1e-6, 0.999),
         "data.seed": st.integers(0, 2**63 - 1),
         "model.hidden": st.lists(st.integers(1, 10**6), min_size=1, max_size=5),
-        "model.activation": st.sampled_from(["sigmoid", "tanh", "relu", "linear"]),
+        "model.activation": st.sampled_from(["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]),
+        "model.sites": st.sampled_from(["after", "before", "none"]),
         "start.range": st.floats(1e-6, 1e6),
         "start.gradient_step": st.booleans(),
         "penalty.mu0": st.just(mu0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from macmpi.state import State, block_views
 HIDDEN = (7, 2, 6)
 
 
-def net(d: int, targets: int, activation: str = "sigmoid") -> Chain:
-    return build_chain(config.Model(hidden=list(HIDDEN), activation=activation), d, targets)  # type: ignore[arg-type]
+def net(d: int, targets: int, activation: Any = "sigmoid", sites: Any = "after", output: Any = "linear") -> Chain:
+    return build_chain(config.Model(list(HIDDEN), activation, output, sites), d, targets)
 
 
 def scaling(random: np.random.Generator, size: int) -> Scaling:
@@ -41,8 +42,15 @@ def dataset(random: np.random.Generator, d: int, targets: int | None) -> Dataset
 class Saved:
     """A model.h5, and what went into it."""
 
-    def __init__(self, path: Path, random: np.random.Generator, targets: int | None, **changes: Any) -> None:
-        self.path, self.data = path, dataset(random, 4, targets)
+    def __init__(
+        self,
+        path: Path,
+        random: np.random.Generator,
+        targets: int | None,
+        classes: Array | None = None,
+        **changes: Any,
+    ) -> None:
+        self.path, self.data = path, replace(dataset(random, 4, targets), classes=classes)
         self.chain = net(4, 4 if targets is None else targets, **changes)
         size = sum(h * w for h, w in self.chain.block_shapes)
         self.weights = {name: random.normal(size=size) for name in ("last", "best")}
@@ -64,7 +72,7 @@ def regression(tmp_path: Path, random: np.random.Generator) -> Saved:
     return Saved(tmp_path / "regression.h5", random, 3)
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu", "linear"])
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"])
 def test_predict_is_the_chain_in_the_datas_units(activation: str, tmp_path: Path, random: np.random.Generator) -> None:
     saved = Saved(tmp_path / "model.h5", random, 3, activation=activation)
     X = 10.0 * random.normal(size=(9, 4))
@@ -91,6 +99,96 @@ def test_decoding_the_codes_is_predicting(autoencoder: Saved, regression: Saved,
         codes = loaded.encode(X)
         assert codes.shape == (9, min(HIDDEN))
         assert_array_equal(loaded.decode(codes), loaded.predict(X))
+
+
+@pytest.mark.parametrize("activation", ["tanh", ["relu", "softmax", "sigmoid"]])
+@pytest.mark.parametrize(
+    ("sites", "code"),
+    [
+        *(("after", 4), ("before", 3), ("none", 4)),
+        *((["after", "none", "before"], 4), (["none", "before", "none"], 3), (["none", "after", "none"], 4)),
+    ],
+)
+def test_the_code_is_that_of_the_smallest_layer_whether_it_has_a_site_or_not(
+    sites: Any, code: int, activation: Any, tmp_path: Path, random: np.random.Generator
+) -> None:
+    saved = Saved(tmp_path / "model.h5", random, None, activation=activation, sites=sites)
+    loaded, X = model.load(saved.path), random.normal(size=(9, 4))
+    scaled = (X - saved.data.scaling_x.shift) / saved.data.scaling_x.scale
+    weights = block_views(saved.weights["last"], saved.chain.block_shapes)
+    codes = loaded.encode(X)
+    assert codes.shape == (9, min(HIDDEN))
+    assert_allclose(codes, saved.chain.part(0, code).forward(weights, scaled), rtol=1e-13, atol=1e-13)
+    assert_array_equal(loaded.decode(codes), loaded.predict(X))
+    assert_array_equal(loaded.reconstruct(X), loaded.predict(X))
+
+
+# --- classifiers ------------------------------------------------------------------------------------------------------
+
+CLASSES = np.array([-3.0, 0.0, 7.0])
+
+
+@pytest.fixture
+def classifier(tmp_path: Path, random: np.random.Generator) -> Saved:
+    saved = Saved(tmp_path / "classifier.h5", random, 3, CLASSES)
+    unit = Scaling(np.zeros(3), np.ones(3))
+    saved.data = replace(saved.data, scaling_y=unit)
+    model.save(saved.path, saved.chain, saved.weights, saved.data, {})
+    return saved
+
+
+def test_a_classifier_predicts_the_labels_of_its_largest_outputs(
+    classifier: Saved, random: np.random.Generator
+) -> None:
+    loaded, X = macmpi.load(str(classifier.path)), 10.0 * random.normal(size=(50, 4))
+    labels = loaded.predict(X)
+    assert labels.shape == (50,)
+    assert_array_equal(labels, CLASSES[classifier.expected(X).argmax(axis=1)])
+    assert len(np.unique(labels)) > 1
+
+
+def test_probabilities_sum_to_1_and_are_largest_at_the_label(classifier: Saved, random: np.random.Generator) -> None:
+    loaded, X = model.load(classifier.path), 10.0 * random.normal(size=(50, 4))
+    P = loaded.probabilities(X)
+    assert P.shape == (50, 3)
+    assert (P > 0.0).all()
+    assert_allclose(P.sum(axis=1), 1.0, rtol=1e-14)
+    assert_array_equal(CLASSES[P.argmax(axis=1)], loaded.predict(X))
+    scores = classifier.expected(X)
+    assert_allclose(np.log(P[:, 1] / P[:, 0]), scores[:, 1] - scores[:, 0], rtol=1e-10, atol=1e-10)
+
+
+def test_outputs_that_exp_cannot_take_are_probabilities_too(classifier: Saved, random: np.random.Generator) -> None:
+    steep = {name: 1e4 * flat for name, flat in classifier.weights.items()}
+    model.save(classifier.path, classifier.chain, steep, classifier.data, {})
+    P = model.load(classifier.path).probabilities(random.normal(size=(9, 4)))
+    assert np.isfinite(P).all()
+    assert_allclose(P.sum(axis=1), 1.0, rtol=1e-14)
+
+
+def test_a_classifier_encodes_and_does_not_reconstruct(classifier: Saved, random: np.random.Generator) -> None:
+    loaded, X = model.load(classifier.path), random.normal(size=(9, 4))
+    assert_array_equal(CLASSES[loaded.decode(loaded.encode(X)).argmax(axis=1)], loaded.predict(X))
+    with pytest.raises(UsageError, match="use predict"):
+        loaded.reconstruct(X)
+
+
+def test_other_models_have_no_probabilities(regression: Saved, random: np.random.Generator) -> None:
+    with pytest.raises(UsageError, match="no classifier: use predict"):
+        model.load(regression.path).probabilities(random.normal(size=(9, 4)))
+
+
+# --- what goes in and out ---------------------------------------------------------------------------------------------
+
+
+def test_weights_of_float32_are_used_in_double_precision(tmp_path: Path, random: np.random.Generator) -> None:
+    saved = Saved(tmp_path / "model.h5", random, 3)
+    saved.weights = {name: flat.astype(np.float32) for name, flat in saved.weights.items()}
+    model.save(saved.path, saved.chain, saved.weights, saved.data, {})
+    loaded, X = model.load(saved.path), random.normal(size=(9, 4))
+    assert loaded.weights[0].dtype == np.float64
+    saved.weights = {name: flat.astype(float) for name, flat in saved.weights.items()}
+    assert_allclose(loaded.predict(X), saved.expected(X), rtol=1e-13, atol=1e-13)
 
 
 def test_an_autoencoder_reconstructs_and_a_regression_does_not(

@@ -1,4 +1,4 @@
-"""The ridge's two conventions, and the rules by which mu grows and a run ends."""
+"""The ridge's two conventions, and the rules by which mu grows, the multipliers move and a run ends."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import NumericalError
-from macmpi.penalty import Decision, Ridge, Schedule
+from macmpi.penalty import AugmentedLagrangian, Decision, Progress, Quadratic, Ridge
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
 ERRORS = st.floats(1e-6, 1e6)
-SCHEDULE = Schedule(mu0=1.0, factor=10.0, mu_max=1e4, tolerance=0.01, max_iterations=100)
+SCHEDULE = Quadratic(mu0=1.0, factor=10.0, mu_max=1e4, tolerance=0.01, max_iterations=100)
+LAGRANGIAN = AugmentedLagrangian(mu0=1.0, factor=10.0, mu_max=1e4, tolerance=0.01, max_iterations=100, enough=0.5)
 
 
 # --- ridge ------------------------------------------------------------------------------------------------------------
@@ -50,13 +51,17 @@ def test_no_ridge_beyond_its_mu() -> None:
             assert ridge.of_unit(100.1, output) == ridge.of_objective(100.1, output) == 0.0
 
 
-# --- schedule ---------------------------------------------------------------------------------------------------------
+# --- quadratic penalty ------------------------------------------------------------------------------------------------
+
+
+def decided(mu: float, iteration: int, before: float, now: float, schedule: Quadratic = SCHEDULE) -> Decision:
+    return schedule.decide(Progress(iteration, mu, before, now))
 
 
 @often
 @given(before=ERRORS, now=ERRORS, mu=st.sampled_from([1.0, 10.0, 300.0, 1e4]))
 def test_mu_grows_just_when_the_error_settles_or_rises(before: float, now: float, mu: float) -> None:
-    decision = SCHEDULE.decide(mu, 5, before, now)
+    decision = decided(mu, 5, before, now)
     if before - now < 0.01 * before:
         assert decision == (Decision(mu, "converged") if mu == 1e4 else Decision(min(10.0 * mu, 1e4), None))
     else:
@@ -64,35 +69,35 @@ def test_mu_grows_just_when_the_error_settles_or_rises(before: float, now: float
 
 
 def test_the_rule_in_examples() -> None:
-    decide = SCHEDULE.decide
-    assert decide(1.0, 1, 2.0, 1.0) == Decision(1.0, None)
-    assert decide(1.0, 1, 2.0, 1.999) == Decision(10.0, None)
-    assert decide(1.0, 1, 2.0, 2.5) == Decision(10.0, None)
-    assert decide(1e4, 1, 2.0, 1.999) == Decision(1e4, "converged")
-    assert decide(1e4, 1, 2.0, 1.0) == Decision(1e4, None)
+    assert decided(1.0, 1, 2.0, 1.0) == Decision(1.0, None)
+    assert decided(1.0, 1, 2.0, 1.999) == Decision(10.0, None)
+    assert decided(1.0, 1, 2.0, 2.5) == Decision(10.0, None)
+    assert decided(1e4, 1, 2.0, 1.999) == Decision(1e4, "converged")
+    assert decided(1e4, 1, 2.0, 1.0) == Decision(1e4, None)
 
 
 def test_the_first_iteration_has_nothing_to_compare_with() -> None:
-    assert SCHEDULE.decide(1.0, 1, math.inf, 5.0) == Decision(1.0, None)
+    assert decided(1.0, 1, math.inf, 5.0) == Decision(1.0, None)
 
 
 def test_mu_ends_at_mu_max_even_between_powers() -> None:
-    schedule = Schedule(1.0, 10.0, 50.0, 0.01, 100)
-    assert schedule.decide(10.0, 1, 1.0, 1.0) == Decision(50.0, None)
-    assert schedule.decide(50.0, 2, 1.0, 1.0) == Decision(50.0, "converged")
+    schedule = Quadratic(1.0, 10.0, 50.0, 0.01, 100)
+    assert decided(10.0, 1, 1.0, 1.0, schedule) == Decision(50.0, None)
+    assert decided(50.0, 2, 1.0, 1.0, schedule) == Decision(50.0, "converged")
 
 
 def test_the_last_iteration_allowed_ends_the_run() -> None:
-    assert SCHEDULE.decide(1.0, 99, 2.0, 1.0).stop is None
-    assert SCHEDULE.decide(1.0, 100, 2.0, 1.0).stop == "max_iterations"
-    assert SCHEDULE.decide(1.0, 100, 2.0, 2.0) == Decision(10.0, "max_iterations")
-    assert SCHEDULE.decide(1e4, 100, 2.0, 2.0).stop == "converged"
+    assert decided(1.0, 99, 2.0, 1.0).stop is None
+    assert decided(1.0, 100, 2.0, 1.0).stop == "max_iterations"
+    assert decided(1.0, 100, 2.0, 2.0) == Decision(10.0, "max_iterations")
+    assert decided(1e4, 100, 2.0, 2.0).stop == "converged"
 
 
 @pytest.mark.parametrize("now", [math.nan, math.inf, -math.inf])
-def test_an_error_that_is_not_finite_names_iteration_and_remedy(now: float) -> None:
+@pytest.mark.parametrize("schedule", [SCHEDULE, LAGRANGIAN])
+def test_an_error_that_is_not_finite_names_iteration_and_remedy(schedule: Quadratic, now: float) -> None:
     with pytest.raises(NumericalError, match=r"iteration 7 .*penalty\.ridge"):
-        SCHEDULE.decide(1.0, 7, 2.0, now)
+        decided(1.0, 7, 2.0, now, schedule)
 
 
 @often
@@ -101,10 +106,80 @@ def test_mu_never_falls_and_a_run_ends(errors: list[float]) -> None:
     """Whatever the errors do."""
     mu, before = SCHEDULE.mu0, math.inf
     for iteration, now in enumerate(errors, start=41):
-        decision = SCHEDULE.decide(mu, iteration, before, now)
+        decision = decided(mu, iteration, before, now)
         assert mu <= decision.mu <= SCHEDULE.mu_max
         mu, before = decision.mu, now
         if decision.stop:
             break
     else:
         assert iteration < SCHEDULE.max_iterations
+
+
+@pytest.mark.parametrize("raised", [0, 1, 3])
+def test_the_tolerance_shrinks_whenever_mu_grows(raised: int) -> None:
+    schedule = Quadratic(2.0, 5.0, 1e9, 0.1, 100, tolerance_decay=0.25)
+    mu, tolerance = 2.0 * 5.0**raised, 0.1 * 0.25**raised
+    assert decided(mu, 1, 1.0, 1.0 - 1.01 * tolerance, schedule).mu == mu
+    assert decided(mu, 1, 1.0, 1.0 - 0.99 * tolerance, schedule).mu == 5.0 * mu
+
+
+@often
+@given(before=ERRORS, now=ERRORS)
+def test_the_fall_is_the_relative_one(before: float, now: float) -> None:
+    assert Progress(1, 1.0, before, now).fall == pytest.approx(1.0 - now / before)
+
+
+def test_a_fall_from_nowhere_is_a_whole_one() -> None:
+    assert Progress(1, 1.0, math.inf, 2.0).fall == Progress(1, 1.0, 0.0, 2.0).fall == 1.0
+
+
+# --- augmented Lagrangian ---------------------------------------------------------------------------------------------
+
+CONSTRAINTS = st.floats(1e-9, 1e3)
+
+
+@often
+@given(before=ERRORS, now=ERRORS, constraint=CONSTRAINTS, reference=CONSTRAINTS, mu=st.sampled_from([1.0, 30.0, 1e4]))
+def test_multipliers_move_only_by_less_than_last_time_and_mu_stays_then(
+    before: float, now: float, constraint: float, reference: float, mu: float
+) -> None:
+    decision = LAGRANGIAN.decide(Progress(5, mu, before, now, constraint, reference))
+    if mu * mu * constraint <= 0.5**2 * reference:
+        assert decision == Decision(mu, None, multipliers=True)
+    else:
+        assert decision == decided(mu, 5, before, now)
+
+
+def test_the_multipliers_move_for_the_first_time_after_the_first_iteration() -> None:
+    assert LAGRANGIAN.decide(Progress(1, 1.0, math.inf, 2.0, 0.3)) == Decision(1.0, None, multipliers=True)
+
+
+def test_the_quadratic_penalty_never_moves_them() -> None:
+    assert not SCHEDULE.decide(Progress(1, 1.0, 2.0, 1.0, 1e-9, 1.0)).multipliers
+
+
+@often
+@given(steps=st.lists(st.tuples(ERRORS, CONSTRAINTS), min_size=1, max_size=80))
+def test_the_moves_are_a_geometric_series_or_mu_grows(steps: list[tuple[float, float]]) -> None:
+    """Whatever happens: each move is at most half the last one, and where the error settles mu grows."""
+    mu, before, reference, moves = LAGRANGIAN.mu0, math.inf, math.inf, []
+    for iteration, (now, constraint) in enumerate(steps, start=1):
+        progress = Progress(iteration, mu, before, now, constraint, reference)
+        decision = LAGRANGIAN.decide(progress)
+        assert mu <= decision.mu <= LAGRANGIAN.mu_max
+        if decision.multipliers:
+            assert decision.mu == mu
+            moves.append(mu * math.sqrt(constraint))
+            reference = progress.increment
+        elif before - now < 0.01 * before and decision.stop is None:
+            assert decision.mu > mu
+        mu, before = decision.mu, now
+        if decision.stop:
+            break
+    assert sum(moves) <= 2.0 * (moves or [0.0])[0] * (1.0 + 1e-12)
+
+
+def test_a_run_that_still_moves_its_multipliers_ends_at_its_last_iteration() -> None:
+    moving = Progress(100, 1e4, 2.0, 2.0, 0.1, 1e8)
+    assert LAGRANGIAN.decide(moving) == Decision(1e4, "max_iterations", multipliers=True)
+    assert LAGRANGIAN.decide(Progress(50, 1e4, 2.0, 2.0, 0.9, 1e8)) == Decision(1e4, "converged")

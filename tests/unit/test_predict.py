@@ -71,6 +71,26 @@ def test_the_best_weights_are_used_on_request(model: Path, tmp_path: Path) -> No
     assert not np.allclose(y, macmpi.load(str(model)).predict(X))
 
 
+@pytest.mark.parametrize("what", ["predict", "probabilities"])
+def test_a_classifiers_labels_and_probabilities(what: str, tmp_path: Path) -> None:
+    chain = Chain((Affine(4, 2), Activation("tanh", 2), Affine(2, 3)), ())
+    flat = np.random.default_rng(1).normal(size=sum(h * d for h, d in chain.block_shapes))
+    scaling, Y = fit_scaling(X, "standard"), np.eye(3)[[0, 1, 2, 0, 1, 2, 0]]
+    data = Dataset(X, Y, X, Y, scaling, fit_scaling(Y, "none"), "", np.array([-3.0, 0.0, 7.0]))
+    save(tmp_path / "model.h5", chain, {"last": flat}, data, {})
+    np.save(tmp_path / "x.npy", X)
+    done = predict(tmp_path / "model.h5", tmp_path / "x.npy", "--output", tmp_path / "y.npy", "--what", what)
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(read(tmp_path / "y.npy"), getattr(macmpi.load(str(tmp_path / "model.h5")), what)(X))
+
+
+def test_what_a_model_cannot_do_ends_with_one_line(model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    done = predict(model, tmp_path / "x.npy", "--output", tmp_path / "y.npy", "--what", "probabilities")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "use predict" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("points", "output", "said"),
     [("x.npy", "y.txt", "y.txt"), ("none.npy", "y.npy", "none.npy"), ("narrow.npy", "y.npy", "3 columns")],

@@ -118,6 +118,18 @@ def test_a_line_an_iteration_under_its_header(tmp_path: Path, capsys: pytest.Cap
     assert "3.7500" in lines[0]
 
 
+def test_a_classifiers_curve_has_a_column_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    curve = Curve(tmp_path / "curve.jsonl", extra=["error_val"])
+    curve.header()
+    curve.add(record(1, error_train=0.125, error_val=0.25), None)
+    curve.close()
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.index("E1 val") < header.index("wrong val") < header.index("E_Q")
+    assert len(line) == len(header)
+    assert "25.00%" in line
+    assert on_disk(tmp_path / "curve.jsonl") == [record(1, error_train=0.125, error_val=0.25)]
+
+
 def test_the_other_ranks_keep_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     curve = Curve(None)
     curve.header()

@@ -1,0 +1,84 @@
+"""Errors of a state: E1 on both sets, E_Q and the constraint; sums by blocks of points, added in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from macmpi.data import Dataset
+from macmpi.layers import Array
+from macmpi.objective import ZProblem, misclassified
+from macmpi.plan import Plan, PointDeal
+from macmpi.team import AnyTeam
+
+
+class Errors(NamedTuple):
+    """Per point, with the 1/2: nested errors on both sets; E_Q, the (augmented) Lagrangian and mean squared z - f.
+
+    wrong_*: the share of misclassified points, for losses of labels.
+    """
+
+    train: float
+    validation: float
+    E_Q: float
+    constraint: float
+    lagrangian: float | None = None
+    multiplier: float | None = None
+    wrong_train: float | None = None
+    wrong_validation: float | None = None
+
+
+class Nested(NamedTuple):
+    """E1 per point, and the share of misclassified points."""
+
+    error: float
+    wrong: float
+
+
+class Evaluation:
+    """Sums over all points, the same bits on any number of ranks.  Collective: yes."""
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam) -> None:
+        self.plan, self.data, self.team = plan, data, team
+
+    def _sum(self, deal: PointDeal, part: Callable[[slice], list[float]], width: int) -> Array:
+        """part(rows) (width,) over all points: tile by tile in each block, then block by block.  Collective: yes."""
+        sums = np.zeros((len(deal.blocks), width))
+        for b, block in deal.blocks_of(self.team.rank):
+            for tile in block:
+                sums[b] += part(tile.rows)
+        self.team.gather_rows(sums, deal.block_counts)
+        return sums.sum(axis=0)
+
+    def nested(self, weights: Sequence[Array], validation: bool = False) -> Nested:
+        """E1 (eq. 1) per point on either set.  Cost: one pass through the net.  Collective: yes."""
+        data, chain, loss = self.data, self.plan.chain, self.plan.loss
+        deal = self.plan.validation if validation else self.plan.train
+        X, Y = (data.X_val, data.Y_val) if validation else (data.X, data.Y)
+
+        def part(rows: slice) -> list[float]:
+            F = chain.forward(weights, X[rows])
+            wrong = misclassified(Y[rows], F) if loss.labels else 0
+            return [loss.value(Y[rows], F).sum(dtype=float), wrong]
+
+        error, wrong = (self._sum(deal, part, 2) / len(X)).tolist()
+        return Nested(error, wrong)
+
+    def penalised(self, problem: Callable[[slice], ZProblem], multipliers: Array) -> tuple[float, float, float]:
+        """E_Q (eq. 3) per point, mean squared z - f, and sum lambda^T (z - f) per point.  Collective: yes.
+
+        problem(rows): the Z-problem of some points, without a shift.  Cost: one pass through the net.
+        """
+
+        def part(rows: slice) -> list[float]:
+            p = problem(rows)
+            F = p.outputs(p.Z)
+            C = p.Z - np.hstack(F[:-1])
+            work = np.einsum("nh,nh->", multipliers[rows], C, dtype=float) if len(multipliers) else 0.0
+            return [p.combine(p.Z, F).sum(dtype=float), np.einsum("nh,nh->", C, C, dtype=float), work]
+
+        N = self.plan.n_train
+        E_Q, constraint, work = (self._sum(self.plan.train, part, 3) / N).tolist()
+        return E_Q, constraint / sum(self.plan.chain.site_sizes), work

@@ -1,0 +1,220 @@
+"""Losses by point, and the quadratic forms that measure a constraint.
+
+All values carry the paper's 1/2 and are sums over points; a record divides them by N.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from macmpi.chain import compose
+from macmpi.layers import Array, Tangent
+from macmpi.layers.design import row_dots
+from macmpi.layers.softmax import softmax
+
+
+class Root(Protocol):
+    """A factor B of a loss's Gauss-Newton Hessian, B^T B, at one set of outputs.
+
+    residual (n, L): q with B^T q = -gradient, so that near the outputs the loss is 1/2 ||q - B dF||^2 + constant.
+    """
+
+    @property
+    def residual(self) -> Array: ...
+
+    def after(self, tangent: Tangent) -> Tangent:
+        """B J for a tangent J of the outputs."""
+        ...
+
+    def normal(self, dF: Array) -> Array:
+        """B^T B dF, row by row."""
+        ...
+
+
+class Loss(Protocol):
+    """A loss of targets Y (n, L) and outputs F (n, L).
+
+    by_output -- it is a sum over outputs; unit_hessian -- B is the identity; labels -- targets are classes, one-hot.
+    """
+
+    by_output: ClassVar[bool]
+    labels: ClassVar[bool]
+
+    @property
+    def unit_hessian(self) -> bool: ...
+
+    def value(self, Y: Array, F: Array) -> Array:
+        """(n,)."""
+        ...
+
+    def residual(self, Y: Array, F: Array) -> Array:
+        """-gradient with respect to F: (n, L)."""
+        ...
+
+    def root(self, Y: Array, F: Array) -> Root: ...
+
+    def congruence(self, F: Array, M: Array) -> Array:
+        """Mean over rows of B M B^T, (L, L)."""
+        ...
+
+    def hessian(self, F: Array) -> Array:
+        """Mean over rows of B^T B, (L, L)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A positive definite form c^T M c: M a number, a diagonal (H,), or a symmetric matrix (H, H).
+
+    inverse = M^-1 and root = M^(1/2) are of the same kind.
+    """
+
+    M: float | Array
+    inverse: float | Array
+    root: float | Array
+
+    def square(self, C: Array) -> Array:
+        """c^T M c, row by row: (n,)."""
+        return self.M * row_dots(C, C) if np.ndim(self.M) == 0 else row_dots(times(C, self.M), C)
+
+
+def metric(M: float | Array, dtype: np.dtype | type = np.float64) -> Metric:
+    """The metric of M, arrays in `dtype`.  Cost for a matrix: an eigen-decomposition, about 9 H^3 flops."""
+    if np.ndim(M) == 0:
+        return Metric(float(M), 1.0 / float(M), float(np.sqrt(M)))
+    M = np.asarray(M)
+    if M.ndim == 1:
+        inverse, root = 1.0 / M, np.sqrt(M)
+    else:
+        values, vectors = np.linalg.eigh(M)
+        inverse, root = (vectors / values) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T
+    return Metric(M.astype(dtype), inverse.astype(dtype), root.astype(dtype))
+
+
+def times(C: Array, M: float | Array, out: Array | None = None) -> Array:
+    """M c for each row c of C (n, H)."""
+    return np.matmul(C, M, out=out) if np.ndim(M) == 2 else np.multiply(C, M, out=out)
+
+
+def dense(M: float | Array, size: int) -> Array:
+    """M as a matrix (size, size)."""
+    return np.array(M) if np.ndim(M) == 2 else np.diag(np.broadcast_to(np.asarray(M, float), size))
+
+
+@dataclass(frozen=True)
+class SquaredRoot:
+    """B = M^(1/2)."""
+
+    residual: Array
+    weight: float | Array
+    squared_weight: float | Array
+
+    def normal(self, dF: Array) -> Array:
+        return times(dF, self.squared_weight)
+
+    def after(self, tangent: Tangent) -> Tangent:
+        if np.ndim(self.weight) == 0 and self.weight == 1.0:
+            return tangent
+
+        def product(dF: Array) -> Array:
+            return times(dF, self.weight)
+
+        return compose([tangent, Tangent(product, product)])
+
+
+@dataclass(frozen=True)
+class Squared:
+    """1/2 (y - f)^T M (y - f), M the identity unless a metric is given."""
+
+    metric: Metric = Metric(1.0, 1.0, 1.0)
+    by_output: ClassVar[bool] = True
+    labels: ClassVar[bool] = False
+
+    @property
+    def unit_hessian(self) -> bool:
+        return np.ndim(self.metric.M) == 0 and self.metric.M == 1.0
+
+    def value(self, Y: Array, F: Array) -> Array:
+        return 0.5 * self.metric.square(Y - F)
+
+    def residual(self, Y: Array, F: Array) -> Array:
+        return Y - F if self.unit_hessian else times(Y - F, self.metric.M)
+
+    def root(self, Y: Array, F: Array) -> Root:
+        R = Y - F if self.unit_hessian else times(Y - F, self.metric.root)
+        return SquaredRoot(R, self.metric.root, self.metric.M)
+
+    def congruence(self, F: Array, M: Array) -> Array:
+        R = dense(self.metric.root, len(M))
+        return R @ M @ R
+
+    def hessian(self, F: Array) -> Array:
+        return dense(self.metric.M, F.shape[1])
+
+
+@dataclass(frozen=True)
+class CrossEntropyRoot:
+    """B = (I - s s^T) diag(s), with s = sqrt(p): B^T B = diag(p) - p p^T."""
+
+    residual: Array
+    s: Array
+
+    def normal(self, dF: Array) -> Array:
+        P = self.s * self.s
+        return P * (dF - row_dots(P, dF)[:, None])
+
+    def after(self, tangent: Tangent) -> Tangent:
+        s = self.s
+
+        def jvp(dF: Array) -> Array:
+            U = s * dF
+            return U - s * row_dots(s, U)[:, None]
+
+        def vjp(V: Array) -> Array:
+            return s * (V - s * row_dots(s, V)[:, None])
+
+        return compose([tangent, Tangent(jvp, vjp)])
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """-sum_l y_l log p_l with p = softmax(f), for one-hot targets y.  Gradient p - y, Hessian diag(p) - p p^T."""
+
+    by_output: ClassVar[bool] = False
+    unit_hessian: ClassVar[bool] = False
+    labels: ClassVar[bool] = True
+    SMALLEST: ClassVar[float] = 1e-12
+    """Probabilities in the Hessian's factor are kept above this, so that q = (y - p) / s stays finite."""
+
+    def value(self, Y: Array, F: Array) -> Array:
+        shifted = F - F.max(axis=1, keepdims=True)
+        return np.log(np.exp(shifted).sum(axis=1)) - row_dots(Y, shifted)
+
+    def residual(self, Y: Array, F: Array) -> Array:
+        return Y - softmax(F)
+
+    def _probabilities(self, F: Array) -> Array:
+        P = np.maximum(softmax(F), self.SMALLEST)
+        return P / P.sum(axis=1, keepdims=True)
+
+    def root(self, Y: Array, F: Array) -> Root:
+        s = np.sqrt(self._probabilities(F))
+        return CrossEntropyRoot(self.residual(Y, F) / s, s)
+
+    def congruence(self, F: Array, M: Array) -> Array:
+        """Mean of S A S with A = diag(s) M diag(s) and S = I - s s^T."""
+        s = np.sqrt(self._probabilities(F))
+        T = s * ((s * s) @ M)
+        q = row_dots(s * s, (s * s) @ M)
+        cross = s.T @ T
+        return ((s.T @ s) * M - cross - cross.T + s.T @ (s * q[:, None])) / len(s)
+
+    def hessian(self, F: Array) -> Array:
+        P = self._probabilities(F)
+        return np.diag(P.mean(axis=0)) - P.T @ P / len(P)
+
+
+LOSSES: dict[str, Loss] = {"squared": Squared(), "cross_entropy": CrossEntropy()}

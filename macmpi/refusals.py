@@ -1,0 +1,90 @@
+"""What does not fit together: one sentence each, with a remedy.  docs/methods.md has the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from macmpi import UsageError
+from macmpi.chain import Chain, Segment
+from macmpi.config import Config
+from macmpi.solvers import W_SOLVERS, WSolver, ZSolver
+
+FLOAT32_MU = 1e4
+"""Largest mu at which float32 coordinates still carry the constraints' digits."""
+
+JOINT = ", ".join(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
+
+
+def check(
+    config: Config, chain: Chain, z_solver: ZSolver, w_solvers: Sequence[WSolver], by_unit: Sequence[bool]
+) -> None:
+    """Refuse what does not fit together, each case in one sentence with a remedy."""
+    model, penalty = config.model, config.penalty
+    K = len(chain.sites)
+    if model.loss == "cross_entropy" and model.output != "linear":
+        raise UsageError(
+            f'model.loss = "cross_entropy" has its own softmax: model.output = "{model.output}" does not go with it; '
+            'use model.output = "linear"'
+        )
+    if penalty.site_weights and len(penalty.site_weights) != K:
+        raise UsageError(
+            f"penalty.site_weights has {len(penalty.site_weights)} entries but model.sites makes {K} sites; "
+            "give one for each"
+        )
+    if model.precision == "float32" and penalty.mu_max > FLOAT32_MU:
+        raise UsageError(
+            f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
+            f"(penalty.mu_max = {penalty.mu_max:g}); use penalty.mu_max = {FLOAT32_MU:g}, or float64"
+        )
+    if penalty.method == "augmented_lagrangian" and not K:
+        raise UsageError(
+            'penalty.method = "augmented_lagrangian" needs constraints and model.sites = "none" has none; '
+            'use model.sites = "after" or "before"'
+        )
+    _check_metric(config, w_solvers)
+    for k, (segment, solver, apart) in enumerate(zip(chain.segments, w_solvers, by_unit, strict=True)):
+        _check_segment(config, k + 1, k + 1 == len(chain.segments), segment, solver, apart)
+    for k, segment in enumerate(chain.segments[1:], start=2):
+        for map_ in segment.maps:
+            for need in z_solver.needs - map_.capabilities:
+                raise UsageError(
+                    f"z_step.solver = \"{config.z_step.solver}\" needs '{need}'; segment {k} ({map_.spec()['kind']}) "
+                    "does not offer it; put no site before it"
+                )
+
+
+def _check_metric(config: Config, w_solvers: Sequence[WSolver]) -> None:
+    penalty = config.penalty
+    if penalty.metric == "identity":
+        return
+    if penalty.ridge > 0.0 and penalty.ridge_scale == "objective":
+        raise UsageError(
+            f'penalty.metric = "{penalty.metric}" with penalty.ridge_scale = "objective" gives every unit another '
+            'ridge; use ridge_scale = "unit"'
+        )
+    exact = all(s.exact for s in w_solvers[:-1])
+    if penalty.metric == "curvature" and not exact:
+        raise UsageError(
+            'penalty.metric = "curvature" couples the units of a layer unless their regression is linear and exact; '
+            'use model.sites = "before" and w_step.linear_solver = "closed_form", or penalty.metric = "variance"'
+        )
+
+
+def _check_segment(config: Config, k: int, last: bool, segment: Segment, solver: WSolver, by_unit: bool) -> None:
+    name = config.w_step.solver
+    if not by_unit and "segment" not in solver.takes:
+        if len(segment.weighted) > 1:
+            why = f"holds {len(segment.weighted)} layers between two sites"
+        else:
+            why = "ends in cross-entropy" if last and config.model.loss == "cross_entropy" else "ends in softmax"
+        raise UsageError(
+            f'w_step.solver = "{name}" fits units one by one, and the units of segment {k} do not separate (it {why}); '
+            f"use one of {JOINT}, or auto"
+        )
+    if by_unit and solver.activations is not None and segment.activation not in solver.activations:
+        raise UsageError(f'w_step.solver = "{name}" cannot train under "{segment.activation}" (segment {k}); use auto')
+    for block, map_ in zip(segment.blocks, segment.maps, strict=True):
+        for need in (solver.needs if block is not None else frozenset()) - map_.capabilities:
+            raise UsageError(
+                f"the W-solver of segment {k} needs '{need}', which its {map_.spec()['kind']} does not offer"
+            )

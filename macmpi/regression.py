@@ -1,0 +1,199 @@
+"""The splitting of E_Q by parameter block: W-problems, each a regression of its own.
+
+Where the units of a segment separate, a tile of units is a `UnitProblem`; where they do not (several layers between
+two sites, softmax, cross-entropy) the whole segment is a `SegmentProblem`, differentiated by backpropagation inside it.
+Both look alike to a solver: m independent problems of P unknowns each, theta (m, P), whose values are sums over points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from macmpi.chain import Segment
+from macmpi.layers import Array
+from macmpi.layers.activation import FUNCTIONS
+from macmpi.layers.design import adjoint, apply, column_dots, ridge_value
+from macmpi.losses import Loss
+
+Partial = Callable[[slice], tuple[Array, ...]]
+OverPoints = Callable[[Partial], tuple[Array, ...]]
+"""Sums what a partial gives for each run of points, in order and in float64: one round of a W-solver."""
+
+
+def sum_over(chunks: Sequence[slice]) -> OverPoints:
+    """Sums over chunks of points, in their order, on this rank alone.  Collective: no."""
+
+    def total(partial: Partial) -> tuple[Array, ...]:
+        sums = tuple(np.array(part, dtype=np.float64) for part in partial(chunks[0]))
+        for rows in chunks[1:]:
+            for s, part in zip(sums, partial(rows), strict=True):
+                s += part
+        return sums
+
+    return total
+
+
+class WProblem(Protocol):
+    """What a W-solver is given: min over each row of theta of its objective, from theta = start.
+
+    accuracy -- linear systems need not be solved to less than this share of their residual;
+    key -- names the random streams of a stochastic solver: (seed, iteration, segment).
+    """
+
+    @property
+    def start(self) -> Array: ...
+
+    @property
+    def rows(self) -> int:
+        """The number of points."""
+        ...
+
+    @property
+    def accuracy(self) -> float: ...
+
+    @property
+    def key(self) -> tuple[int, ...]: ...
+
+    def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
+        """Contribution of some points: the objective (m,) and, if asked for, its gradient (m, P), without the ridge."""
+        ...
+
+    def ridge_part(self, theta: Array) -> tuple[Array, Array]:
+        """The ridge's value (m,) and gradient (m, P)."""
+        ...
+
+
+def values(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
+    """The objective of each row: (m,)."""
+    (errors,) = over_points(lambda rows: problem.partial(theta, rows, slope=False))
+    return errors + problem.ridge_part(theta)[0]
+
+
+def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple[Array, Array]:
+    """The objective (m,) and gradient (m, P) of each row."""
+    errors, G = over_points(lambda rows: problem.partial(theta, rows, slope=True))
+    ridge, slope = problem.ridge_part(theta)
+    return errors + ridge, G + slope
+
+
+@dataclass(frozen=True)
+class Term:
+    """One sum of a UnitProblem: inputs (N, D), targets (N, w)."""
+
+    inputs: Array
+    targets: Array
+
+
+@dataclass(frozen=True)
+class UnitProblem:
+    """Some units of one parameter block, over W = [V, c] of shape (w, D + 1), eq. (3) split by unit:
+
+        min over w_h of 1/2 sum_terms sum_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w.
+
+    The ridge leaves the biases c alone.  A dense layer has one term; shared weights have several.  Units are
+    independent: the answer for some units is those rows of the answer.  `activation` is a row of
+    layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in common: the solver's `prepare`.
+    """
+
+    terms: tuple[Term, ...]
+    activation: str
+    ridge: float
+    W: Array
+    shared: Array
+    accuracy: float = 0.0
+    key: tuple[int, ...] = ()
+
+    @property
+    def start(self) -> Array:
+        return self.W
+
+    @property
+    def rows(self) -> int:
+        return len(self.terms[0].targets)
+
+    def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
+        function = FUNCTIONS[self.activation]
+        errors, G = np.zeros(len(theta)), np.zeros(theta.shape)
+        for term in self.terms:
+            A = term.inputs[rows]
+            a = apply(A, theta)
+            s = function.value(a, np.empty_like(a))
+            r = term.targets[rows] - s
+            errors += 0.5 * column_dots(r, r)
+            if slope:
+                r *= function.slope(s, np.empty_like(s))
+                G -= adjoint(r, A)
+        return (errors, G) if slope else (errors,)
+
+    def ridge_part(self, theta: Array) -> tuple[Array, Array]:
+        slope = self.ridge * theta
+        slope[:, -1] = 0.0
+        return 0.5 * self.ridge * ridge_value(theta), slope
+
+
+@dataclass(frozen=True)
+class SegmentProblem:
+    """All weights of one segment together, over theta = (1, P), its blocks one after the other:
+
+        min 1/2 or loss: sum_n loss(t_n, f_k(a_n; theta)) + sum_b ridge_b/2 ||V_b||^2.
+
+    inputs (N, D), targets (N, H).  shapes: of the blocks; the segment's own blocks are numbered from 0.
+    """
+
+    segment: Segment
+    loss: Loss
+    inputs: Array
+    targets: Array
+    shapes: tuple[tuple[int, int], ...]
+    ridge: float
+    flat: Array
+    accuracy: float = 0.0
+    key: tuple[int, ...] = ()
+
+    @property
+    def start(self) -> Array:
+        return self.flat[None]
+
+    @property
+    def rows(self) -> int:
+        return len(self.targets)
+
+    def blocks(self, theta: Array) -> list[Array]:
+        """Views W_b (H_b, D_b + 1) of a vector (P,)."""
+        out, at = [], 0
+        for h, d in self.shapes:
+            out.append(theta[at : at + h * d].reshape(h, d))
+            at += h * d
+        return out
+
+    def weights(self, theta: Array) -> list[Array]:
+        """The blocks in the precision of the points."""
+        return self.blocks(theta.astype(self.inputs.dtype, copy=False))
+
+    def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
+        A, T = self.inputs[rows], self.targets[rows]
+        if not slope:
+            F = self.segment.forward(self.weights(theta[0]), A)
+            return (self.loss.value(T, F).sum(keepdims=True),)
+        tape = self.segment.tape(self.weights(theta[0]), A)
+        found = tape.weight_vjp(-self.loss.residual(T, tape.F))
+        return self.loss.value(T, tape.F).sum(keepdims=True), np.concatenate([g.ravel() for g in found])[None]
+
+    @cached_property
+    def _shrinks(self) -> Array:
+        """1 where the ridge holds, 0 at the biases: (P,)."""
+        parts = []
+        for h, d in self.shapes:
+            ones = np.ones((h, d))
+            ones[:, -1] = 0.0
+            parts.append(ones.ravel())
+        return np.concatenate(parts)
+
+    def ridge_part(self, theta: Array) -> tuple[Array, Array]:
+        slope = self.ridge * self._shrinks * theta
+        return 0.5 * np.einsum("mp,mp->m", slope, theta), slope

@@ -1,0 +1,180 @@
+"""Gradient, nonlinear conjugate gradient and L-BFGS for many independent problems at once, one a row.
+
+Points in the Z-step and units in the W-step are such rows: thousands of small problems whose values and gradients are
+cheap together.  Each row has its own step length and its own coefficients; rows that are done are masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from macmpi.layers import Array
+from macmpi.layers.design import row_dots
+
+Values = Callable[[Array], Array]
+Gradients = Callable[[Array], tuple[Array, Array]]
+
+ARMIJO = 1e-4
+
+
+class Direction(Protocol):
+    """Gives search directions (m, P) from gradients, and keeps what it needs of earlier ones."""
+
+    exact: bool
+    """The first trial step says little of the right length: refine it by a parabola."""
+
+    def next(self, G: Array) -> Array: ...
+
+    def moved(self, step: Array, G: Array) -> None:
+        """The step taken, and the gradient after it."""
+        ...
+
+
+@dataclass
+class Steepest:
+    """d = -g."""
+
+    exact: bool = True
+
+    def next(self, G: Array) -> Array:
+        return -G
+
+    def moved(self, step: Array, G: Array) -> None:
+        pass
+
+
+@dataclass
+class Conjugate:
+    """Polak-Ribiere: d = -g + max(0, g . (g - g_old) / g_old . g_old) d_old."""
+
+    exact: bool = True
+    _old: tuple[Array, Array] | None = None
+
+    def next(self, G: Array) -> Array:
+        D = -G
+        if self._old is not None:
+            G_old, D_old = self._old
+            below = row_dots(G_old, G_old)
+            beta = np.maximum(row_dots(G, G - G_old), 0.0) / np.where(below > 0.0, below, 1.0)
+            D += beta[:, None] * D_old
+        self._old = G, D
+        return D
+
+    def moved(self, step: Array, G: Array) -> None:
+        pass
+
+
+@dataclass
+class LBFGS:
+    """d = -H g, H from the last `memory` pairs of step and change of gradient of each row."""
+
+    memory: int
+    exact: bool = True
+    _pairs: list[tuple[Array, Array, Array]] = field(default_factory=list)
+    _gradient: Array | None = None
+
+    def next(self, G: Array) -> Array:
+        self._gradient = G
+        self.exact = not self._pairs
+        Q, alphas = G.copy(), []
+        for S, Y, rho in reversed(self._pairs):
+            alpha = rho * row_dots(S, Q)
+            alphas.append(alpha)
+            Q -= alpha[:, None] * Y
+        if self._pairs:
+            S, Y, rho = self._pairs[-1]
+            yy = row_dots(Y, Y)
+            Q *= np.where(rho > 0.0, 1.0 / np.where(rho > 0.0, rho * yy, 1.0), 1.0)[:, None]
+        for (S, Y, rho), alpha in zip(self._pairs, reversed(alphas), strict=True):
+            Q += (alpha - rho * row_dots(Y, Q))[:, None] * S
+        return -Q
+
+    def moved(self, step: Array, G: Array) -> None:
+        assert self._gradient is not None
+        change = G - self._gradient
+        sy = row_dots(step, change)
+        useful = sy > 1e-10 * np.sqrt(row_dots(step, step) * row_dots(change, change))
+        useful &= sy > 4.0 * np.finfo(G.dtype).tiny
+        rho = np.where(useful, 1.0 / np.where(useful, sy, 1.0), 0.0)
+        self._pairs = (
+            [*self._pairs[-self.memory + 1 :], (step, change, rho)] if self.memory > 1 else [(step, change, rho)]
+        )
+
+
+def minimise(
+    direction: Direction,
+    values: Values,
+    gradients: Gradients,
+    start: Array,
+    iterations: int,
+    halvings: int,
+    tolerance: float,
+) -> tuple[Array, Array]:
+    """Lower each row's objective from `start` (m, P); gives the rows and their objectives (m,).  No row's rises.
+
+    A row stops once its objective falls by less than `tolerance` in relative terms.
+    """
+    X = start.copy()
+    f, G = _finite(*gradients(X))
+    live = np.ones(len(X), dtype=bool)
+    length = 1.0 / np.maximum(1.0, np.sqrt(row_dots(G, G)))
+    for i in range(iterations):
+        D = direction.next(G)
+        slope = row_dots(D, G)
+        wrong = slope >= 0.0
+        D[wrong] = -G[wrong]
+        slope[wrong] = -row_dots(G[wrong], G[wrong])
+        live &= slope < 0.0
+        if not live.any():
+            break
+        trial = length if direction.exact else np.ones(len(X))
+        length, after = line_search(values, X, D, f, slope, trial * live, direction.exact, halvings)
+        step = np.where((length > 0.0)[:, None], length.astype(X.dtype)[:, None] * D, 0.0).astype(X.dtype, copy=False)
+        X += step
+        live &= f - after > tolerance * f
+        length = np.where(length > 0.0, length, trial)
+        f = after
+        if i + 1 == iterations or not live.any():
+            break
+        _, G = _finite(*gradients(X))
+        direction.moved(step, G)
+    return X, f
+
+
+def _finite(f: Array, G: Array) -> tuple[Array, Array]:
+    """A row whose gradient is not finite stays where it is: gradient 0."""
+    return f, np.where(np.isfinite(G).all(axis=1)[:, None], G, 0.0).astype(G.dtype, copy=False)
+
+
+def line_search(
+    values: Values, X: Array, D: Array, f: Array, slope: Array, first: Array, exact: bool, halvings: int
+) -> tuple[Array, Array]:
+    """Step lengths (m,) and objectives there.  A trial is kept if it satisfies Armijo's rule, the lowest of them.
+
+    The next trial is the minimum of the parabola through value, slope and the trial's value; `exact` tries it once
+    even where the first trial was good.  Rows with first = 0 stay.
+    """
+    best, length = f.copy(), np.zeros(len(f))
+    t, pending = first.copy(), first > 0.0
+    for attempt in range(halvings + 1):
+        if not pending.any():
+            break
+        with np.errstate(over="ignore", invalid="ignore"):
+            trial = values(X + t.astype(X.dtype)[:, None] * D)
+            good = pending & (trial <= f + ARMIJO * t * slope) & (trial < best)
+            curvature = trial - f - slope * t
+            parabola = np.where(
+                curvature > 0.0, -0.5 * slope * t * t / np.where(curvature > 0.0, curvature, 1.0), np.inf
+            )
+        best, length = np.where(good, trial, best), np.where(good, t, length)
+        parabola = np.where(np.isfinite(trial), parabola, 0.0)
+        if exact and attempt == 0:
+            t = np.where(length > 0.0, np.clip(parabola, 0.1 * t, 100.0 * t), np.clip(parabola, 1e-3 * t, 0.5 * t))
+        else:
+            pending &= length == 0.0
+            t = np.clip(parabola, 0.1 * t, 0.5 * t)
+    return length, best

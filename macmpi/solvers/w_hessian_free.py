@@ -1,0 +1,119 @@
+"""W-step for a whole segment: Gauss-Newton by CG, its products by backpropagation inside the segment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from macmpi.chain import Tape
+from macmpi.layers import Array
+from macmpi.layers.design import gram, row_dots
+from macmpi.losses import Root
+from macmpi.regression import OverPoints, SegmentProblem, gradients, values
+from macmpi.solvers.descent import line_search
+
+DAMPING = 1e-6
+"""Added to a preconditioning Gram, relative to its mean diagonal entry."""
+
+
+@dataclass(frozen=True)
+class HessianFreeW:
+    """(sum_n J^T B^T B J + ridge) p = -gradient, J the derivative of the segment with respect to all its weights.
+
+    Up to `cg_iterations` CG steps, each block preconditioned by the inverse Gram of its inputs; backtracking from 1,
+    and where no step helps once more along the preconditioned gradient.  CG stops at the square root of rounding: what
+    the outputs do not see (a common shift before a softmax) would run away beyond it.
+    Cost of an iteration, with F flops for a pass through the segment: 4 F, 4 F a CG step, and N D^2 for each Gram.
+    """
+
+    iterations: int = 1
+    cg_iterations: int = 10
+    cg_tolerance: float = 0.1
+    tolerance: float = 0.01
+    halvings: int = 10
+
+    takes: ClassVar[frozenset[str]] = frozenset({"segment"})
+    needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "linear"})
+    activations: ClassVar[frozenset[str] | None] = None
+    exact: ClassVar[bool] = False
+    descends: ClassVar[bool] = True
+
+    def shared_shape(self, n_in: int) -> tuple[int, int]:
+        return (0, 0)
+
+    def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
+        return np.zeros((0, 0))
+
+    def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
+        theta = np.asarray(problem.start, dtype=np.float64).copy()
+        for _ in range(self.iterations):
+            before, G = gradients(problem, theta, over_points)
+            for cg_iterations in (self.cg_iterations, 1):
+                step = self._direction(problem, theta, G, cg_iterations, over_points)
+                length, after = self._line_search(problem, theta, step, before, row_dots(step, G), over_points)
+                if length[0] > 0.0:
+                    break
+            theta += length[:, None] * step
+            if not before[0] - after[0] > self.tolerance * before[0]:
+                break
+        return theta
+
+    def _line_search(
+        self,
+        problem: SegmentProblem,
+        theta: Array,
+        step: Array,
+        before: Array,
+        slope: Array,
+        over_points: OverPoints,
+    ) -> tuple[Array, Array]:
+        first = (slope < 0.0) * 1.0
+        return line_search(
+            lambda t: values(problem, t, over_points), theta, step, before, slope, first, False, self.halvings
+        )
+
+    def _direction(
+        self, problem: SegmentProblem, theta: Array, G: Array, cg_iterations: int, over_points: OverPoints
+    ) -> Array:
+        """p (1, P) by CG.  Chunks are linearised once and kept."""
+        tapes: dict[int, tuple[Tape, Root]] = {}
+
+        def linearise(rows: slice) -> tuple[Array, ...]:
+            tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
+            tapes[rows.start] = tape, problem.loss.root(problem.targets[rows], tape.F)
+            return tuple(gram(step.A) for step in tape.steps if step.W is not None)
+
+        def product(P: Array, rows: slice) -> tuple[Array, ...]:
+            tape, root = tapes[rows.start]
+            found = tape.weight_vjp(root.normal(tape.weight_jvp(problem.weights(P[0]))))
+            return (np.concatenate([g.ravel() for g in found])[None],)
+
+        inverses = []
+        for gram_ in over_points(linearise):
+            gram_[np.diag_indices_from(gram_)] += problem.ridge + DAMPING * np.trace(gram_) / len(gram_)
+            inverses.append(np.linalg.inv(gram_))
+
+        def precondition(R: Array) -> Array:
+            return np.concatenate([(B @ M).ravel() for B, M in zip(problem.blocks(R[0]), inverses, strict=True)])[None]
+
+        step, R = np.zeros_like(theta), -G
+        P = precondition(R)
+        ry = float(row_dots(R, P)[0])
+        rounding = float(np.sqrt(np.finfo(problem.inputs.dtype).eps))
+        small = max(self.cg_tolerance, problem.accuracy, rounding) ** 2 * ry
+        for _ in range(cg_iterations):
+            (HP,) = over_points(lambda rows: product(P, rows))  # noqa: B023
+            HP += problem.ridge_part(P)[1]
+            curvature = float(row_dots(P, HP)[0])
+            if not curvature > 0.0:
+                break
+            step += (ry / curvature) * P
+            R = R - (ry / curvature) * HP
+            preconditioned = precondition(R)
+            ry_old, ry = ry, float(row_dots(R, preconditioned)[0])
+            if ry <= small:
+                break
+            P = preconditioned + (ry / ry_old) * P
+        return step

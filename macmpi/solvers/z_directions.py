@@ -1,0 +1,206 @@
+"""Gauss-Newton directions of the Z-step: in the space of the outputs (dual), of the coordinates (primal), or direct.
+
+With c_k = f_k(z_{k-1}) + u_k - z_k, a loss near its outputs 1/2 ||q - B dF||^2 + constant, and
+Phi_k = B J_{K+1} ... J_{k+1}, the direction minimises, for each point,
+1/2 ||q - B J_{K+1} dz_K||^2 + 1/2 sum_k ||dz_k - J_k dz_{k-1} - c_k||_{M_k}^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from macmpi.layers import Array, Tangent
+from macmpi.layers.design import row_dots
+from macmpi.losses import Metric, times
+from macmpi.objective import split_columns
+
+JITTER = 1e-15
+"""Added to a direct system's diagonal, relative to its trace."""
+
+Precondition = Callable[[Array], Array]
+"""Gives a fresh array, the preconditioned residuals of some points, row by row."""
+
+
+@dataclass(frozen=True)
+class Linearised:
+    """One Gauss-Newton model of a tile of points.
+
+    feasible: c_1, ..., c_K; tangents: J_2, ..., J_K and B J_{K+1}; residual: q (n, L).
+    """
+
+    sizes: tuple[int, ...]
+    feasible: Sequence[Array]
+    tangents: Sequence[Tangent]
+    residual: Array
+    metrics: tuple[Metric, ...]
+
+    @property
+    def empty(self) -> Array:
+        return np.empty((len(self.residual), sum(self.sizes)), self.residual.dtype)
+
+    def accumulate(self, terms: Sequence[Array], out: Sequence[Array]) -> None:
+        """out_1 = term_1, out_k = term_k + J_k out_{k-1}: a forward tangent pass.  `out` may be `terms`."""
+        np.copyto(out[0], terms[0])
+        for k in range(1, len(out)):
+            np.add(terms[k], self.tangents[k - 1].jvp(out[k - 1]), out=out[k])
+
+
+def conjugate_gradients(
+    start: Array,
+    R: Array,
+    product: Callable[[Array], tuple[Array, Array]],
+    precondition: Precondition,
+    iterations: int,
+    tolerance: float,
+) -> Array:
+    """start + the sum of the CG steps of each row.  product(P) gives (S P, what a unit of P adds to the answer).
+
+    Every row has coefficients of its own; rows whose preconditioned residual has fallen to `tolerance` are masked.
+    """
+    X = start
+    preconditioned = precondition(R)
+    P, ry = preconditioned, row_dots(R, preconditioned)
+    small = tolerance**2 * ry
+    live = ry > 0.0
+    for i in range(iterations):
+        SP, T = product(P)
+        curvature = row_dots(P, SP)
+        live = live & (curvature > 0.0)
+        alpha = np.where(live, ry / np.where(live, curvature, 1.0), 0.0)[:, None]
+        X += T * alpha if T is P else np.multiply(T, alpha, out=T)
+        if i + 1 == iterations:
+            break
+        SP *= alpha
+        R -= SP
+        preconditioned = precondition(R)
+        ry_old, ry = ry, row_dots(R, preconditioned)
+        live = live & (ry > small)
+        if not live.any():
+            break
+        P = preconditioned + np.where(live, ry / np.where(live, ry_old, 1.0), 0.0)[:, None] * P
+    return X
+
+
+def dual(model: Linearised, precondition: Precondition, iterations: int, tolerance: float) -> Array:
+    """dz_k = c_k + J_k dz_{k-1} + M_k^-1 Phi_k^T v; (I + sum_k Phi_k M_k^-1 Phi_k^T) v = q - sum_k Phi_k c_k by CG.
+
+    Cost: a pass (the first segment's left out), and 2 passes a CG iteration.
+    """
+    dZ, T = model.empty, model.empty
+    dz, t = (split_columns(model.sizes, A) for A in (dZ, T))
+    model.accumulate(model.feasible, out=dz)
+    R = model.residual - model.tangents[-1].jvp(dz[-1])
+    return conjugate_gradients(dZ, R, lambda P: (dual_product(model, P, t), T), precondition, iterations, tolerance)
+
+
+def dual_product(model: Linearised, P: Array, t: Sequence[Array]) -> Array:
+    """(I + sum_k Phi_k M_k^-1 Phi_k^T) P; t_k becomes sum_{j <= k} J_k ... J_{j+1} M_j^-1 Phi_j^T P."""
+    u = P
+    for k in range(len(t) - 1, -1, -1):
+        u = model.tangents[k].vjp(u)
+        times(u, model.metrics[k].inverse, out=t[k])
+    model.accumulate(t, out=t)
+    return P + model.tangents[-1].jvp(t[-1])
+
+
+def primal(model: Linearised, precondition: Precondition, iterations: int, tolerance: float) -> Array:
+    """CG on the normal equations of all coordinates, (n, sum H).  Cost: 2 passes a CG iteration."""
+    dZ = model.empty
+    dZ.fill(0.0)
+    return conjugate_gradients(
+        dZ, normal_right(model), lambda P: (normal_product(model, P), P), precondition, iterations, tolerance
+    )
+
+
+def normal_right(model: Linearised) -> Array:
+    """Minus the gradient at dz = 0."""
+    out = model.empty
+    b = split_columns(model.sizes, out)
+    for k, c in enumerate(model.feasible):
+        times(c, model.metrics[k].M, out=b[k])
+    pulls = [*[x.copy() for x in b[1:]], -model.residual]
+    for k, pull in enumerate(pulls):
+        b[k] -= model.tangents[k].vjp(pull)
+    return out
+
+
+def normal_product(model: Linearised, P: Array) -> Array:
+    """The normal equations' matrix times P."""
+    out = np.empty_like(P)
+    p, b = split_columns(model.sizes, P), split_columns(model.sizes, out)
+    for k in range(len(p)):
+        difference = p[k] if k == 0 else p[k] - model.tangents[k - 1].jvp(p[k - 1])
+        times(difference, model.metrics[k].M, out=b[k])
+    pulls = [*[x.copy() for x in b[1:]], -model.tangents[-1].jvp(p[-1])]
+    for k, pull in enumerate(pulls):
+        b[k] -= model.tangents[k].vjp(pull)
+    return out
+
+
+def direct_dual(model: Linearised) -> Array:
+    """The dual system written out and solved, L x L a point.  Cost: L backward passes, L^2 sum H + L^3 / 3 a point."""
+    dZ = model.empty
+    dz = split_columns(model.sizes, dZ)
+    model.accumulate(model.feasible, out=dz)
+    n, L = model.residual.shape
+    R = model.residual - model.tangents[-1].jvp(dz[-1])
+    S = np.tile(np.eye(L), (n, 1, 1))
+    pulled = [np.empty((n, L, h)) for h in model.sizes]
+    for i in range(L):
+        u = np.zeros_like(R)
+        u[:, i] = 1.0
+        for k in range(len(model.sizes) - 1, -1, -1):
+            u = model.tangents[k].vjp(u)
+            pulled[k][:, i] = u
+    for metric, A in zip(model.metrics, pulled, strict=True):
+        S += times_last(A, metric.inverse) @ A.transpose(0, 2, 1)
+    v = solve_rows(S, R)
+    terms = [
+        times(np.einsum("nlh,nl->nh", A, v).astype(R.dtype), metric.inverse)
+        for metric, A in zip(model.metrics, pulled, strict=True)
+    ]
+    model.accumulate([c + t for c, t in zip(model.feasible, terms, strict=True)], out=dz)
+    return dZ
+
+
+def times_last(A: Array, M: float | Array) -> Array:
+    """M applied along the last axis of A (n, L, H)."""
+    return A @ M if np.ndim(M) == 2 else A * M
+
+
+def direct_primal(model: Linearised) -> Array:
+    """The normal equations written out and solved, (sum H)^2 a point.  Cost: 2 sum H passes, (sum H)^3 / 3 a point."""
+    b = normal_right(model)
+    n, H = b.shape
+    A = np.empty((n, H, H))
+    for i in range(H):
+        P = np.zeros_like(b)
+        P[:, i] = 1.0
+        A[:, :, i] = normal_product(model, P)
+    A = 0.5 * (A + A.transpose(0, 2, 1))
+    return solve_rows(A, b).astype(b.dtype)
+
+
+def solve_rows(A: Array, B: Array) -> Array:
+    """A^-1 b for each row's matrix (n, m, m) and right side (n, m), in float64; a trace of jitter keeps A regular."""
+    A = A + JITTER * np.trace(A, axis1=1, axis2=2)[:, None, None] * np.eye(A.shape[1])
+    return np.linalg.solve(A, B[:, :, None].astype(np.float64))[:, :, 0]
+
+
+def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iterations: int) -> dict[str, float]:
+    """Flops of each direction for one point, counted.  passes: flops of a pass through J_2, ..., J_{K+1}.
+
+    CG stops after at most as many iterations as the system has unknowns; the primal one has no good preconditioner and
+    is counted at three times the iterations (measured: 8-12 against 1-4).
+    """
+    H, L = sum(sizes), outputs
+    squares = sum(h * h for h in sizes)
+    return {
+        "dual": passes + min(cg_iterations, L) * (2.0 * passes + 2.0 * L * L),
+        "primal": passes + min(3 * cg_iterations, H) * (2.0 * passes + 2.0 * squares),
+        "direct_dual": passes * (2.0 + L) + L * L * H + L**3 / 3.0,
+        "direct_primal": passes * 2.0 * H + H**3 / 3.0,
+    }

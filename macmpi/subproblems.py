@@ -1,0 +1,173 @@
+"""The two kinds of subproblem of a state: Z-problems by point, W-problems by unit or segment.  No communication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from macmpi.chain import Segment
+from macmpi.data import Dataset
+from macmpi.layers import Array
+from macmpi.losses import Metric, Squared, metric, times
+from macmpi.objective import EVERY, Rows, ZProblem, split_columns
+from macmpi.plan import Job, Plan
+from macmpi.regression import SegmentProblem, Term, UnitProblem, WProblem
+from macmpi.state import State, block_views
+
+LOOSEST = 0.5
+"""Linear systems are solved to this share of their residual at least."""
+
+FLOOR, DAMPING = 1e-2, 0.1
+"""Bounds of the metrics: least variance, in shares of a site's largest; identity added to a mean curvature of 1."""
+
+
+class Subproblems:
+    """Makes the problems that the solvers are given: frozen values, mu and multipliers included.  Collective: no."""
+
+    def __init__(self, plan: Plan, data: Dataset) -> None:
+        self.plan, self.data = plan, data
+        self._made: dict[tuple[str, int], Array] = {}
+        self._made_of: Array | None = None
+
+    def forget(self) -> None:
+        """The coordinates or multipliers have changed: what was made of them is stale."""
+        self._made_of = None
+
+    def weights(self, state: State) -> tuple[Array, ...]:
+        """W_1, ..., W_{K+1} as views of the state's flat buffer."""
+        return block_views(state.weights, self.plan.chain.block_shapes)
+
+    def metrics(self, state: State) -> tuple[Metric, ...]:
+        """mu w_k M_k of each site."""
+        plan = self.plan
+        scales = [state.mu * w for w in plan.site_weights]
+        if plan.metric == "identity":
+            return tuple(metric(scale) for scale in scales)
+        forms, at = [], 0
+        for h, scale in zip(plan.chain.site_sizes, scales, strict=True):
+            shape = (h, h) if plan.metric == "curvature" else (h,)
+            size = int(np.prod(shape))
+            forms.append(metric(scale * state.metric[at : at + size].reshape(shape), plan.dtype))
+            at += size
+        return tuple(forms)
+
+    def renew_metric(self, state: State) -> None:
+        """The forms M_k at each new mu, from the state as it is then; within fixed bounds.
+
+        "variance": 1 / variance of each coordinate.  "curvature": the sample's mean of Phi_k^T Phi_k, damped.
+        Both are scaled to a mean eigenvalue of 1.
+        """
+        plan = self.plan
+        if plan.metric == "identity" or state.metric_mu == state.mu:
+            return
+        sites = split_columns(plan.chain.site_sizes, state.Z)
+        if plan.metric == "variance":
+            forms = [1.0 / np.maximum(v, FLOOR * v.max() or 1.0) for v in (z.var(axis=0, dtype=float) for z in sites)]
+        else:
+            weights = [W.astype(float) for W in self.weights(state)]
+            inputs = [z[plan.sample].astype(float) for z in sites]
+            segments = plan.chain.segments
+            M = plan.loss.hessian(segments[-1].forward(weights, inputs[-1]))
+            forms = []
+            for segment, A in zip(reversed(segments[1:]), reversed(inputs), strict=True):
+                M = segment.pullback(weights, A, M)
+                forms.insert(0, _damped(M))
+        scaled = [F / (np.trace(F) / len(F) if F.ndim == 2 else F.mean()) for F in forms]
+        state.metric, state.metric_mu = np.concatenate([F.ravel() for F in scaled]), state.mu
+
+    def z_problem(
+        self, rows: Rows, state: State, metrics: tuple[Metric, ...] | None = None, shifted: bool = True
+    ) -> ZProblem:
+        """Eq. (4) for some points at the state's weights, mu and multipliers."""
+        plan = self.plan
+        metrics = metrics or self.metrics(state)
+        return ZProblem(
+            segments=plan.chain.segments,
+            sizes=plan.chain.site_sizes,
+            weights=self.weights(state),
+            loss=plan.loss,
+            metrics=metrics,
+            X=self.data.X[rows],
+            Y=self.data.Y[rows],
+            Z=state.Z[rows],
+            shift=self._shift(rows, state, metrics) if shifted else None,
+            accuracy=self._accuracy(plan.forcing[0], state),
+        )
+
+    def _shift(self, rows: Rows, state: State, metrics: tuple[Metric, ...]) -> Array | None:
+        """u_k = M_k^-1 lambda_k; None for the quadratic penalty."""
+        if not self.plan.schedule.multipliers:
+            return None
+        U = state.multipliers[rows]
+        sizes = self.plan.chain.site_sizes
+        return np.hstack([times(u, form.inverse) for u, form in zip(split_columns(sizes, U), metrics, strict=True)])
+
+    def w_problem(self, job: Job, state: State) -> WProblem:
+        """The regression of a job's weights at the state's coordinates, mu and multipliers."""
+        k, plan = job.segment, self.plan
+        output = k == len(plan.chain.sites)
+        mu = state.mu * (1.0 if output else plan.site_weights[k])
+        ridge, accuracy = plan.ridge.of_unit(mu, output), self._accuracy(plan.forcing[1], state)
+        key, shapes, segment = (plan.seed, state.iteration, k), plan.shapes(k), plan.chain.segments[k]
+        if job.units is not None:
+            term = Term(self.features(k, state), self.targets(k, state)[:, job.units.rows])
+            W = state.weights[job.place].reshape(-1, shapes[0][1])
+            return UnitProblem((term,), segment.activation, ridge, W, self.factor(k, state), accuracy, key)
+        loss = plan.loss if output else Squared(self._form(k, state))
+        numbers = {block: i for i, block in enumerate(segment.weighted)}
+        own = Segment(segment.maps, tuple(None if b is None else numbers[b] for b in segment.blocks))
+        A, T = self._inputs(k, state), self.targets(k, state)
+        return SegmentProblem(own, loss, A, T, shapes, ridge, state.weights[job.place], accuracy, key)
+
+    def _form(self, k: int, state: State) -> Metric:
+        """The form in which a hidden segment's own regression is measured: M_k without mu."""
+        if self.plan.metric == "identity":
+            return metric(1.0)
+        bounds = np.cumsum([0, *self.plan.chain.site_sizes])
+        return metric(state.metric[bounds[k] : bounds[k + 1]], self.plan.dtype)
+
+    def _accuracy(self, forcing: float, state: State) -> float:
+        return min(forcing * abs(state.fall), LOOSEST)
+
+    def _inputs(self, k: int, state: State) -> Array:
+        """z_{k-1}, with z_0 = x."""
+        return self.data.X if k == 0 else split_columns(self.plan.chain.site_sizes, state.Z)[k - 1]
+
+    def features(self, k: int, state: State) -> Array:
+        """What segment k's weights multiply: z_{k-1}, or its activations, once a W-step."""
+        return self._once(("features", k), state, lambda: self.plan.chain.segments[k].features(self._inputs(k, state)))
+
+    def targets(self, k: int, state: State) -> Array:
+        """What segment k has to give: z_k - u_k, or y."""
+        if k == len(self.plan.chain.sites):
+            return self.data.Y
+        if not self.plan.schedule.multipliers:
+            return split_columns(self.plan.chain.site_sizes, state.Z)[k]
+        shifted = self._once(("shifted", 0), state, lambda: self._unshifted(state))
+        return split_columns(self.plan.chain.site_sizes, shifted)[k]
+
+    def _unshifted(self, state: State) -> Array:
+        shift = self._shift(EVERY, state, self.metrics(state))
+        return state.Z if shift is None else state.Z - shift
+
+    def _once(self, name: tuple[str, int], state: State, make: Callable[[], Array]) -> Array:
+        """Made once for the present coordinates."""
+        if self._made_of is not state.Z:
+            self._made, self._made_of = {}, state.Z
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
+    def factor(self, k: int, state: State) -> Array:
+        bounds = self.plan.shared_bounds
+        return state.factors[bounds[k] : bounds[k + 1]].reshape(self.plan.shared_shape(k))
+
+
+def _damped(M: Array) -> Array:
+    """M scaled to a mean eigenvalue of 1, negative ones left out, plus DAMPING I; I where M is nothing but rounding."""
+    values, vectors = np.linalg.eigh(0.5 * (M + M.T))
+    values = np.maximum(values, 0.0)
+    mean = values.mean()
+    scaled = values / mean if mean > np.finfo(float).tiny else np.ones(len(M))
+    return (vectors * (scaled + DAMPING)) @ vectors.T

@@ -1,0 +1,256 @@
+"""Batched descent: every direction, on rows of quadratics and on valleys that bend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from macmpi.layers import Array
+from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Gradients, Steepest, Values, line_search, minimise
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+DIRECTIONS: dict[str, Callable[[], Direction]] = {
+    "steepest": Steepest,
+    "conjugate": Conjugate,
+    "L-BFGS, 1 pair": partial(LBFGS, 1),
+    "L-BFGS, 10 pairs": partial(LBFGS, 10),
+}
+
+VALLEYS: dict[str, float] = {"steepest": 1e-2}
+"""Objective that a direction may leave of a bent valley after 2000 iterations; the others end at its minimum."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Independent problems, one a row: 1/2 (x - a)^T H (x - a) + 1, or Rosenbrock's function times c, plus 1."""
+
+    start: Array
+    values: Values
+    gradients: Gradients
+    minima: Array
+
+    def take(self, rows: list[int]) -> Rows:
+        def padded(X: Array) -> Array:
+            whole = self.start.copy()
+            whole[rows] = X
+            return whole
+
+        def gradients(X: Array) -> tuple[Array, Array]:
+            f, G = self.gradients(padded(X))
+            return f[rows], G[rows]
+
+        return Rows(self.start[rows], lambda X: self.values(padded(X))[rows], gradients, self.minima[rows])
+
+
+def quadratics(random: np.random.Generator, m: int = 6, P: int = 5, condition: float = 30.0) -> Rows:
+    """Rows of other sizes, condition numbers up to `condition`; the last one starts at its minimum."""
+    H = np.empty((m, P, P))
+    for row in range(m):
+        Q = np.linalg.qr(random.normal(size=(P, P)))[0]
+        H[row] = 10.0 ** (row - 3) * (Q * np.linspace(1.0, condition, P)) @ Q.T
+    a, start = random.normal(size=(m, P)), random.normal(size=(m, P))
+    start[-1] = a[-1]
+
+    def gradients(X: Array) -> tuple[Array, Array]:
+        G = np.einsum("mij,mj->mi", H, X - a)
+        return 1.0 + 0.5 * np.einsum("mi,mi->m", G, X - a), G
+
+    return Rows(start, lambda X: gradients(X)[0], gradients, a)
+
+
+def valleys(random: np.random.Generator, m: int = 4) -> Rows:
+    c, start = 10.0 ** np.arange(m - 2, -2, -1.0), np.array([-1.2, 1.0]) + 0.1 * random.normal(size=(m, 2))
+
+    def gradients(X: Array) -> tuple[Array, Array]:
+        x, y = X.T
+        f = (1.0 - x) ** 2 + 20.0 * (y - x * x) ** 2
+        G = np.stack([-2.0 * (1.0 - x) - 80.0 * x * (y - x * x), 40.0 * (y - x * x)], axis=1)
+        return 1.0 + c * f, c[:, None] * G
+
+    return Rows(start, lambda X: gradients(X)[0], gradients, np.ones((m, 2)))
+
+
+@pytest.fixture(params=DIRECTIONS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def make(name: str) -> Callable[[], Direction]:
+    return DIRECTIONS[name]
+
+
+@pytest.fixture(params=[quadratics, valleys], ids=["quadratics", "valleys"])
+def rows(request: pytest.FixtureRequest, random: np.random.Generator) -> Rows:
+    return request.param(random)  # type: ignore[no-any-return]
+
+
+def run(make: Callable[[], Direction], rows: Rows, iterations: int, halvings: int = 20) -> tuple[Array, Array]:
+    return minimise(make(), rows.values, rows.gradients, rows.start, iterations, halvings, 0.0)
+
+
+def test_no_row_rises(make: Callable[[], Direction], rows: Rows) -> None:
+    before = rows.values(rows.start)
+    for iterations in (0, 1, 2, 7, 40):
+        X, f = run(make, rows, iterations)
+        assert_allclose(f, rows.values(X), rtol=1e-12)
+        assert (f <= before).all()
+        before = np.minimum(before, f * (1.0 + 1e-14))
+
+
+def test_every_iteration_lowers_what_can_fall(make: Callable[[], Direction], rows: Rows) -> None:
+    first, before = run(make, rows, 1)[1], rows.values(rows.start)
+    away = (rows.start != rows.minima).any(axis=1)
+    assert_array_equal(first < before, away)
+
+
+def test_a_quadratic_ends_at_its_minimum(make: Callable[[], Direction], random: np.random.Generator) -> None:
+    rows = quadratics(random)
+    X, f = run(make, rows, 400)
+    assert_allclose(f, 1.0, rtol=0.0, atol=1e-12)
+    assert_allclose(X[2:], rows.minima[2:], rtol=0.0, atol=1e-5)
+
+
+def test_a_bent_valley_ends_at_its_minimum(
+    name: str, make: Callable[[], Direction], random: np.random.Generator
+) -> None:
+    rows = valleys(random)
+    _, f = run(make, rows, 2000, 60)
+    assert (f[1:3] <= 1.0 + VALLEYS.get(name, 1e-10)).all()
+
+
+def test_curvature_pays(random: np.random.Generator) -> None:
+    """On an ill-conditioned quadratic conjugate gradients and L-BFGS leave steepest descent far behind."""
+    rows = quadratics(random, condition=1e4).take([3])
+    left = {name: float(run(make, rows, 30)[1][0]) - 1.0 for name, make in DIRECTIONS.items()}
+    assert left["conjugate"] < 1e-2 * left["steepest"]
+    assert left["L-BFGS, 10 pairs"] < 1e-2 * left["steepest"]
+
+
+def test_a_row_alone_has_the_answer_that_it_has_among_others(make: Callable[[], Direction], rows: Rows) -> None:
+    whole, f = run(make, rows, 6)
+    for some in ([0], [1], [3], [2, 0], [3, 1]):
+        X, g = run(make, rows.take(some), 6)
+        assert_allclose(X, whole[some], rtol=0.0, atol=1e-9)
+        assert_allclose(g, f[some], rtol=1e-9)
+
+
+def test_the_start_is_left_alone(make: Callable[[], Direction], rows: Rows) -> None:
+    kept = rows.start.copy()
+    run(make, rows, 5)
+    assert_array_equal(rows.start, kept)
+
+
+def test_a_row_at_its_minimum_stays(make: Callable[[], Direction], random: np.random.Generator) -> None:
+    rows = quadratics(random)
+    X, _ = run(make, rows, 10)
+    assert_array_equal(X[-1], rows.start[-1])
+
+
+def test_a_row_stops_once_it_falls_by_less_than_the_tolerance(random: np.random.Generator) -> None:
+    rows, calls = quadratics(random), []
+
+    def gradients(X: Array) -> tuple[Array, Array]:
+        calls.append(1)
+        return rows.gradients(X)
+
+    minimise(LBFGS(5), rows.values, gradients, rows.start, 200, 20, 0.5)
+    strict = len(calls)
+    minimise(LBFGS(5), rows.values, gradients, rows.start, 200, 20, 0.0)
+    assert strict < len(calls) - strict
+
+
+# --- values that are no numbers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_trial_values_that_are_no_numbers_are_stepped_back_from(
+    bad: float, make: Callable[[], Direction], random: np.random.Generator
+) -> None:
+    """Beyond a wall the objective is not finite; the minimum lies before it."""
+    rows = quadratics(random)
+    reach = np.abs(rows.start).max() + np.abs(rows.minima).max()
+
+    def values(X: Array) -> Array:
+        return np.where(np.abs(X).max(axis=1) > reach, bad, rows.values(X))
+
+    X, f = minimise(make(), values, rows.gradients, rows.start, 400, 30, 0.0)
+    assert np.isfinite(X).all()
+    assert_allclose(f, 1.0, rtol=0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_that_starts_without_a_finite_gradient_harms_no_other(
+    bad: float, make: Callable[[], Direction], random: np.random.Generator
+) -> None:
+    """And stays where it is."""
+    rows = quadratics(random)
+    whole, _ = run(make, rows, 5)
+
+    def gradients(X: Array) -> tuple[Array, Array]:
+        f, G = rows.gradients(X)
+        G[1, 2] = bad
+        return f, G
+
+    X, f = minimise(make(), rows.values, gradients, rows.start, 5, 20, 0.0)
+    others = [0, 2, 3, 4, 5]
+    assert_allclose(X[others], whole[others], rtol=0.0, atol=1e-12)
+    assert_array_equal(X[1], rows.start[1])
+    assert f[1] == rows.values(rows.start)[1]
+
+
+@pytest.mark.parametrize(("dtype", "tiny"), [(np.float64, 1e-155), (np.float32, 1e-20)])
+def test_a_gradient_that_vanishes_keeps_its_row(dtype: type, tiny: float, make: Callable[[], Direction]) -> None:
+    """Its squares are close to the smallest number there is; the other row goes on."""
+    scales, start = np.array([1.0, 3.0, 10.0], dtype), np.array([[1.0] * 3, [tiny] * 3], dtype)
+
+    def gradients(X: Array) -> tuple[Array, Array]:
+        return np.einsum("mp,p,mp->m", X, scales, X) / 2, X * scales
+
+    X, f = minimise(make(), lambda X: gradients(X)[0], gradients, start, 20, 20, 0.0)
+    assert (np.abs(X) <= np.abs(start)).all()
+    assert f[0] < 1e-2
+
+
+# --- the line search --------------------------------------------------------------------------------------------------
+
+
+def test_a_parabola_gives_the_best_step_of_a_quadratic(random: np.random.Generator) -> None:
+    """Of a first trial within a factor of its own: `exact` finds the minimum along the line at once."""
+    rows = quadratics(random).take([0, 1, 2, 3, 4])
+    f, G = rows.gradients(rows.start)
+    slope = -np.sum(G * G, axis=1)
+    best = -slope / (2.0 * (rows.values(rows.start - G) - f - slope))
+    for factor in (0.2, 3.0, 8.0):
+        length, after = line_search(rows.values, rows.start, -G, f, slope, factor * best, True, 10)
+        assert_allclose(length, best, rtol=1e-6)
+        assert_allclose(after, rows.values(rows.start - length[:, None] * G), rtol=1e-12)
+
+
+def test_a_row_with_no_first_trial_stays(random: np.random.Generator) -> None:
+    rows = quadratics(random)
+    f, G = rows.gradients(rows.start)
+    slope, first = -np.sum(G * G, axis=1), np.array([1e-3, 0.0, 1e-3, 0.0, 1e-3, 0.0])
+    length, after = line_search(rows.values, rows.start, -G, f, slope, first, False, 10)
+    assert_array_equal(length[1::2], 0.0)
+    assert_array_equal(after[1::2], f[1::2])
+    assert (length[[0, 2, 4]] > 0.0).all()
+
+
+def test_single_precision_stays_single(make: Callable[[], Direction]) -> None:
+    a = np.linspace(-1.0, 1.0, 12, dtype=np.float32).reshape(4, 3)
+
+    def gradients(X: Array) -> tuple[Array, Array]:
+        assert X.dtype == np.float32
+        return np.einsum("mp,mp->m", X - a, X - a) / 2, X - a
+
+    X, f = minimise(make(), lambda X: gradients(X)[0], gradients, np.zeros_like(a), 20, 10, 0.0)
+    assert X.dtype == np.float32
+    assert_allclose(X, a, rtol=0.0, atol=1e-5)
+    assert_allclose(f, 0.0, atol=1e-9)

@@ -1,0 +1,208 @@
+"""The contract of a W-solver that takes segments, on every kind of segment and under every loss."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from contracts.examples import (
+    EPS,
+    INPUTS,
+    METRICS,
+    SEGMENTS,
+    W_ARGUMENTS,
+    W_EXCESS,
+    W_SAMPLED,
+    W_THOROUGH,
+    example_of,
+    inputs,
+    metric_example,
+    segment_problem,
+    solvers_of,
+    summed,
+)
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import optimize
+
+from macmpi.chain import Segment
+from macmpi.layers import Array
+from macmpi.layers.affine import Affine
+from macmpi.losses import LOSSES, Squared
+from macmpi.regression import OverPoints, SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.solvers import W_SOLVERS
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(params=solvers_of("segment"))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def solvers(name: str) -> list[Any]:
+    """The solver as it comes, and under other arguments."""
+    return [W_SOLVERS[name](**arguments) for arguments in W_ARGUMENTS.get(name, [{}])]
+
+
+@pytest.fixture
+def solver(solvers: list[Any]) -> Any:
+    return solvers[0]
+
+
+@pytest.fixture
+def thorough(name: str) -> Any:
+    return W_SOLVERS[name](**example_of((name, 0), W_THOROUGH, "W_THOROUGH"))
+
+
+@pytest.fixture(params=SEGMENTS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=LOSSES)
+def loss(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def objective(problem: SegmentProblem, theta: Array, over_points: OverPoints) -> float:
+    (f,) = values(problem, theta, over_points)
+    return float(f)
+
+
+# --- descent ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("points", INPUTS)
+def test_the_objective_never_rises(points: str, kind: str, solvers: list[Any], random: np.random.Generator) -> None:
+    """Whatever the inputs; weights that start at zero, small or saturating; with a ridge and without."""
+    starts = ((0.0, 0.1), (0.5, 0.0), (0.5, 10.0), (20.0, 0.0))
+    for i, (solver, (scale, ridge)) in enumerate(itertools.product(solvers, starts)):
+        assert solver.descends, "a solver that does not descend needs a contract of its own"
+        problem, over_points = segment_problem(random, kind, list(LOSSES)[i % len(LOSSES)], ridge, scale=scale)
+        problem = replace(problem, inputs=inputs(random, 40, 4, points))
+        found = solver.solve(problem, over_points)
+        assert found.shape == problem.start.shape
+        assert np.isfinite(found).all()
+        before, after = (objective(problem, theta, over_points) for theta in (problem.start, found))
+        assert after <= before * (1.0 + 50.0 * 40 * EPS)
+
+
+def test_a_few_iterations_go_some_of_the_way(kind: str, loss: str, solver: Any, random: np.random.Generator) -> None:
+    """Descent alone would hold for a solver that never moves."""
+    problem, over_points = segment_problem(random, kind, loss)
+    before = objective(problem, problem.start, over_points)
+    assert objective(problem, solver.solve(problem, over_points), over_points) < 0.999 * before
+
+
+# --- minima -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("start", ["linear", "before"])
+def test_a_linear_segment_reaches_the_normal_equations(
+    start: str, metric: str, name: str, thorough: Any, random: np.random.Generator
+) -> None:
+    """min 1/2 sum (t - W [a; 1])^T M (t - W [a; 1]) + ridge/2 ||V||^2: M W G + ridge V = M T^T [A, 1]."""
+    made, over_points = segment_problem(random, start, ridge=0.7)
+    form = metric_example(metric, 3, random)
+    problem = replace(made, loss=Squared(form))
+    D = np.column_stack([problem.segment.features(problem.inputs), np.ones(40)])
+    M = np.diag(np.broadcast_to(form.M, 3)) if np.ndim(form.M) < 2 else form.M
+    left = np.kron(M, D.T @ D) + np.kron(np.eye(3), np.diag([0.7] * 4 + [0.0]))
+    expected = np.linalg.solve(left, (M @ problem.targets.T @ D).ravel())
+    near = W_EXCESS.get(name, 1e-6)
+    assert_allclose(thorough.solve(problem, over_points)[0], expected, rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("ridge", [0.1, 5.0])
+def test_logistic_regression_reaches_its_minimum(
+    ridge: float, name: str, thorough: Any, random: np.random.Generator
+) -> None:
+    """It is convex: there is one minimum of the value."""
+    problem, over_points = segment_problem(random, "linear", "cross_entropy", ridge)
+    found = objective(problem, thorough.solve(problem, over_points), over_points)
+    assert found <= brute_force(problem, over_points) * (1.0 + W_EXCESS.get(name, 1e-9))
+
+
+def brute_force(problem: SegmentProblem, over_points: OverPoints) -> float:
+    def both(theta: Array) -> tuple[float, Array]:
+        f, G = gradients(problem, theta[None], over_points)
+        return float(f[0]), G[0]
+
+    options = {"gtol": 1e-10, "maxiter": 5000}
+    return float(optimize.minimize(both, problem.flat, jac=True, method="BFGS", options=options).fun)
+
+
+@pytest.mark.parametrize("name", [name for name in solvers_of("segment") if name not in W_SAMPLED])
+def test_a_thorough_run_ends_where_the_gradient_vanishes(
+    kind: str, loss: str, name: str, thorough: Any, random: np.random.Generator
+) -> None:
+    problem, over_points = segment_problem(random, kind, loss)
+    _, start = gradients(problem, problem.start, over_points)
+    _, G = gradients(problem, thorough.solve(problem, over_points), over_points)
+    near = W_EXCESS.get(name, 1e-5) if len(problem.shapes) < 3 else 5e-2
+    assert np.abs(G).max() <= near * np.abs(start).max()
+
+
+def test_what_the_outputs_do_not_see_does_not_run_away(
+    loss: str, solvers: list[Any], random: np.random.Generator
+) -> None:
+    """Softmax does not change when all its inputs rise by the same amount."""
+    for kind in ("softmax", "linear"):
+        problem, over_points = segment_problem(random, kind, loss)
+        for solver in solvers:
+            assert np.abs(solver.solve(problem, over_points)).max() < 100.0
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_problem_gives_the_same_bits(
+    kind: str, loss: str, solvers: list[Any], random: np.random.Generator
+) -> None:
+    problem, over_points = segment_problem(random, kind, loss)
+    again = replace(problem, inputs=problem.inputs.copy(), targets=problem.targets.copy(), flat=problem.flat.copy())
+    for solver in solvers:
+        assert_array_equal(solver.solve(problem, over_points), solver.solve(again, over_points))
+
+
+def test_a_problem_is_a_value(kind: str, loss: str, solvers: list[Any], random: np.random.Generator) -> None:
+    """Solving leaves it as it was."""
+    problem, over_points = segment_problem(random, kind, loss)
+    kept = [array.copy() for array in (problem.inputs, problem.targets, problem.flat)]
+    for solver in solvers:
+        solver.solve(problem, over_points)
+        for array, copy in zip((problem.inputs, problem.targets, problem.flat), kept, strict=True):
+            assert_array_equal(array, copy)
+
+
+def test_chunks_of_points_change_rounding_alone(kind: str, loss: str, solver: Any, random: np.random.Generator) -> None:
+    problem, _ = segment_problem(random, kind, loss)
+    answers = [solver.solve(problem, summed(40, chunks)) for chunks in (1, 2, 7)]
+    for answer in answers[1:]:
+        assert_allclose(answer, answers[0], rtol=0.0, atol=1e-7)
+
+
+def test_a_fit_without_residual_is_left_alone(kind: str, solver: Any, random: np.random.Generator) -> None:
+    made, over_points = segment_problem(random, kind, ridge=0.0)
+    exact = made.segment.forward(made.blocks(made.flat), made.inputs)
+    problem = replace(made, targets=exact)
+    assert_allclose(solver.solve(problem, over_points), problem.start, rtol=0.0, atol=1e-12)
+
+
+def test_a_shared_part_has_the_shape_that_it_says(solver: Any, random: np.random.Generator) -> None:
+    assert solver.prepare(random.normal(size=(9, 4)), summed(9, 2)).shape == solver.shared_shape(4)
+
+
+@pytest.mark.parametrize("name", [n for n in solvers_of("segment") if n in solvers_of("units")])
+def test_a_segment_of_one_unit_is_that_unit(name: str, random: np.random.Generator) -> None:
+    """Solvers that take both give the same answer whichever way one unit is put."""
+    A, T, W = random.normal(size=(40, 4)), random.normal(size=(40, 1)), random.normal(size=(1, 5))
+    solver, over_points = W_SOLVERS[name](), summed(40, 3)
+    joint = SegmentProblem(Segment((Affine(4, 1),), (0,)), Squared(), A, T, ((1, 5),), 0.3, W.ravel())
+    apart = UnitProblem((Term(A, T),), "linear", 0.3, W, np.zeros((0, 0)))
+    assert_allclose(solver.solve(joint, over_points), solver.solve(apart, over_points), rtol=0.0, atol=1e-9)

@@ -1,0 +1,256 @@
+"""The four ways to a Gauss-Newton direction of the Z-step, against dense matrices and each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from contracts.examples import DIRECTIONS, SCENES, SITES, linearised, some, z_problem
+from numpy.testing import assert_allclose
+from scipy import linalg
+
+from macmpi.layers import Array
+from macmpi.layers.softmax import softmax
+from macmpi.losses import dense
+from macmpi.objective import ZProblem
+from macmpi.solvers.z_directions import (
+    direct_dual,
+    direct_primal,
+    dual,
+    dual_product,
+    normal_product,
+    normal_right,
+    primal,
+)
+from macmpi.solvers.z_gauss_newton import GaussNewtonZ
+
+CASES = [
+    # K = 1, 2, 3; more outputs than units in the last hidden layer (Woodbury's branch), as many, and fewer.
+    ((3, 4, 6), (2.0,)),
+    ((3, 4, 4), (0.1,)),
+    ((3, 4, 2), (50.0,)),
+    ((3, 5, 2, 6), (0.3, 20.0)),
+    ((3, 2, 5, 1), (7.0, 0.2)),
+    ((4, 5, 3, 2, 7), (3.0, 0.05, 400.0)),
+    ((4, 2, 3, 6, 3), (1e4, 0.5, 9.0)),
+]
+Case = tuple[tuple[int, ...], tuple[float, ...]]
+
+ACTIVATIONS = ["sigmoid", "tanh", "linear"]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: "-".join(map(str, case[0])))
+def case(request: pytest.FixtureRequest) -> Case:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=SITES)
+def cut(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=range(len(SCENES)))
+def problem(request: pytest.FixtureRequest, cut: str, case: Case, random: np.random.Generator) -> ZProblem:
+    sizes, mu = case
+    activation = ACTIVATIONS[(sum(sizes) + request.param) % len(ACTIVATIONS)]
+    mu = mu[: (len(mu) + 1) // 2] if cut == "sparse" else mu
+    return z_problem(random, sizes, activation, n=4, mu=mu, off=0.7, cut=cut, **SCENES[request.param])
+
+
+def direction(problem: ZProblem, name: str, cg_iterations: int = 60, exact: bool = False) -> Array:
+    """A direction with the preconditioner of the problem's own points, or without one."""
+    model = linearised(problem)
+    if name in ("direct_dual", "direct_primal"):
+        return (direct_dual if name == "direct_dual" else direct_primal)(model)
+    precondition = np.copy if exact else GaussNewtonZ(direction=name).prepare(problem)
+    assert precondition is not None
+    return (dual if name == "dual" else primal)(model, precondition, cg_iterations, 0.0)
+
+
+# --- dense references -------------------------------------------------------------------------------------------------
+
+
+def jacobians(problem: ZProblem, row: int) -> list[Array]:
+    """J_2, ..., J_{K+1} at one point, by central differences of the segments."""
+    out, h = [], 1e-6
+    for segment, z in zip(problem.segments[1:], problem.sites(problem.Z), strict=True):
+        steps = h * np.eye(z.shape[1])
+        ahead, behind = (segment.forward(problem.weights, z[row] + sign * steps) for sign in (1.0, -1.0))
+        out.append((ahead - behind).T / (2.0 * h))
+    return out
+
+
+def quadratic(problem: ZProblem, row: int) -> tuple[Array, Array]:
+    """Gauss-Newton Hessian (sum H, sum H) and gradient (sum H,) of eq. (4) at one point, from its formula."""
+    J, bounds, H = jacobians(problem, row), np.cumsum([0, *problem.sizes]), sum(problem.sizes)
+    at = some(problem, [row])
+    sites, F = at.sites(at.Z), at.outputs(at.Z)
+    A, g = np.zeros((H, H)), np.zeros(H)
+    for k, h in enumerate(problem.sizes):
+        block = np.zeros((h, H))
+        block[:, bounds[k] : bounds[k + 1]] = np.eye(h)
+        if k:
+            block[:, bounds[k - 1] : bounds[k]] = -J[k - 1]
+        M = dense(problem.metrics[k].M, h)
+        A += block.T @ M @ block
+        g += block.T @ M @ (sites[k] - F[k])[0]
+    block = np.zeros((problem.Y.shape[1], H))
+    block[:, bounds[-2] :] = J[-1]
+    p = softmax(F[-1])[0]
+    loss = np.diag(p) - np.outer(p, p) if problem.loss.labels else np.eye(len(p))
+    residual = at.Y[0] - (p if problem.loss.labels else F[-1][0])
+    return A + block.T @ loss @ block, g - block.T @ residual
+
+
+def dense_direction(problem: ZProblem, row: int) -> Array:
+    A, g = quadratic(problem, row)
+    return linalg.solve(A, -g, assume_a="pos")
+
+
+def dual_matrix(problem: ZProblem, row: int) -> Array:
+    """I + sum_k Phi_k M_k^-1 Phi_k^T of one point, column by column through its tangents."""
+    model, L = linearised(some(problem, [row] * problem.Y.shape[1])), problem.Y.shape[1]
+    S, phi = np.eye(L), np.eye(L)
+    for tangent, form, h in zip(reversed(model.tangents), reversed(model.metrics), reversed(model.sizes), strict=True):
+        phi = tangent.vjp(phi)
+        S += phi @ dense(form.inverse, h) @ phi.T
+    return S
+
+
+# --- the directions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_the_direction_solves_the_normal_equations(name: str, problem: ZProblem) -> None:
+    found = direction(problem, name)
+    expected = np.array([dense_direction(problem, row) for row in range(len(problem.Z))])
+    assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+
+
+def test_all_directions_agree(problem: ZProblem) -> None:
+    expected = direction(problem, "direct_primal")
+    for name in DIRECTIONS:
+        assert_allclose(direction(problem, name), expected, rtol=1e-7, atol=1e-8 * np.abs(expected).max())
+
+
+def test_cg_ends_after_as_many_iterations_as_unknowns(problem: ZProblem) -> None:
+    """The dual has as many as the net has outputs, however many coordinates there are."""
+    expected = direction(problem, "direct_dual")
+    found = direction(problem, "dual", problem.Y.shape[1], exact=True)
+    assert_allclose(found, expected, rtol=1e-6, atol=1e-7 * np.abs(expected).max())
+
+
+def test_the_primal_direction_goes_down(problem: ZProblem) -> None:
+    """Even after a single CG iteration, and whatever the preconditioner."""
+    for exact in (True, False):
+        assert goes_down(problem, direction(problem, "primal", 1, exact))
+
+
+def test_the_dual_direction_goes_down(problem: ZProblem) -> None:
+    """When CG has ended: before, it satisfies the constraints and may raise the loss."""
+    assert goes_down(problem, direction(problem, "dual"))
+
+
+@pytest.mark.parametrize("cut", ["after", "before"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_dual_direction_of_a_quadratic_penalty_goes_down_after_one_iteration(
+    activation: str, cut: str, case: Case, random: np.random.Generator
+) -> None:
+    problem = z_problem(random, case[0], activation, n=5, mu=case[1], off=0.7, cut=cut)
+    for exact in (True, False):
+        assert goes_down(problem, direction(problem, "dual", 1, exact))
+
+
+def goes_down(problem: ZProblem, dZ: Array) -> bool:
+    ahead, behind = (problem.values(problem.Z + sign * 1e-6 * dZ) for sign in (1.0, -1.0))
+    return bool((ahead < behind).all())
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+def test_accumulate_is_the_forward_tangent_pass(problem: ZProblem, random: np.random.Generator) -> None:
+    model = linearised(problem)
+    terms = [random.normal(size=z.shape) for z in problem.sites(problem.Z)]
+    out = [np.empty_like(t) for t in terms]
+    model.accumulate(terms, out)
+    for row in range(len(problem.Z)):
+        J, expected = jacobians(problem, row), terms[0][row]
+        assert_allclose(out[0][row], expected, rtol=1e-12, atol=1e-12)
+        for k in range(1, len(terms)):
+            expected = terms[k][row] + J[k - 1] @ expected
+            assert_allclose(out[k][row], expected, rtol=1e-6, atol=1e-7)
+    model.accumulate(terms, terms)
+    for in_place, apart in zip(terms, out, strict=True):
+        assert_allclose(in_place, apart, rtol=0.0, atol=0.0)
+
+
+def test_dual_product_is_the_product_with_the_dual_matrix(problem: ZProblem, random: np.random.Generator) -> None:
+    P, model = random.normal(size=problem.Y.shape), linearised(problem)
+    SP = dual_product(model, P, [np.empty_like(z) for z in problem.sites(problem.Z)])
+    for row in range(len(P)):
+        expected = dual_matrix(problem, row) @ P[row]
+        assert_allclose(SP[row], expected, rtol=1e-10, atol=1e-10 * np.abs(expected).max())
+
+
+def test_normal_product_and_right_are_those_of_the_quadratic(problem: ZProblem, random: np.random.Generator) -> None:
+    P, model = random.normal(size=problem.Z.shape), linearised(problem)
+    HP, b = normal_product(model, P), normal_right(model)
+    for row in range(len(P)):
+        A, g = quadratic(problem, row)
+        assert_allclose(HP[row], A @ P[row], rtol=1e-6, atol=1e-7 * np.abs(A).max())
+        assert_allclose(b[row], -g, rtol=1e-6, atol=1e-7 * np.abs(A).max())
+    assert_allclose(b, -problem.gradients(problem.Z)[1], rtol=1e-9, atol=1e-9 * np.abs(b).max())
+
+
+# --- preconditioners --------------------------------------------------------------------------------------------------
+
+
+def test_the_dual_preconditioner_of_one_point_is_exact(problem: ZProblem, random: np.random.Generator) -> None:
+    R = random.normal(size=(3, problem.Y.shape[1]))
+    for row in range(2):
+        precondition = GaussNewtonZ(direction="dual").prepare(some(problem, [row]))
+        assert precondition is not None
+        expected = linalg.solve(dual_matrix(problem, row), R.T, assume_a="pos").T
+        assert_allclose(precondition(R), expected, rtol=1e-8, atol=1e-9)
+
+
+def test_the_primal_preconditioner_of_one_point_inverts_the_diagonal_blocks(
+    problem: ZProblem, random: np.random.Generator
+) -> None:
+    alone, R = some(problem, [1]), random.normal(size=(3, problem.Z.shape[1]))
+    precondition = GaussNewtonZ(direction="primal").prepare(alone)
+    assert precondition is not None
+    A, _ = quadratic(problem, 1)
+    for k, (found, right) in enumerate(zip(problem.sites(precondition(R)), problem.sites(R), strict=True)):
+        a = sum(problem.sizes[:k])
+        block = A[a : a + problem.sizes[k], a : a + problem.sizes[k]]
+        assert_allclose(found, linalg.solve(block, right.T).T, rtol=1e-6, atol=1e-8)
+
+
+def test_an_exact_preconditioner_needs_one_cg_iteration(problem: ZProblem) -> None:
+    alone = some(problem, [2])
+    expected = direction(alone, "direct_primal")
+    assert_allclose(direction(alone, "dual", 1), expected, rtol=1e-7, atol=1e-8 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 6), (3, 4, 2)])
+def test_with_one_site_the_preconditioner_is_the_inverse_of_the_mean(
+    sizes: tuple[int, ...], random: np.random.Generator
+) -> None:
+    """After the activation, where the last segment is linear: every S_n is the same."""
+    for form in ("number", "full"):
+        problem = z_problem(random, sizes, n=6, mu=(0.7,), forms=(form,))
+        R = random.normal(size=(4, sizes[-1]))
+        mean = np.mean([dual_matrix(problem, row) for row in range(6)], axis=0)
+        precondition: Any = GaussNewtonZ(direction="dual").prepare(problem)
+        assert_allclose(precondition(R), linalg.solve(mean, R.T).T, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["dual", "primal"])
+def test_the_preconditioner_is_symmetric_and_positive(name: str, problem: ZProblem) -> None:
+    precondition: Any = GaussNewtonZ(direction=name).prepare(problem)
+    P = precondition(np.eye(problem.Y.shape[1] if name == "dual" else problem.Z.shape[1]))
+    assert_allclose(P, P.T, rtol=0.0, atol=1e-9 * max(1.0, np.abs(P).max()))
+    assert linalg.eigvalsh(0.5 * (P + P.T)).min() > 0.0

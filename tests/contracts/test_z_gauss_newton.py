@@ -1,0 +1,88 @@
+"""What GaussNewtonZ chooses: its direction, its step lengths, when its CG stops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contracts.examples import linearised, z_problem
+from numpy.testing import assert_allclose
+
+from macmpi.objective import ZProblem
+from macmpi.solvers.z_directions import direct_primal
+from macmpi.solvers.z_gauss_newton import GaussNewtonZ
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+
+
+def shaped(random: np.random.Generator, sizes: tuple[int, ...]) -> ZProblem:
+    return z_problem(random, sizes, n=2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cg_iterations", "chosen"),
+    [
+        ((3, 20, 1), 4, "dual"),  # one output: CG is exact after one iteration
+        ((3, 20, 20, 1), 1, "dual"),
+        ((3, 2, 50), 4, "direct_primal"),  # a code of two units
+        ((3, 1, 50), 1, "direct_primal"),
+        ((256, 300, 100, 20, 100, 300, 256), 4, "dual"),  # the paper's autoencoder
+        ((50, 40, 3), 4, "direct_dual"),  # fewer outputs than CG iterations
+    ],
+)
+def test_auto_chooses_the_fewest_flops(
+    sizes: tuple[int, ...], cg_iterations: int, chosen: str, random: np.random.Generator
+) -> None:
+    assert GaussNewtonZ(cg_iterations=cg_iterations).choice(shaped(random, sizes)) == chosen
+
+
+def test_direct_takes_the_smaller_space(random: np.random.Generator) -> None:
+    solver = GaussNewtonZ(direction="direct")
+    assert solver.choice(shaped(random, (3, 2, 50))) == "direct_primal"
+    assert solver.choice(shaped(random, (3, 50, 2))) == "direct_dual"
+
+
+def test_a_named_direction_is_taken(random: np.random.Generator) -> None:
+    for name in ("dual", "primal"):
+        for sizes in ((3, 2, 50), (3, 50, 2)):
+            assert GaussNewtonZ(direction=name).choice(shaped(random, sizes)) == name
+
+
+def test_a_direct_solver_prepares_nothing(random: np.random.Generator) -> None:
+    assert GaussNewtonZ(direction="direct").prepare(shaped(random, (3, 4, 2))) is None
+
+
+# --- step lengths -----------------------------------------------------------------------------------------------------
+
+
+def test_the_step_starts_at_the_relaxation_and_falls_back_to_1(random: np.random.Generator) -> None:
+    """Under linear activations eq. (4) is quadratic: any relaxation below 2 lowers it, and 2.5 does not."""
+    problem = z_problem(random, (3, 5, 4, 2), "linear", n=6)
+    steps = {}
+    for relaxation in (0.7, 1.0, 1.5, 2.5):
+        solver = GaussNewtonZ(relaxation=relaxation, cg_iterations=30, cg_tolerance=0.0)
+        steps[relaxation] = solver.solve(problem, solver.prepare(problem)).Z - problem.Z
+    for relaxation, length in ((0.7, 0.7), (1.5, 1.5), (2.5, 1.0)):
+        assert_allclose(steps[relaxation], length * steps[1.0], rtol=1e-9, atol=1e-12)
+
+
+def test_the_accuracy_of_a_problem_stops_cg(random: np.random.Generator) -> None:
+    """The looser of the solver's tolerance and the problem's holds."""
+    problem = z_problem(random, (4, 6, 5, 6, 7), off=1.0, mu=0.1)
+    solver = GaussNewtonZ(direction="dual", relaxation=1.0, cg_iterations=30, cg_tolerance=0.0)
+    loose = replace(solver, cg_tolerance=0.5)
+    shared = solver.prepare(problem)
+    by_solver, by_problem = loose.solve(problem, shared).Z, solver.solve(replace(problem, accuracy=0.5), shared).Z
+    assert_allclose(by_problem, by_solver, rtol=0.0, atol=0.0)
+    assert np.abs(by_problem - solver.solve(problem, shared).Z).max() > 1e-6
+
+
+def test_the_solver_takes_the_direction_that_it_names(random: np.random.Generator) -> None:
+    problem = z_problem(random, (3, 5, 4, 2), off=0.1, mu=3.0)
+    for name in ("dual", "primal", "direct"):
+        solver = GaussNewtonZ(direction=name, relaxation=1.0, cg_iterations=30, cg_tolerance=0.0, halvings=0)
+        moved = solver.solve(problem, solver.prepare(problem)).Z - problem.Z
+        rows = (moved != 0.0).any(axis=1)
+        assert rows.any()
+        assert_allclose(moved[rows], direct_primal(linearised(problem))[rows], rtol=1e-7, atol=1e-9)

@@ -1,0 +1,96 @@
+"""A run that starts from the model of another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from launch.cases import assert_same_run, curve, points, snapshot, write_case
+from launch.launching import Outcome, run_program
+
+pytestmark = pytest.mark.launch
+
+CASE = "autoencoder"
+
+
+def again(folder: Path, *settings: str, output: str = "again", ranks: int = 0, code: int = 0) -> Outcome:
+    """A run of two iterations from the model of the first."""
+    keys = ('start.method="model"', 'start.model="first/model.h5"', "start.gradient_step=false", *settings)
+    arguments = [part for key in keys for part in ("--set", key)]
+    return run_program(
+        f"{CASE}.toml", *arguments, "--iterations", 2, "--output", output, ranks=ranks, cwd=folder, code=code
+    )
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the first run."""
+    folder = tmp_path_factory.mktemp("first")
+    write_case(folder, CASE)
+    run_program(f"{CASE}.toml", "--iterations", 6, "--output", "first", cwd=folder, code=0)
+    return folder
+
+
+def weights(path: Path, name: str) -> np.ndarray:
+    with h5py.File(path) as file:
+        return file["weights"][name][()]
+
+
+def test_it_begins_where_the_other_one_ended_with_a_mu_and_sites_of_its_own(first: Path) -> None:
+    again(first, "penalty.mu0=123.0", 'model.sites="before"', ranks=2)
+    begun, ended = curve(first / "again")[0], curve(first / "first")[-1]
+    assert begun["phase"] == "start"
+    assert begun["mu"] == 123.0
+    for key in ("E1_train", "E1_val"):
+        assert begun[key] == ended[key]
+
+
+def test_the_best_weights_are_another_beginning(first: Path) -> None:
+    again(first, 'start.weights="best"', output="best")
+    same = np.array_equal(*(weights(first / "first" / "model.h5", name) for name in ("last", "best")))
+    begun, ended = curve(first / "best")[0], curve(first / "first")[-1]
+    assert (begun["E1_val"] == ended["E1_val"]) is same
+    assert begun["E1_val"] == pytest.approx(min(record["E1_val"] for record in curve(first / "first")), rel=1e-12)
+
+
+def test_more_points_are_no_obstacle_and_ranks_make_no_difference(first: Path) -> None:
+    np.savez(first / "more.npz", X=points(1, 90, 9), X_val=points(2, 11, 9))
+    more = 'data.source="more.npz"'
+    for ranks in (0, 3):
+        again(first, more, output=f"more-{ranks}", ranks=ranks)
+    assert_same_run(first / "more-0", first / "more-3")
+    run_program(f"{CASE}.toml", "--set", more, "--iterations", 0, "--output", "fresh", cwd=first, code=0)
+    assert curve(first / "more-0")[0]["E1_train"] < 0.8 * curve(first / "fresh")[0]["E1_train"]
+
+
+def test_a_resumed_run_needs_the_other_model_no_longer(first: Path) -> None:
+    again(first, output="cut")
+    model, away = first / "first" / "model.h5", first / "away.h5"
+    model.rename(away)
+    keys = ("--set", 'start.method="model"', "--set", 'start.model="first/model.h5"')
+    arguments = (f"{CASE}.toml", *keys, "--set", "start.gradient_step=false", "--output", "cut", "--resume", "auto")
+    try:
+        run_program(*arguments, "--iterations", 3, cwd=first, code=0)
+    finally:
+        away.rename(model)
+    assert curve(first / "cut")[-1]["iteration"] == 3
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("model.hidden=[7,4,7]", ["first/model.h5", "9-7-5-7-9", "9-7-4-7-9", "sizes and activations must agree"]),
+        ('model.activation="tanh"', ["first/model.h5", "sizes and activations must agree"]),
+        ('start.model="nowhere.h5"', ["nowhere.h5", "no such file"]),
+        ('start.model="points.npz"', ["points.npz", "is not a model"]),
+    ],
+)
+def test_another_net_is_refused(setting: str, named: list[str], first: Path) -> None:
+    before = snapshot(first)
+    outcome = again(first, setting, output="refused", ranks=2, code=2)
+    assert outcome.err.count("macmpi: ") == 1
+    for part in named:
+        assert part in outcome.err
+    assert snapshot(first) == before

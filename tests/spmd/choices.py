@@ -1,0 +1,145 @@
+"""What split_world.py runs: a config and data for each choice, together everything that a config may name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import cycle, product
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+
+from macmpi.config import Activation, Config
+from macmpi.data import Dataset, Scaling
+from macmpi.plan import Plan, make_plan
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+
+
+def dataset(rows: int, validation: int, columns: int, targets: int, labels: bool = False) -> Dataset:
+    """targets = 0: an autoencoder."""
+    random = np.random.default_rng(rows)
+    X, X_val = (np.tanh(random.standard_normal((n, columns))) for n in (rows, validation))
+    Y, Y_val = (X, X_val) if not targets else (np.sin(2.0 * A[:, :targets]) for A in (X, X_val))
+    if labels:
+        Y, Y_val = (np.eye(targets)[A.argmax(axis=1)] for A in (Y, Y_val))
+    scaling = Scaling(np.zeros(columns), np.ones(columns))
+    return Dataset(X, Y, X_val, Y_val, scaling, scaling, "")
+
+
+SMALL = dataset(37, 11, 9, 4)
+CLASSES = dataset(37, 11, 9, 4, labels=True)
+WIDE = dataset(300, 50, 12, 0)
+LONG = dataset(6200, 100, 3, 2)
+HIDDEN = {id(SMALL): [7, 5], id(CLASSES): [7, 5], id(WIDE): [50, 5, 50], id(LONG): [4]}
+"""SMALL, CLASSES: nothing divides; WIDE: several tiles of units, and a mirrored autoencoder; LONG: several tiles of
+points a block, several chunks."""
+
+ACTIVATIONS = get_args(Activation)
+TABLES = get_type_hints(Config)
+WHOLE = sorted(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
+APART = sorted(W_SOLVERS.keys() - {*WHOLE, "closed_form"})
+
+
+def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Data and keys of each choice: every word of the config occurs, most of them several times."""
+    z, small, loss = cycle(Z_SOLVERS), cycle((SMALL, CLASSES)), cycle(("squared", "cross_entropy"))
+    pairs = [list(pair) for pair in zip(ACTIVATIONS[::2], ACTIVATIONS[1::2], strict=True)]
+    for activations, sites in product(pairs, ("after", "before", "none")):
+        yield SMALL, {"model.activation": activations, "model.sites": sites, "z_step.solver": next(z)}
+    for solver in Z_SOLVERS:
+        keys = {"z_step.solver": solver, "model.activation": ["tanh", "softmax", "relu"]}
+        yield WIDE, keys
+        yield CLASSES, {**keys, "model.loss": "cross_entropy"}
+    same = {"w_step.linear_solver": "same", "w_step.iterations": 2, "w_step.batch": 16, "w_step.rate": 1e-3}
+    for solver in (*WHOLE, *APART):
+        yield WIDE, {"w_step.solver": solver, "model.activation": "tanh", **same}
+    for solver in WHOLE:
+        keys = {"model.sites": ["none", "after"], "model.activation": ["softmax", "sigmoid"], "model.loss": next(loss)}
+        yield next(small), {"w_step.solver": solver, **keys, **same}
+    for direction, data in zip(("dual", "primal", "direct", "direct"), (WIDE, SMALL, WIDE, SMALL), strict=True):
+        yield data, {"z_step.direction": direction, "model.activation": "tanh"}
+    lagrangian = {"penalty.method": "augmented_lagrangian"}
+    for sites in ("after", "before", ["none", "before", "after"], ["after", "none", "before"]):
+        yield WIDE, {**lagrangian, "model.sites": sites, "z_step.solver": next(z)}
+    yield CLASSES, {**lagrangian, "model.sites": ["before", "after"], "model.loss": "cross_entropy"}
+    weights = {"penalty.site_weights": [2.0, 0.5]}
+    for metric, sites in (("variance", "after"), ("curvature", "before")):
+        keys = {"penalty.metric": metric, "model.sites": sites, **weights}
+        yield SMALL, {**keys, "z_step.solver": next(z)}
+        yield CLASSES, {**keys, **lagrangian, "model.loss": "cross_entropy", "z_step.solver": next(z)}
+    yield SMALL, {"penalty.metric": "variance", "model.activation": "softmax", "model.sites": ["none", "after"]}
+    single = {"model.precision": "float32", "penalty.mu_max": 1e4}
+    for solver in Z_SOLVERS:
+        keys = {**single, "z_step.solver": solver, "model.loss": next(loss)}
+        yield next(small), {**keys, **(lagrangian if solver == "lbfgs" else {"penalty.metric": "variance"})}
+    yield SMALL, {**single, "model.sites": "none", "start.method": "greedy"}
+    for method in ("pca", "greedy"):
+        keys = {"start.method": method, "start.iterations": 2}
+        yield WIDE, keys
+        yield CLASSES, {**keys, "model.loss": "cross_entropy", "model.activation": "softmax"}
+    yield LONG, {}
+    yield LONG, {**lagrangian, "penalty.metric": "curvature", "model.sites": "before", "start.method": "pca"}
+    yield LONG, {"model.sites": "none", "w_step.solver": "sgd"}
+    yield (
+        WIDE,
+        {"z_step.iterations": 2, "z_step.relaxation": 1.0, "w_step.relaxation": 1.5, "start.gradient_step": False},
+    )
+    yield WIDE, {"w_step.factor_every": 2, "w_step.cg_iterations": 5, "w_step.forcing": 0.5, "z_step.forcing": 0.5}
+    yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
+    yield SMALL, {"penalty.ridge_until_mu": 1.0}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A config and data, named after what its plan for one rank makes of it."""
+
+    name: str
+    config: Config
+    data: Dataset
+
+    def plan(self, ranks: int) -> Plan:
+        data = self.data
+        return make_plan(self.config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), ranks)
+
+
+def made() -> Iterator[Choice]:
+    for i, (data, keys) in enumerate(rows()):
+        hidden = HIDDEN[id(data)]
+        table: dict[str, dict[str, Any]] = {"model": {"hidden": hidden}, "penalty": {"mu0": 7.0}}
+        for name, value in keys.items():
+            part, key = name.split(".")
+            table.setdefault(part, {})[key] = value[: len(hidden)] if isinstance(value, list) else value
+        config = Config(**{name: TABLES[name](**values) for name, values in table.items()})
+        choice = Choice("", config, in_precision(data, table))
+        yield Choice(f"{i} {' '.join(words(choice))}", choice.config, choice.data)
+
+
+@cache
+def choices() -> tuple[Choice, ...]:
+    return tuple(made())
+
+
+def in_precision(data: Dataset, table: dict[str, dict[str, Any]]) -> Dataset:
+    if table["model"].get("precision") != "float32":
+        return data
+    X, X_val, Y, Y_val = (A.astype(np.float32) for A in (data.X, data.X_val, data.Y, data.Y_val))
+    if data.autoencoder:
+        Y, Y_val = X, X_val
+    return Dataset(X, Y, X_val, Y_val, data.scaling_x, data.scaling_y, "")
+
+
+def words(choice: Choice) -> list[str]:
+    """What the plan has in it, a word each."""
+    c, plan = choice.config, choice.plan(1)
+    z, w = ({kind: name for name, kind in solvers.items()} for solvers in (Z_SOLVERS, W_SOLVERS))
+    found = [f"loss={c.model.loss}", f"method={c.penalty.method}", f"metric={plan.metric}", f"start={c.start.method}"]
+    found += [f"precision={plan.dtype}", f"direction={c.z_step.direction}"]
+    found += [f"activation={activation}" for _, activation, _ in c.model.layers()]
+    found += ["sites=mixed"] if isinstance(c.model.sites, list) else [f"sites={c.model.sites}"]
+    found += [f"Z={z[type(plan.z_solver)]}"] if plan.chain.sites else []
+    found += [
+        f"W={w[type(s)]}:{'units' if apart else 'segment'}"
+        for s, apart in zip(plan.w_solvers, plan.by_unit, strict=True)
+    ]
+    return list(dict.fromkeys(found))

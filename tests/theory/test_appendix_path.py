@@ -1,0 +1,316 @@
+"""Theorem B.3 along mu -> infinity, and what a fixed mu leaves: a bias that the augmented Lagrangian does not have.
+
+The printed proof does not show that the limit exists: tested are limit points, with tolerances tau_k -> 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import optimize
+from theory.nets import (
+    AUGMENTED,
+    SITES,
+    anywhere,
+    constraint,
+    e1,
+    e_q,
+    feasible,
+    forms,
+    gradient,
+    method,
+    multipliers,
+    of_sites,
+    ridge,
+    started,
+)
+from theory.test_appendix import HIDDEN, backpropagated
+
+from macmpi.layers import Array
+from macmpi.mac import Mac
+from macmpi.regression import gradients, sum_over
+from macmpi.state import State
+
+Minimise = Callable[[Mac, State, float], None]
+EXACT = {"iterations": 30, "direction": "direct", "relaxation": 1.0, "halvings": 15}
+CLOSE: dict[str, Any] = {
+    "z_step": {"iterations": 3, "direction": "direct", "relaxation": 1.0},
+    "w_step": {"iterations": 3, "cg_iterations": 3, "tolerance": 0.0},
+    "ridge_scale": "objective",
+    "ridge_until_mu": 1e9,
+}
+"""Half steps near their minima, and a ridge of E_Q's own scale: a term of E1 as well, whatever mu is."""
+
+
+def joint_gradient(mac: Mac, state: State) -> Array:
+    """Of E_Q + ridge with respect to (W, Z), from the package's subproblems."""
+    mac.problems.forget()
+    problem = mac.problems.z_problem(slice(None), state)
+    by_w, K = np.zeros_like(state.weights), len(mac.plan.chain.sites)
+    for job in mac.plan.all_units.jobs[0]:
+        regression = mac.problems.w_problem(job, state)
+        _, slope = gradients(regression, regression.start, sum_over(mac.plan.chunks))
+        by_w[job.place] = slope.ravel() * (1.0 if job.segment == K else state.mu)
+    return np.concatenate([by_w, problem.gradients(state.Z)[1].ravel()])
+
+
+def nested_gradient(mac: Mac, state: State) -> Array:
+    """Of E1 + ridge with respect to W, the ridge of E_Q's scale."""
+    shrunk = np.concatenate([np.column_stack([W[:, :-1], 0.0 * W[:, -1]]).ravel() for W in mac.weights(state)])
+    return backpropagated(mac, state) + mac.plan.ridge.value * shrunk
+
+
+@pytest.mark.parametrize("sites", SITES)
+def test_these_gradients_are_those_of_the_objectives(sites: str) -> None:
+    mac = method((3, 2), n=6, sites=sites, ridge=0.3, **CLOSE)
+    state = anywhere(mac)
+    by = [gradient(lambda: e_q(mac, state) + ridge(mac, state), v) for v in (state.weights, state.Z)]
+    assert_allclose(joint_gradient(mac, state), np.concatenate(by), rtol=1e-6, atol=1e-6)
+    expected = gradient(lambda: e1(mac, state) + ridge(mac, state), state.weights)
+    assert_allclose(nested_gradient(mac, state), expected, rtol=1e-6, atol=1e-6)
+
+
+# --- multipliers ------------------------------------------------------------------------------------------------------
+
+MEASURES: dict[str, dict[str, Any]] = {
+    "after": {},
+    "before": {"sites": "before"},
+    "mixed": {"sites": "before", "site_weights": [0.3, 4.0]},
+    "variance": {"metric": "variance"},
+    "curvature": {"metric": "curvature", "sites": "before"},
+    "labels": {"loss": "cross_entropy"},
+}
+
+
+def assert_multipliers_are_the_limit(mac: Mac, state: State) -> None:
+    """Along exact minimisation of E_Q over Z the distance of -mu M (z - f) to lambda falls like 1/mu."""
+    Z = state.Z.copy()
+    expected = np.hstack(multipliers(mac, state))
+    distances = []
+    for mu in (1e2, 1e3, 1e4):
+        state.mu = state.metric_mu = mu  # the metric stays
+        mac.z_step(state)
+        pairs = zip(of_sites(mac, constraint(mac, state)), forms(mac, state), strict=True)
+        distances.append(np.abs(np.hstack([-C @ M for C, M in pairs]) - expected).max())
+    assert np.abs(expected).max() > 0.1
+    assert all(0.05 < after / before < 0.2 for before, after in itertools.pairwise(distances))
+    assert_allclose(state.Z, Z, atol=5e-3)
+
+
+@pytest.mark.parametrize(("activation", "cut"), [("sigmoid", "after"), ("tanh", "after"), ("tanh", "before")])
+@pytest.mark.parametrize("hidden", HIDDEN, ids=str)
+def test_multipliers_are_the_limit_of_minus_mu_times_the_constraints(
+    hidden: tuple[int, ...], activation: str, cut: str
+) -> None:
+    exact = {"iterations": 30, "relaxation": 1.0, "cg_iterations": 5, "cg_tolerance": 0.0, "halvings": 15}
+    mac = method(hidden, activation, n=6, sites=cut, z_step=exact)
+    assert_multipliers_are_the_limit(mac, anywhere(mac, off=0.0))
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_multipliers_are_the_limit_in_a_fixed_metric(measure: str) -> None:
+    """What the theorem becomes with a metric M that is kept: lim -mu M (z - f), the same lambda."""
+    mac = method((4, 3), "tanh", n=6, z_step=EXACT, **MEASURES[measure])
+    assert_multipliers_are_the_limit(mac, anywhere(mac, off=0.0))
+
+
+# --- limit points -----------------------------------------------------------------------------------------------------
+
+
+def sweep_until(mac: Mac, state: State, tau: float) -> None:
+    """The method alone, until the gradient of E_Q is at most tau."""
+    for _ in range(1000):
+        mac.sweep(state)
+        if np.linalg.norm(joint_gradient(mac, state)) <= tau:
+            break
+
+
+def sweep_and_polish(mac: Mac, state: State, tau: float) -> None:
+    """A few sweeps, then BFGS over W and Z together from the package's gradients: the theorem asks for no method."""
+    for _ in range(5):
+        mac.sweep(state)
+    n_w = state.weights.size
+
+    def objective(v: Array) -> tuple[float, Array]:
+        state.weights[:], state.Z[:] = v[:n_w], v[n_w:].reshape(state.Z.shape)
+        return e_q(mac, state) + ridge(mac, state), joint_gradient(mac, state)
+
+    start = np.concatenate([state.weights, state.Z.ravel()])
+    options = {"gtol": tau, "norm": 2, "maxiter": 2000}
+    objective(optimize.minimize(objective, start, jac=True, method="BFGS", options=options).x)
+
+
+def follow(
+    mac: Mac, state: State, mus: list[float], taus: list[float], minimise: Minimise = sweep_until
+) -> list[dict[str, float]]:
+    """(W, Z) with ||dE_Q|| <= tau_k at each mu_k in turn; what holds there."""
+    rows = []
+    for mu, tau in zip(mus, taus, strict=True):
+        state.mu = mu
+        minimise(mac, state, tau)
+        C = constraint(mac, state)
+        rows.append(
+            {
+                "gradient": float(np.linalg.norm(joint_gradient(mac, state))),
+                "nested": float(np.linalg.norm(nested_gradient(mac, state))),
+                "constraint": float(np.linalg.norm(C)),
+                "multipliers": float(np.abs(-mu * C - np.hstack(multipliers(mac, state))).max()),
+            }
+        )
+    return rows
+
+
+PATHS: dict[str, dict[str, Any]] = {
+    "after": {"hidden": (2,), "ridge": 0.3},
+    "before": {"hidden": (2,), "sites": "before", "ridge": 0.3},
+    "two layers": {"hidden": (1, 1), "targets": 2, "ridge": 0.3},
+    "mixed": {"hidden": (1, 1), "sites": ["before", "after"], "targets": 2, "ridge": 0.3},
+}
+
+
+def path_of(name: str) -> tuple[Mac, State]:
+    mac = method(**{"activation": "tanh", "n": 10, "d": 1, "targets": 1} | CLOSE | PATHS[name])
+    return mac, started(mac, wide=1.0)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_limit_points_are_kkt_points_as_mu_grows_and_tolerances_fall(path: str) -> None:
+    """Where ||dE_Q|| <= tau_k, E1's gradient is at most a constant times tau_k + 1/mu_k, the constraint falls like
+    1/mu_k, and -mu_k (z - f) approaches -Phi^T r; with tau_k -> 0 all of them vanish."""
+    mac, state = path_of(path)
+    mus = [10.0**k for k in range(5)]
+    taus = [0.1 / mu for mu in mus]
+    rows = follow(mac, state, mus, taus, sweep_and_polish)
+    for row, mu, tau in zip(rows, mus, taus, strict=True):
+        assert row["gradient"] <= tau
+        assert row["nested"] <= 10.0 / mu
+        assert row["constraint"] <= 3.0 / mu
+        assert row["multipliers"] <= 10.0 / mu
+    assert rows[0]["nested"] > 0.03
+    assert np.abs(np.hstack(multipliers(mac, state))).max() > 1e-2
+    assert_allclose(state.Z, feasible(mac, state), rtol=0.0, atol=1e-3)
+    assert_allclose(e_q(mac, state), e1(mac, state), rtol=1e-3)
+
+
+@pytest.mark.parametrize("sites", SITES)
+def test_a_path_without_ridge_from_a_minimiser_of_e1(sites: str) -> None:
+    """The same, as printed, for mu large enough that E_Q has a minimiser nearby."""
+    mac = method((1,), "tanh", n=10, d=1, targets=2, sites=sites, **CLOSE | {"ridge": 0.0})
+    state = started(mac, wide=1.0)
+
+    def objective(w: Array) -> tuple[float, Array]:
+        state.weights[:] = w
+        return e1(mac, state), nested_gradient(mac, state)
+
+    objective(optimize.minimize(objective, state.weights.copy(), jac=True, options={"gtol": 1e-9}).x)
+    state.Z[:] = feasible(mac, state)
+    best, weights = e1(mac, state), state.weights.copy()
+    mus = [10.0, 1e2, 1e3, 1e4]
+    rows = follow(mac, state, mus, [0.1 / mu for mu in mus], sweep_and_polish)
+    for row, mu in zip(rows, mus, strict=True):
+        assert row["gradient"] <= 0.1 / mu
+        assert row["nested"] <= 0.2 / mu
+        assert row["constraint"] <= 1.0 / mu
+        assert row["multipliers"] <= 0.1 / mu
+    assert rows[0]["nested"] > 1e-3
+    assert_allclose(state.weights, weights, rtol=0.0, atol=0.05)
+    assert_allclose(e1(mac, state), best, rtol=1e-4)
+
+
+@pytest.mark.parametrize("mu", [1.0, 1e4])
+@pytest.mark.parametrize("sites", SITES)
+def test_without_ridge_e_q_need_not_have_a_minimiser(sites: str, mu: float) -> None:
+    """Why B.3's "the limit exists because E_Q is bounded below" needs more: coordinates that code the targets in ever
+    smaller numbers, under ever larger output weights, take E_Q to 0 at any mu, while E1 stays where it is."""
+    mac = method((2,), "tanh", n=10, d=1, targets=2, sites=sites, ridge=0.0)
+    state = anywhere(mac, mu=mu)
+    W1, W2 = mac.weights(state)
+    values = []
+    for size in (1e-2, 1e-4, 1e-6):
+        W1[:], W2[:] = 0.0, np.column_stack([np.eye(2) / size, np.zeros(2)])
+        state.Z[:] = size * mac.data.Y if sites == "after" else np.arctanh(size * mac.data.Y)
+        errors = mac.evaluate(state)
+        values.append(errors.E_Q)
+        assert_allclose(errors.train, 0.5 * float(np.sum(mac.data.Y**2)) / 10)
+    assert all(b < 1e-3 * a for a, b in itertools.pairwise(values))
+
+
+@pytest.mark.parametrize("path", ["after", "before", "mixed"])
+def test_the_method_alone_gets_there(path: str) -> None:
+    mac, state = path_of(path)
+    mus, taus = [1.0, 4.0, 16.0, 64.0], [0.05, 0.03, 0.02, 0.015]
+    rows = follow(mac, state, mus, taus)
+    for row, mu, tau in zip(rows, mus, taus, strict=True):
+        assert row["gradient"] <= tau
+        assert row["nested"] <= 3.0 * (tau + 1.0 / mu)
+        assert row["constraint"] <= 3.0 / mu
+        assert row["multipliers"] <= 3.0 * (tau + 1.0 / mu)
+    assert rows[-1]["nested"] < 0.2 * rows[0]["nested"]
+
+
+def test_with_a_fixed_tolerance_the_gradient_of_e1_does_not_vanish() -> None:
+    """Why tau_k has to go to 0: however large mu, what is left is what the tolerance leaves."""
+    found = []
+    for last in (0.3, 1e-4):
+        mac, state = path_of("after")
+        mus = [1.0, 10.0, 100.0, 1e3, 1e4]
+        found.append(follow(mac, state, mus, [0.3] * 4 + [last], sweep_and_polish)[-1])
+    assert found[0]["nested"] > 10.0 * found[1]["nested"]
+
+
+# --- a fixed mu -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sites", SITES)
+def test_a_net_trained_at_a_fixed_mu_is_biased(sites: str) -> None:
+    """Section 3: its E1 is not the minimum, whatever the tolerance; with a growing mu it goes on falling."""
+    mac = method((2,), "tanh", n=10, d=1, targets=1, sites=sites, ridge=0.3, **CLOSE)
+    state = started(mac, wide=1.0)
+    (fixed,) = follow(mac, state, [1.0], [1e-3], sweep_and_polish)
+    at_fixed = e1(mac, state) + ridge(mac, state)
+    assert fixed["gradient"] <= 1e-3
+    assert fixed["nested"] > 50.0 * fixed["gradient"]
+    assert fixed["constraint"] > 0.05
+    grown = follow(mac, state, [4.0, 16.0, 64.0], [1e-3, 1e-3, 1e-3], sweep_and_polish)[-1]
+    assert grown["nested"] < 0.1 * fixed["nested"]
+    assert e1(mac, state) + ridge(mac, state) < 0.99 * at_fixed
+
+
+@pytest.mark.parametrize("sites", SITES)
+def test_the_augmented_lagrangian_reaches_the_constraint_at_a_mu_where_the_quadratic_penalty_does_not(
+    sites: str,
+) -> None:
+    """mu = 3 throughout, the same half steps; the multipliers move after every fifth."""
+    found = {}
+    for by in ("quadratic", "augmented_lagrangian"):
+        mac = method((2,), "tanh", n=20, sites=sites, ridge=0.3, mu0=3.0, method=by, **CLOSE)
+        state = started(mac, wide=1.0)
+        for _ in range(25):
+            for _ in range(5):
+                mac.sweep(state)
+            if by == "augmented_lagrangian":
+                mac.move_multipliers(state)
+        assert state.mu == 3.0
+        found[by] = state, mac.evaluate(state).constraint, float(np.linalg.norm(nested_gradient(mac, state)))
+    _, left, biased = found["quadratic"]
+    state, reached, slope = found["augmented_lagrangian"]
+    assert left > 1e-4
+    assert reached < 1e-3 * left
+    assert slope < 0.3 * biased
+    expected = np.hstack(multipliers(mac, state))
+    assert np.abs(expected).max() > 0.1
+    assert_allclose(state.multipliers, expected, rtol=0.0, atol=0.02)
+
+
+def test_both_methods_are_the_same_without_multipliers() -> None:
+    mac, augmented = (method((2,), n=10, ridge=0.3, **CLOSE, **by) for by in ({}, AUGMENTED))
+    one, two = started(mac), started(augmented)
+    for _ in range(5):
+        mac.sweep(one)
+        augmented.sweep(two)
+    assert_allclose(joint_gradient(mac, one), joint_gradient(augmented, two), rtol=0.0, atol=0.0)

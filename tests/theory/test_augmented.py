@@ -1,0 +1,154 @@
+"""The augmented Lagrangian: targets z - M^-1 lambda, lambda <- lambda - M (z - f), and the constraint at finite mu."""
+
+from __future__ import annotations
+
+import itertools
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from theory.nets import (
+    AUGMENTED,
+    anywhere,
+    constraint,
+    e1,
+    forms,
+    layers,
+    method,
+    multipliers,
+    of_sites,
+    started,
+)
+
+from macmpi.losses import dense
+from macmpi.mac import Mac
+from macmpi.penalty import Progress
+from macmpi.regression import UnitProblem
+from macmpi.state import State
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "after": {},
+    "before": {"sites": "before"},
+    "mixed": {"sites": ["before", "after"], "site_weights": [0.3, 7.0]},
+    "none below": {"sites": ["none", "after"], "activation": ["relu", "tanh"]},
+    "labels": {"loss": "cross_entropy", "sites": ["after", "none"]},
+    "softmax": {"activation": ["softmax", "sigmoid"], "metric": "variance"},
+    "variance": {"metric": "variance", "site_weights": [0.3, 7.0]},
+    "curvature": {"metric": "curvature", "sites": "before"},
+}
+EXACT = {"iterations": 30, "direction": "direct", "relaxation": 1.0, "halvings": 15}
+
+
+def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
+    """Iterations and decisions as a training run makes them; a row of numbers for each."""
+    rows = []
+    for _ in range(iterations):
+        mac.sweep(state)
+        before, errors = state.e1_val, mac.evaluate(state)
+        progress = Progress(state.iteration, state.mu, before, errors.validation, errors.constraint, state.reference)
+        decision = mac.plan.schedule.decide(progress)
+        state.note_validation(errors.validation)
+        state.fall = progress.fall
+        if decision.multipliers:
+            mac.move_multipliers(state)
+            state.reference = progress.increment
+        rows.append({"mu": state.mu, "move": progress.increment * decision.multipliers, **errors._asdict()})
+        state.mu = decision.mu
+    return rows
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_without_multipliers_it_is_the_quadratic_penalty_bit_for_bit(choice: str) -> None:
+    augmented, quadratic = method(**CHOICES[choice] | AUGMENTED), method(**CHOICES[choice])
+    one, two = started(augmented), started(quadratic)
+    assert_array_equal(one.multipliers, np.zeros_like(one.Z))
+    assert two.multipliers.size == 0
+    for mu in (10.0, 10.0, 100.0):
+        one.mu = two.mu = mu
+        for half_step in ("z_step", "w_step"):
+            getattr(augmented, half_step)(one)
+            getattr(quadratic, half_step)(two)
+            assert_array_equal(one.Z, two.Z)
+            assert_array_equal(one.weights, two.weights)
+    ours, theirs = augmented.evaluate(one), quadratic.evaluate(two)
+    assert ours[:4] == theirs[:4]
+    assert ours.lagrangian == ours.E_Q
+    assert ours.multiplier == 0.0
+
+
+@pytest.mark.parametrize("mu", [0.5, 100.0])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_multipliers_move_by_minus_the_metric_times_the_constraint(choice: str, mu: float) -> None:
+    mac = method(**CHOICES[choice] | AUGMENTED | {"multiplier_max": 1e6})
+    state = anywhere(mac, mu=mu)
+    before, weights, Z = state.multipliers.copy(), state.weights.copy(), state.Z.copy()
+    C = of_sites(mac, constraint(mac, state))
+    expected = before - np.hstack([c @ M for c, M in zip(C, forms(mac, state), strict=True)])
+    mac.move_multipliers(state)
+    assert_allclose(state.multipliers, expected, rtol=1e-10, atol=1e-12)
+    assert np.abs(state.multipliers - before).max() > 0.1
+    assert_array_equal(state.weights, weights)
+    assert_array_equal(state.Z, Z)
+
+
+def test_multipliers_stay_within_their_bound() -> None:
+    mac, free = (method(**AUGMENTED, multiplier_max=bound) for bound in (0.7, 1e6))
+    state = anywhere(mac)
+    unbounded = deepcopy(state)
+    mac.move_multipliers(state)
+    free.move_multipliers(unbounded)
+    assert np.abs(unbounded.multipliers).max() > 0.7
+    assert_array_equal(state.multipliers, np.clip(unbounded.multipliers, -0.7, 0.7))
+
+
+@pytest.mark.parametrize("mu", [0.5, 100.0])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_target_of_a_unit_is_its_coordinate_less_the_multiplier_in_the_metric(choice: str, mu: float) -> None:
+    """The same shift for points: their f_k is raised by what units' targets are lowered."""
+    mac = method(**CHOICES[choice] | AUGMENTED)
+    state = anywhere(mac, mu=mu)
+    sites = list(zip(of_sites(mac, state.Z), of_sites(mac, state.multipliers), forms(mac, state), strict=True))
+    shifts = [np.linalg.solve(M, u.T).T for _, u, M in sites]
+    expected = [*(z - u for (z, *_), u in zip(sites, shifts, strict=True)), mac.data.Y]
+    for job in mac.plan.all_units.jobs[0]:
+        problem, units = mac.problems.w_problem(job, state), slice(None) if job.units is None else job.units.rows
+        found = problem.terms[0].targets if isinstance(problem, UnitProblem) else problem.targets
+        assert_allclose(found, expected[job.segment][:, units], rtol=1e-10, atol=1e-12)
+    problem = mac.problems.z_problem(slice(None), state)
+    F = [f(a) for f, a in zip(layers(mac, state), [mac.data.X, *of_sites(mac, state.Z)], strict=True)]
+    for found, f, u in zip(problem.outputs(state.Z), F, [*shifts, 0.0], strict=True):
+        assert_allclose(found, f + u, rtol=1e-10, atol=1e-12)
+    for form, (*_, M) in zip(problem.metrics, sites, strict=True):
+        assert_allclose(dense(form.M, len(M)), M, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("mu", [1.0, 30.0])
+@pytest.mark.parametrize("choice", ["after", "before", "mixed", "variance", "curvature"])
+def test_after_an_exact_z_step_multipliers_move_to_those_of_the_outputs(choice: str, mu: float) -> None:
+    """lambda_K = -J^T r and so on down: stationarity in Z of the augmented Lagrangian is that of the Lagrangian."""
+    mac = method((4, 3), n=9, z_step=EXACT, **CHOICES[choice] | AUGMENTED | {"multiplier_max": 1e6})
+    state = anywhere(mac, mu=mu)
+    mac.z_step(state)
+    assert np.abs(constraint(mac, state)).max() > 1e-3
+    mac.move_multipliers(state)
+    expected = multipliers(mac, state)
+    assert_allclose(state.multipliers, np.hstack(expected), rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_on_a_long_run_multipliers_stay_bounded_and_the_constraint_falls(choice: str) -> None:
+    """By the schedule's own decisions: the moves of the multipliers are a geometric series at most, else mu grows."""
+    mac = method(**CHOICES[choice] | AUGMENTED | {"mu0": 1.0, "factor": 3.0, "mu_max": 1e6})
+    state = started(mac)
+    start = e1(mac, state) / mac.plan.n_train
+    rows = run(mac, state, 100)
+    moves = [np.sqrt(row["move"]) for row in rows if row["move"]]
+    assert moves
+    assert all(after <= 0.8 * before * (1.0 + 1e-12) for before, after in itertools.pairwise(moves))
+    if not {"metric", "site_weights"} & CHOICES[choice].keys():
+        assert 0.0 < np.sqrt(np.mean(state.multipliers**2)) <= sum(moves) * (1.0 + 1e-9)
+    assert 0.0 < rows[-1]["multiplier"] <= 100.0
+    assert rows[-1]["constraint"] < 1e-4 * rows[0]["constraint"]
+    assert e1(mac, mac.finish(state)) / mac.plan.n_train < 0.7 * start

@@ -1,0 +1,297 @@
+"""What never rises, for every choice of solver, loss, sites, metric and method: the objective at fixed mu."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from theory.nets import (
+    ACTIVATIONS,
+    AUGMENTED,
+    anywhere,
+    e1,
+    e_q,
+    feasible,
+    forms,
+    gradient,
+    jacobian_rows,
+    last_features,
+    method,
+    of_sites,
+    ridge,
+    started,
+    work,
+)
+
+from macmpi.mac import Mac
+from macmpi.state import State
+
+SITES: dict[str, Any] = {
+    "after": "after",
+    "before": "before",
+    "none": "none",
+    "mixed": ["before", "after"],
+    "none below": ["none", "after"],
+    "none above": ["before", "none"],
+}
+LOSSES = ["squared", "cross_entropy"]
+ALL_SEGMENTS = ["auto", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"]
+UNITS_ALONE = ["gauss_newton", "gauss_newton_exact", "newton"]
+W_CHOICES = [
+    *itertools.product(ALL_SEGMENTS, SITES, LOSSES),
+    *itertools.product(UNITS_ALONE, ["after", "before", "mixed"], ["squared"]),
+]
+Z_SOLVERS: dict[str, dict[str, Any]] = {
+    "gauss_newton": {},
+    "dual": {"direction": "dual", "cg_tolerance": 1e-4, "relaxation": 1.6},
+    "primal": {"direction": "primal", "cg_iterations": 3},
+    "direct": {"direction": "direct", "relaxation": 1.0},
+    "lbfgs": {"solver": "lbfgs", "memory": 1},
+    "gradient": {"solver": "gradient", "iterations": 3},
+    "alternating": {"solver": "alternating", "iterations": 2},
+}
+MEASURES: dict[str, dict[str, Any]] = {
+    "identity": {},
+    "site weights": {"site_weights": [0.2, 5.0]},
+    "variance": {"metric": "variance"},
+    "curvature": {"metric": "curvature", "sites": "before"},
+    "curvature and site weights": {"metric": "curvature", "sites": "before", "site_weights": [3.0, 0.5]},
+}
+W_STEPS: dict[str, dict[str, Any]] = {
+    "over-relaxed": {"relaxation": 1.6},
+    "under-relaxed": {"relaxation": 0.4, "cg_iterations": 5},
+    "linear by the same": {"linear_solver": "same"},
+    "old factors": {"factor_every": 3},
+    "sloppy": {"forcing": 1.0, "cg_iterations": 3},
+    "exact, sloppy": {"solver": "gauss_newton_exact", "linear_solver": "same", "iterations": 2},
+    "newton throughout": {"solver": "newton", "linear_solver": "same"},
+    "fast sgd": {"solver": "sgd", "rate": 5.0, "batch": 3, "iterations": 2},
+}
+METHODS: dict[str, dict[str, Any]] = {"quadratic": {}, "augmented": AUGMENTED}
+
+
+def objective(mac: Mac, state: State) -> float:
+    """E_Q - sum lambda^T (z - f) + ridge."""
+    return e_q(mac, state) - work(mac, state) + ridge(mac, state)
+
+
+def size(mac: Mac, state: State) -> float:
+    return e_q(mac, state) + abs(work(mac, state)) + ridge(mac, state)
+
+
+def assert_descends(mac: Mac, state: State, sweeps: int = 2, rounding: float = 1e-11) -> None:
+    """No half step raises the objective, and all of them together lower it.  The Z-step first renews the metric."""
+    value = first = objective(mac, state)
+    for half_step in (mac.z_step, mac.w_step) * sweeps:
+        half_step(state)
+        before, value = value, objective(mac, state)
+        assert value <= before + rounding * size(mac, state)
+    assert value < first
+
+
+@pytest.mark.parametrize("mu", [0.1, 10.0, 1e4])
+@pytest.mark.parametrize(("solver", "sites", "loss"), W_CHOICES)
+def test_no_half_step_of_any_w_solver_raises_the_objective(solver: str, sites: str, loss: str, mu: float) -> None:
+    mac = method(sites=SITES[sites], loss=loss, w_step={"solver": solver}, activation=["tanh", "sigmoid"], ridge=0.1)
+    assert_descends(mac, anywhere(mac, mu=mu))
+
+
+@pytest.mark.parametrize("by", METHODS)
+@pytest.mark.parametrize("sites", [name for name in SITES if name != "none"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("solver", Z_SOLVERS)
+def test_no_half_step_of_any_z_solver_raises_the_objective(solver: str, loss: str, sites: str, by: str) -> None:
+    for mu in (0.1, 1e3):
+        mac = method(sites=SITES[sites], loss=loss, z_step=Z_SOLVERS[solver], **METHODS[by])
+        assert_descends(mac, anywhere(mac, mu=mu))
+
+
+@pytest.mark.parametrize("by", METHODS)
+@pytest.mark.parametrize("solver", ["gauss_newton", "primal", "direct", "alternating"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("measure", MEASURES)
+def test_no_half_step_raises_the_objective_in_any_metric(measure: str, loss: str, solver: str, by: str) -> None:
+    for mu, seed in ((0.1, 0), (10.0, 1), (1e3, 2)):
+        choices = MEASURES[measure] | METHODS[by] | {"ridge": 0.3}
+        mac = method(loss=loss, z_step=Z_SOLVERS[solver], seed=seed, **choices)
+        assert_descends(mac, anywhere(mac, seed, mu))
+    assert_descends(mac, started(mac, seed))
+
+
+@pytest.mark.parametrize("by", METHODS)
+@pytest.mark.parametrize("solver", Z_SOLVERS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("measure", ["site weights", "variance", "curvature"])
+def test_every_z_solver_ends_where_the_objective_is_stationary(measure: str, loss: str, solver: str, by: str) -> None:
+    """The same objective for all of them: its gradient in Z vanishes with enough Z-steps."""
+    mac = method((4, 3), n=6, loss=loss, z_step=Z_SOLVERS[solver], **MEASURES[measure] | METHODS[by])
+    state = anywhere(mac, mu=3.0)
+
+    def slope() -> float:
+        return float(np.abs(mac.problems.z_problem(slice(None), state).gradients(state.Z)[1]).max())
+
+    first = slope()
+    for _ in range(60):
+        mac.z_step(state)
+        if slope() < 1e-3 * first:
+            return
+    pytest.fail(f"{slope():g} of {first:g} is left")
+
+
+@pytest.mark.parametrize("by", METHODS)
+@pytest.mark.parametrize("sites", ["after", "before", "mixed"])
+@pytest.mark.parametrize("step", W_STEPS)
+def test_no_half_step_raises_the_objective_with_other_keys(step: str, sites: str, by: str) -> None:
+    for value, activation in itertools.product((0.0, 0.5), ("sigmoid", "relu")):
+        mac = method(sites=SITES[sites], activation=activation, w_step=W_STEPS[step], ridge=value, **METHODS[by])
+        state = anywhere(mac)
+        state.fall = 0.9
+        assert_descends(mac, state, sweeps=3)
+
+
+@pytest.mark.parametrize("by", METHODS)
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "softmax"])
+@pytest.mark.parametrize("output", ["linear", "sigmoid", "softmax"])
+def test_no_half_step_raises_the_objective_under_any_activation(output: str, activation: str, by: str) -> None:
+    for sites in ("after", "before"):
+        mac = method((5, 4, 3), [activation, "tanh", activation], sites=sites, output=output, **METHODS[by])
+        assert_descends(mac, anywhere(mac))
+
+
+@pytest.mark.parametrize("by", METHODS)
+@pytest.mark.parametrize("sites", SITES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_half_step_raises_the_objective_in_single_precision(loss: str, sites: str, by: str) -> None:
+    """Beyond what float32 resolves."""
+    if sites == "none" and by == "augmented":
+        by = "quadratic"
+    mac = method(sites=SITES[sites], loss=loss, precision="float32", mu_max=1e4, **METHODS[by])
+    state = anywhere(mac)
+    assert state.Z.dtype == state.weights.dtype == np.float32
+    assert_descends(mac, state, rounding=1e-5)
+
+
+@pytest.mark.parametrize("sites", SITES)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("solver", ["auto", "hessian_free", "lbfgs", "sgd"])
+def test_postprocessing_never_raises_e1_and_the_ridge(solver: str, loss: str, sites: str) -> None:
+    for penalty in ({}, {"ridge": 3.0}, {"ridge": 0.1, "ridge_scale": "objective"}):
+        mac = method(sites=SITES[sites], loss=loss, w_step={"solver": solver}, **penalty)
+        state = started(mac)
+        for _ in range(2):
+            before = e1(mac, state) + ridge(mac, state)
+            after = mac.finish(state)
+            assert e1(mac, after) + ridge(mac, after) <= before * (1.0 + 1e-11)
+            assert_allclose(after.Z, feasible(mac, after), rtol=1e-13, atol=1e-15)
+            mac.sweep(state)
+
+
+@pytest.mark.parametrize("relaxation", [1.0, 1.6, 0.5])
+@pytest.mark.parametrize("choice", ["identity", "variance", "curvature"])
+def test_postprocessing_of_a_linear_output_is_exact_whatever_the_choices(choice: str, relaxation: float) -> None:
+    """It ends at the least-squares fit on g(X), with coordinates in any metric and multipliers at 0."""
+    mac = method(w_step={"relaxation": relaxation}, ridge=0.0, **MEASURES[choice] | AUGMENTED)
+    state = anywhere(mac)
+    mac.sweep(state)
+    mac.move_multipliers(state)
+    after = mac.finish(state)
+    assert_array_equal(after.multipliers, 0.0)
+    _, rest, _, _ = np.linalg.lstsq(last_features(mac, after), mac.data.Y, rcond=None)
+    assert_allclose(e1(mac, after), 0.5 * rest.sum(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("sites", ["none below", "none above", "mixed", "none"])
+def test_a_short_run_lowers_the_nested_error(sites: str, loss: str) -> None:
+    mac = method(sites=SITES[sites], loss=loss)
+    state = started(mac)
+    before = e1(mac, state)
+    for _ in range(10):
+        mac.sweep(state)
+    assert e1(mac, mac.finish(state)) < 0.5 * before
+
+
+# --- what the metrics are ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", [[], [0.2, 5.0]])
+def test_the_variance_metric_measures_each_unit_by_its_variance(weights: list[float]) -> None:
+    mac = method(metric="variance", site_weights=weights)
+    state = anywhere(mac, mu=3.0)
+    for M, z, weight in zip(forms(mac, state), of_sites(mac, state.Z), weights or [1.0, 1.0], strict=True):
+        assert_allclose(np.trace(M) / len(M), 3.0 * weight)
+        share = np.diag(M) * z.var(axis=0)
+        assert_allclose(share, share[0])
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("n", [12, 1])
+def test_the_curvature_metric_is_the_mean_gauss_newton_hessian_of_each_site(n: int, loss: str) -> None:
+    """Up to its scale and its damping: with one point, the means of the maps are no approximation."""
+    mac = method(metric="curvature", sites="before", n=n, loss=loss, activation="tanh", targets=4)
+    state = anywhere(mac, mu=1.0)
+    expected = [np.zeros((h, h)) for h in mac.plan.chain.site_sizes]
+    for row in range(n):
+        J = jacobian_rows(mac, state, row)
+        F = mac.plan.chain.segments[-1].forward(mac.weights(state), of_sites(mac, state.Z)[-1][row : row + 1])[0]
+        p = np.exp(F - F.max()) / np.exp(F - F.max()).sum()
+        U = np.diag(p) - np.outer(p, p) if loss == "cross_entropy" else np.eye(4)
+        for k in (1, 0):
+            U = J[k + 1].T @ U @ J[k + 1]
+            expected[k] += U / n
+    for k, (M, G) in enumerate(zip(forms(mac, state), expected, strict=True)):
+        damped = G / (np.trace(G) / len(G)) + 0.1 * np.eye(len(G))
+        assert_allclose(np.trace(M) / len(M), 1.0)
+        assert_allclose(M, M.T, rtol=1e-12, atol=1e-15)
+        tight = n == 1 or (k == 1 and loss == "squared")
+        assert_allclose(M, damped / 1.1, rtol=0.0, atol=1e-7 if tight else 0.5)
+
+
+@pytest.mark.parametrize("measure", ["variance", "curvature"])
+def test_a_metric_is_made_once_a_mu_and_stays_within_bounds(measure: str) -> None:
+    """What theorem B.3 needs of it: fixed within each mu, its eigenvalues within fixed bounds."""
+    for activation in ("sigmoid", "tanh", "relu"):
+        mac = method(activation=activation, **MEASURES[measure])
+        state = started(mac)
+        for _ in range(4):
+            mac.sweep(state)
+            kept = state.metric.copy()
+            mac.sweep(state)
+            assert_array_equal(state.metric, kept)
+            for M, h in zip(forms(mac, state), mac.plan.chain.site_sizes, strict=True):
+                values = np.linalg.eigvalsh(M / state.mu)
+                assert 0.01 < values.min() <= values.max() < 100.0 * h
+            state.mu *= 10.0
+            mac.z_step(state)
+            assert (state.metric != kept).any()
+            mac.w_step(state)
+
+
+@pytest.mark.parametrize("measure", ["variance", "curvature"])
+def test_a_metric_is_finite_where_units_are_dead(measure: str) -> None:
+    """All rectifiers of a layer off: no curvature, no variance, and still a metric."""
+    mac = method(activation="relu", **MEASURES[measure])
+    state = mac.start(2.0, False, 0)
+    for W in mac.weights(state)[:-1]:
+        W[:, :-1], W[:, -1] = 0.0, -1.0
+    mac.begin(state)
+    state.Z[:] = np.hstack(mac.plan.chain.coordinates(mac.weights(state), mac.data.X))
+    mac.problems.renew_metric(state)
+    assert np.isfinite(state.metric).all()
+    value = objective(mac, state)
+    mac.z_step(state)
+    assert objective(mac, state) <= value * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_z_problems_gradient_is_that_of_the_objective(loss: str, measure: str) -> None:
+    mac = method((4, 3), n=6, loss=loss, **MEASURES[measure] | AUGMENTED)
+    state = anywhere(mac)
+    problem = mac.problems.z_problem(slice(None), state)
+    _, G = problem.gradients(state.Z)
+    expected = gradient(lambda: e_q(mac, state) - work(mac, state), state.Z)
+    assert_allclose(G.ravel(), expected, rtol=1e-6, atol=1e-6)

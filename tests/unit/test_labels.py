@@ -1,0 +1,168 @@
+"""Class labels: read from a file or with a named set, one-hot for training, and given back as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from macmpi import UsageError
+from macmpi.config import Data
+from macmpi.data import Dataset, load
+from macmpi.layers import Array
+
+often = settings(deadline=None, derandomize=True, database=None, max_examples=40)
+
+
+def written(folder: Path, suffix: str = ".npz", **arrays: Any) -> Data:
+    path = folder / f"points{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        with h5py.File(path, "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+    return Data(source=str(path), scale="none")
+
+
+def points(n: int) -> Array:
+    """Point i holds i, so that points are told apart after the split."""
+    return np.column_stack([np.arange(n, dtype=float), np.sin(np.arange(n))])
+
+
+def labels_of(Y: Array, data: Dataset) -> Array:
+    assert data.classes is not None
+    assert_array_equal(np.sort(np.unique(Y)), [0.0, 1.0])
+    assert_array_equal(Y.sum(axis=1), 1.0)
+    return data.classes[Y.argmax(axis=1)]
+
+
+def refusal(config: Data) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(config, labels=True)
+    return str(caught.value)
+
+
+@often
+@given(
+    classes=st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=6, unique=True),
+    kind=st.sampled_from(["i8", "i4", "f8"]),
+    column=st.booleans(),
+)
+def test_labels_are_one_hot_and_come_back(
+    tmp_path_factory: pytest.TempPathFactory, classes: list[int], kind: str, column: bool
+) -> None:
+    """Whatever whole numbers they are: negative, with gaps, stored as reals, in a column or flat."""
+    given_ = np.array([classes[i % len(classes)] for i in range(30)]).astype(kind)
+    folder = tmp_path_factory.mktemp("labels")
+    data = load(written(folder, X=points(30), Y=given_[:, None] if column else given_), labels=True)
+    assert_array_equal(data.classes, sorted(classes))
+    for X, Y in ((data.X, data.Y), (data.X_val, data.Y_val)):
+        assert Y.shape == (len(X), len(classes))
+        assert_array_equal(labels_of(Y, data), given_[X[:, 0].astype(int)])
+    assert not data.autoencoder
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_formats_and_signs_do_not_matter(suffix: str, tmp_path: Path) -> None:
+    Y = np.array([7, -3, 7, 0, -3, 7, 0, 0, -3, 7])
+    data = load(written(tmp_path, suffix, X=points(10), Y=Y.astype(np.int8), X_val=points(10), Y_val=Y), labels=True)
+    assert_array_equal(data.classes, [-3.0, 0.0, 7.0])
+    assert_array_equal(labels_of(data.Y, data), Y)
+    assert_array_equal(labels_of(data.Y_val, data), Y)
+
+
+def test_a_class_that_only_the_validation_points_have_is_an_output_too(tmp_path: Path) -> None:
+    config = written(tmp_path, X=points(4), Y=np.array([1, 2, 1, 2]), X_val=points(2), Y_val=np.array([9, 1]))
+    data = load(config, labels=True)
+    assert_array_equal(data.classes, [1.0, 2.0, 9.0])
+    assert data.Y.shape == (4, 3)
+    assert_array_equal(labels_of(data.Y_val, data), [9.0, 1.0])
+
+
+def test_labels_are_never_scaled(tmp_path: Path) -> None:
+    config = Data(source=written(tmp_path, X=points(20), Y=np.arange(20) % 4).source, scale="standard")
+    data = load(config, labels=True)
+    assert set(np.unique(data.Y)) == {0.0, 1.0}
+    assert_array_equal(data.scaling_y.scale, 1.0)
+    assert_array_equal(data.scaling_y.shift, 0.0)
+    assert abs(data.X.mean()) < 1e-12
+
+
+def test_the_same_file_without_labels_is_a_regression(tmp_path: Path) -> None:
+    config = written(tmp_path, X=points(20), Y=np.arange(20) % 4)
+    data = load(config)
+    assert data.classes is None
+    assert data.Y.shape == (16, 1)
+    assert load(config, labels=True).sha256 != data.sha256
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_points_and_targets_have_the_precision_of_the_run(precision: str, tmp_path: Path) -> None:
+    """The checksum is of the data, whatever the precision."""
+    config = written(tmp_path, X=points(20), Y=np.arange(20) % 4)
+    data = load(config, labels=True, dtype=precision)
+    assert {A.dtype for A in (data.X, data.Y, data.X_val, data.Y_val)} == {np.dtype(precision)}
+    assert data.sha256 == load(config, labels=True).sha256
+    both = load(written(tmp_path, X=points(20)), dtype=precision)
+    assert both.autoencoder
+    assert both.X.dtype == precision
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"Y": np.array([0.0, 1.0, 0.5, 2.5] * 5)}, "dataset Y is 0.5 at [2]; class labels are whole numbers"),
+        ({"Y": np.zeros((20, 2))}, "dataset Y has 2 columns; class labels are one whole number a row"),
+        ({"Y": np.full(20, 3)}, "Y holds 1 classes"),
+        ({}, "needs class labels, a dataset Y of shape (N,)"),
+        (
+            {"Y": np.arange(20) % 3, "X_val": points(4), "Y_val": np.array([1.0, 2.0, 0.25, 1.0])},
+            "dataset Y_val is 0.25 at [2]",
+        ),
+        ({"Y": np.array([1.0, np.nan] * 10)}, "dataset Y is nan at [1, 0]"),
+        ({"Y": np.array([b"a", b"b"] * 10)}, "real numbers are needed"),
+    ],
+)
+def test_what_cannot_be_labels(arrays: dict[str, Array], says: str, tmp_path: Path) -> None:
+    config = written(tmp_path, X=points(20), **arrays)
+    text = refusal(config)
+    assert says in text
+    assert config.source in text
+    assert "\n" not in text
+
+
+def test_real_targets_and_many_classes_are_pointed_to_the_squared_loss(tmp_path: Path) -> None:
+    for Y in (np.linspace(0.0, 1.0, 20), np.full(20, 3)):
+        assert 'model.loss = "squared"' in refusal(written(tmp_path, X=points(20), Y=Y))
+    config = written(tmp_path, X=points(10_001), Y=np.arange(10_001))
+    text = refusal(config)
+    assert "10001 classes; 2 to 10,000 are possible" in text
+    assert 'model.loss = "squared"' in text
+
+
+def test_digits_bring_their_labels() -> None:
+    data, plain = load(Data(source="digits"), labels=True), load(Data(source="digits"))
+    assert_array_equal(data.classes, np.arange(10.0))
+    assert_array_equal(data.X, plain.X)
+    assert data.Y.shape == (1438, 10)
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    known = {image.tobytes(): digit for image, digit in zip(bunch.data / 16.0, bunch.target, strict=True)}
+    for X, Y in ((data.X, data.Y), (data.X_val, data.Y_val)):
+        assert_array_equal(labels_of(Y, data), [known[x.tobytes()] for x in X])
+
+
+@pytest.mark.usps
+def test_usps_brings_its_labels() -> None:
+    data, plain = load(Data(source="usps"), labels=True), load(Data(source="usps"))
+    assert_array_equal(data.X, plain.X)
+    for Y in (data.Y, data.Y_val):
+        assert_array_equal(Y.sum(axis=0), 500.0)

@@ -1,0 +1,126 @@
+"""What a state's subproblems are made of: the metrics of the constraints and the targets of the W-step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from macmpi.config import Config, Model, Penalty, Start
+from macmpi.data import Dataset, Scaling
+from macmpi.layers import Array
+from macmpi.mac import Mac
+from macmpi.objective import split_columns
+from macmpi.plan import make_plan
+from macmpi.record import Clock
+from macmpi.starts import Origin, start
+from macmpi.state import State
+from macmpi.team import Solo
+
+
+def dataset() -> Dataset:
+    random = np.random.default_rng(3)
+    X, X_val = (random.standard_normal((n, 6)) for n in (60, 9))
+    scaling = Scaling(np.zeros(6), np.ones(6))
+    return Dataset(X, np.sin(X[:, :3]), X_val, np.sin(X_val[:, :3]), scaling, scaling, "")
+
+
+def begun(penalty: dict[str, Any], range_: float = 2.0, **model: Any) -> tuple[Mac, State]:
+    config = Config(
+        model=Model([5, 4, 3], **model),
+        start=Start(range=range_, gradient_step=False),
+        penalty=Penalty(mu0=7.0, **penalty),
+    )
+    mac = Mac(make_plan(config, 6, 3, 60, 9, 1), dataset(), Solo(), Clock())
+    state = start(mac, config, Origin())
+    mac.begin(state)
+    return mac, state
+
+
+def forms(mac: Mac, state: State) -> list[Array]:
+    """M_k of each site, without mu: vectors or matrices."""
+    mac.problems.renew_metric(state)
+    return [np.asarray(form.M) / state.mu for form in mac.problems.metrics(state)]
+
+
+def test_the_identity_is_mu_times_the_sites_weight() -> None:
+    mac, state = begun({"site_weights": [2.0, 0.5, 1.0]})
+    state.mu = 30.0
+    assert [form.M for form in mac.problems.metrics(state)] == [60.0, 15.0, 30.0]
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "softmax"])
+@pytest.mark.parametrize("range_", [1e-3, 2.0, 1e3])
+def test_the_variance_metric_is_that_of_the_coordinates_within_bounds(activation: Any, range_: float) -> None:
+    mac, state = begun({"metric": "variance"}, range_, activation=activation)
+    for M, z in zip(forms(mac, state), split_columns(mac.plan.chain.site_sizes, state.Z), strict=True):
+        assert M.shape == (z.shape[1],)
+        assert M.mean() == pytest.approx(1.0)
+        assert 0.0 < M.min() <= M.max() <= 100.0 * M.min() * (1.0 + 1e-12)
+        variance = z.var(axis=0)
+        wide = variance >= 0.01 * variance.max()
+        if variance.max() > 0.0:
+            assert_allclose((M * variance)[wide], (M * variance)[wide][0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "relu", "leaky_relu", "softmax", ["relu", "softmax", "linear"]])
+@pytest.mark.parametrize("range_", [1e-3, 2.0, 50.0, 1e3])
+def test_the_curvature_metric_is_positive_definite_and_of_mean_1(activation: Any, range_: float) -> None:
+    """However saturated the units are: 0.1 of the identity is added to a mean curvature of 1."""
+    mac, state = begun({"metric": "curvature"}, range_, activation=activation, sites="before")
+    for M in forms(mac, state):
+        assert np.isfinite(M).all()
+        assert np.trace(M) / len(M) == pytest.approx(1.0)
+        assert_allclose(M, M.T, rtol=1e-9, atol=1e-9)
+        assert np.linalg.eigvalsh(M).min() >= 0.1 / 1.1 * (1.0 - 1e-6)
+
+
+def test_layers_that_let_nothing_through_leave_a_metric() -> None:
+    """All units of a layer are dead: its inputs have no curvature."""
+    mac, state = begun({"metric": "curvature"}, activation="relu", sites="before")
+    mac.weights(state)[1][:, -1] = -1e3
+    mac._feasible(state)
+    assert all(np.isfinite(M).all() for M in forms(mac, state))
+
+
+@pytest.mark.parametrize("metric", ["variance", "curvature"])
+def test_a_metric_stays_until_mu_changes(metric: str) -> None:
+    mac, state = begun({"metric": metric}, sites="before")
+    mac.sweep(state)
+    first = state.metric.copy()
+    mac.sweep(state)
+    assert_array_equal(state.metric, first)
+    state.mu *= 10.0
+    mac.sweep(state)
+    assert (state.metric != first).any()
+    assert state.metric_mu == state.mu
+
+
+def test_the_targets_are_the_coordinates_less_the_multipliers_share(random: np.random.Generator) -> None:
+    penalty = {"method": "augmented_lagrangian", "site_weights": [2.0, 0.5, 1.0], "metric": "variance"}
+    mac, state = begun(penalty)
+    mac.sweep(state)
+    state.multipliers[:] = random.normal(size=state.Z.shape)
+    mac.problems.forget()
+    parts = [split_columns(mac.plan.chain.site_sizes, A) for A in (state.Z, state.multipliers)]
+    for k, (z, multipliers, form) in enumerate(zip(*parts, mac.problems.metrics(state), strict=True)):
+        assert_allclose(mac.problems.targets(k, state), z - multipliers / form.M, rtol=1e-12)
+    assert mac.problems.targets(3, state) is mac.problems.data.Y
+
+
+def test_multipliers_move_by_the_weighted_constraint_and_stay_within_their_bound() -> None:
+    penalty = {"method": "augmented_lagrangian", "multiplier_max": 0.05, "metric": "variance"}
+    mac, state = begun(penalty)
+    mac.sweep(state)
+    segments, weights = mac.plan.chain.segments, mac.weights(state)
+    inputs = [mac.problems.data.X, *split_columns(mac.plan.chain.site_sizes, state.Z)]
+    expected = [
+        -form.M * (z - segment.forward(weights, A))
+        for form, z, segment, A in zip(mac.problems.metrics(state), inputs[1:], segments, inputs, strict=False)
+    ]
+    mac.move_multipliers(state)
+    assert_allclose(state.multipliers, np.clip(np.hstack(expected), -0.05, 0.05), rtol=1e-12, atol=1e-15)
+    assert np.abs(state.multipliers).max() == 0.05
+    assert np.abs(state.multipliers).min() < 0.05
