@@ -5,7 +5,7 @@ All values carry the paper's 1/2 and are sums over points; a record divides them
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -57,7 +57,7 @@ class Loss(Protocol):
     def root(self, Y: Array, F: Array) -> Root: ...
 
     def congruence(self, F: Array, M: Array) -> Array:
-        """Mean over rows of B M B^T, (L, L)."""
+        """Mean over rows of B M B^T, (L, L); may be M itself."""
         ...
 
     def hessian(self, F: Array) -> Array:
@@ -67,41 +67,39 @@ class Loss(Protocol):
 
 @dataclass(frozen=True)
 class Metric:
-    """A positive definite form c^T M c: M a number, a diagonal (H,), or a symmetric matrix (H, H).
+    """A positive definite form c^T M c: M a number (), a diagonal (H,), or a symmetric matrix (H, H), as arrays.
 
     inverse = M^-1 and root = M^(1/2) are of the same kind.
     """
 
-    M: float | Array
-    inverse: float | Array
-    root: float | Array
+    M: Array
+    inverse: Array
+    root: Array
 
     def square(self, C: Array) -> Array:
         """c^T M c, row by row: (n,)."""
-        return self.M * row_dots(C, C) if np.ndim(self.M) == 0 else row_dots(times(C, self.M), C)
+        return self.M * row_dots(C, C) if self.M.ndim == 0 else row_dots(times(C, self.M), C)
 
 
 def metric(M: float | Array, dtype: np.dtype | type = np.float64) -> Metric:
-    """The metric of M, arrays in `dtype`.  Cost for a matrix: an eigen-decomposition, about 9 H^3 flops."""
-    if np.ndim(M) == 0:
-        return Metric(float(M), 1.0 / float(M), float(np.sqrt(M)))
-    M = np.asarray(M)
-    if M.ndim == 1:
-        inverse, root = 1.0 / M, np.sqrt(M)
+    """The metric of M in `dtype`.  Cost for a matrix: an eigen-decomposition, about 9 H^3 flops."""
+    form = np.asarray(M, dtype=np.float64)
+    if form.ndim < 2:
+        inverse, root = 1.0 / form, np.sqrt(form)
     else:
-        values, vectors = np.linalg.eigh(M)
+        values, vectors = np.linalg.eigh(form)
         inverse, root = (vectors / values) @ vectors.T, (vectors * np.sqrt(values)) @ vectors.T
-    return Metric(M.astype(dtype), inverse.astype(dtype), root.astype(dtype))
+    return Metric(*(np.asarray(A, dtype) for A in (form, inverse, root)))
 
 
-def times(C: Array, M: float | Array, out: Array | None = None) -> Array:
+def times(C: Array, M: Array, out: Array | None = None) -> Array:
     """M c for each row c of C (n, H)."""
-    return np.matmul(C, M, out=out) if np.ndim(M) == 2 else np.multiply(C, M, out=out)
+    return np.matmul(C, M, out=out) if M.ndim == 2 else np.multiply(C, M, out=out)
 
 
-def dense(M: float | Array, size: int) -> Array:
-    """M as a matrix (size, size)."""
-    return np.array(M) if np.ndim(M) == 2 else np.diag(np.broadcast_to(np.asarray(M, float), size))
+def dense(M: Array, size: int) -> Array:
+    """M as a matrix (size, size), in float64."""
+    return np.array(M, float) if M.ndim == 2 else np.diag(np.broadcast_to(M.astype(float), size))
 
 
 @dataclass(frozen=True)
@@ -109,14 +107,14 @@ class SquaredRoot:
     """B = M^(1/2)."""
 
     residual: Array
-    weight: float | Array
-    squared_weight: float | Array
+    weight: Array
+    squared_weight: Array
 
     def normal(self, dF: Array) -> Array:
-        return times(dF, self.squared_weight)
+        return dF if self.squared_weight.ndim == 0 and self.squared_weight == 1.0 else times(dF, self.squared_weight)
 
     def after(self, tangent: Tangent) -> Tangent:
-        if np.ndim(self.weight) == 0 and self.weight == 1.0:
+        if self.weight.ndim == 0 and self.weight == 1.0:
             return tangent
 
         def product(dF: Array) -> Array:
@@ -129,16 +127,17 @@ class SquaredRoot:
 class Squared:
     """1/2 (y - f)^T M (y - f), M the identity unless a metric is given."""
 
-    metric: Metric = Metric(1.0, 1.0, 1.0)
+    metric: Metric = field(default_factory=lambda: metric(1.0))
     by_output: ClassVar[bool] = True
     labels: ClassVar[bool] = False
 
     @property
     def unit_hessian(self) -> bool:
-        return np.ndim(self.metric.M) == 0 and self.metric.M == 1.0
+        return self.metric.M.ndim == 0 and bool(self.metric.M == 1.0)
 
     def value(self, Y: Array, F: Array) -> Array:
-        return 0.5 * self.metric.square(Y - F)
+        R = Y - F
+        return 0.5 * (row_dots(R, R) if self.unit_hessian else self.metric.square(R))
 
     def residual(self, Y: Array, F: Array) -> Array:
         return Y - F if self.unit_hessian else times(Y - F, self.metric.M)
@@ -148,6 +147,8 @@ class Squared:
         return SquaredRoot(R, self.metric.root, self.metric.M)
 
     def congruence(self, F: Array, M: Array) -> Array:
+        if self.unit_hessian:
+            return M
         R = dense(self.metric.root, len(M))
         return R @ M @ R
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -97,8 +97,13 @@ class ZProblem:
 
 def split_columns(sizes: Sequence[int], Z: Array) -> list[Array]:
     """Views (n, sizes[0]), (n, sizes[1]), ... of the columns of Z."""
+    return [Z[:, columns] for columns in _columns(tuple(sizes))]
+
+
+@cache
+def _columns(sizes: tuple[int, ...]) -> list[slice]:
     bounds = np.cumsum([0, *sizes]).tolist()
-    return [Z[:, a:b] for a, b in pairwise(bounds)]
+    return [slice(a, b) for a, b in pairwise(bounds)]
 
 
 def misclassified(Y: Array, F: Array) -> int:

@@ -8,7 +8,7 @@ Both look alike to a solver: m independent problems of P unknowns each, theta (m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -41,6 +41,7 @@ def sum_over(chunks: Sequence[slice]) -> OverPoints:
 class WProblem(Protocol):
     """What a W-solver is given: min over each row of theta of its objective, from theta = start.
 
+    ridge -- of each unit or of the segment; shared -- what the units of a layer have in common, or (0, 0);
     accuracy -- linear systems need not be solved to less than this share of their residual;
     key -- names the random streams of a stochastic solver: (seed, iteration, segment).
     """
@@ -52,6 +53,12 @@ class WProblem(Protocol):
     def rows(self) -> int:
         """The number of points."""
         ...
+
+    @property
+    def ridge(self) -> float: ...
+
+    @property
+    def shared(self) -> Array: ...
 
     @property
     def accuracy(self) -> float: ...
@@ -154,6 +161,7 @@ class SegmentProblem:
     flat: Array
     accuracy: float = 0.0
     key: tuple[int, ...] = ()
+    shared: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property
     def start(self) -> Array:

@@ -43,7 +43,7 @@ class Subproblems:
         plan = self.plan
         scales = [state.mu * w for w in plan.site_weights]
         if plan.metric == "identity":
-            return tuple(metric(scale) for scale in scales)
+            return tuple(metric(scale, plan.dtype) for scale in scales)
         forms, at = [], 0
         for h, scale in zip(plan.chain.site_sizes, scales, strict=True):
             shape = (h, h) if plan.metric == "curvature" else (h,)
@@ -123,7 +123,7 @@ class Subproblems:
     def _form(self, k: int, state: State) -> Metric:
         """The form in which a hidden segment's own regression is measured: M_k without mu."""
         if self.plan.metric == "identity":
-            return metric(1.0)
+            return metric(1.0, self.plan.dtype)
         bounds = np.cumsum([0, *self.plan.chain.site_sizes])
         return metric(state.metric[bounds[k] : bounds[k + 1]], self.plan.dtype)
 

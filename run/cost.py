@@ -1,8 +1,10 @@
 """Cost of an iteration: seconds, dgemm-equivalents, 2 ranks against 1, exchange and waiting, memory.
 
     python run/cost.py run/usps_mac.toml --ranks 1 2 --iterations 12 --repeats 3
+    python run/cost.py run/usps_pre.toml --ranks 1 --variants "" 'model.precision="float32" penalty.mu_max=1e4'
 
-Launches are interleaved (1, 2, 1, 2, ...), one BLAS thread a rank.  The machine's own dgemm rate (700 x 700, one
+A variant is a list of --set options; "" is the config as it is.  Launches are interleaved (1, 2, 1, 2, ...; one variant
+after the other), one BLAS thread a rank.  The machine's own dgemm rate (700 x 700, one
 thread) is measured beside each launch, so that seconds times rate can be compared between machines.  The first
 iteration of a launch is left out.
 """
@@ -27,7 +29,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 from macmpi.estimate import dgemm_rate  # noqa: E402
 
 
-def launch(config: Path, ranks: int, iterations: int, folder: str) -> tuple[list[dict], float]:
+def launch(config: Path, ranks: int, variant: str, iterations: int, folder: str) -> tuple[list[dict], float]:
     """The iterations' records of one launch, and the largest resident memory of a rank in MB."""
     output = Path(folder) / f"run-{ranks}"
     shutil.rmtree(output, ignore_errors=True)
@@ -41,6 +43,7 @@ def launch(config: Path, ranks: int, iterations: int, folder: str) -> tuple[list
         str(iterations),
         "--output",
         str(output),
+        *(word for setting in variant.split() for word in ("--set", setting)),
     ]
     done = subprocess.run([str(mpiexec), "-n", str(ranks), *program], check=True, capture_output=True, text=True)
     memory = float(re.search(r"peak memory of a rank +([0-9.]+) MB", done.stdout).group(1))
@@ -52,29 +55,33 @@ def main() -> None:
     p = argparse.ArgumentParser(description="Cost of an iteration at some numbers of ranks.")
     p.add_argument("config", type=Path)
     p.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    p.add_argument("--variants", nargs="+", default=[""], metavar="SETTINGS")
     p.add_argument("--iterations", type=int, default=12)
     p.add_argument("--repeats", type=int, default=3)
     args = p.parse_args()
-    found: dict[int, list[tuple[float, float, float, float]]] = {ranks: [] for ranks in args.ranks}
-    peak = dict.fromkeys(args.ranks, 0.0)
+    kinds = [(ranks, variant) for ranks in args.ranks for variant in args.variants]
+    found: dict[tuple[int, str], list[tuple[float, ...]]] = {kind: [] for kind in kinds}
+    peak = dict.fromkeys(kinds, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(args.repeats):
-            for ranks in args.ranks:
+            for kind in kinds:
                 rate = dgemm_rate(repeats=20) / 1e9
-                records, memory = launch(args.config, ranks, args.iterations, folder)
-                peak[ranks] = max(peak[ranks], memory)
+                records, memory = launch(args.config, *kind, args.iterations, folder)
+                peak[kind] = max(peak[kind], memory)
                 for before, now in pairwise(records):
                     seconds = now["seconds"] - before["seconds"]
                     idle = now["seconds_comm"] + now["seconds_wait"]
-                    found[ranks].append((seconds, seconds * rate, idle / seconds, rate))
-    first = statistics.median(s for s, *_ in found[args.ranks[0]])
-    print("ranks  s/iteration   (min-max)        GFLOP-eq  exch+wait  speedup  MB/rank  dgemm GFLOP/s")
-    for ranks, rows in found.items():
-        seconds, flops, idle, rate = (list(column) for column in zip(*rows, strict=True))
+                    halves = now["seconds_z"], now["seconds_w"]
+                    found[kind].append((seconds, seconds * rate, idle / seconds, rate, *halves))
+    first = statistics.median(s for s, *_ in found[kinds[0]])
+    print("ranks  s/iteration   (min-max)      Z s    W s  GFLOP-eq  exch+wait  speedup  MB/rank  dgemm GFLOP/s")
+    for (ranks, variant), rows in found.items():
+        seconds, flops, idle, rate, z, w = (list(column) for column in zip(*rows, strict=True))
         middle, spread = statistics.median(seconds), f"({min(seconds):.3f}-{max(seconds):.3f})"
         print(
-            f"{ranks:5d}  {middle:11.3f}   {spread}  {ranks * statistics.median(flops):10.1f}  "
-            f"{statistics.median(idle):9.1%}  {first / middle:7.2f}  {peak[ranks]:7.0f}  {statistics.median(rate):.1f}"
+            f"{ranks:5d}  {middle:11.3f}   {spread}  {statistics.median(z):.3f}  {statistics.median(w):.3f}  "
+            f"{ranks * statistics.median(flops):8.1f}  {statistics.median(idle):9.1%}  {first / middle:7.2f}  "
+            f"{peak[ranks, variant]:7.0f}  {statistics.median(rate):.1f}  {variant}"
         )
 
 

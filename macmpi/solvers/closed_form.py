@@ -53,7 +53,8 @@ class ClosedForm:
         gradient = self._gradient(problem, W, over_points)
         full = gradient.copy()
         full[:, :-1] -= ridge * W[:, :-1]
-        step = self.relaxation * linalg.cho_solve(linalg.cho_factor(H), full.T).T
+        factor = linalg.cho_factor(H, overwrite_a=True)
+        step = self.relaxation * linalg.cho_solve(factor, full.T, check_finite=False).T
         change = row_dots(step @ G, step) - 2.0 * row_dots(step, gradient)
         change += ridge * row_dots(step[:, :-1], step[:, :-1] + 2.0 * W[:, :-1])
         return np.where((change < 0.0)[:, None], W + step, W)

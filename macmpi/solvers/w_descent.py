@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -11,11 +10,16 @@ import numpy as np
 from macmpi.layers import Array
 from macmpi.regression import OverPoints, WProblem, gradients, values
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Steepest, minimise
+from macmpi.solvers.spectrum import Whitening, spectrum, spectrum_shape
 
 
 @dataclass(frozen=True)
 class DescentW:
-    """Each row of theta by steps along `direction()`.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial."""
+    """Each row of theta by steps along `direction()`.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial.
+
+    Units are fitted in coordinates in which the layer's Gram is the identity: features of a sigmoid layer differ in
+    scale by orders of magnitude.
+    """
 
     iterations: int = 10
     tolerance: float = 0.01
@@ -31,23 +35,31 @@ class DescentW:
         raise NotImplementedError
 
     def shared_shape(self, n_in: int) -> tuple[int, int]:
-        return (0, 0)
+        return spectrum_shape(n_in)
 
     def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        return np.zeros((0, 0))
+        return spectrum(inputs, over_points)
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
+        whitened = Whitening(problem.shared, problem.ridge)
+        begun = whitened.into(start)
+
+        def slopes(phi: Array) -> tuple[Array, Array]:
+            errors, G = gradients(problem, whitened.back(phi), over_points)
+            return errors, whitened.pull(G)
+
         found, _ = minimise(
             self.direction(),
-            lambda theta: values(problem, theta, over_points),
-            partial(gradients, problem, over_points=over_points),
-            start,
+            lambda phi: values(problem, whitened.back(phi), over_points),
+            slopes,
+            begun,
             self.iterations,
             self.halvings,
             self.tolerance,
         )
-        return found
+        moved = (found != begun).any(axis=1)
+        return np.where(moved[:, None], whitened.back(found), start)
 
 
 @dataclass(frozen=True)

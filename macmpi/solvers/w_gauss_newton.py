@@ -10,8 +10,9 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS, Function
-from macmpi.layers.design import adjoint, apply, column_dots, gram, ridge_value, row_dots
+from macmpi.layers.design import adjoint, apply, column_dots, ridge_value, row_dots
 from macmpi.regression import OverPoints, Term, UnitProblem
+from macmpi.solvers.spectrum import spectrum, spectrum_shape
 
 JITTER = 1e-11
 """Added to the preconditioner's eigenvalues, relative to the largest: no step along what the inputs do not span."""
@@ -45,13 +46,10 @@ class GaussNewtonW:
     descends: ClassVar[bool] = True
 
     def shared_shape(self, n_in: int) -> tuple[int, int]:
-        return (n_in + 2, n_in + 1)
+        return spectrum_shape(n_in)
 
     def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        """Row 0: eigenvalues of the Gram [A, 1]^T [A, 1]; the other rows: its eigenvectors, in columns."""
-        (G,) = over_points(lambda rows: (gram(inputs[rows]),))
-        values, vectors = np.linalg.eigh(G)
-        return np.vstack([np.maximum(values, 0.0), vectors])
+        return spectrum(inputs, over_points)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)

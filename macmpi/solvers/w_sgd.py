@@ -8,14 +8,16 @@ from typing import ClassVar
 import numpy as np
 
 from macmpi.layers import Array
-from macmpi.layers.design import row_dots
 from macmpi.regression import OverPoints, WProblem, values
+from macmpi.solvers.spectrum import Whitening, spectrum, spectrum_shape
 from macmpi.streams import stream
 
 
 @dataclass(frozen=True)
 class SGDW:
     """theta <- theta - rate v, v <- momentum v + mean gradient of the next `batch` points, for `iterations` epochs.
+
+    For units in coordinates in which the layer's Gram is N I, so that the rate is a share of a linear unit's own step.
 
     The order of the points is keyed by the problem, so every tile of a layer sees the same minibatches.  A row keeps
     its start where the epochs have not lowered its objective.  Cost: 4 N D w flops an epoch, 4 N D w for the checks.
@@ -33,23 +35,26 @@ class SGDW:
     descends: ClassVar[bool] = True
 
     def shared_shape(self, n_in: int) -> tuple[int, int]:
-        return (0, 0)
+        return spectrum_shape(n_in)
 
     def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        return np.zeros((0, 0))
+        return spectrum(inputs, over_points)
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
-        theta, velocity, N = start.copy(), np.zeros_like(start), problem.rows
+        whitened, N = Whitening(problem.shared, problem.ridge), problem.rows
+        phi = whitened.into(start)
+        velocity, scale = np.zeros_like(phi), float(N) if problem.shared.size else 1.0
         with np.errstate(over="ignore", invalid="ignore"):
             for epoch in range(self.iterations):
                 order = stream(problem.key[0] if problem.key else 0, "sgd", *problem.key[1:], epoch).permutation(N)
                 for first in range(0, N, self.batch):
-                    rows = order[first : first + self.batch]
+                    rows, theta = order[first : first + self.batch], whitened.back(phi)
                     _, G = problem.partial(theta, rows, slope=True)
-                    G = G / len(rows) + problem.ridge_part(theta)[1] / N
-                    velocity = self.momentum * velocity - self.rate * G
-                    theta = theta + velocity
+                    G = whitened.pull(G / len(rows) + problem.ridge_part(theta)[1] / N)
+                    velocity = self.momentum * velocity - self.rate * scale * G
+                    phi = phi + velocity
+            theta = whitened.back(phi)
             before, after = (values(problem, t, over_points) for t in (start, theta))
-        better = (after < before) & np.isfinite(row_dots(theta, theta))
+        better = (after < before) & np.isfinite(theta).all(axis=1)
         return np.where(better[:, None], theta, start)

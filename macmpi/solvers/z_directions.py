@@ -166,9 +166,9 @@ def direct_dual(model: Linearised) -> Array:
     return dZ
 
 
-def times_last(A: Array, M: float | Array) -> Array:
+def times_last(A: Array, M: Array) -> Array:
     """M applied along the last axis of A (n, L, H)."""
-    return A @ M if np.ndim(M) == 2 else A * M
+    return A @ M if M.ndim == 2 else A * M
 
 
 def direct_primal(model: Linearised) -> Array:

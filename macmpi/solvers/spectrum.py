@@ -1,0 +1,45 @@
+"""The eigen-decomposition of a layer's Gram, which preconditions the regressions of all its units."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from macmpi.layers import Array
+from macmpi.layers.design import gram
+from macmpi.regression import OverPoints
+
+JITTER = 1e-8
+"""Added to the Gram's eigenvalues, relative to the largest: no step along what the inputs do not span."""
+
+
+def spectrum(inputs: Array, over_points: OverPoints) -> Array:
+    """Row 0: eigenvalues of [A, 1]^T [A, 1]; the other rows: its eigenvectors, in columns.  (D + 2, D + 1).
+
+    Cost: N D^2 flops, and about 9 (D + 1)^3 for the decomposition.
+    """
+    (G,) = over_points(lambda rows: (gram(inputs[rows]),))
+    values, vectors = np.linalg.eigh(G)
+    return np.vstack([np.maximum(values, 0.0), vectors])
+
+
+def spectrum_shape(n_in: int) -> tuple[int, int]:
+    return (n_in + 2, n_in + 1)
+
+
+class Whitening:
+    """theta = phi S^-1 V^T and back, with V S^2 V^T the layer's Gram plus ridge; the identity without a Gram."""
+
+    def __init__(self, shared: Array, ridge: float) -> None:
+        self._vectors = shared[1:]
+        values = shared[0] if shared.size else np.ones(1)
+        self._scale = np.sqrt(values + ridge + JITTER * values.max())
+
+    def into(self, theta: Array) -> Array:
+        return (theta @ self._vectors) * self._scale if self._vectors.size else theta
+
+    def back(self, phi: Array) -> Array:
+        return (phi / self._scale) @ self._vectors.T if self._vectors.size else phi
+
+    def pull(self, G: Array) -> Array:
+        """The gradient with respect to phi from that with respect to theta."""
+        return (G @ self._vectors) / self._scale if self._vectors.size else G
