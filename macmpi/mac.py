@@ -26,7 +26,7 @@ from macmpi.streams import stream
 from macmpi.subproblems import Subproblems
 from macmpi.team import AnyTeam
 
-REFITS, REFIT = 20, 1e-4
+REFITS, REFIT = 5, 1e-4
 """How often an inexact refit is repeated, and the relative fall below which it is not."""
 
 
@@ -194,11 +194,14 @@ class Mac:
     def finish(self, state: State) -> State:
         """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes.
 
-        The refit is repeated while it lowers E1 + ridge by more than `REFIT`, unless one is exact.
+        Without coordinates there is nothing to do.  The refit is repeated while it lowers E1 + ridge by more than
+        `REFIT`, unless one is exact.
         """
         plan = self.plan
         after = replace(state, weights=state.weights.copy(), Z=state.Z.copy(), factors=state.factors.copy())
         after.mu, after.multipliers = state.mu_done or state.mu, np.zeros_like(state.multipliers)
+        if not plan.chain.sites:
+            return after
         self._feasible(after)
         before = self._last_objective(after)
         for _ in range(1 if plan.w_solvers[-1].exact else REFITS):
