@@ -99,7 +99,7 @@ class Penalty:
     mu_max: Annotated[float, Ge(1e-12), Le(1e16)] = 1e8
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
-    site_weights: list[Positive] = field(default_factory=list)
+    site_weights: list[Annotated[float, Ge(1e-6), Le(1e6)]] = field(default_factory=list)
     metric: Literal["identity", "variance", "curvature"] = "identity"
     enough: Annotated[float, Gt(0.0), Lt(1.0)] = 0.8
     multiplier_max: Positive = 100.0

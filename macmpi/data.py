@@ -22,6 +22,9 @@ FOLDER_VARIABLE = "MACMPI_DATA"
 HUGE = 1e100
 """Values from here on are taken for mistakes: their squares would overflow."""
 
+HUGE_SINGLE = 1e12
+"""The same for data held in single precision."""
+
 MOST_CLASSES = 10_000
 """Targets are one-hot, so that every class is an output."""
 
@@ -138,6 +141,9 @@ def read_own(config: Data, labels: bool) -> Raw:
     if ("Y" in checked and "X_val" in checked) != ("Y_val" in checked):
         raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
     if labels:
+        for name in ("Y", "Y_val"):
+            if name in arrays and arrays[name].dtype.kind in "iu" and np.abs(arrays[name]).max(initial=0) > 2**53:
+                raise UsageError(f"{path}: dataset {name} holds labels beyond 2^53; number the classes from 0")
         if "Y" not in checked:
             raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
         for name in ("Y", "Y_val"):
@@ -149,7 +155,9 @@ def read_own(config: Data, labels: bool) -> Raw:
 
 def _check_labels(Y: Array, name: str) -> None:
     if Y.shape[1] != 1:
-        raise UsageError(f"{name} has {Y.shape[1]} columns; class labels are one whole number a row")
+        raise UsageError(
+            f"{name} has {Y.shape[1]} columns; class labels are one whole number a row (of one-hot rows: Y.argmax(1))"
+        )
     bad = np.flatnonzero(Y[:, 0] != np.round(Y[:, 0]))
     if len(bad):
         raise UsageError(
@@ -238,6 +246,13 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
     elif raw.Y is not None:
         scaling_y = fit_scaling(raw.Y, raw.scale_y if config.scale == "auto" else config.scale)
         Y, Y_val = _rows(scaling_y, raw.Y), _rows(scaling_y, raw.Y_val)
+    if dtype == "float32" and max(np.abs(A).max() for A in (X, X_val, Y, Y_val)) > HUGE_SINGLE:
+        raise UsageError(
+            f'data.source = "{config.source}" holds values beyond {HUGE_SINGLE:g}, too large for '
+            'model.precision = "float32"; scale the data (data.scale), or use float64'
+        )
+    if raw.labels and not np.ptp(Y, axis=0).any():
+        raise UsageError(f'data.source = "{config.source}": all training points belong to one class')
     if not np.ptp(Y, axis=0).any():
         what = "X" if raw.Y is None else "Y"
         raise UsageError(f'data.source = "{config.source}": every column of {what} is constant')
@@ -257,7 +272,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
 
 def _classes(raw: Raw, source: str) -> Array:
     """The labels that occur, ascending."""
-    classes = np.unique(np.concatenate([raw.Y, raw.Y_val]))
+    classes = np.unique(np.concatenate([raw.Y, raw.Y_val])).astype(np.int64)
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(
             f'data.source = "{source}": Y holds {len(classes)} classes; 2 to {MOST_CLASSES:,} are possible '

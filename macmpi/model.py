@@ -70,6 +70,29 @@ class Model:
         """Outputs for codes: (N, H_code) -> (N, L)."""
         return self._run(codes, self.code, len(self.chain.maps), "codes")
 
+    def weights_for(self, chain: Chain, data: Dataset) -> Array:
+        """The weights (flat) for another run of this net: the model's scaling of the data exchanged for that of `data`.
+
+        Raises UsageError when the net or the classes differ.
+        """
+        theirs, ours = ([m.spec() for m in c.maps] for c in (self.chain, chain))
+        if ours != theirs:
+            nets = [" ".join(str(m.get("name", m.get("n_out", m["kind"]))) for m in maps) for maps in (theirs, ours)]
+            raise UsageError(f"it is another net ({nets[0]}) than this config's ({nets[1]}): [model] must agree")
+        classes = [None if c is None else c.tolist() for c in (self.classes, data.classes)]
+        if classes[0] != classes[1]:
+            raise UsageError("it was trained for other classes than those of these data")
+        weights = [np.array(W, dtype=np.float64) for W in self.weights]
+        first, last = weights[0], weights[-1]
+        old, new = self.scaling_x, data.scaling_x
+        first[:, -1] += first[:, :-1] @ ((new.shift - old.shift) / old.scale)
+        first[:, :-1] *= new.scale / old.scale
+        if chain.maps[-1].parameter_shape is not None:
+            old, new = self.scaling_y, data.scaling_y
+            last *= (old.scale / new.scale)[:, None]
+            last[:, -1] += (old.shift - new.shift) / new.scale
+        return np.concatenate([W.ravel() for W in weights])
+
     def _run(self, A: Array, start: int, stop: int, name: str) -> Array:
         A, part, whole = (
             check(np.atleast_2d(np.asarray(A)), name, rows=1),
@@ -125,6 +148,8 @@ def load(path: str | Path, weights: str = "last") -> Model:
             classes = file["classes"][()] if "classes" in file else None
         scaling_x, scaling_y = (Scaling(scale[f"{s}_shift"], scale[f"{s}_scale"]) for s in "xy")
         blocks = block_views(flat.astype(np.float64), chain.block_shapes)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
+    if not np.isfinite(flat).all():
+        raise UsageError(f"{path} holds weights that are not finite")
     return Model(chain, blocks, scaling_x, scaling_y, autoencoder, classes)

@@ -82,7 +82,8 @@ class Plan:
     """All that is settled before the first half step, the same on every rank.
 
     refit_solver: of the last segment in the postprocessing, not over-relaxed.
-    by_unit: for each segment, whether its units are solved apart.  site_weights: mu of a site in units of mu.
+    w_names, by_unit: for each segment, the name of its W-solver and whether its units are solved apart.
+    site_weights: mu of a site in units of mu.
     forcing: linear systems of the (Z-, W-)step are solved to this times the last iteration's relative fall of the
     validation error.  factor_every: iterations after which a shared factor that only preconditions is made anew.
     """
@@ -94,6 +95,7 @@ class Plan:
     z_solver: ZSolver
     w_solvers: tuple[WSolver, ...]
     refit_solver: WSolver
+    w_names: tuple[str, ...]
     by_unit: tuple[bool, ...]
     site_weights: tuple[float, ...]
     metric: str
@@ -224,6 +226,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         z_solver=z_solver,
         w_solvers=tuple(_solver(W_SOLVERS[name], config.w_step) for name, _ in choices),
         refit_solver=_solver(W_SOLVERS[choices[-1][0]], replace(config.w_step, relaxation=1.0)),
+        w_names=tuple(name for name, _ in choices),
         by_unit=tuple(by_unit for _, by_unit in choices),
         site_weights=tuple(penalty.site_weights or [1.0] * len(chain.sites)),
         metric=penalty.metric,
@@ -247,7 +250,9 @@ def _solver(kind: type, keys: Any) -> Any:
 
 def _schedule(config: Config) -> Quadratic:
     penalty = config.penalty
-    common = (penalty.mu0, penalty.factor, penalty.mu_max, penalty.tolerance, config.run.max_iterations)
+    nested = not any(site != "none" for _, _, site in config.model.layers())
+    mu_max = penalty.mu0 if nested else penalty.mu_max  # without constraints there is no mu to grow
+    common = (penalty.mu0, penalty.factor, mu_max, penalty.tolerance, config.run.max_iterations)
     if penalty.method == "quadratic":
         return Quadratic(*common, penalty.tolerance_decay)
     return AugmentedLagrangian(

@@ -31,10 +31,12 @@ def check(
             f"penalty.site_weights has {len(penalty.site_weights)} entries but model.sites makes {K} sites; "
             "give one for each"
         )
-    if model.precision == "float32" and penalty.mu_max > FLOAT32_MU:
+    largest = penalty.mu_max * max([1.0, *penalty.site_weights])
+    if model.precision == "float32" and largest > FLOAT32_MU:
         raise UsageError(
             f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
-            f"(penalty.mu_max = {penalty.mu_max:g}); use penalty.mu_max = {FLOAT32_MU:g}, or float64"
+            f"(penalty.mu_max = {penalty.mu_max:g}, with site_weights {largest:g}); "
+            f"use penalty.mu_max = {FLOAT32_MU:g}, or float64"
         )
     if penalty.method == "augmented_lagrangian" and not K:
         raise UsageError(

@@ -129,6 +129,7 @@ def run(team: AnyTeam, argv: list[str]) -> int:
     team.from_root(refuse)
     plan = make_plan(config, *sizes, team.size)
     if args.check:
+        team.from_root(lambda: _origin(config, plan, kept[0]))
         team.from_root(lambda: print("\n".join(estimate(plan)), flush=True))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
@@ -141,7 +142,7 @@ def run(team: AnyTeam, argv: list[str]) -> int:
                 f"{directory.path} is finished ({state.iteration} iterations); --iterations N with a larger N "
                 "goes on, another --output starts again"
             )
-        origin = Origin() if state is not None else _origin(config, plan)
+        origin = Origin() if state is not None else _origin(config, plan, data)
         facts = provenance(team.size, config.run.threads, team.library, data.sha256, argv)
         directory.create(config, facts)
         return state, origin
@@ -151,25 +152,18 @@ def run(team: AnyTeam, argv: list[str]) -> int:
     return train(Job(config, directory, args.max_time, state, origin), plan, data, team)
 
 
-def _origin(config: Any, plan: Any) -> Any:
-    """The weights of start.model, if the config asks for them.  Raises UsageError when they belong to another net."""
+def _origin(config: Any, plan: Any, data: Any) -> Any:
+    """The weights of start.model, if the config asks for them.  Raises UsageError when they do not fit."""
     from macmpi.starts import Origin
 
     if config.start.method != "model":
         return Origin()
-    import numpy as np
-
     from macmpi.model import load
 
-    given = load(config.start.model, config.start.weights)
-    ours, theirs = ([m.spec() for m in chain.maps] for chain in (plan.chain, given.chain))
-    if ours != theirs:
-        sizes = ["-".join(str(n) for n in chain.layer_sizes) for chain in (given.chain, plan.chain)]
-        raise UsageError(
-            f'start.model = "{config.start.model}" is another net ({sizes[0]}) than this config\'s ({sizes[1]}); '
-            "sizes and activations must agree"
-        )
-    return Origin(np.concatenate([W.ravel() for W in given.weights]))
+    try:
+        return Origin(load(config.start.model, config.start.weights).weights_for(plan.chain, data))
+    except UsageError as error:
+        raise UsageError(f'start.model = "{config.start.model}": {error}') from None
 
 
 def _sizes(data: Any) -> tuple[int, int, int, int]:

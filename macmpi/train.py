@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 from dataclasses import dataclass
+from itertools import groupby
 from types import FrameType
 from typing import Any
 
@@ -213,10 +214,15 @@ def describe(plan: Plan, data: Dataset, ranks: int) -> str:
     sizes = "-".join(str(n) for n in chain.layer_sizes)
     kind = "classifier" if plan.loss.labels else "autoencoder" if data.autoencoder else "regression"
     weights = sum(h * d for h, d in chain.block_shapes)
-    return (
+    line = (
         f"macmpi: {sizes} {kind}, {weights:,} weights, {plan.n_train:,} training and {plan.n_val:,} validation points, "
         f"{ranks} rank{'s' if ranks > 1 else ''}"
     )
+    solvers = ", ".join(f"{name} ({sum(1 for _ in same)})" for name, same in groupby(plan.w_names))
+    line += f"\n  W-step of the segments: {solvers}"
+    if data.classes is not None and not (seen := data.Y.any(axis=0)).all():
+        line += f"\n  no training point has the label {', '.join(str(c) for c in data.classes[~seen][:10])}"
+    return line
 
 
 def closing(state: State, errors: Errors) -> list[str]:
@@ -242,7 +248,7 @@ def levels(plan: Plan, data: Dataset) -> list[str]:
         entropy = -float(np.sum(share * np.log(np.maximum(share, 1e-300))))
         return [
             f"  {'predict the shares':28s} E1 train {entropy:9.4f}",
-            f"  {'predict the largest class':28s}    train {1.0 - share.max():9.2%}",
+            f"  {'predict the largest class':28s} wrong train {1.0 - share.max():6.2%}",
         ]
     centred = data.Y - data.Y.mean(axis=0, dtype=float)
     out = [("predict the mean", 0.5 * float(np.einsum("nl,nl->", centred, centred)) / n)]

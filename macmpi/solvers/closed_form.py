@@ -53,7 +53,7 @@ class ClosedForm:
         gradient = self._gradient(problem, W, over_points)
         full = gradient.copy()
         full[:, :-1] -= ridge * W[:, :-1]
-        factor = linalg.cho_factor(H, overwrite_a=True)
+        factor = regular_factor(H)
         step = self.relaxation * linalg.cho_solve(factor, full.T, check_finite=False).T
         change = row_dots(step @ G, step) - 2.0 * row_dots(step, gradient)
         change += ridge * row_dots(step[:, :-1], step[:, :-1] + 2.0 * W[:, :-1])
@@ -73,3 +73,15 @@ class ClosedForm:
         if problem.ridge > 0.0:
             gradient -= W @ problem.shared
         return gradient
+
+
+def regular_factor(H: Array) -> tuple[Array, bool]:
+    """Cholesky factor of H, with as much more on its diagonal as rounding takes to make it positive definite."""
+    more = 0.0
+    while True:
+        try:
+            return linalg.cho_factor(H + more * np.eye(len(H)))
+        except linalg.LinAlgError:
+            more = max(100.0 * more, 1e-12 * float(np.abs(np.diag(H)).max()))
+            if not np.isfinite(more):
+                raise

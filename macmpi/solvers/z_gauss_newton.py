@@ -97,7 +97,8 @@ class GaussNewtonZ:
             everywhere = len(rows) == len(Z)
             trial = step * dZ if everywhere else step * dZ[rows]
             trial += Z if everywhere else Z[rows]
-            values = problem.values(trial, slice(None) if everywhere else rows)
+            with np.errstate(over="ignore", invalid="ignore"):  # a trial may go too far: it is not taken
+                values = problem.values(trial, slice(None) if everywhere else rows)
             better = values < errors[rows]
             Z[rows[better]] = trial[better]
             errors[rows[better]] = values[better]

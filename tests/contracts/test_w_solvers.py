@@ -25,12 +25,13 @@ from contracts.examples import (
     w_problem,
 )
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize
+from scipy import linalg, optimize
 
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS
 from macmpi.regression import Term, UnitProblem
 from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.closed_form import regular_factor
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -245,3 +246,14 @@ def test_shifted_targets_shift_linear_biases_alone(random: np.random.Generator) 
                 answers.append(solver.solve(problem, over_points))
             assert_allclose(answers[1][:, :-1], answers[0][:, :-1], rtol=0.0, atol=1e-10)
             assert_allclose(answers[1][:, -1], answers[0][:, -1] + shift, rtol=0.0, atol=1e-10)
+
+
+def test_a_gram_that_rounding_spoilt_is_factorised_all_the_same() -> None:
+    """Single precision and inputs of very different scale: a Cholesky factor of the Gram as it is need not exist."""
+    random = np.random.default_rng(0)
+    H = random.normal(size=(6, 3))
+    G = (H @ H.T).astype(np.float32).astype(np.float64)
+    with pytest.raises(np.linalg.LinAlgError):
+        linalg.cho_factor(G - 1e-3 * np.eye(6))
+    factor, _ = regular_factor(G - 1e-3 * np.eye(6))
+    assert np.isfinite(factor).all() and (np.diag(factor) > 0.0).all()

@@ -81,8 +81,8 @@ def test_a_resumed_run_needs_the_other_model_no_longer(first: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
-        ("model.hidden=[7,4,7]", ["first/model.h5", "9-7-5-7-9", "9-7-4-7-9", "sizes and activations must agree"]),
-        ('model.activation="tanh"', ["first/model.h5", "sizes and activations must agree"]),
+        ("model.hidden=[7,4,7]", ["first/model.h5", "7 sigmoid 5 sigmoid 7", "7 sigmoid 4 sigmoid 7", "must agree"]),
+        ('model.activation="tanh"', ["first/model.h5", "7 sigmoid 5 sigmoid 7", "7 tanh 5 tanh 7", "must agree"]),
         ('start.model="nowhere.h5"', ["nowhere.h5", "no such file"]),
         ('start.model="points.npz"', ["points.npz", "is not a model"]),
     ],

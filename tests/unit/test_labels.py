@@ -166,3 +166,9 @@ def test_usps_brings_its_labels() -> None:
     assert_array_equal(data.X, plain.X)
     for Y in (data.Y, data.Y_val):
         assert_array_equal(Y.sum(axis=0), 500.0)
+
+
+def test_labels_that_floating_point_would_merge_are_refused(tmp_path: Path) -> None:
+    Y = np.array([0, 2**53, 2**53 + 1, 0] * 5)
+    with pytest.raises(UsageError, match=r"beyond 2\^53"):
+        load(written(tmp_path, X=points(20), Y=Y), True)

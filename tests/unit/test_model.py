@@ -295,3 +295,30 @@ def test_a_very_deep_net_can_be_saved(tmp_path: Path, random: np.random.Generato
     model.save(tmp_path / "deep.h5", chain, {"last": weights}, Dataset(X, X, X, X, unit, unit, ""), {})
     loaded = model.load(tmp_path / "deep.h5")
     assert_array_equal(loaded.predict(X), chain.forward(block_views(weights, chain.block_shapes), X))
+
+
+@pytest.mark.parametrize("targets", [None, 3])
+def test_weights_for_other_scaling_are_the_same_function_of_the_data(targets: int | None) -> None:
+    """Another run may scale its data otherwise: the net that it starts from predicts what the model predicts."""
+    random = np.random.default_rng(4)
+    chain, old, new = net(4, targets or 4), dataset(random, 4, targets), dataset(random, 4, targets)
+    weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
+    given = model.Model(chain, weights, old.scaling_x, old.scaling_y, targets is None)
+    flat = given.weights_for(chain, new)
+    taken = model.Model(chain, block_views(flat, chain.block_shapes), new.scaling_x, new.scaling_y, targets is None)
+    X = random.normal(size=(6, 4))
+    assert_allclose(taken.predict(X), given.predict(X), rtol=1e-10, atol=1e-10)
+    same = given.weights_for(chain, old)
+    assert_array_equal(same, np.concatenate([W.ravel() for W in weights]))
+
+
+def test_weights_are_not_for_other_classes() -> None:
+    random = np.random.default_rng(4)
+    chain, data = net(4, 3), dataset(random, 4, 3)
+    weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
+    given = model.Model(chain, weights, data.scaling_x, data.scaling_y, False, np.array([0, 1, 5]))
+    with pytest.raises(UsageError, match="other classes"):
+        given.weights_for(chain, replace(data, classes=np.array([0, 1, 2])))
+    with pytest.raises(UsageError, match="other classes"):
+        given.weights_for(chain, data)
+    assert len(given.weights_for(chain, replace(data, classes=np.array([0, 1, 5])))) == sum(W.size for W in weights)
