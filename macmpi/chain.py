@@ -38,31 +38,52 @@ class Segment:
         return tuple(b for b in self.blocks if b is not None)
 
     @property
+    def regressed(self) -> tuple[int, ...]:
+        """The blocks that a regression fits; trainers of their own find the others."""
+        return tuple(b for m, b in zip(self.maps, self.blocks, strict=True) if b is not None and _regressed(m))
+
+    @property
     def core(self) -> int:
-        """The number, within the segment, of the first map that has weights."""
-        return next(i for i, b in enumerate(self.blocks) if b is not None)
+        """The number, within the segment, of the first map that a regression fits."""
+        return next((i for i, m in enumerate(self.maps) if _regressed(m)), len(self.maps))
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The numbers of the maps before the core whose weights a trainer finds."""
+        return tuple(i for i in range(self.core) if self.blocks[i] is not None)
+
+    @property
+    def trailing(self) -> tuple[int, ...]:
+        """The numbers of the maps after the core whose weights a trainer finds."""
+        after = range(self.core + 1, len(self.maps))
+        return tuple(i for i in after if self.blocks[i] is not None and not _regressed(self.maps[i]))
 
     @property
     def separable(self) -> bool:
-        """Row h of the weights affects output h alone: one block of units, and nothing but elementwise maps after."""
+        """Row h of the core's weights is fitted to output h alone: one block of units, elementwise maps after it.
+
+        A quantiser after it counts as the identity.
+        """
         after = self.maps[self.core + 1 :]
         return (
-            len(self.weighted) == 1
+            len(self.regressed) == 1
             and "units" in self.maps[self.core].capabilities
-            and all("elementwise" in m.capabilities for m in after)
+            and all("elementwise" in m.capabilities or m.trained_as == "linear" for m in after)
         )
 
     @property
     def activation(self) -> str:
-        """The elementwise function that follows the weights of a separable segment, "linear" when nothing does."""
-        names = [m.spec()["name"] for m in self.maps[self.core + 1 :]]
-        return str(names[0]) if names else "linear"
+        """The elementwise function under which the core of a separable segment is fitted."""
+        names = [m.trained_as for m in self.maps[self.core + 1 :]]
+        return names[0] if names else "linear"
 
-    def features(self, A: Array) -> Array:
-        """What the first weights see: the maps before them, none of which has weights, applied to A."""
-        for map_ in self.maps[: self.core]:
-            A = map_.forward(None, A)
-        return A
+    def features(self, weights: Sequence[Array], A: Array) -> Array:
+        """What the core's weights see: the maps before it applied to A."""
+        return self.part(0, self.core).forward(weights, A)
+
+    def part(self, start: int, stop: int) -> Segment:
+        """Its maps start, ..., stop - 1."""
+        return Segment(self.maps[start:stop], self.blocks[start:stop])
 
     def _weights(self, weights: Sequence[Array]) -> list[Array | None]:
         return [None if b is None else weights[b] for b in self.blocks]
@@ -109,6 +130,10 @@ class Segment:
         for map_, W, A in zip(reversed(self.maps), reversed(self._weights(weights)), reversed(inputs), strict=True):
             M = map_.pullback(W, A, M)
         return M
+
+
+def _regressed(map_: Map) -> bool:
+    return map_.parameter_shape is not None and "weight_jacobian" in map_.capabilities
 
 
 @dataclass(frozen=True)
@@ -196,6 +221,10 @@ class Chain:
     def part(self, start: int, stop: int) -> Segment:
         """Maps start, ..., stop - 1 as one segment."""
         return Segment(self.maps[start:stop], self._block_numbers()[start:stop])
+
+    def fan_in(self, block: int) -> int:
+        """The number of inputs of a parameter block: its columns but for the biases."""
+        return self.blocks[block].n_in
 
     def _block_numbers(self) -> tuple[int | None, ...]:
         numbers: list[int | None] = []

@@ -16,9 +16,9 @@ import numpy as np
 from macmpi import UsageError, __version__
 from macmpi.state import State
 
-FORMAT = 2
+FORMAT = 3
 SEAL = b"macmpi sha256 "
-ARRAYS = ("weights", "Z", "best_weights", "multipliers", "metric", "factors")
+ARRAYS = ("weights", "Z", "best_weights", "multipliers", "metric", "factors", "sizes")
 SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
 
 

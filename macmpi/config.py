@@ -6,8 +6,9 @@ import difflib
 import json
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from annotated_types import Ge, Gt, Le, Len, Lt
 
@@ -18,6 +19,8 @@ _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": F
 PositiveInt = Annotated[int, Ge(1)]
 Positive = Annotated[float, Gt(0.0)]
 Seed = Annotated[int, Ge(0), Lt(2**63)]
+Own = Annotated[int, Ge(0)]
+"""A number of iterations; 0 stands for the solver's or the method's own default."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,15 @@ class Data:
 
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
+LAYERS = (*get_args(Activation), "rbf", "quantise", "binary")
+TRAINERS = ("kmeans", "subset", "points")
+
+
+def extensions(group: str) -> list[str]:
+    """The names that other packages give by entry points of the group "macmpi.layers" or "macmpi.trainers"."""
+    return sorted(entry.name for entry in metadata.entry_points(group=group))
+
+
 Site = Literal["after", "before", "none"]
 
 
@@ -40,13 +52,17 @@ Site = Literal["after", "before", "none"]
 class Model:
     """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
 
-    `activation` and `sites` hold one word for all hidden layers or a list with one for each.
+    `activation` and `sites` hold one word for all hidden layers or a list with one for each; `width` and `centres` one
+    for all layers of radial basis functions (and quantisers) or one for each of them.
     """
 
     hidden: Annotated[list[PositiveInt], Len(1)] = field(default_factory=lambda: [32, 8, 32])
-    activation: Activation | list[Activation] = "sigmoid"
+    activation: str | list[str] = "sigmoid"
     output: Activation = "linear"
     sites: Site | list[Site] = "after"
+    width: Positive | list[Positive] = 1.0
+    centres: str | list[str] = "kmeans"
+    words: PositiveInt = 64
     loss: Literal["squared", "cross_entropy"] = "squared"
     precision: Literal["float64", "float32"] = "float64"
     __pydantic_config__: ClassVar[Any] = _STRICT
@@ -59,6 +75,24 @@ class Model:
                     f"{name} has {len(given)} entries but there are {len(self.hidden)} hidden layers: "
                     "give one word for all of them, or one for each"
                 )
+        self._known("activation", [*LAYERS, *extensions("macmpi.layers")])
+        self._known("centres", [*TRAINERS, *extensions("macmpi.trainers")])
+        kinds = [kind for _, kind, _ in self.layers()]
+        for name, owners in (("width", ("rbf",)), ("centres", ("rbf", "quantise"))):
+            given, count = getattr(self, name), sum(kind in owners for kind in kinds)
+            if isinstance(given, list) and len(given) != count:
+                raise ValueError(
+                    f"{name} has {len(given)} entries but {count} hidden layers have {name}: "
+                    f"give one for all of them, or one for each ({', '.join(owners)})"
+                )
+
+    def _known(self, name: str, words: list[str]) -> None:
+        given = getattr(self, name)
+        for word in given if isinstance(given, list) else [given]:
+            if word not in words:
+                close = difflib.get_close_matches(word, words, n=1)
+                hint = f"did you mean '{close[0]}'?" if close else f"use {', '.join(repr(w) for w in words)}"
+                raise ValueError(f"model.{name} = '{word}' is unknown; {hint}")
 
     def layers(self) -> list[tuple[int, str, str]]:
         """(units, activation, site) of each hidden layer."""
@@ -69,16 +103,20 @@ class Model:
 
 @dataclass(frozen=True)
 class Start:
-    """Initial weights, then one gradient step.
+    """Initial weights, then one gradient step; or initial coordinates, then a W-step.
 
     "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "greedy": each layer trained as an
-    autoencoder of its inputs, `iterations` long; "model": the weights of another run's model.h5.
+    autoencoder of its inputs, `iterations` long; "model": the weights of another run's model.h5.  Coordinates of a code:
+    "pca" (where the encoder is a net of radial basis functions), "elastic_embedding", or "file": those of `coordinates`.
     """
 
-    method: Literal["uniform", "pca", "greedy", "model"] = "uniform"
+    method: Literal["uniform", "pca", "greedy", "model", "elastic_embedding", "file"] = "uniform"
     range: Annotated[float, Gt(0.0), Le(1e6)] = 2.0
     gradient_step: bool = True
-    iterations: PositiveInt = 5
+    iterations: Own = 0
+    width: Positive = 10.0
+    repulsion: Positive = 100.0
+    coordinates: str = ""
     model: str = ""
     weights: Literal["last", "best"] = "last"
     seed: Seed = 0
@@ -87,6 +125,8 @@ class Start:
     def __post_init__(self) -> None:
         if (self.method == "model") != bool(self.model):
             raise ValueError('method = "model" and the path of a model.h5 in `model` go together')
+        if (self.method == "file") != bool(self.coordinates):
+            raise ValueError('method = "file" and the path of an .h5 or .npz file in `coordinates` go together')
 
 
 @dataclass(frozen=True)
@@ -97,6 +137,7 @@ class Penalty:
     mu0: Annotated[float, Ge(1e-12), Le(1e16)] = 10.0
     factor: Annotated[float, Gt(1.0)] = 10.0
     mu_max: Annotated[float, Ge(1e-12), Le(1e16)] = 1e8
+    mu_every: Annotated[int, Ge(0)] = 0
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
     site_weights: list[Annotated[float, Ge(1e-6), Le(1e6)]] = field(default_factory=list)
@@ -113,15 +154,11 @@ class Penalty:
             raise ValueError(f"mu_max = {self.mu_max:g} is below mu0 = {self.mu0:g}")
 
 
-Own = Annotated[int, Ge(0)]
-"""A number of iterations; 0 stands for the solver's own default."""
-
-
 @dataclass(frozen=True)
 class ZStep:
     """How the coordinates of each point are found.  A solver takes the keys that it knows."""
 
-    solver: Literal["gauss_newton", "lbfgs", "gradient", "alternating"] = "gauss_newton"
+    solver: Literal["auto", "gauss_newton", "lbfgs", "gradient", "alternating", "binary"] = "auto"
     direction: Literal["auto", "dual", "primal", "direct"] = "auto"
     iterations: Own = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
@@ -130,6 +167,7 @@ class ZStep:
     forcing: Annotated[float, Ge(0.0)] = 0.0
     halvings: Annotated[int, Ge(0), Le(60)] = 10
     memory: PositiveInt = 5
+    enumerated: Annotated[int, Ge(0), Le(16)] = 10
     __pydantic_config__: ClassVar[Any] = _STRICT
 
 
@@ -157,6 +195,32 @@ class WStep:
 
 
 @dataclass(frozen=True)
+class Method:
+    """How the net is trained: "mac", or for nets with one code "alternating", the paper's alternating optimisation."""
+
+    name: Literal["mac", "alternating"] = "mac"
+    cg_iterations: PositiveInt = 10
+    __pydantic_config__: ClassVar[Any] = _STRICT
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Model selection in the W-step of every `every`-th iteration: how many centres each RBF layer has.
+
+    Candidates are smallest, smallest + step, ..., and the number that the layer starts with.  epsilon2: one for all
+    layers or one for each.  errors: "half", E1 + C as the paper prints it; "sum": the sum of squares, 2 E1 + C.
+    """
+
+    criterion: Literal["none", "aic", "bic", "mdl"] = "none"
+    epsilon2: list[Positive] = field(default_factory=list)
+    errors: Literal["half", "sum"] = "half"
+    every: Annotated[int, Ge(1)] = 11
+    smallest: PositiveInt = 150
+    step: PositiveInt = 25
+    __pydantic_config__: ClassVar[Any] = _STRICT
+
+
+@dataclass(frozen=True)
 class Run:
     """Length of the run and what it leaves behind."""
 
@@ -178,6 +242,8 @@ class Config:
     penalty: Penalty = field(default_factory=Penalty)
     z_step: ZStep = field(default_factory=ZStep)
     w_step: WStep = field(default_factory=WStep)
+    method: Method = field(default_factory=Method)
+    selection: Selection = field(default_factory=Selection)
     run: Run = field(default_factory=Run)
     __pydantic_config__: ClassVar[Any] = _STRICT
 

@@ -1,24 +1,21 @@
-"""Data sets: find, read, check, split and scale.  Rank 0 reads; `share` gives the arrays to the other ranks."""
+"""Data sets: read, check, split and scale.  Rank 0 reads; `share` gives the arrays to the other ranks."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.layers import Array
+from macmpi.sources import SOURCES, Raw
+from macmpi.sources import read_file as read_file
 from macmpi.streams import stream
 
-FOLDER_VARIABLE = "MACMPI_DATA"
 HUGE = 1e100
 """Values from here on are taken for mistakes: their squares would overflow."""
 
@@ -47,7 +44,9 @@ class Scaling:
 class Dataset:
     """Scaled training and validation points, rows of float64 or float32.  An autoencoder's Y is X itself, not a copy.
 
-    classes: the label of each column of a classifier's one-hot Y; None for other data.
+    classes: the label of each column of a classifier's one-hot Y; None for other data.  For pictures, on rank 0 alone:
+    groups, a whole number of each training and of each validation point; shape, height and width of a row that is an
+    image; None where there are none.
     """
 
     X: Array
@@ -58,79 +57,26 @@ class Dataset:
     scaling_y: Scaling
     sha256: str
     classes: Array | None = None
+    groups: tuple[Array, Array] | None = None
+    shape: tuple[int, int] | None = None
 
     @property
     def autoencoder(self) -> bool:
         return self.Y is self.X
 
 
-@dataclass(frozen=True)
-class Raw:
-    """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
-    labels: Y holds class labels, (N, 1)."""
-
-    X: Array
-    Y: Array | None = None
-    X_val: Array | None = None
-    Y_val: Array | None = None
-    scale: str = "standard"
-    scale_y: str = "standard"
-    labels: bool = False
-
-
-def folder() -> Path:
-    """Where the named data sets lie: $MACMPI_DATA, by default data/ in the current folder."""
-    return Path(os.environ.get(FOLDER_VARIABLE, "data"))
-
-
-def read_digits(config: Data, labels: bool) -> Raw:
-    """scikit-learn's 1,797 bundled digits of 8 x 8 pixels, scaled to [0, 1]."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise UsageError(
-            'data.source = "digits" comes with scikit-learn, which is not installed: pip install scikit-learn'
-        ) from None
-    bunch = load_digits()
-    return Raw(bunch.data / 16.0, _column(bunch.target) if labels else None, scale="none", labels=labels)
-
-
-def _column(labels: Array) -> Array:
-    return labels.astype(np.float64)[:, None]
-
-
-def read_usps(config: Data, labels: bool) -> Raw:
-    """USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equal over digits."""
-    path = folder() / "usps.h5"
-    if not path.exists():
-        raise UsageError(
-            f'data.source = "usps": {path} does not exist; put usps.h5 there or set {FOLDER_VARIABLE} to its folder '
-            "(data/README.md says where the data come from)"
-        )
-    arrays = read_file(path, ("images", "labels"))
-    images, digits = arrays["images"].reshape(len(arrays["images"]), -1) / 255.0, arrays["labels"]
-    random = stream(config.seed, "split")
-    drawn = [random.permutation(np.flatnonzero(digits == digit))[:1000] for digit in range(10)]
-    train = random.permutation(np.concatenate([d[:500] for d in drawn]))
-    validation = np.concatenate([d[500:] for d in drawn])
-    Y, Y_val = (_column(digits[rows]) if labels else None for rows in (train, validation))
-    return Raw(images[train], Y, images[validation], Y_val, scale="none", labels=labels)
-
-
-SOURCES: dict[str, Callable[[Data, bool], Raw]] = {"digits": read_digits, "usps": read_usps}
-
-
 def read_own(config: Data, labels: bool) -> Raw:
-    """X and optionally Y, X_val, Y_val of the user's own file."""
+    """X and optionally Y, X_val, Y_val, groups, groups_val of the user's own file."""
     path = Path(config.source)
     if path.suffix not in (".h5", ".hdf5", ".npz"):
         known = ", ".join(f'"{name}"' for name in SOURCES)
         raise UsageError(f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file')
     if not path.is_file():
         raise UsageError(f"data.source: {path.resolve()} does not exist")
-    arrays = read_file(path, ("X", "Y", "X_val", "Y_val"))
+    arrays = read_file(path, ("X", "Y", "X_val", "Y_val", "groups", "groups_val"))
     if "X" not in arrays:
         raise UsageError(f"{path}: there is no dataset X")
+    numbers: dict[str, Array] = {name: arrays.pop(name) for name in ("groups", "groups_val") if name in arrays}
     checked = {name: check(array, f"{path}: dataset {name}") for name, array in arrays.items()}
     for a, b in (("X", "Y"), ("X_val", "Y_val")):
         if a in checked and b in checked and len(checked[a]) != len(checked[b]):
@@ -150,7 +96,25 @@ def read_own(config: Data, labels: bool) -> Raw:
             if name in checked:
                 _check_labels(checked[name], f"{path}: dataset {name}")
     kinds = ("range" if name in arrays and arrays[name].dtype.kind in "iu" else "standard" for name in "XY")
-    return Raw(**checked, scale=next(kinds), scale_y=next(kinds), labels=labels)
+    groups = _groups(numbers, checked, str(path)) if numbers else None
+    shape = arrays["X"].shape[1:] if arrays["X"].ndim == 3 else None
+    return Raw(**checked, scale=next(kinds), scale_y=next(kinds), labels=labels, groups=groups, shape=shape)
+
+
+def _groups(numbers: dict[str, Array], points: dict[str, Array], path: str) -> tuple[Array, Array]:
+    """groups and groups_val of a file, whole numbers (N,), one for each of its points."""
+    for name, array in numbers.items():
+        if array.dtype.kind not in "iu" or array.ndim != 1:
+            raise UsageError(
+                f"{path}: dataset {name} holds {array.dtype} of shape {array.shape}; integers of shape (N,) are needed"
+            )
+    if "groups" not in numbers or ("X_val" in points) != ("groups_val" in numbers):
+        raise UsageError(f"{path}: groups_val goes with X_val and groups: give both datasets or neither")
+    for a, b in (("X", "groups"), ("X_val", "groups_val")):
+        if b in numbers and len(points[a]) != len(numbers[b]):
+            raise UsageError(f"{path}: {a} has {len(points[a])} rows but {b} has {len(numbers[b])}")
+    groups = numbers["groups"].astype(np.int64)
+    return groups, numbers.get("groups_val", groups[:0]).astype(np.int64)
 
 
 def _check_labels(Y: Array, name: str) -> None:
@@ -164,26 +128,6 @@ def _check_labels(Y: Array, name: str) -> None:
             f"{name} is {Y[bad[0], 0]:g} at [{bad[0]}]; class labels are whole numbers "
             '(for real targets use model.loss = "squared")'
         )
-
-
-def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
-    """The datasets of an HDF5 or npz file that are there.  Nothing is ever unpickled.  Raises UsageError."""
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in names if name in file}
-        import h5py
-
-        with h5py.File(path, "r") as file:
-            groups = [name for name in names if isinstance(file.get(name), h5py.Group)]
-            if groups:
-                raise UsageError(f"{path}: {groups[0]} is a group, not a dataset")
-            return {name: np.asarray(file[name][()]) for name in names if name in file}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as error:
-        text = (str(error).splitlines() or [type(error).__name__])[0]
-        if "pickle" in text:
-            text = "it is not a file of plain arrays"
-        raise UsageError(f"{path} cannot be read: {text}") from None
 
 
 def check(array: Array, name: str, rows: int = 2) -> Array:
@@ -266,7 +210,14 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
         else {"Y": np.asarray(Y, dtype), "Y_val": np.asarray(Y_val, dtype)}
     )
     return Dataset(
-        **rows, **targets, scaling_x=scaling_x, scaling_y=scaling_y, sha256=digest.hexdigest(), classes=classes
+        **rows,
+        **targets,
+        scaling_x=scaling_x,
+        scaling_y=scaling_y,
+        sha256=digest.hexdigest(),
+        classes=classes,
+        groups=raw.groups,
+        shape=raw.shape,
     )
 
 
@@ -293,11 +244,13 @@ def split(raw: Raw, config: Data) -> Raw:
         order = stream(config.seed, "split").permutation(n)
         val, train = order[:held], order[held:]
         targets: dict[str, Any] = {} if raw.Y is None else {"Y": raw.Y[train], "Y_val": raw.Y[val]}
-        raw = replace(raw, X=raw.X[train], X_val=raw.X[val], **targets)
+        groups = raw.groups and (raw.groups[0][train], raw.groups[0][val])
+        raw = replace(raw, X=raw.X[train], X_val=raw.X[val], groups=groups, **targets)
     if config.points > len(raw.X):
         raise UsageError(f"data.points = {config.points}, but there are {len(raw.X)} training points")
     keep = config.points or len(raw.X)
-    return replace(raw, X=raw.X[:keep], Y=None if raw.Y is None else raw.Y[:keep])
+    groups = raw.groups and (raw.groups[0][:keep], raw.groups[1])
+    return replace(raw, X=raw.X[:keep], Y=None if raw.Y is None else raw.Y[:keep], groups=groups)
 
 
 def share(team: Any, data: Dataset | None) -> Dataset:
@@ -322,3 +275,22 @@ def share(team: Any, data: Dataset | None) -> Dataset:
         Y, Y_val = X, X_val
     unit = fit_scaling(X[:1], "none"), fit_scaling(Y[:1], "none")
     return Dataset(X, Y, X_val, Y_val, *unit, sha256)
+
+
+def read_codes(path: Path, rows: int, columns: int) -> Array:
+    """Coordinates (rows, columns) of the training points, in their order: dataset Z or codes of an HDF5 or npz file.
+
+    Raises UsageError.
+    """
+    if not path.is_file():
+        raise UsageError(f"start.coordinates: {path.resolve()} does not exist")
+    arrays = read_file(path, ("Z", "codes"))
+    if not arrays:
+        raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")
+    name, array = next(iter(arrays.items()))
+    Z = check(array, f"{path}: dataset {name}")
+    if Z.shape != (rows, columns):
+        raise UsageError(
+            f"{path}: dataset {name} has shape {Z.shape}; a code of {columns} for each of {rows} points is needed"
+        )
+    return Z

@@ -56,7 +56,8 @@ def estimate(plan: Plan) -> list[str]:
     seconds = 2.0 * N * weights / rate * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
     seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + units * len(plan.chunks) * w_share)
     seconds += (
-        max(FACTOR_FLOPS * sum((chain.segments[k].n_in + 1.0) ** 3 for k in r) for r in plan.all_units.shared) / rate
+        max(FACTOR_FLOPS * sum(plan.features[s.segment].n_in + 1.0 for s in r) ** 3 for r in plan.all_units.shares)
+        / rate
     )
     return [
         f"net          {sizes}, {weights:,} weights",

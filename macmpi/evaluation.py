@@ -43,7 +43,7 @@ class Evaluation:
     def __init__(self, plan: Plan, data: Dataset, team: AnyTeam) -> None:
         self.plan, self.data, self.team = plan, data, team
 
-    def _sum(self, deal: PointDeal, part: Callable[[slice], list[float]], width: int) -> Array:
+    def total(self, deal: PointDeal, part: Callable[[slice], list[float] | Array], width: int) -> Array:
         """part(rows) (width,) over all points: tile by tile in each block, then block by block.  Collective: yes."""
         sums = np.zeros((len(deal.blocks), width))
         for b, block in deal.blocks_of(self.team.rank):
@@ -63,7 +63,7 @@ class Evaluation:
             wrong = misclassified(Y[rows], F) if loss.labels else 0
             return [loss.value(Y[rows], F).sum(dtype=float), wrong]
 
-        error, wrong = (self._sum(deal, part, 2) / len(X)).tolist()
+        error, wrong = (self.total(deal, part, 2) / len(X)).tolist()
         return Nested(error, wrong)
 
     def penalised(self, problem: Callable[[slice], ZProblem], multipliers: Array) -> tuple[float, float, float]:
@@ -80,5 +80,5 @@ class Evaluation:
             return [p.combine(p.Z, F).sum(dtype=float), np.einsum("nh,nh->", C, C, dtype=float), work]
 
         N = self.plan.n_train
-        E_Q, constraint, work = (self._sum(self.plan.train, part, 3) / N).tolist()
+        E_Q, constraint, work = (self.total(self.plan.train, part, 3) / N).tolist()
         return E_Q, constraint / sum(self.plan.chain.site_sizes), work

@@ -1,20 +1,31 @@
-"""`python -m macmpi.fetch usps`: download a named data set and convert it to the format that data.py reads."""
+"""`python -m macmpi.fetch NAME`: download a named data set and convert it to the format that sources.py reads."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 
 from macmpi import MacmpiError, UsageError
-from macmpi.checkpoint import image, replace_file
-from macmpi.data import folder
+from macmpi.checkpoint import first_line, image, replace_file
 from macmpi.layers import Array
+from macmpi.sources import FILES, folder
 
 USPS_URL = "https://cs.nyu.edu/~roweis/data/usps_all.mat"
 USPS_SHA256 = "da2c8d6e8bd743da00c67020f444e0f28250dfbd16c55d8135c50ffa7719a5f9"
+
+COIL_URL = "https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip"
+COIL_MEAN, COIL_VARIANCE = 0.302, 63.695
+"""Of the right images, 32 x 32 in [0, 1]: the mean pixel, and the sum over pixels of the variance over images."""
+
+MOST_BYTES = 1_000_000
+"""Of an unpacked PNG: 128 x 128 grey pixels take less than 20,000."""
 
 
 def convert_usps(data: Array) -> tuple[Array, Array]:
@@ -43,12 +54,83 @@ def fetch_usps(target: Path, source: Path | None) -> Path:
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{path} is not usps_all.mat: {error}") from None
     images, labels = convert_usps(data)
-    target.mkdir(parents=True, exist_ok=True)
-    replace_file(target / "usps.h5", image({"images": images, "labels": labels}, {"source": USPS_URL}))
-    return target / "usps.h5"
+    return _write(target / FILES["usps"], {"images": images, "labels": labels}, USPS_URL)
 
 
-def _download(url: str, sha256: str) -> Path:
+def read_coil_zip(path: Path) -> Array:
+    """(1440, 128, 128) uint8 from coil-20-proc.zip, by object, then pose.  Members are read in memory, never unpacked
+    to the paths that they name.  Raises UsageError for another file."""
+    Image = _pillow()
+    names = [f"obj{number}__{pose}.png" for number in range(1, 21) for pose in range(72)]
+    pictures, at = np.empty((len(names), 128, 128), np.uint8), ""
+    try:
+        with ZipFile(path) as archive:
+            members = {member.filename.rpartition("/")[2]: member for member in archive.infolist()}
+            for k, name in enumerate(names):
+                at = f"{name}: "
+                pictures[k] = _picture(Image, archive, members.get(name))
+    except Exception as error:  # noqa: BLE001 - whatever zipfile and Pillow raise, it is another file
+        raise UsageError(f"{path} is not coil-20-proc.zip: {at}{first_line(error)}") from None
+    return pictures
+
+
+def _picture(Image: Any, archive: ZipFile, member: ZipInfo | None) -> Array:
+    if member is None:
+        raise ValueError("it is not there")
+    if member.file_size > MOST_BYTES:
+        raise ValueError(f"{member.file_size:,} bytes are too many")
+    with Image.open(io.BytesIO(archive.read(member)), formats=("PNG",)) as picture:
+        if picture.size != (128, 128) or picture.mode != "L":
+            raise ValueError(f"{picture.width} x {picture.height} of mode {picture.mode}, not 128 x 128 grey (L)")
+        return np.asarray(picture)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UsageError("PNG pictures are read by Pillow, which is not installed: pip install pillow") from None
+    return Image
+
+
+def convert_coil(pictures: Array) -> Array:
+    """images (1440, 32, 32) float32 in [0, 1], means of 4 x 4 blocks of pictures (1440, 128, 128) uint8.
+
+    Raises UsageError where they are not COIL-20's, by mean and total variance.
+    """
+    blocks = pictures.reshape(-1, 32, 4, 32, 4).sum(axis=(2, 4), dtype=np.float64)
+    images = (blocks / (16.0 * 255.0)).astype(np.float32)
+    exact = images.astype(np.float64)
+    mean, variance = exact.mean(), exact.var(axis=0).sum()
+    if abs(mean - COIL_MEAN) > 1e-3 or abs(variance - COIL_VARIANCE) > 1e-3:
+        raise UsageError(
+            f"the images of coil-20-proc.zip have mean {mean:.3f} and total variance {variance:.3f}; those of the "
+            f"processed COIL-20 have {COIL_MEAN} and {COIL_VARIANCE}"
+        )
+    return images
+
+
+def fetch_coil(target: Path, source: Path | None) -> Path:
+    """Write target/coil20.h5 from a downloaded or given coil-20-proc.zip.  Raises UsageError."""
+    _pillow()  # to say so before the download
+    path = source or _download(COIL_URL, None)
+    try:
+        images = convert_coil(read_coil_zip(path))
+    except UsageError:
+        if source is None:
+            path.unlink(missing_ok=True)  # a bad download would otherwise be found again
+        raise
+    number, pose = (grid.ravel().astype(np.uint8) for grid in np.mgrid[1:21, 0:72])
+    return _write(target / FILES["coil"], {"images": images, "object": number, "pose": pose}, COIL_URL)
+
+
+def _write(path: Path, arrays: dict[str, Array], source: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, image(arrays, {"source": source}))
+    return path
+
+
+def _download(url: str, sha256: str | None) -> Path:
     try:
         import pooch
     except ImportError:
@@ -56,18 +138,23 @@ def _download(url: str, sha256: str) -> Path:
             f"downloads need pooch: pip install pooch; or download {url} and give it with --file"
         ) from None
     try:
-        return Path(pooch.retrieve(url, known_hash=f"sha256:{sha256}", progressbar=sys.stderr.isatty()))
+        return Path(pooch.retrieve(url, known_hash=sha256 and f"sha256:{sha256}", progressbar=sys.stderr.isatty()))
     except Exception as error:  # noqa: BLE001 - whatever the network raises, the remedy is the same
         raise UsageError(f"{url} could not be downloaded ({error}); fetch it by hand and give it with --file") from None
 
 
+SETS: dict[str, Callable[[Path, Path | None], Path]] = {"usps": fetch_usps, "coil": fetch_coil}
+
+
 def main() -> None:
     p = argparse.ArgumentParser(prog="python -m macmpi.fetch", description="Download and convert a named data set.")
-    p.add_argument("name", choices=("usps",))
-    p.add_argument("--file", type=Path, metavar="usps_all.mat", help="use this file instead of downloading it")
+    p.add_argument("name", choices=SETS)
+    p.add_argument(
+        "--file", type=Path, metavar="FILE", help="usps_all.mat or coil-20-proc.zip: use it instead of downloading it"
+    )
     args = p.parse_args()
     try:
-        path = fetch_usps(folder(), args.file)
+        path = SETS[args.name](folder(), args.file)
     except (MacmpiError, OSError) as error:
         print(f"macmpi: {error}", file=sys.stderr)
         sys.exit(2)

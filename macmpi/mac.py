@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from macmpi.data import Dataset
 from macmpi.evaluation import Errors, Evaluation
 from macmpi.layers import Array
 from macmpi.losses import times
-from macmpi.plan import Deal, Plan
+from macmpi.plan import Deal, LayerDeal, Plan
 from macmpi.record import Clock
 from macmpi.regression import SegmentProblem, gradients, sum_over
 from macmpi.solvers import WSolver
@@ -39,6 +40,11 @@ class Mac:
         self.evaluation = Evaluation(plan, data, team)
         self.problems = Subproblems(plan, data)
 
+    @property
+    def mac(self) -> Mac:
+        """Itself: a method around MAC gives the MAC inside.  Collective: no."""
+        return self
+
     def weights(self, state: State) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
         return self.problems.weights(state)
@@ -49,22 +55,44 @@ class Mac:
             state.factors = np.zeros(self.plan.shared_bounds[-1])
             self._share_factors(self.plan.first_factor, state)
 
+    def start_from(self, codes: Array, seed: int, range_: float) -> State:
+        """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
+        state = State(
+            self._random(range_, seed).astype(self.plan.dtype), codes.astype(self.plan.dtype), self.plan.schedule.mu0
+        )
+        if self.plan.schedule.multipliers:
+            state.multipliers = np.zeros_like(state.Z)
+        self.train_first(state)
+        self.begin(state)
+        self.w_step(state)
+        return state
+
+    def train_first(self, state: State) -> None:
+        """The layers before the first regression: what they read never changes.  Collective: yes."""
+        self._train_layers(self.plan.first_layers, state)
+
     def start(self, range_: float, gradient_step: bool, seed: int) -> State:
         """Random weights, one gradient step, feasible coordinates.  Collective: yes.
 
         w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2), biases and output layer alike.
         """
-        shapes = self.plan.chain.block_shapes
+        return self.start_at(self._random(range_, seed), gradient_step)
+
+    def _random(self, range_: float, seed: int) -> Array:
+        """Random weights, flat; 0 where a trainer will find them."""
+        chain = self.plan.chain
         flat = [
-            stream(seed, "start", k).uniform(-1.0, 1.0, h * d) * (range_ / np.sqrt(d - 1))
-            for k, (h, d) in enumerate(shapes)
+            stream(seed, "start", b).uniform(-1.0, 1.0, h * d) * (range_ / np.sqrt(chain.fan_in(b)))
+            if b not in self.plan.trainers
+            else np.zeros(h * d)
+            for b, (h, d) in enumerate(chain.block_shapes)
         ]
-        return self.start_at(np.concatenate(flat), gradient_step)
+        return np.concatenate(flat)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State:
         """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
 
-        The gradient step begins at 1/N, is halved until E1 falls, and ends at the minimum of the parabola through
+        Where a layer has no derivative there is no gradient step.  It begins at 1/N, is halved until E1 falls, and ends at the minimum of the parabola through
         E1, its slope and that value if E1 is lower there.  Rank 0 computes the gradient, once.
         """
         plan, team = self.plan, self.team
@@ -72,7 +100,11 @@ class Mac:
         state = State(weights=weights.astype(plan.dtype), Z=Z, mu=plan.schedule.mu0)
         if plan.schedule.multipliers:
             state.multipliers = np.zeros_like(Z)
-        if gradient_step:
+        for k, segment in enumerate(plan.chain.segments):
+            if segment.trailing:
+                self._feasible(state)
+                self._train_layers(plan.untrained(k, state.weights), state)
+        if gradient_step and plan.differentiable:
             gradient = np.zeros(len(weights))
             if team.rank == 0:
                 chain, data = plan.chain, self.data
@@ -125,9 +157,37 @@ class Mac:
         """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes."""
         plan = self.plan
         renew = state.iteration % plan.factor_every == 0
+        self._train_layers(plan.leading_layers, state)
         self._share_factors(plan.all_units if renew else plan.exact_factors, state)
         self._fit(plan.all_units, state, plan.w_solvers)
+        self._train_layers(plan.trailing_layers, state)
         state.next_half = "z"
+
+    def fit(self, segments: Sequence[int], state: State) -> None:
+        """The W-step of some segments alone.  Collective: yes."""
+        plan = self.plan
+        deal = plan.deal(segments)
+        self._train_layers(plan.leading([k for k in segments if k]), state)
+        self._share_factors(deal, state)
+        self._fit(deal, state, plan.w_solvers)
+        self._train_layers(plan.trailing(segments), state)
+
+    def notes(self) -> dict[str, Any]:
+        """What the record says of an iteration beside its errors.  Collective: no."""
+        return {}
+
+    def _train_layers(self, deal: LayerDeal, state: State) -> None:
+        """Layers that regressions do not fit, each by its trainer, then Allgatherv of their weights.  Collective: yes."""
+        plan, team = self.plan, self.team
+        with self.clock("w"):
+            for layer in (*deal.copied, *deal.fitted[team.rank]):
+                inputs, shape = self.problems.layer_inputs(layer, state), plan.chain.block_shapes[layer.block]
+                present = state.weights[layer.place].reshape(shape)
+                found = plan.centres(layer.block, inputs, present if present.any() else None)
+                state.weights[layer.place] = found.ravel()
+        team.gather_parts(state.weights, deal.parts)
+        if deal.copied or any(deal.fitted):
+            self.problems.forget()
 
     def move_multipliers(self, state: State) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
@@ -148,9 +208,17 @@ class Mac:
         """What the units of a layer have in common: each layer's by one rank, then Allgatherv.  Collective: yes."""
         plan, team = self.plan, self.team
         with self.clock("w"):
-            for k in deal.shared[team.rank]:
-                self.problems.factor(k, state)[:] = plan.w_solvers[k].prepare(
-                    self.problems.features(k, state), self.over_points
+            for share in deal.shares[team.rank]:
+                k, rows = share.segment, share.rows
+                state.factors[share.place] = (
+                    plan.w_solvers[k]
+                    .prepare(
+                        self.problems.features(k, state),
+                        self.over_points,
+                        plan.has_bias(k),
+                        None if rows is None else rows.rows,
+                    )
+                    .ravel()
                 )
         team.gather_parts(state.factors, deal.shared_parts)
 
@@ -172,10 +240,14 @@ class Mac:
         self.problems.forget()
 
     def evaluate(self, state: State, feasible: bool = False) -> Errors:
-        """Errors at the present weights and coordinates.  Where Z is feasible, E_Q = E1.  Collective: yes."""
+        """Errors at the present weights and coordinates.  Where Z is feasible, E_Q = E1.  Collective: yes.
+
+        The training error of a net of radial basis functions holds the ridge, as in eq. (6).
+        """
         train = self.evaluation.nested(self.weights(state))
         validation = self.evaluation.nested(self.weights(state), validation=True)
-        errors = Errors(train.error, validation.error, train.error, 0.0)
+        ridge = self.ridge_of(state, range(len(self.plan.chain.segments))) if self.plan.has_basis else 0.0
+        errors = Errors(train.error + ridge / self.plan.n_train, validation.error, train.error, 0.0)
         if not feasible and self.plan.chain.sites:
             metrics = self.problems.metrics(state)
             E_Q, constraint, work = self.evaluation.penalised(
@@ -206,6 +278,7 @@ class Mac:
         before = self._last_objective(after)
         for _ in range(1 if plan.w_solvers[-1].exact else REFITS):
             kept = after.weights.copy()
+            self._train_layers(plan.last_layers, after)
             self._share_factors(plan.last_units, after)
             self._fit(plan.last_units, after, [*plan.w_solvers[:-1], plan.refit_solver])
             now = self._last_objective(after)
@@ -218,7 +291,15 @@ class Mac:
         return after
 
     def _last_objective(self, state: State) -> float:
-        last = self.plan.chain.segments[-1]
-        ridge = self.plan.ridge.of_objective(state.mu, output=True)
-        squares = [float(np.sum(np.square(self.weights(state)[b][:, :-1], dtype=float))) for b in last.weighted]
-        return self.evaluation.nested(self.weights(state)).error + 0.5 * ridge * sum(squares) / self.plan.n_train
+        last = len(self.plan.chain.segments) - 1
+        return self.evaluation.nested(self.weights(state)).error + self.ridge_of(state, [last]) / self.plan.n_train
+
+    def ridge_of(self, state: State, segments: Sequence[int]) -> float:
+        """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""
+        plan, weights, total = self.plan, self.weights(state), 0.0
+        for k in segments:
+            output = k == len(plan.chain.sites)
+            ridge = plan.ridge.of_objective(state.mu * (1.0 if output else plan.site_weights[k]), output)
+            for b in plan.chain.segments[k].regressed:
+                total += 0.5 * ridge * float(np.sum(np.square(weights[b][:, : plan.chain.fan_in(b)], dtype=float)))
+        return total

@@ -71,7 +71,8 @@ class Decision:
 class Quadratic:
     """mu <- factor mu when the validation error rises or falls by less than `tolerance`, relatively; ends at mu_max.
 
-    The tolerance shrinks by `tolerance_decay` each time mu grows (the paper's tau_k; 1 keeps it).
+    The tolerance shrinks by `tolerance_decay` each time mu grows (the paper's tau_k; 1 keeps it).  With `every` > 0 mu
+    grows after so many iterations instead, whatever the error does, and the run ends at max_iterations.
     """
 
     mu0: float
@@ -82,6 +83,7 @@ class Quadratic:
     tolerance_decay: float = 1.0
     multiplier_max: float = math.inf
     multipliers: bool = False
+    every: int = 0
 
     def decide(self, progress: Progress) -> Decision:
         """Section 2's stopping criterion.  Raises NumericalError when E1 is not finite."""
@@ -92,8 +94,9 @@ class Quadratic:
             )
         mu, stop = progress.mu, None
         move = self._move_multipliers(progress)
-        if self._settled(progress) and not move:
-            if mu >= self.mu_max:
+        settled = progress.iteration % self.every == 0 if self.every else self._settled(progress)
+        if settled and not move:
+            if mu >= self.mu_max and not self.every:
                 stop = "converged"
             mu = min(self.factor * mu, self.mu_max)
         if stop is None and progress.iteration >= self.max_iterations:

@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from macmpi import tiles
+from macmpi.build import build_chain, is_basis
 from macmpi.chain import Chain, Segment
 from macmpi.config import Config, Model
-from macmpi.layers import Map
-from macmpi.layers.activation import Activation
-from macmpi.layers.affine import Affine
-from macmpi.layers.softmax import Softmax
+from macmpi.layers import Map, registered
 from macmpi.losses import LOSSES, Loss
 from macmpi.penalty import AugmentedLagrangian, Quadratic, Ridge
-from macmpi.refusals import check
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS, WSolver, ZSolver
+from macmpi.refusals import check, check_layers, check_method
+from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
+from macmpi.streams import stream
 from macmpi.tiles import Tile
 
 SAMPLE_POINTS = 100
@@ -40,13 +39,43 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Share:
+    """The factor that the units of a segment share, or some rows of it.  place: where they lie among the factors."""
+
+    segment: int
+    rows: Tile | None
+    place: slice
+    cost: float
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that a trainer fits: map number `map` of a segment.  place: where its weights lie."""
+
+    segment: int
+    map: int
+    block: int
+    place: slice
+    cost: float
+
+
+@dataclass(frozen=True)
 class Deal:
-    """Jobs of the W-step dealt to ranks; segments whose shared factor a rank makes, and where they lie."""
+    """Jobs of the W-step dealt to ranks, and the shared factors that they need; `*_parts`: the places of each rank."""
 
     jobs: tuple[tuple[Job, ...], ...]
     weight_parts: tuple[tuple[slice, ...], ...]
-    shared: tuple[tuple[int, ...], ...]
+    shares: tuple[tuple[Share, ...], ...]
     shared_parts: tuple[tuple[slice, ...], ...]
+
+
+@dataclass(frozen=True)
+class LayerDeal:
+    """Layers that trainers fit: `copied` by every rank for itself, the others dealt to ranks."""
+
+    copied: tuple[Layer, ...]
+    fitted: tuple[tuple[Layer, ...], ...]
+    parts: tuple[tuple[slice, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -83,6 +112,7 @@ class Plan:
 
     refit_solver: of the last segment in the postprocessing, not over-relaxed.
     w_names, by_unit: for each segment, the name of its W-solver and whether its units are solved apart.
+    trainers: of the parameter blocks that no regression fits.
     site_weights: mu of a site in units of mu.
     forcing: linear systems of the (Z-, W-)step are solved to this times the last iteration's relative fall of the
     validation error.  factor_every: iterations after which a shared factor that only preconditions is made anew.
@@ -97,6 +127,7 @@ class Plan:
     refit_solver: WSolver
     w_names: tuple[str, ...]
     by_unit: tuple[bool, ...]
+    trainers: dict[int, Trainer]
     site_weights: tuple[float, ...]
     metric: str
     forcing: tuple[float, float]
@@ -137,15 +168,30 @@ class Plan:
         return np.cumsum([0, *(a * b for a, b in shapes)]).tolist()
 
     def shared_shape(self, segment: int) -> tuple[int, int]:
-        first = self.chain.segments[segment].weighted[0]
-        return self.w_solvers[segment].shared_shape(self.chain.block_shapes[first][1] - 1)
+        first = self.chain.segments[segment].regressed[0]
+        return self.w_solvers[segment].shared_shape(self.chain.fan_in(first), self.has_bias(segment))
+
+    def has_bias(self, segment: int) -> bool:
+        """Whether the first weights that a regression fits have biases."""
+        first = self.chain.segments[segment].regressed[0]
+        return self.chain.block_shapes[first][1] > self.chain.fan_in(first)
 
     def shapes(self, segment: int) -> tuple[tuple[int, int], ...]:
-        """Of the segment's parameter blocks."""
-        return tuple(self.chain.block_shapes[b] for b in self.chain.segments[segment].weighted)
+        """Of the parameter blocks that the segment's regression fits."""
+        return tuple(self.chain.block_shapes[b] for b in self.chain.segments[segment].regressed)
+
+    @cached_property
+    def features(self) -> tuple[Segment, ...]:
+        """The segments without what comes before the weights that a regression fits."""
+        return tuple(s.part(s.core, len(s.maps)) for s in self.chain.segments)
+
+    @property
+    def has_basis(self) -> bool:
+        """Radial basis functions: the nested error then holds the ridge, as in eq. (6)."""
+        return any(is_basis(m) for m in self.chain.maps)
 
     def jobs(self, segment: int) -> list[Job]:
-        blocks, bounds = self.chain.segments[segment].weighted, self.weight_bounds
+        blocks, bounds = self.chain.segments[segment].regressed, self.weight_bounds
         if not self.by_unit[segment]:
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
             return [Job(segment, None, place, float(place.stop - place.start))]
@@ -156,20 +202,99 @@ class Plan:
             for t in tiles.unit_tiles(units, tiles.EXACT_WIDTH if self.w_solvers[segment].exact else tiles.UNIT_WIDTH)
         ]
 
+    def shares(self, segment: int) -> list[Share]:
+        """The segment's shared factor, whole or, where it is large and can be, by rows."""
+        rows, width = self.shared_shape(segment)
+        start = self.shared_bounds[segment]
+        if not rows or not width:
+            return []
+        if width <= tiles.GRAM_WHOLE or not self.w_solvers[segment].by_rows:
+            return [Share(segment, None, slice(start, start + rows * width), float(width) ** 2)]
+        return [
+            Share(segment, t, slice(start + t.start * width, start + t.stop * width), 2.0 * len(t) * (width - t.start))
+            for t in tiles.cut(rows, -(-rows // tiles.GRAM_ROWS))
+        ]
+
     def _deal(self, segments: Sequence[int], shared: Sequence[int]) -> Deal:
-        jobs = [job for k in segments for job in self.jobs(k)]
+        mine = self._dealt([job for k in segments for job in self.jobs(k)])
+        shares = self._dealt([share for k in shared for share in self.shares(k)])
+        return Deal(mine, _places(mine), shares, _places(shares))
+
+    def _dealt(self, jobs: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+        """Dealt to ranks by cost."""
         owned = tiles.deal_by_cost([job.cost for job in jobs], self.ranks)
-        mine = tuple(tuple(jobs[j] for j in rank) for rank in owned)
-        made = [k for k in shared if 0 not in self.shared_shape(k)]
-        costs = [float(self.shared_shape(k)[1]) ** 2 for k in made]
-        factors = tuple(tuple(made[i] for i in rank) for rank in tiles.deal_by_cost(costs, self.ranks))
-        bounds = self.shared_bounds
-        return Deal(
-            jobs=mine,
-            weight_parts=tuple(tuple(job.place for job in rank) for rank in mine),
-            shared=factors,
-            shared_parts=tuple(tuple(slice(bounds[k], bounds[k + 1]) for k in rank) for rank in factors),
-        )
+        return tuple(tuple(jobs[j] for j in rank) for rank in owned)
+
+    def _layers(self, segments: Sequence[int], leading: bool) -> LayerDeal:
+        found = []
+        for k in segments:
+            segment = self.chain.segments[k]
+            for i in segment.leading if leading else segment.trailing:
+                block = segment.blocks[i]
+                assert block is not None
+                place = slice(self.weight_bounds[block], self.weight_bounds[block + 1])
+                found.append(Layer(k, i, block, place, float(place.stop - place.start)))
+        fitted = self._dealt([layer for layer in found if not self.trainers[layer.block].copies])
+        return LayerDeal(tuple(f for f in found if self.trainers[f.block].copies), fitted, _places(fitted))
+
+    def leading(self, segments: Sequence[int]) -> LayerDeal:
+        """The layers of some segments that trainers fit before the regressions of a W-step."""
+        return self._layers(segments, leading=True)
+
+    def trailing(self, segments: Sequence[int]) -> LayerDeal:
+        """Those that they fit after them."""
+        return self._layers(segments, leading=False)
+
+    def deal(self, segments: Sequence[int]) -> Deal:
+        """The regressions of some segments, and what their units share."""
+        return self._deal(segments, segments)
+
+    def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
+        """What a trainer finds for a parameter block: the same on every rank."""
+        count = self.chain.block_shapes[block][0]
+        return self.trainers[block].fit(inputs, count, present, stream(self.seed, "centres", block))
+
+    @property
+    def hidden(self) -> list[Map]:
+        """The first map of each hidden layer: its radial basis functions, or what is affine in it."""
+        return [m for m in self.chain.blocks if "weight_jacobian" in m.capabilities or is_basis(m)][:-1]
+
+    @property
+    def basis_sizes(self) -> list[int]:
+        """Centres of each layer of radial basis functions."""
+        return [m.n_out for m in self.chain.blocks if is_basis(m)]
+
+    @cached_property
+    def first_layers(self) -> LayerDeal:
+        """The layers before the first weights that a regression fits: what they read never changes."""
+        return self.leading([0])
+
+    @cached_property
+    def leading_layers(self) -> LayerDeal:
+        """Those of the segments whose inputs change."""
+        return self.leading(range(1, len(self.chain.segments)))
+
+    def untrained(self, segment: int, weights: np.ndarray) -> LayerDeal:
+        """A segment's trailing layers whose weights are 0: not yet found."""
+        found = self._layers([segment], leading=False)
+        fitted = tuple(tuple(f for f in rank if not weights[f.place].any()) for rank in found.fitted)
+        return LayerDeal(tuple(f for f in found.copied if not weights[f.place].any()), fitted, _places(fitted))
+
+    @property
+    def differentiable(self) -> bool:
+        """E1 has a gradient with respect to all weights."""
+        blocks = all("weight_jacobian" in m.capabilities for m in self.chain.blocks)
+        return blocks and all("jacobian" in m.capabilities for m in self.chain.maps)
+
+    @cached_property
+    def trailing_layers(self) -> LayerDeal:
+        """The layers that trainers fit after the regressions of a W-step."""
+        return self.trailing(range(len(self.chain.segments)))
+
+    @cached_property
+    def last_layers(self) -> LayerDeal:
+        """The leading layers of the last segment."""
+        return self._layers([len(self.chain.segments) - 1] if self.chain.sites else [], leading=True)
 
     @cached_property
     def all_units(self) -> Deal:
@@ -194,29 +319,16 @@ class Plan:
         return self._deal([last], [last] if last else [])
 
 
-def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
-    """Dense layers with an activation each, and the output layer; sites as the config puts them."""
-    maps: list[Map] = []
-    sites, size = [], n_in
-    for units, activation, site in model.layers():
-        maps += [Affine(size, units), _activation(activation, units)]
-        if site != "none":
-            sites.append(len(maps) if site == "after" else len(maps) - 1)
-        size = units
-    maps.append(Affine(size, n_out))
-    if model.output != "linear":
-        maps.append(_activation(model.output, n_out))
-    return Chain(tuple(maps), tuple(sites))
-
-
-def _activation(name: str, size: int) -> Map:
-    return Softmax(size) if name == "softmax" else Activation(name, size)
+def _places(dealt: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
+    return tuple(tuple(job.place for job in rank) for rank in dealt)
 
 
 def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, ranks: int) -> Plan:
     """The plan of a run.  Raises UsageError, naming a remedy, for what does not fit together.  Collective: no."""
     chain, loss, penalty = build_chain(config.model, n_in, n_out), LOSSES[config.model.loss], config.penalty
-    z_solver = _solver(Z_SOLVERS[config.z_step.solver], config.z_step)
+    check_layers(config, chain, n_train)
+    check_method(config, chain)
+    z_solver = _solver(Z_SOLVERS[_z_name(config, chain)], config.z_step)
     choices = [_w_choice(config, segment, k + 1 == len(chain.segments)) for k, segment in enumerate(chain.segments)]
     plan = Plan(
         chain=chain,
@@ -224,10 +336,13 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         schedule=_schedule(config),
         ridge=Ridge(penalty.ridge, penalty.ridge_scale, penalty.ridge_until_mu),
         z_solver=z_solver,
-        w_solvers=tuple(_solver(W_SOLVERS[name], config.w_step) for name, _ in choices),
+        w_solvers=tuple(
+            _w_solver(name, config, segment) for (name, _), segment in zip(choices, chain.segments, strict=True)
+        ),
         refit_solver=_solver(W_SOLVERS[choices[-1][0]], replace(config.w_step, relaxation=1.0)),
         w_names=tuple(name for name, _ in choices),
         by_unit=tuple(by_unit for _, by_unit in choices),
+        trainers=_trainers(config.model, chain),
         site_weights=tuple(penalty.site_weights or [1.0] * len(chain.sites)),
         metric=penalty.metric,
         forcing=(config.z_step.forcing, config.w_step.forcing),
@@ -242,6 +357,11 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     return plan
 
 
+def _w_solver(name: str, config: Config, segment: Segment) -> WSolver:
+    solver = _solver(W_SOLVERS[name], config.w_step)
+    return Thresholded(solver) if "bits" in segment.maps[-1].capabilities else solver
+
+
 def _solver(kind: type, keys: Any) -> Any:
     """A solver with the keys that it knows; 0 stands for its own default."""
     given = {name: value for name, value in vars(keys).items() if not (name.endswith("iterations") and value == 0)}
@@ -253,11 +373,27 @@ def _schedule(config: Config) -> Quadratic:
     nested = not any(site != "none" for _, _, site in config.model.layers())
     mu_max = penalty.mu0 if nested else penalty.mu_max  # without constraints there is no mu to grow
     common = (penalty.mu0, penalty.factor, mu_max, penalty.tolerance, config.run.max_iterations)
+    decay, every = penalty.tolerance_decay, penalty.mu_every
     if penalty.method == "quadratic":
-        return Quadratic(*common, penalty.tolerance_decay)
+        return Quadratic(*common, decay, every=every)
     return AugmentedLagrangian(
-        *common, penalty.tolerance_decay, enough=penalty.enough, multiplier_max=penalty.multiplier_max
+        *common, decay, every=every, enough=penalty.enough, multiplier_max=penalty.multiplier_max
     )
+
+
+def _z_name(config: Config, chain: Chain) -> str:
+    """The Z-solver of a config: "auto" is "binary" where a site holds bits, else "gauss_newton"."""
+    if config.z_step.solver != "auto":
+        return config.z_step.solver
+    bits = any("bits" in s.maps[-1].capabilities for s in chain.segments[:-1])
+    return "binary" if bits else "gauss_newton"
+
+
+def _trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
+    """A trainer for each parameter block that has centres."""
+    blocks = [b for b, m in enumerate(chain.blocks) if "centres" in m.capabilities]
+    names = model.centres if isinstance(model.centres, list) else [model.centres] * len(blocks)
+    return {b: registered(TRAINERS, "macmpi.trainers", name)() for b, name in zip(blocks, names, strict=True)}
 
 
 def _w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:

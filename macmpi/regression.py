@@ -104,7 +104,8 @@ class UnitProblem:
 
     The ridge leaves the biases c alone.  A dense layer has one term; shared weights have several.  Units are
     independent: the answer for some units is those rows of the answer.  `activation` is a row of
-    layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in common: the solver's `prepare`.
+    layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in common: the solver's `prepare`; `local`
+    what this rank has made of it for all of them, or None.  Without biases W is V, (w, D).
     """
 
     terms: tuple[Term, ...]
@@ -114,6 +115,7 @@ class UnitProblem:
     shared: Array
     accuracy: float = 0.0
     key: tuple[int, ...] = ()
+    local: Any = None
 
     @property
     def start(self) -> Array:
@@ -122,6 +124,15 @@ class UnitProblem:
     @property
     def rows(self) -> int:
         return len(self.terms[0].targets)
+
+    @property
+    def n_in(self) -> int:
+        return self.terms[0].inputs.shape[1]
+
+    @property
+    def bias(self) -> bool:
+        """The last column of W holds biases."""
+        return self.W.shape[1] > self.n_in
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
         function = FUNCTIONS[self.activation]
@@ -134,13 +145,13 @@ class UnitProblem:
             errors += 0.5 * column_dots(r, r)
             if slope:
                 r *= function.slope(s, np.empty_like(s))
-                G -= adjoint(r, A)
+                G -= adjoint(r, A, self.bias)
         return (errors, G) if slope else (errors,)
 
     def ridge_part(self, theta: Array) -> tuple[Array, Array]:
         slope = self.ridge * theta
-        slope[:, -1] = 0.0
-        return 0.5 * self.ridge * ridge_value(theta), slope
+        slope[:, self.n_in :] = 0.0
+        return 0.5 * self.ridge * ridge_value(theta, self.n_in), slope
 
 
 @dataclass(frozen=True)

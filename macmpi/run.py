@@ -115,7 +115,8 @@ def run(team: AnyTeam, argv: list[str]) -> int:
     _set_threads(config.run.threads)
     from macmpi import data as datasets
     from macmpi.estimate import check_memory, estimate
-    from macmpi.plan import build_chain, make_plan
+    from macmpi.build import build_chain
+    from macmpi.plan import make_plan
     from macmpi.rundir import RunDirectory, provenance
     from macmpi.starts import Origin
     from macmpi.train import Job, train
@@ -148,14 +149,21 @@ def run(team: AnyTeam, argv: list[str]) -> int:
         return state, origin
 
     state, origin = team.from_root(prepare)
+    if state is not None and len(state.sizes):
+        hidden = [int(n) for n in state.sizes]
+        plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
     data = datasets.share(team, kept[0] if kept else None)
     return train(Job(config, directory, args.max_time, state, origin), plan, data, team)
 
 
 def _origin(config: Any, plan: Any, data: Any) -> Any:
-    """The weights of start.model, if the config asks for them.  Raises UsageError when they do not fit."""
+    """What the start takes from a file, if the config asks for one.  Raises UsageError when it does not fit."""
     from macmpi.starts import Origin
 
+    if config.start.method == "file":
+        from macmpi.data import read_codes
+
+        return Origin(coordinates=read_codes(Path(config.start.coordinates), plan.n_train, plan.chain.site_sizes[0]))
     if config.start.method != "model":
         return Origin()
     from macmpi.model import load

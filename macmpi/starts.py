@@ -8,13 +8,17 @@ import numpy as np
 
 from macmpi.config import Config, Model, Penalty, Run, Start
 from macmpi.data import Dataset
+from macmpi.embedding import elastic_embedding, principal_codes
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, gram
 from macmpi.mac import Mac
 from macmpi.penalty import Progress
-from macmpi.plan import make_plan
+from macmpi.plan import Plan, make_plan
 from macmpi.state import State, block_views
 from macmpi.streams import stream
+
+GREEDY, EMBEDDING = 5, 200
+"""Iterations of the greedy start and of the elastic embedding where start.iterations is 0."""
 
 RIDGE = 1e-6
 """Of the least-squares fits here, relative to the Gram's mean diagonal entry."""
@@ -22,14 +26,17 @@ RIDGE = 1e-6
 
 @dataclass(frozen=True)
 class Origin:
-    """The weights (flat) that a run with start.method = "model" begins with; None for other starts."""
+    """What a run begins with that comes from a file: weights (flat) or coordinates (N, H); None for other starts."""
 
     weights: Array | None = None
+    coordinates: Array | None = None
 
 
 def start(method: Mac, config: Config, origin: Origin) -> State:
     """The first State of a run, as the config's [start] says.  Collective: yes."""
     keys = config.start
+    if coordinates_first(config, method.plan):
+        return method.start_from(codes(method, config, origin), keys.seed, keys.range)
     if keys.method == "uniform":
         return method.start(keys.range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.weight_bounds[-1])
@@ -39,6 +46,29 @@ def start(method: Mac, config: Config, origin: Origin) -> State:
         flat[:] = pca(method, config) if origin.weights is None else origin.weights
     method.team.share_array(flat)
     return method.start_at(flat, keys.gradient_step)
+
+
+def coordinates_first(config: Config, plan: Plan) -> bool:
+    """The start gives coordinates, and the first half step is a W-step."""
+    return config.start.method in ("elastic_embedding", "file") or (
+        config.start.method == "pca" and "centres" in plan.chain.maps[0].capabilities
+    )
+
+
+def codes(method: Mac, config: Config, origin: Origin) -> Array:
+    """Coordinates (N, H) of the net's one site, made by rank 0.  Collective: yes."""
+    keys, (H,) = config.start, method.plan.chain.site_sizes
+    Z = np.zeros((method.plan.n_train, H))
+    if method.team.rank == 0:
+        X = method.data.X.astype(np.float64)
+        if origin.coordinates is not None:
+            Z[:] = origin.coordinates
+        elif keys.method == "pca":
+            Z[:] = principal_codes(X, H, 0.5 * keys.range)
+        else:
+            Z[:] = elastic_embedding(X, H, keys.width, keys.repulsion, keys.iterations or EMBEDDING, keys.seed)
+    method.team.share_array(Z)
+    return Z
 
 
 def mirrored(config: Config, data: Dataset) -> bool:
@@ -58,11 +88,12 @@ def pca(method: Mac, config: Config) -> Array:
     chain, keys, data = method.plan.chain, config.start, method.data
     flat = np.zeros(method.plan.weight_bounds[-1])
     weights = block_views(flat, chain.block_shapes)
+    dense = [W for W, m in zip(weights, chain.blocks, strict=True) if "bias" in m.capabilities]
     K = len(config.model.hidden)
     encoder = K // 2 + 1 if mirrored(config, data) else K
     A, layer_inputs = data.X.astype(np.float64), []
     for k in range(K + 1):
-        W, activation = weights[k], chain.maps[2 * k + 1] if 2 * k + 1 < len(chain.maps) else None
+        W, activation = dense[k], chain.maps[2 * k + 1] if 2 * k + 1 < len(chain.maps) else None
         if k < encoder:
             layer_inputs.append(_project(W, A, keys, k))
         elif k < K:
@@ -70,7 +101,7 @@ def pca(method: Mac, config: Config) -> Array:
         else:
             W[:] = _least_squares(A, data.Y.astype(np.float64))
         A = A @ W[:, :-1].T + W[:, -1]
-        if activation is not None:
+        if activation is not None and activation.parameter_shape is None:
             A = activation.forward(None, A)
     return flat
 
@@ -115,7 +146,7 @@ def greedy(method: Mac, config: Config) -> Array:
             model=Model([units], activation, before, precision=config.model.precision),  # type: ignore[arg-type]
             start=replace(keys, method="uniform", model=""),
             penalty=Penalty(mu0=min(10.0, mu_max), mu_max=mu_max, ridge=config.penalty.ridge),
-            run=Run(max_iterations=keys.iterations),
+            run=Run(max_iterations=keys.iterations or GREEDY),
         )
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
         layer = Mac(
@@ -133,7 +164,7 @@ def greedy(method: Mac, config: Config) -> Array:
 def _trained(layer: Mac, keys: Start) -> State:
     state = layer.start(keys.range, True, keys.seed)
     layer.begin(state)
-    for i in range(keys.iterations):
+    for i in range(keys.iterations or GREEDY):
         layer.sweep(state)
         before, state.e1_val = state.e1_val, layer.evaluate(state).validation
         progress = Progress(i + 1, state.mu, before, state.e1_val)

@@ -29,7 +29,8 @@ class State:
     what the units of each layer share, flat float64; mu of the next half step; mu_done: that of the iteration done last
     (0: none yet), which the postprocessing uses; e1_val: the validation error that the schedule compares with; fall:
     the share by which it fell in the last iteration; reference: mean squared last move of the multipliers;
-    best_*: the weights with the lowest validation error so far; next_half: "z" or "w"; seconds: training time so far;
+    sizes: units of each hidden layer where they are not the config's; best_*: the weights with the lowest validation
+    error so far, since the sizes changed last; next_half: "z" or "w"; seconds: training time so far;
     finished: why the run ended, or "".  Arrays are global and the same on every rank.
     """
 
@@ -51,6 +52,7 @@ class State:
     metric: Array = field(default_factory=_empty)
     metric_mu: float = 0.0
     factors: Array = field(default_factory=_empty)
+    sizes: Array = field(default_factory=_empty)
 
     def note_validation(self, e1_val: float) -> None:
         """Keep the present weights if they are the best on validation so far."""

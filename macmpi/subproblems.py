@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from macmpi.data import Dataset
 from macmpi.layers import Array
 from macmpi.losses import Metric, Squared, metric, times
 from macmpi.objective import EVERY, Rows, ZProblem, split_columns
-from macmpi.plan import Job, Plan
+from macmpi.plan import Job, Layer, Plan
 from macmpi.regression import SegmentProblem, Term, UnitProblem, WProblem
 from macmpi.state import State, block_views
 
@@ -27,12 +28,17 @@ class Subproblems:
 
     def __init__(self, plan: Plan, data: Dataset) -> None:
         self.plan, self.data = plan, data
-        self._made: dict[tuple[str, int], Array] = {}
+        self._made: dict[tuple[str, int], Any] = {}
         self._made_of: Array | None = None
+        self._kept: dict[tuple[str, int], Any] = {}
 
     def forget(self) -> None:
         """The coordinates or multipliers have changed: what was made of them is stale."""
-        self._made_of = None
+        self._made = {}
+
+    def forget_all(self) -> None:
+        """So have weights before the first regression, or its factor."""
+        self._made, self._kept = {}, {}
 
     def weights(self, state: State) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer."""
@@ -83,12 +89,12 @@ class Subproblems:
         plan = self.plan
         metrics = metrics or self.metrics(state)
         return ZProblem(
-            segments=plan.chain.segments,
+            segments=(plan.features[0], *plan.chain.segments[1:]),
             sizes=plan.chain.site_sizes,
             weights=self.weights(state),
             loss=plan.loss,
             metrics=metrics,
-            X=self.data.X[rows],
+            X=self.features(0, state)[rows],
             Y=self.data.Y[rows],
             Z=state.Z[rows],
             shift=self._shift(rows, state, metrics) if shifted else None,
@@ -113,11 +119,14 @@ class Subproblems:
         if job.units is not None:
             term = Term(self.features(k, state), self.targets(k, state)[:, job.units.rows])
             W = state.weights[job.place].reshape(-1, shapes[0][1])
-            return UnitProblem((term,), segment.activation, ridge, W, self.factor(k, state), accuracy, key)
+            local = self._local(k, ridge, state)
+            return UnitProblem((term,), segment.activation, ridge, W, self.factor(k, state), accuracy, key, local)
         loss = plan.loss if output else Squared(self._form(k, state))
-        numbers = {block: i for i, block in enumerate(segment.weighted)}
-        own = Segment(segment.maps, tuple(None if b is None else numbers[b] for b in segment.blocks))
-        A, T = self._inputs(k, state), self.targets(k, state)
+        part = plan.features[k] if segment.leading else segment
+        numbers = {block: i for i, block in enumerate(segment.regressed)}
+        own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
+        A = self.features(k, state) if segment.leading else self.inputs(k, state)
+        T = self.targets(k, state)
         return SegmentProblem(own, loss, A, T, shapes, ridge, state.weights[job.place], accuracy, key)
 
     def _form(self, k: int, state: State) -> Metric:
@@ -130,13 +139,34 @@ class Subproblems:
     def _accuracy(self, forcing: float, state: State) -> float:
         return min(forcing * abs(state.fall), LOOSEST)
 
-    def _inputs(self, k: int, state: State) -> Array:
+    def inputs(self, k: int, state: State) -> Array:
         """z_{k-1}, with z_0 = x."""
         return self.data.X if k == 0 else split_columns(self.plan.chain.site_sizes, state.Z)[k - 1]
 
     def features(self, k: int, state: State) -> Array:
-        """What segment k's weights multiply: z_{k-1}, or its activations, once a W-step."""
-        return self._once(("features", k), state, lambda: self.plan.chain.segments[k].features(self._inputs(k, state)))
+        """What segment k's regression multiplies: z_{k-1} or what is made of it, once a W-step; the first's once."""
+        segment = self.plan.chain.segments[k]
+        return self._once(
+            "features", k, state, lambda: segment.features(self.weights(state), self.inputs(k, state)), keep=k == 0
+        )
+
+    def layer_inputs(self, layer: Layer, state: State) -> Array:
+        """What a layer that a trainer fits reads."""
+        before = self.plan.chain.segments[layer.segment].part(0, layer.map)
+        return before.forward(self.weights(state), self.inputs(layer.segment, state))
+
+    def _local(self, k: int, ridge: float, state: State) -> Any:
+        """What this rank makes of a segment's shared factor, once a W-step; the first's once for each ridge."""
+        solver, plan = self.plan.w_solvers[k], self.plan
+
+        def make() -> tuple[float, Any]:
+            return ridge, solver.local(self.factor(k, state), ridge, plan.dtype, plan.has_bias(k))
+
+        made_for, local = self._once("local", k, state, make, keep=k == 0)
+        if made_for != ridge:
+            self._kept.pop(("local", k))
+            _, local = self._once("local", k, state, make, keep=k == 0)
+        return local
 
     def targets(self, k: int, state: State) -> Array:
         """What segment k has to give: z_k - u_k, or y."""
@@ -144,20 +174,21 @@ class Subproblems:
             return self.data.Y
         if not self.plan.schedule.multipliers:
             return split_columns(self.plan.chain.site_sizes, state.Z)[k]
-        shifted = self._once(("shifted", 0), state, lambda: self._unshifted(state))
+        shifted = self._once("shifted", 0, state, lambda: self._unshifted(state))
         return split_columns(self.plan.chain.site_sizes, shifted)[k]
 
     def _unshifted(self, state: State) -> Array:
         shift = self._shift(EVERY, state, self.metrics(state))
         return state.Z if shift is None else state.Z - shift
 
-    def _once(self, name: tuple[str, int], state: State, make: Callable[[], Array]) -> Array:
-        """Made once for the present coordinates."""
+    def _once(self, name: str, k: int, state: State, make: Callable[[], Any], keep: bool = False) -> Any:
+        """Made once for the present coordinates, or once and kept."""
         if self._made_of is not state.Z:
             self._made, self._made_of = {}, state.Z
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
+        table = self._kept if keep else self._made
+        if (name, k) not in table:
+            table[name, k] = make()
+        return table[name, k]
 
     def factor(self, k: int, state: State) -> Array:
         bounds = self.plan.shared_bounds

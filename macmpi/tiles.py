@@ -19,6 +19,9 @@ UNIT_WIDTH = 32
 EXACT_WIDTH = 64
 """The same where a unit costs little: solved exactly, with one product over the points."""
 
+GRAM_WHOLE, GRAM_ROWS = 512, 96
+"""A Gram of at most so many columns is one job; a larger one is cut into jobs of at most so many rows."""
+
 CHUNK_ROWS = 512
 """Largest number of points that a W-solver takes at a time."""
 

@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from itertools import groupby
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,12 +16,14 @@ from macmpi.config import Config
 from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.layers import Array
+from macmpi.alternating import Alternating
 from macmpi.mac import Mac
 from macmpi.penalty import Decision, Progress
 from macmpi.plan import Plan
 from macmpi.record import Clock, Curve, duration, now, say
 from macmpi.rundir import RunDirectory
-from macmpi.starts import Origin, start
+from macmpi.selection import Selection
+from macmpi.starts import Origin, coordinates_first, start
 from macmpi.state import State
 from macmpi.team import AnyTeam
 
@@ -58,8 +60,7 @@ def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
     """Run to the end; gives the exit code, 0 or 75 (stopped, resumable).  Collective: yes."""
     clock = Clock()
     team.use(clock, job.config.run.deadline)
-    method = Mac(plan, data, team, clock)
-    run = Training(job, plan, data, team, clock, method)
+    run = Training(job, data, team, clock, choose(job.config, plan, data, team, clock))
     state = run.begin()
     while not state.finished:
         if run.iterate(state):
@@ -68,12 +69,46 @@ def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
     return DONE
 
 
+def choose(config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> Method:
+    """The method of a config.  Collective: no."""
+    if config.method.name == "alternating":
+        return Alternating(plan, data, team, clock, config.method.cg_iterations)
+    if config.selection.criterion != "none":
+        return Selection(config, plan, data, team, clock)
+    return Mac(plan, data, team, clock)
+
+
+class Method(Protocol):
+    """A way to train: its plan (which a selection changes), and a State moved from one iteration to the next.
+
+    mac: what makes the first State.  notes: keys for the record beside the errors; "phase" if it is not "iteration".
+    """
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def mac(self) -> Mac: ...
+
+    def begin(self, state: State) -> None: ...
+
+    def sweep(self, state: State) -> None: ...
+
+    def move_multipliers(self, state: State) -> None: ...
+
+    def evaluate(self, state: State, feasible: bool = False) -> Errors: ...
+
+    def notes(self) -> dict[str, Any]: ...
+
+    def finish(self, state: State) -> State: ...
+
+
 class Training:
     """The loop around a method: records, decisions, checkpoints."""
 
-    def __init__(self, job: Job, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, method: Mac) -> None:
-        self.job, self.plan, self.data, self.team = job, plan, data, team
-        self.clock, self.method = clock, method
+    def __init__(self, job: Job, data: Dataset, team: AnyTeam, clock: Clock, method: Method) -> None:
+        self.job, self.data, self.team = job, data, team
+        self.clock, self.method, plan = clock, method, method.plan
         self.began = self.saved_at = now()
         self.stop = StopRequest()
         self.longest = 0.0
@@ -81,6 +116,10 @@ class Training:
         self.levels = levels(plan, data) if team.rank == 0 else []
         extra = ["error_val"] if plan.loss.labels else []
         self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra)
+
+    @property
+    def plan(self) -> Plan:
+        return self.method.plan
 
     def begin(self) -> State:
         """The first state and its record, or the resumed one.  Collective: yes."""
@@ -90,8 +129,8 @@ class Training:
         self.curve.header()
         state = self.job.state
         if state is None:
-            state = start(self.method, self.job.config, self.job.origin)
-            errors = self.method.evaluate(state, feasible=True)
+            state = start(self.method.mac, self.job.config, self.job.origin)
+            errors = self.method.evaluate(state, feasible=not coordinates_first(self.job.config, self.plan))
             self.team.from_root(lambda: check_finite(errors))
             self._record(state, "start", errors)
         self.method.begin(state)
@@ -174,6 +213,8 @@ class Training:
             "seconds": state.seconds,
             **timings,
             "ranks": self.team.size,
+            **({"centres": self.plan.basis_sizes} if self.plan.has_basis else {}),
+            **(self.method.notes() if phase == "iteration" else {}),
         }
         left = None
         if phase == "iteration":

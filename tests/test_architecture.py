@@ -22,7 +22,7 @@ PACKAGE = ROOT / "macmpi"
 ERRORS = frozenset({"macmpi"})
 MATHEMATICS = (
     *("layers", "chain", "losses", "objective", "regression", "penalty", "solvers", "state", "refusals", "plan"),
-    *("evaluation", "subproblems", "mac", "starts"),
+    *("evaluation", "subproblems", "mac", "starts", "embedding"),
 )
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "streams": frozenset(),
     # the mathematics
     "layers": frozenset(),
+    "embedding": frozenset({"streams", "layers"}),
     "chain": frozenset({"layers"}),
     "losses": frozenset({"layers", "chain"}),
     "objective": frozenset({"layers", "chain", "losses"}),
@@ -52,11 +53,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "config": ERRORS,
     "team": ERRORS,
     "record": frozenset(),
-    "data": ERRORS | {"config", "layers", "streams"},
+    "sources": ERRORS | {"config", "layers", "streams"},
+    "data": ERRORS | {"config", "layers", "sources", "streams"},
     "checkpoint": ERRORS | {"state"},
     "rundir": ERRORS | {"checkpoint", "config", "state"},
     "model": ERRORS | {"chain", "checkpoint", "data", "layers", "state"},
-    "fetch": ERRORS | {"checkpoint", "data", "layers"},
+    "fetch": ERRORS | {"checkpoint", "layers", "sources"},
     "predict": ERRORS | {"checkpoint", "data", "layers", "model"},
     "estimate": ERRORS | {"tiles", "chain", "plan"},
     "train": ERRORS
@@ -68,10 +70,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 
 OWNERS = {
     "mpi4py": {"team"},
-    "h5py": {"data", "checkpoint", "model"},
+    "h5py": {"sources", "checkpoint", "model"},
     "pydantic": {"config"},
-    "sklearn": {"data"},
-    "scipy": {"solvers", "fetch"},
+    "sklearn": {"sources"},
+    "scipy": {"embedding", "solvers", "fetch"},
+    "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch"},
     "time": {"record", "team", "rundir", "estimate"},
     "signal": {"run", "train"},

@@ -6,8 +6,9 @@ class in a file of this package and add a row to KINDS; the contract tests then 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,10 +33,15 @@ class Map(Protocol):
 
     capabilities -- some of
         "jacobian"         linearise, congruence and pullback exist (a Z-step through the map needs it);
-        "weight_jacobian"  weight_jvp and weight_vjp exist (a gradient-based W-step needs it);
+        "weight_jacobian"  weight_jvp and weight_vjp exist (a W-step by regression needs it);
+        "bias"             the last column of the weights is the units' biases;
+        "centres"          the weights are points of the input space, one a row: a trainer finds them from the inputs;
         "units"            row h of the weights affects output h alone (the W-step separates by unit);
         "linear"           B = [A, 1] W^T: all units share one design matrix, and least squares is exact;
-        "elementwise"      B[n, h] depends on A[n, h] alone.
+        "elementwise"      B[n, h] depends on A[n, h] alone;
+        "bits"             the outputs are 0 or 1.
+    trained_as -- the row of activation.FUNCTIONS under which the weights before this map are fitted; "" if they
+        cannot be.
     parameter_shape -- shape of the weights, one row a unit, or None when there are none.
     """
 
@@ -50,6 +56,9 @@ class Map(Protocol):
 
     @property
     def parameter_shape(self) -> tuple[int, int] | None: ...
+
+    @property
+    def trained_as(self) -> str: ...
 
     def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
         """B (n, n_out).  `side` is an input beside the chain (recurrent cells); most maps ignore it."""
@@ -83,15 +92,31 @@ class Map(Protocol):
 def build(spec: dict[str, Any]) -> Map:
     """The map of a spec.  Raises KeyError for an unknown kind.  Collective: no."""
     arguments = dict(spec)
-    return KINDS[arguments.pop("kind")](**arguments)
+    return registered(KINDS, "macmpi.maps", arguments.pop("kind"))(**arguments)
+
+
+def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
+    """A row of a table, or what another package gives under that name by an entry point.  Raises KeyError."""
+    if name in table:
+        return table[name]
+    for entry in metadata.entry_points(group=group, name=name):
+        return entry.load()
+    raise KeyError(name)
 
 
 from macmpi.layers.activation import Activation  # noqa: E402
 from macmpi.layers.affine import Affine  # noqa: E402
+from macmpi.layers.discrete import Binary, Quantiser  # noqa: E402
+from macmpi.layers.linear import Linear  # noqa: E402
+from macmpi.layers.rbf import GaussianBasis  # noqa: E402
 from macmpi.layers.softmax import Softmax  # noqa: E402
 
 KINDS: dict[str, Callable[..., Map]] = {
     "affine": Affine,
+    "linear": Linear,
     "activation": Activation,
     "softmax": Softmax,
+    "rbf": GaussianBasis,
+    "quantiser": Quantiser,
+    "binary": Binary,
 }

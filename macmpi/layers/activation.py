@@ -111,6 +111,10 @@ class Activation:
     parameter_shape: ClassVar[None] = None
 
     @property
+    def trained_as(self) -> str:
+        return self.name
+
+    @property
     def n_in(self) -> int:
         return self.size
 

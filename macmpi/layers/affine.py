@@ -20,7 +20,8 @@ class Affine:
 
     n_in: int
     n_out: int
-    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "weight_jacobian", "units", "linear"})
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "weight_jacobian", "units", "linear", "bias"})
+    trained_as: ClassVar[str] = "linear"
 
     @property
     def parameter_shape(self) -> tuple[int, int]:

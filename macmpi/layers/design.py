@@ -1,4 +1,7 @@
-"""Products with the design matrix [A, 1] of a dense layer, whose last column multiplies the biases."""
+"""Products with the design matrix of a layer: [A, 1], whose last column multiplies the biases, or A without biases.
+
+Which of the two it is, the weights' columns or `bias` say.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,43 @@ from macmpi.layers import Array
 
 
 def apply(A: Array, W: Array) -> Array:
-    """[A, 1] W^T in the precision of A: (n, D), (w, D + 1) -> (n, w).  Cost: 2 n D w flops."""
+    """[A, 1] W^T in the precision of A: (n, D), (w, D + 1) -> (n, w); A W^T for W (w, D).  Cost: 2 n D w flops."""
     W = W.astype(A.dtype, copy=False)
-    B = A @ W[:, :-1].T
-    B += W[:, -1]
+    D = A.shape[1]
+    B = A @ W[:, :D].T
+    if W.shape[1] > D:
+        B += W[:, D]
     return B
 
 
-def adjoint(Q: Array, A: Array) -> Array:
-    """Q^T [A, 1]: (n, w), (n, D) -> (w, D + 1).  Cost: 2 n D w flops."""
+def adjoint(Q: Array, A: Array, bias: bool = True) -> Array:
+    """Q^T [A, 1]: (n, w), (n, D) -> (w, D + 1); without biases Q^T A.  Cost: 2 n D w flops."""
+    if not bias:
+        return Q.T @ A
     G = np.empty((Q.shape[1], A.shape[1] + 1), Q.dtype)
     np.matmul(Q.T, A, out=G[:, :-1])
     np.sum(Q, axis=0, out=G[:, -1])
     return G
 
 
-def gram(A: Array) -> Array:
-    """[A, 1]^T [A, 1]: (n, D) -> (D + 1, D + 1).  Cost: n D^2 flops."""
+def gram(A: Array, bias: bool = True) -> Array:
+    """[A, 1]^T [A, 1]: (n, D) -> (D + 1, D + 1); without biases A^T A.  Cost: n D^2 flops."""
+    if not bias:
+        return A.T @ A
     n, D = A.shape
     G = np.empty((D + 1, D + 1), A.dtype)
     np.matmul(A.T, A, out=G[:-1, :-1])
     G[-1, :-1] = G[:-1, -1] = A.sum(axis=0)
     G[-1, -1] = n
+    return G
+
+
+def gram_rows(A: Array, rows: slice, bias: bool = True) -> Array:
+    """Rows of gram(A, bias) from the diagonal on, the rest 0: (r, D + 1) or (r, D).  Cost: 2 n r (D - start) flops."""
+    if bias:
+        A = np.hstack([A, np.ones((len(A), 1), A.dtype)])
+    G = np.zeros((rows.stop - rows.start, A.shape[1]), A.dtype)
+    np.matmul(A[:, rows].T, A[:, rows.start :], out=G[:, rows.start :])
     return G
 
 
@@ -50,6 +68,17 @@ def column_dots(A: Array, B: Array) -> Array:
     return np.einsum("nh,nh->h", A, B)
 
 
-def ridge_value(W: Array) -> Array:
-    """||v_h||^2 of each unit h of W = [V, c]: (w,).  The biases c are left alone."""
-    return row_dots(W[:, :-1], W[:, :-1])
+def ridge_value(W: Array, n_in: int | None = None) -> Array:
+    """||v_h||^2 of each unit h of W = [V, c], V (w, n_in): (w,).  The biases c are left alone."""
+    V = W[:, : W.shape[1] - 1 if n_in is None else n_in]
+    return row_dots(V, V)
+
+
+def squared_distances(A: Array, C: Array) -> Array:
+    """||a_n - c_m||^2: (n, D), (m, D) -> (n, m), not below 0.  Cost: 2 n m D flops."""
+    C = C.astype(A.dtype, copy=False)
+    D = A @ C.T
+    D *= -2.0
+    D += row_dots(A, A)[:, None]
+    D += row_dots(C, C)
+    return np.maximum(D, 0.0, out=D)

@@ -25,6 +25,7 @@ class Softmax:
     size: int
     capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
     parameter_shape: ClassVar[None] = None
+    trained_as: ClassVar[str] = ""
 
     @property
     def n_in(self) -> int:

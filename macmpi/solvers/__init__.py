@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from macmpi.layers import Array
 from macmpi.objective import ZProblem
 from macmpi.regression import OverPoints
@@ -25,7 +27,8 @@ class ZSolver(Protocol):
     """Solves the Z-problem of some points.
 
     needs -- capabilities that every map of the chain must declare;
-    descends -- no point's objective rises.
+    descends -- no point's objective rises;
+    bits -- the coordinates stay 0 or 1.
     """
 
     @property
@@ -33,6 +36,9 @@ class ZSolver(Protocol):
 
     @property
     def descends(self) -> bool: ...
+
+    @property
+    def bits(self) -> bool: ...
 
     def prepare(self, sample: ZProblem) -> Any:
         """What all points share, from the Z-problem of a few of them."""
@@ -49,7 +55,8 @@ class WSolver(Protocol):
     needs -- capabilities that the maps with the weights must declare;
     activations -- the activations it can train units under, or None for all elementwise ones;
     exact -- it ends in the minimum, whatever the start;
-    descends -- no row's objective rises.
+    descends -- no row's objective rises;
+    by_rows -- rows of what the units share can be made apart, on different ranks.
     """
 
     @property
@@ -67,24 +74,38 @@ class WSolver(Protocol):
     @property
     def descends(self) -> bool: ...
 
-    def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        """What the units of a layer share, from the layer's inputs (N, D); float64, of shape shared_shape(D)."""
+    @property
+    def by_rows(self) -> bool: ...
+
+    def prepare(self, inputs: Array, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+        """What the units of a layer share, from the layer's inputs (N, D); float64, of shape shared_shape(D, bias).
+
+        rows: those rows of it alone.
+        """
         ...
 
-    def shared_shape(self, n_in: int) -> tuple[int, int]: ...
+    def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]: ...
+
+    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
+        """What a rank makes of `shared` once, for all units of the layer that it solves."""
+        ...
 
     def solve(self, problem: Any, over_points: OverPoints) -> Array:
         """New weights, of the shape of problem.start; in float64."""
         ...
 
 
+from macmpi.solvers.centres import TRAINERS as TRAINERS  # noqa: E402
+from macmpi.solvers.centres import Trainer as Trainer  # noqa: E402
 from macmpi.solvers.closed_form import ClosedForm  # noqa: E402
 from macmpi.solvers.w_descent import LBFGSW, ConjugateGradientW, GradientW  # noqa: E402
 from macmpi.solvers.w_exact import ExactGaussNewtonW, NewtonW  # noqa: E402
 from macmpi.solvers.w_gauss_newton import GaussNewtonW  # noqa: E402
 from macmpi.solvers.w_hessian_free import HessianFreeW  # noqa: E402
 from macmpi.solvers.w_sgd import SGDW  # noqa: E402
+from macmpi.solvers.w_thresholded import Thresholded as Thresholded  # noqa: E402
 from macmpi.solvers.z_alternating import AlternatingZ  # noqa: E402
+from macmpi.solvers.z_binary import BinaryZ  # noqa: E402
 from macmpi.solvers.z_descent import LBFGSZ, GradientZ  # noqa: E402
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ  # noqa: E402
 
@@ -93,6 +114,7 @@ Z_SOLVERS: dict[str, type] = {
     "lbfgs": LBFGSZ,
     "gradient": GradientZ,
     "alternating": AlternatingZ,
+    "binary": BinaryZ,
 }
 W_SOLVERS: dict[str, type] = {
     "gauss_newton": GaussNewtonW,

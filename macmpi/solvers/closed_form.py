@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy import linalg
 
 from macmpi.layers import Array
-from macmpi.layers.design import adjoint, apply, gram, jitter, row_dots
+from macmpi.layers.design import adjoint, apply, gram, gram_rows, jitter, row_dots
 from macmpi.regression import OverPoints, Term, UnitProblem
 
 JITTER = 1e-13
 """Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
 
+REGULAR = 1e-8
+"""Ridge, as a share of the Gram's mean diagonal, from which on the weights themselves are solved for."""
+
+
+class Factor(NamedTuple):
+    """Cholesky factor of G + ridge I; regular: the ridge is large enough to solve for the weights themselves."""
+
+    cholesky: tuple[Array, bool]
+    regular: bool
+
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """W <- W + w (G + ridge I)^-1 (R^T [A, 1] - ridge W), with G = [A, 1]^T [A, 1] and residuals R = T - [A, 1] W^T.
+    """W <- W + w (W' - W) with W' = T^T [A, 1] (G + ridge I)^-1 and G = [A, 1]^T [A, 1]; without biases A for [A, 1].
 
-    w is 1, or `relaxation` to over-relax.  The correction of the present weights, rather than the weights themselves,
-    is solved for: with a rank-deficient G it moves only along directions that lower the error.  With a ridge the
-    residuals are not formed, R^T [A, 1] = T^T [A, 1] - W G; without one that difference would lose the digits that
-    matter at large mu.  One round.
-    Cost: 2 N D w flops (4 N D w without a ridge), (D + 1)^3 / 3 for the factor.  Raises LinAlgError when the inputs are
-    not finite.
+    w is 1, or `relaxation` to over-relax.  Without a ridge to speak of, the correction of the present weights is solved
+    for, (G + ridge I)^-1 (R^T [A, 1] - ridge W) with residuals R = T - [A, 1] W^T: with a rank-deficient G it moves
+    only along directions that lower the error, and it keeps the digits that matter at large mu.  One round.
+    Cost: 2 N D w flops (4 N D w without a ridge); N D^2 for the Gram and D^3 / 3 for its factor, once a layer.
+    Raises LinAlgError when the inputs are not finite.
     """
 
     relaxation: float = 1.0
@@ -35,48 +44,64 @@ class ClosedForm:
     activations: ClassVar[frozenset[str] | None] = frozenset({"linear"})
     exact: ClassVar[bool] = True
     descends: ClassVar[bool] = True
+    by_rows: ClassVar[bool] = True
 
-    def shared_shape(self, n_in: int) -> tuple[int, int]:
-        return (n_in + 1, n_in + 1)
+    def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
+        return (n_in + bias, n_in + bias)
 
-    def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        (G,) = over_points(lambda rows: (gram(inputs[rows]),))
+    def prepare(self, inputs: Array, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+        """The Gram; of its rows alone the part from the diagonal on, the rest 0."""
+        if rows is None:
+            (G,) = over_points(lambda points: (gram(inputs[points], bias),))
+        else:
+            (G,) = over_points(lambda points: (gram_rows(inputs[points], rows, bias),))
         return G
 
-    def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
-        G, ridge = problem.shared, problem.ridge
-        W = np.asarray(problem.W, dtype=np.float64)
-        H = G.copy()
-        weights = np.arange(len(G) - 1)
+    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Factor:
+        """The factor; `shared` need hold the Gram from the diagonal on only.  Single precision is never regular."""
+        H, regular = shared.copy(), dtype == np.float64 and ridge > REGULAR * float(np.trace(shared)) / len(shared)
+        weights = np.arange(len(H) - bias)
         H[weights, weights] += ridge
-        H[np.diag_indices_from(H)] += jitter(G, JITTER, problem.terms[0].inputs.dtype)
-        gradient = self._gradient(problem, W, over_points)
+        if not regular:
+            H[np.diag_indices_from(H)] += jitter(shared, JITTER, dtype)
+        return Factor(regular_factor(H), regular)
+
+    def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
+        ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
+        factor = problem.local or self.local(problem.shared, ridge, problem.terms[0].inputs.dtype, problem.bias)
+        if factor.regular:
+            found = self._solved(factor, _crossed(problem, over_points))
+            return found if self.relaxation == 1.0 else W + self.relaxation * (found - W)
+        V = W[:, : problem.n_in]
+        G = np.triu(problem.shared) + np.triu(problem.shared, 1).T
+        gradient = _crossed(problem, over_points, W)
         full = gradient.copy()
-        full[:, :-1] -= ridge * W[:, :-1]
-        factor = regular_factor(H)
-        step = self.relaxation * linalg.cho_solve(factor, full.T, check_finite=False).T
-        change = row_dots(step @ G, step) - 2.0 * row_dots(step, gradient)
-        change += ridge * row_dots(step[:, :-1], step[:, :-1] + 2.0 * W[:, :-1])
+        full[:, : problem.n_in] -= ridge * V
+        step = self.relaxation * self._solved(factor, full)
+        moved = step[:, : problem.n_in]
+        change = row_dots(step @ G, step) - 2.0 * row_dots(step, gradient) + ridge * row_dots(moved, moved + 2.0 * V)
         return np.where((change < 0.0)[:, None], W + step, W)
 
-    def _gradient(self, problem: UnitProblem, W: Array, over_points: OverPoints) -> Array:
-        """R^T [A, 1]: (w, D + 1)."""
+    def _solved(self, factor: Factor, right: Array) -> Array:
+        return linalg.cho_solve(factor.cholesky, right.T, check_finite=False).T
 
-        def product(term: Term, rows: slice) -> Array:
-            A, T = term.inputs[rows], term.targets[rows]
-            return adjoint(T if problem.ridge > 0.0 else T - apply(A, W), A)
 
-        def partial(rows: slice) -> tuple[Array, ...]:
-            return (sum((product(term, rows) for term in problem.terms[1:]), product(problem.terms[0], rows)),)
+def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = None) -> Array:
+    """T^T [A, 1], or with weights R^T [A, 1]: the shape of the weights."""
 
-        (gradient,) = over_points(partial)
-        if problem.ridge > 0.0:
-            gradient -= W @ problem.shared
-        return gradient
+    def product(term: Term, rows: slice) -> Array:
+        A, T = term.inputs[rows], term.targets[rows]
+        return adjoint(T if W is None else T - apply(A, W), A, problem.bias)
+
+    def partial(rows: slice) -> tuple[Array, ...]:
+        return (sum((product(term, rows) for term in problem.terms[1:]), product(problem.terms[0], rows)),)
+
+    (total,) = over_points(partial)
+    return total
 
 
 def regular_factor(H: Array) -> tuple[Array, bool]:
-    """Cholesky factor of H, with as much more on its diagonal as rounding takes to make it positive definite."""
+    """Cholesky factor of H (from its upper half), with as much more on its diagonal as rounding takes."""
     more = 0.0
     while True:
         try:

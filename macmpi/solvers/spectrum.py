@@ -1,6 +1,8 @@
-"""The eigen-decomposition of a layer's Gram, which preconditions the regressions of all its units."""
+"""What the units of a layer share: nothing, or the eigen-decomposition of its Gram, which preconditions them all."""
 
 from __future__ import annotations
+
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +26,31 @@ def spectrum(inputs: Array, over_points: OverPoints) -> Array:
 
 def spectrum_shape(n_in: int) -> tuple[int, int]:
     return (n_in + 2, n_in + 1)
+
+
+class Unshared:
+    """A W-solver whose units have nothing in common."""
+
+    by_rows: ClassVar[bool] = False
+
+    def prepare(self, inputs: Array, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+        return np.zeros((0, 0))
+
+    def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
+        return (0, 0)
+
+    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
+        return None
+
+
+class SharedSpectrum(Unshared):
+    """A W-solver preconditioned by the spectrum of its layer's Gram."""
+
+    def prepare(self, inputs: Array, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+        return spectrum(inputs, over_points)
+
+    def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
+        return spectrum_shape(n_in)
 
 
 class Whitening:

@@ -10,11 +10,11 @@ import numpy as np
 from macmpi.layers import Array
 from macmpi.regression import OverPoints, WProblem, gradients, values
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Steepest, minimise
-from macmpi.solvers.spectrum import Whitening, spectrum, spectrum_shape
+from macmpi.solvers.spectrum import SharedSpectrum, Whitening
 
 
 @dataclass(frozen=True)
-class DescentW:
+class DescentW(SharedSpectrum):
     """Each row of theta by steps along `direction()`.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial.
 
     Units are fitted in coordinates in which the layer's Gram is the identity: features of a sigmoid layer differ in
@@ -26,19 +26,13 @@ class DescentW:
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
-    needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian"})
+    needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "bias"})
     activations: ClassVar[frozenset[str] | None] = None
     exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
 
     def direction(self) -> Direction:
         raise NotImplementedError
-
-    def shared_shape(self, n_in: int) -> tuple[int, int]:
-        return spectrum_shape(n_in)
-
-    def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        return spectrum(inputs, over_points)
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)

@@ -13,13 +13,14 @@ from macmpi.layers.activation import FUNCTIONS
 from macmpi.layers.design import apply, jitter, row_dots
 from macmpi.regression import OverPoints, UnitProblem, gradients, values
 from macmpi.solvers.descent import line_search
+from macmpi.solvers.spectrum import Unshared
 
 JITTER = 1e-11
 """Least share of a Gram's mean diagonal added to it: no step along what the inputs do not span."""
 
 
 @dataclass(frozen=True)
-class ExactGaussNewtonW:
+class ExactGaussNewtonW(Unshared):
     """(A^T diag(d_h) A + ridge I) p = -gradient with d = s'^2, for each unit h; backtracking from step 1.
 
     Cost of an iteration: N D^2 flops and D^3 / 3 for every unit, about D / 10 times that of gauss_newton.
@@ -30,18 +31,12 @@ class ExactGaussNewtonW:
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
-    needs: ClassVar[frozenset[str]] = frozenset({"units", "linear"})
+    needs: ClassVar[frozenset[str]] = frozenset({"units", "linear", "bias"})
     activations: ClassVar[frozenset[str] | None] = None
     exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
     curved: ClassVar[bool] = False
     """Newton: the Hessian has the term r s'' too."""
-
-    def shared_shape(self, n_in: int) -> tuple[int, int]:
-        return (0, 0)
-
-    def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        return np.zeros((0, 0))
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         W = np.asarray(problem.start, dtype=np.float64).copy()

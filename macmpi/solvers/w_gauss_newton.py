@@ -12,14 +12,14 @@ from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS, Function
 from macmpi.layers.design import adjoint, apply, column_dots, ridge_value, row_dots
 from macmpi.regression import OverPoints, Term, UnitProblem
-from macmpi.solvers.spectrum import spectrum, spectrum_shape
+from macmpi.solvers.spectrum import SharedSpectrum
 
 JITTER = 1e-11
 """Added to the preconditioner's eigenvalues, relative to the largest: no step along what the inputs do not span."""
 
 
 @dataclass(frozen=True)
-class GaussNewtonW:
+class GaussNewtonW(SharedSpectrum):
     """min over w_h of 1/2 sum_n (t_nh - s(w_h^T [a_n; 1]))^2 + ridge/2 ||v_h||^2, for each unit h of a tile.
 
     An iteration linearises s, takes up to `cg_iterations` CG steps on the normal equations
@@ -40,16 +40,10 @@ class GaussNewtonW:
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
-    needs: ClassVar[frozenset[str]] = frozenset({"units", "linear"})
+    needs: ClassVar[frozenset[str]] = frozenset({"units", "linear", "bias"})
     activations: ClassVar[frozenset[str] | None] = None
     exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
-
-    def shared_shape(self, n_in: int) -> tuple[int, int]:
-        return spectrum_shape(n_in)
-
-    def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        return spectrum(inputs, over_points)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)

@@ -13,13 +13,14 @@ from macmpi.layers.design import gram, row_dots
 from macmpi.losses import Root
 from macmpi.regression import OverPoints, SegmentProblem, gradients, values
 from macmpi.solvers.descent import line_search
+from macmpi.solvers.spectrum import Unshared
 
 DAMPING = 1e-6
 """Added to a preconditioning Gram, relative to its mean diagonal entry."""
 
 
 @dataclass(frozen=True)
-class HessianFreeW:
+class HessianFreeW(Unshared):
     """(sum_n J^T B^T B J + ridge) p = -gradient, J the derivative of the segment with respect to all its weights.
 
     Up to `cg_iterations` CG steps, each block preconditioned by the inverse Gram of its inputs; backtracking from 1,
@@ -35,16 +36,10 @@ class HessianFreeW:
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"segment"})
-    needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "linear"})
+    needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "linear", "bias"})
     activations: ClassVar[frozenset[str] | None] = None
     exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
-
-    def shared_shape(self, n_in: int) -> tuple[int, int]:
-        return (0, 0)
-
-    def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        return np.zeros((0, 0))
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
         theta = np.asarray(problem.start, dtype=np.float64).copy()

@@ -9,12 +9,12 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.regression import OverPoints, WProblem, values
-from macmpi.solvers.spectrum import Whitening, spectrum, spectrum_shape
+from macmpi.solvers.spectrum import SharedSpectrum, Whitening
 from macmpi.streams import stream
 
 
 @dataclass(frozen=True)
-class SGDW:
+class SGDW(SharedSpectrum):
     """theta <- theta - rate v, v <- momentum v + mean gradient of the next `batch` points, for `iterations` epochs.
 
     For units in coordinates in which the layer's Gram is N I, so that the rate is a share of a linear unit's own step.
@@ -29,16 +29,10 @@ class SGDW:
     momentum: float = 0.9
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
-    needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian"})
+    needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "bias"})
     activations: ClassVar[frozenset[str] | None] = None
     exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
-
-    def shared_shape(self, n_in: int) -> tuple[int, int]:
-        return spectrum_shape(n_in)
-
-    def prepare(self, inputs: Array, over_points: OverPoints) -> Array:
-        return spectrum(inputs, over_points)
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)

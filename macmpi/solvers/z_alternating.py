@@ -33,6 +33,7 @@ class AlternatingZ:
 
     needs: ClassVar[frozenset[str]] = frozenset({"jacobian"})
     descends: ClassVar[bool] = True
+    bits: ClassVar[bool] = False
 
     @property
     def _inner(self) -> GaussNewtonZ:

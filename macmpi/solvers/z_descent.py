@@ -20,6 +20,7 @@ class DescentZ:
 
     needs: ClassVar[frozenset[str]] = frozenset({"jacobian"})
     descends: ClassVar[bool] = True
+    bits: ClassVar[bool] = False
 
     def direction(self) -> Direction:
         raise NotImplementedError

@@ -14,7 +14,7 @@ import numpy as np
 
 from macmpi.layers import Array, Tangent
 from macmpi.layers.design import row_dots
-from macmpi.losses import Metric, times
+from macmpi.losses import Metric, dense, times
 from macmpi.objective import split_columns
 
 JITTER = 1e-15
@@ -172,16 +172,35 @@ def times_last(A: Array, M: Array) -> Array:
 
 
 def direct_primal(model: Linearised) -> Array:
-    """The normal equations written out and solved, (sum H)^2 a point.  Cost: 2 sum H passes, (sum H)^3 / 3 a point."""
-    b = normal_right(model)
-    n, H = b.shape
-    A = np.empty((n, H, H))
-    for i in range(H):
-        P = np.zeros_like(b)
-        P[:, i] = 1.0
-        A[:, :, i] = normal_product(model, P)
-    A = 0.5 * (A + A.transpose(0, 2, 1))
-    return solve_rows(A, b).astype(b.dtype)
+    """The normal equations, block tridiagonal over the sites, written out and solved: (sum H)^2 numbers a point.
+
+    Cost: H_k passes through J_{k+1} and 2 H_k^2 H_{k+1} flops a site and point, (sum H)^3 / 3 for the solution.
+    """
+    n, bounds = len(model.residual), np.cumsum([0, *model.sizes]).tolist()
+    A, b = np.zeros((n, bounds[-1], bounds[-1])), np.zeros((n, bounds[-1]))
+    for k, metric in enumerate(model.metrics):
+        last, here = k + 1 == len(model.metrics), slice(bounds[k], bounds[k + 1])
+        J = columns(model.tangents[k], n, model.sizes[k], model.residual.dtype)
+        MJ = J if last else times_last(J, model.metrics[k + 1].M)
+        A[:, here, here] += dense(metric.M, model.sizes[k]) + J @ MJ.transpose(0, 2, 1)
+        b[:, here] += times(model.feasible[k], metric.M)
+        if last:
+            b[:, here] += (J @ model.residual[:, :, None])[:, :, 0]
+        else:
+            above = slice(bounds[k + 1], bounds[k + 2])
+            A[:, here, above], A[:, above, here] = -MJ, -MJ.transpose(0, 2, 1)
+            b[:, here] -= (MJ @ model.feasible[k + 1][:, :, None])[:, :, 0]
+    return solve_rows(A, b).astype(model.residual.dtype)
+
+
+def columns(tangent: Tangent, n: int, size: int, dtype: np.dtype) -> Array:
+    """J^T of each point, one jvp a column of J: (n, size, n_out)."""
+    found = []
+    for i in range(size):
+        unit = np.zeros((n, size), dtype)
+        unit[:, i] = 1.0
+        found.append(tangent.jvp(unit))
+    return np.stack(found, axis=1)
 
 
 def solve_rows(A: Array, B: Array) -> Array:
@@ -202,5 +221,5 @@ def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iteratio
         "dual": passes + min(cg_iterations, L) * (2.0 * passes + 2.0 * L * L),
         "primal": passes + min(3 * cg_iterations, H) * (2.0 * passes + 2.0 * squares),
         "direct_dual": passes * (2.0 + L) + L * L * H + L**3 / 3.0,
-        "direct_primal": passes * 2.0 * H + H**3 / 3.0,
+        "direct_primal": passes * max(sizes) + 2.0 * squares * (max(sizes) + L) + H**3 / 3.0,
     }

@@ -46,6 +46,7 @@ class GaussNewtonZ:
 
     needs: ClassVar[frozenset[str]] = frozenset({"jacobian"})
     descends: ClassVar[bool] = True
+    bits: ClassVar[bool] = False
 
     def choice(self, problem: ZProblem) -> str:
         """ "dual", "primal", "direct_dual" or "direct_primal" for problems of this shape."""

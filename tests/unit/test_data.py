@@ -16,8 +16,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data import Dataset, Raw, Scaling, check, fit_scaling, folder, load, read_file, share, split
+from macmpi.data import Dataset, Scaling, check, fit_scaling, load, share, split
 from macmpi.layers import Array
+from macmpi.sources import Raw, folder, read_file
 from macmpi.team import Solo
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
@@ -131,6 +132,66 @@ def test_the_checksum_sees_every_change(write: Write, random: np.random.Generato
         load(of(write(X=X), points=10)).sha256,
     ]
     assert len({checksum, *others}) == 6
+
+
+# --- pictures: groups and shapes --------------------------------------------------------------------------------------
+
+
+def test_groups_stay_with_their_points(write: Write, random: np.random.Generator) -> None:
+    X = rows(random, n=40)
+    numbers = np.arange(40, dtype=np.int8)[::-1]
+    path = write(X=X, groups=numbers)
+    data = load(of(path, scale="none", points=20))
+    assert data.groups is not None
+    assert [len(g) for g in data.groups] == [20, 8]
+    for part, groups in zip((data.X, data.X_val), data.groups, strict=True):
+        assert_array_equal(X[39 - groups], part)
+        assert groups.dtype == np.int64
+    assert data.shape is None
+    assert data.sha256 == load(of(write(X=X), scale="none", points=20)).sha256
+
+
+def test_groups_of_the_validation_points_of_the_file(write: Write, random: np.random.Generator) -> None:
+    X, X_val = rows(random), rows(random, n=5)
+    numbers, numbers_val = np.arange(20) % 3, np.array([2, 1, 0, 1, 7], dtype=np.uint8)
+    found = load(of(write(X=X, X_val=X_val, groups=numbers, groups_val=numbers_val), points=9)).groups
+    assert found is not None
+    assert_array_equal(found[0], numbers[:9])
+    assert_array_equal(found[1], numbers_val)
+    assert load(of(write(X=X, X_val=X_val))).groups is None
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"groups": np.arange(19)}, "X has 20 rows but groups has 19"),
+        ({"groups": np.arange(20.0)}, "groups holds float64 of shape (20,); integers of shape (N,) are needed"),
+        ({"groups": np.arange(20)[:, None]}, "groups holds int64 of shape (20, 1); integers"),
+        ({"groups": np.array(3)}, "groups holds int64 of shape (); integers"),
+        ({"groups": np.array([b"a"] * 20)}, "; integers of shape (N,) are needed"),
+        ({"groups_val": np.arange(20)}, "groups_val goes with X_val and groups"),
+        ({"groups": np.arange(20), "groups_val": np.arange(5)}, "groups_val goes with X_val and groups"),
+        ({"X_val": np.ones((5, 3)), "groups": np.arange(20)}, "groups_val goes with X_val and groups"),
+        ({"X_val": np.ones((5, 3)), "groups_val": np.arange(5)}, "groups_val goes with X_val and groups"),
+        (
+            {"X_val": np.ones((5, 3)), "groups": np.arange(20), "groups_val": np.arange(6)},
+            "X_val has 5 rows but groups_val has 6",
+        ),
+    ],
+)
+def test_what_cannot_be_groups(arrays: dict[str, Array], says: str, write: Write, random: np.random.Generator) -> None:
+    path = write(X=rows(random), **arrays)
+    text = refusal(of(path))
+    assert says in text
+    assert str(path) in text
+
+
+def test_images_have_a_height_and_a_width(write: Write, random: np.random.Generator) -> None:
+    images = random.normal(size=(12, 4, 2))
+    assert load(of(write(X=images))).shape == (4, 2)
+    assert load(of(write(X=images, X_val=images.reshape(12, 8)))).shape == (4, 2)
+    assert load(of(write(X=images.reshape(12, 8)))).shape is None
+    assert load(of(write(X=images[..., None]))).shape is None
 
 
 # --- scaling ----------------------------------------------------------------------------------------------------------
@@ -349,7 +410,7 @@ def test_files_that_are_not_there_or_not_data(tmp_path: Path) -> None:
     assert str((tmp_path / "nowhere.h5").resolve()) in refusal(of(tmp_path / "nowhere.h5"))
     for name in ("points.csv", "digit", ""):
         text = refusal(Data(source=name))
-        assert f'"{name}" is neither "digits", "usps" nor an .h5, .hdf5 or .npz file' in text
+        assert f'"{name}" is neither "digits", "usps", "coil" nor an .h5, .hdf5 or .npz file' in text
 
 
 def damaged_files(folder: Path, random: np.random.Generator) -> dict[str, bytes]:
@@ -400,6 +461,11 @@ def test_digits() -> None:
     assert data.X.min() == 0.0
     assert data.X.max() == 1.0
     assert_array_equal(data.scaling_x.scale, 1.0)
+    assert data.shape == (8, 8)
+    classes, groups = load(Data(source="digits"), labels=True), data.groups
+    assert groups is not None
+    for Y, numbers in ((classes.Y, groups[0]), (classes.Y_val, groups[1])):
+        assert_array_equal(Y.argmax(axis=1), numbers)
 
 
 def test_alone_a_rank_shares_nothing(random: np.random.Generator) -> None:
@@ -410,11 +476,18 @@ def test_alone_a_rank_shares_nothing(random: np.random.Generator) -> None:
     assert not replace(data, Y=X.copy()).autoencoder
 
 
-def test_usps_without_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("source", "file"), [("usps", "usps.h5"), ("coil", "coil20.h5")])
+def test_a_named_set_without_its_file(source: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MACMPI_DATA", str(tmp_path))
-    text = refusal(Data(source="usps"))
-    assert str(tmp_path / "usps.h5") in text
+    text = refusal(Data(source=source))
+    assert str(tmp_path / file) in text
     assert "MACMPI_DATA" in text
+    assert f"python -m macmpi.fetch {source}" in text
+    with h5py.File(tmp_path / file, "w") as written:
+        written["images"] = np.zeros((3, 2, 2))
+    assert f"{tmp_path / file}: there is no dataset " in refusal(Data(source=source))
+    (tmp_path / file).write_bytes(b"text")
+    assert f"{tmp_path / file} cannot be read" in refusal(Data(source=source))
 
 
 @pytest.fixture(scope="module")
@@ -448,6 +521,10 @@ def test_usps_has_500_images_of_each_digit_in_both_sets(usps: Dataset, digit_of:
     for X in (usps.X, usps.X_val):
         digits = [digit_of[row.tobytes()] for row in X]
         assert np.bincount(digits).tolist() == [500] * 10
+    assert usps.groups is not None
+    assert usps.shape == (16, 16)
+    assert_array_equal(usps.groups[1], digits)
+    assert_array_equal(usps.groups[0], [digit_of[row.tobytes()] for row in usps.X])
 
 
 @pytest.mark.usps
@@ -471,3 +548,66 @@ def test_the_seed_draws_the_usps_images(usps: Dataset) -> None:
     few = load(Data(source="usps", points=100))
     assert_array_equal(few.X, usps.X[:100])
     assert_array_equal(few.X_val, usps.X_val)
+
+
+# --- COIL-20 ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def coil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Array, Array]:
+    """A made-up coil20.h5 in which an image tells what it shows; object and pose of each."""
+    number, pose = (grid.ravel().astype(np.uint8) for grid in np.mgrid[1:21, 0:72])
+    images = np.zeros((1440, 32, 32), np.float32)
+    images[:, 0, 1], images[:, 1, 0] = number / np.float32(32), pose / np.float32(128)
+    with h5py.File(tmp_path / "coil20.h5", "w") as file:
+        file["images"], file["object"], file["pose"] = images, number, pose
+    monkeypatch.setenv("MACMPI_DATA", str(tmp_path))
+    return number, pose
+
+
+def seen(X: Array) -> list[tuple[int, int]]:
+    """Object and pose of rows."""
+    return [(int(n), int(p)) for n, p in zip(X[:, 1] * 32, X[:, 32] * 128, strict=True)]
+
+
+def test_coil_holds_out_every_other_pose_of_the_duck_and_the_cat(coil: tuple[Array, Array]) -> None:
+    data = load(Data(source="coil"))
+    assert data.autoencoder
+    assert data.X.shape == (1368, 1024)
+    assert data.X_val.shape == (72, 1024)
+    assert seen(data.X_val) == [(n, p) for n in (1, 4) for p in range(1, 72, 2)]
+    assert sorted(seen(data.X) + seen(data.X_val)) == [(n, p) for n in range(1, 21) for p in range(72)]
+    assert data.shape == (32, 32)
+    assert data.groups is not None
+    for X, groups in ((data.X, data.groups[0]), (data.X_val, data.groups[1])):
+        assert [n for n, _ in seen(X)] == list(groups)
+    assert_array_equal(data.scaling_x.scale, 1.0)
+
+
+def test_the_seed_draws_the_order_of_the_coil_images(coil: tuple[Array, Array]) -> None:
+    first, again, other = (load(Data(source="coil", seed=seed)) for seed in (0, 0, 1))
+    assert first.sha256 == again.sha256 != other.sha256
+    assert as_set(first.X) == as_set(other.X)
+    assert_array_equal(first.X_val, other.X_val)
+    few = load(Data(source="coil", points=100))
+    assert_array_equal(few.X, first.X[:100])
+    assert few.groups is not None
+    assert len(set(few.groups[0])) > 15
+    assert len(few.groups[0]) == 100
+
+
+def test_coil_brings_its_labels(coil: tuple[Array, Array]) -> None:
+    data, plain = load(Data(source="coil"), labels=True), load(Data(source="coil"))
+    assert_array_equal(data.classes, np.arange(1, 21))
+    assert_array_equal(data.X, plain.X)
+    assert data.classes is not None
+    for X, Y in ((data.X, data.Y), (data.X_val, data.Y_val)):
+        assert_array_equal(data.classes[Y.argmax(axis=1)], [n for n, _ in seen(X)])
+
+
+@pytest.mark.skipif(not (folder() / "coil20.h5").exists(), reason="no coil20.h5 in the folder that MACMPI_DATA names")
+def test_the_real_coil_images_are_in_0_to_1() -> None:
+    data = load(Data(source="coil"))
+    assert len(as_set(data.X) | as_set(data.X_val)) == 1440
+    for X in (data.X, data.X_val):
+        assert 0.0 <= X.min() < X.max() <= 1.0

@@ -1,17 +1,29 @@
-"""The converter of USPS: the layout of usps_all.mat, and the copies that it must refuse."""
+"""The converters of USPS and COIL-20: the layout of the originals, and the files that they must refuse."""
 
 from __future__ import annotations
 
+import io
 import os
+import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 from scipy.io import savemat
 
-from macmpi import UsageError
-from macmpi.fetch import convert_usps, fetch_usps
+from macmpi import UsageError, fetch
+from macmpi.fetch import convert_coil, convert_usps, fetch_coil, fetch_usps, read_coil_zip
+from macmpi.layers import Array
+from macmpi.sources import folder
+
+real_coil = pytest.mark.skipif(
+    not (folder() / "coil20.h5").exists(), reason="no coil20.h5 in the folder that MACMPI_DATA names"
+)
+NAMES = [f"obj{number}__{pose}.png" for number in range(1, 21) for pose in range(72)]
 
 
 @pytest.fixture
@@ -64,3 +76,147 @@ def test_the_real_images_survive_the_way_to_the_matlab_layout_and_back() -> None
     assert np.array_equal(again, images)
     assert np.array_equal(digits, labels)
     assert again.mean() / 255 == pytest.approx(0.2484, abs=1e-4)
+
+
+# --- COIL-20 ----------------------------------------------------------------------------------------------------------
+
+
+def png(pixels: Array, mode: str = "L") -> bytes:
+    image = pytest.importorskip("PIL.Image").fromarray(pixels).convert(mode)
+    content = io.BytesIO()
+    image.save(content, "PNG", compress_level=1)
+    return content.getvalue()
+
+
+def archive(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return path
+
+
+def flat(number: int, pose: int) -> Array:
+    """A picture that tells its object and pose: 128 x 128, one grey above another."""
+    pixels = np.full((128, 128), number, np.uint8)
+    pixels[64:] = pose
+    return pixels
+
+
+@pytest.fixture(scope="module")
+def members() -> dict[str, bytes]:
+    """All 1,440, as text sorts them: not by number."""
+    made = {(n, p): png(flat(n, p)) for n in range(1, 21) for p in range(72)}
+    return dict(sorted((f"coil-20-proc/obj{n}__{p}.png", content) for (n, p), content in made.items()))
+
+
+def test_pictures_are_read_by_object_and_pose(members: dict[str, bytes], tmp_path: Path) -> None:
+    more = {"coil-20-proc/": b"", "__MACOSX/coil-20-proc/._obj1__0.png": b"junk", "coil-20-proc/readme.txt": b"text"}
+    pictures = read_coil_zip(archive(tmp_path / "made.zip", members | more))
+    assert pictures.shape == (1440, 128, 128)
+    for k in (0, 1, 71, 72, 719, 1439):
+        assert np.array_equal(pictures[k], flat(k // 72 + 1, k % 72))
+
+
+def test_nothing_is_unpacked_to_the_paths_of_the_archive(members: dict[str, bytes], tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "down"
+    target.mkdir(parents=True)
+    moved = {f"../../{name}": content for name, content in members.items()}
+    with pytest.raises(UsageError, match="total variance"):
+        fetch_coil(target, archive(tmp_path / "made.zip", moved))
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["deep", "down", "made.zip"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("obj1__0.png", lambda: png(np.zeros((64, 128), np.uint8)), "obj1__0.png: 128 x 64 of mode L, not 128 x 128"),
+        ("obj20__71.png", lambda: png(flat(1, 1), "RGB"), "obj20__71.png: 128 x 128 of mode RGB"),
+        ("obj7__3.png", lambda: png(flat(1, 1), "1"), "obj7__3.png: 128 x 128 of mode 1,"),
+        ("obj2__9.png", lambda: png(flat(1, 1))[:90], "obj2__9.png: "),
+        ("obj2__9.png", lambda: b"GIF89a", "obj2__9.png: cannot identify"),
+        ("obj3__5.png", lambda: bytes(2_000_000), "obj3__5.png: 2,000,000 bytes are too many"),
+        ("obj4__6.png", lambda: None, "obj4__6.png: it is not there"),
+    ],
+)
+def test_a_bad_picture_is_named(
+    name: str, content: Callable[[], bytes | None], says: str, members: dict[str, bytes], tmp_path: Path
+) -> None:
+    made = members | {f"coil-20-proc/{name}": content()}
+    path = archive(tmp_path / "made.zip", {k: v for k, v in made.items() if v is not None})
+    with pytest.raises(UsageError) as caught:
+        fetch_coil(tmp_path / "data", path)
+    assert f"{path} is not coil-20-proc.zip: {says}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_file_that_is_no_archive_or_not_there_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    (tmp_path / "coil-20-proc.zip").write_bytes(b"<html>not found</html>" * 100)
+    for name in ("coil-20-proc.zip", "nowhere.zip"):
+        with pytest.raises(UsageError, match=rf"{name} is not coil-20-proc\.zip"):
+            fetch_coil(tmp_path, tmp_path / name)
+    assert (tmp_path / "coil-20-proc.zip").exists()
+
+
+def test_images_are_means_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (10, 128, 128), dtype=np.uint8)
+    expected = pictures.reshape(10, 32, 4, 32, 4).mean(axis=(2, 4)) / 255.0
+    with pytest.raises(
+        UsageError, match=r"have mean 0\.\d+ and total variance .*; those of .* have 0\.302 and 63\.695"
+    ):
+        convert_coil(pictures)
+    monkeypatch.setattr(fetch, "COIL_MEAN", expected.mean())
+    monkeypatch.setattr(fetch, "COIL_VARIANCE", expected.var(axis=0).sum())
+    images = convert_coil(pictures)
+    assert images.dtype == np.float32
+    np.testing.assert_allclose(images, expected, rtol=1e-6)
+
+
+def test_a_wrong_download_is_not_kept(members: dict[str, bytes], tmp_path: Path, monkeypatch: Any) -> None:
+    """The next attempt would find it instead of downloading anew."""
+    path = archive(tmp_path / "made.zip", members)
+    monkeypatch.setattr(fetch, "_download", lambda url, sha256: path)
+    with pytest.raises(UsageError, match="total variance"):
+        fetch_coil(tmp_path, None)
+    assert not path.exists()
+
+
+def test_without_pillow_the_remedy_comes_before_the_download(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setattr(fetch, "_download", lambda url, sha256: pytest.fail("downloaded"))
+    with pytest.raises(UsageError, match="pip install pillow"):
+        fetch_coil(tmp_path, None)
+
+
+@real_coil
+def test_the_real_objects_have_their_facts() -> None:
+    with h5py.File(folder() / "coil20.h5") as file:
+        images, number, pose = (file[name][()] for name in ("images", "object", "pose"))
+    assert (images.shape, images.dtype, number.dtype, pose.dtype) == ((1440, 32, 32), np.float32, np.uint8, np.uint8)
+    assert [f"obj{n}__{p}.png" for n, p in zip(number, pose, strict=True)] == NAMES
+    assert images.mean(dtype=np.float64) == pytest.approx(0.302, abs=5e-4)
+    assert images.astype(np.float64).var(axis=0).sum() == pytest.approx(63.695, abs=5e-4)
+
+
+@real_coil
+def test_the_real_objects_survive_the_way_to_the_archive_and_back(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    """Pictures whose blocks have the real means: each block's sum is spread over its 16 pixels."""
+    with h5py.File(folder() / "coil20.h5") as file:
+        before = {name: file[name][()] for name in ("images", "object", "pose")}
+    sums = np.round(before["images"].astype(np.float64) * (16 * 255)).astype(int)
+    rank = np.arange(16).reshape(1, 1, 4, 1, 4)
+    blocks = sums[:, :, None, :, None]
+    pictures = (blocks // 16 + (rank < blocks % 16)).astype(np.uint8).reshape(1440, 128, 128)
+    path = archive(tmp_path / "coil-20-proc.zip", {n: png(p) for n, p in zip(NAMES, pictures, strict=True)})
+    monkeypatch.setenv("MACMPI_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(sys, "argv", ["fetch", "coil", "--file", str(path)])
+    fetch.main()
+    assert capsys.readouterr().out == f"{tmp_path / 'data' / 'coil20.h5'} is ready\n"
+    with h5py.File(tmp_path / "data" / "coil20.h5") as file:
+        assert set(file) == set(before)
+        for name, array in before.items():
+            assert file[name].dtype == array.dtype
+            assert np.array_equal(file[name][()], array)

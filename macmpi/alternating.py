@@ -1,0 +1,76 @@
+"""Alternating optimisation, the paper's baseline for an autoencoder of two nets of radial basis functions (section 4.3)."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize
+
+from macmpi.data import Dataset
+from macmpi.layers import Array
+from macmpi.layers.design import adjoint, apply
+from macmpi.mac import Mac
+from macmpi.plan import Plan
+from macmpi.record import Clock
+from macmpi.state import State
+from macmpi.team import AnyTeam
+
+
+class Alternating(Mac):
+    """min over W of E1 (eq. 6), the decoder and the encoder in turn: the same kind of Method as MAC, without penalty.
+
+    Decoder: its centres by their trainer and its linear layer by least squares, at the codes f_2(f_1(x)).
+    Encoder: its centres by their trainer (once: its inputs never change) and `cg_iterations` steps of nonlinear conjugate
+    gradients (Polak-Ribiere) on E1 as a function of its linear layer, which the decoder nests.
+    Collective: where a method says so.
+    """
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, cg_iterations: int) -> None:
+        super().__init__(plan, data, team, clock)
+        self.cg_iterations = cg_iterations
+        self.decoder = plan.chain.part(plan.chain.sites[0], len(plan.chain.maps))
+
+    def sweep(self, state: State) -> None:
+        """One iteration: the decoder, then the encoder.  Collective: yes."""
+        last = len(self.plan.chain.sites)
+        self._feasible(state)
+        self.fit([last], state)
+        self._fit_encoder(state)
+        self._feasible(state)
+        state.iteration += 1
+        state.next_half, state.mu_done = "z", state.mu
+
+    def _fit_encoder(self, state: State) -> None:
+        """Every rank runs the same steps; E1 and its gradient are sums over all ranks' points.  Collective: yes."""
+        (block,) = self.plan.chain.segments[0].regressed
+        W = self.weights(state)[block]
+        found = minimize(
+            lambda flat: self._encoder_error(state, block, flat),
+            W.ravel().astype(np.float64),
+            jac=True,
+            method="CG",
+            options={"maxiter": self.cg_iterations, "gtol": 0.0},
+        )
+        W[:] = found.x.reshape(W.shape)
+
+    def _encoder_error(self, state: State, block: int, flat: Array) -> tuple[float, Array]:
+        """E1 + ridge as a function of the encoder's linear layer, and its gradient.  Collective: yes.
+
+        Cost: two passes through the decoder.
+        """
+        plan, weights = self.plan, self.weights(state)
+        W: Array = flat.reshape(weights[block].shape)
+        n_in = plan.chain.fan_in(block)
+        features, Y, loss = self.problems.features(0, state), self.data.Y, plan.loss
+
+        def part(rows: slice) -> Array:
+            A = features[rows]
+            F, tangent = self.decoder.linearise(weights, apply(A, W))
+            slope = adjoint(-tangent.vjp(loss.residual(Y[rows], F)), A, W.shape[1] > n_in)
+            return np.append(slope.ravel(), loss.value(Y[rows], F).sum())
+
+        with self.clock("w"):
+            sums = self.evaluation.total(plan.train, part, W.size + 1)
+        ridge = plan.ridge.of_objective(state.mu, output=False)
+        V = W.copy()
+        V[:, n_in:] = 0.0
+        return sums[-1] + 0.5 * ridge * float(np.sum(V * V)), sums[:-1] + ridge * V.ravel()

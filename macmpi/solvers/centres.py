@@ -1,0 +1,77 @@
+"""Trainers of single layers whose weights are points of their input space: no derivatives, no targets.
+
+To add a trainer, write one class here and add a row to TRAINERS, or give it by an entry point of the group
+"macmpi.trainers"; the contract tests pick it up.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from macmpi.layers import Array
+
+
+class Trainer(Protocol):
+    """Finds the weights of one layer from what the layer reads.
+
+    copies -- the weights are rows of the inputs: every rank takes them by itself, and nothing is exchanged.
+    """
+
+    @property
+    def copies(self) -> bool: ...
+
+    def fit(self, inputs: Array, count: int, start: Array | None, random: np.random.Generator) -> Array:
+        """`count` weights (count, D) for inputs (N, D), float64.
+
+        start: the present ones, or None at first.  random: the same stream each time.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Points:
+    """Every point is a centre: as many units as points."""
+
+    copies: ClassVar[bool] = True
+
+    def fit(self, inputs: Array, count: int, start: Array | None, random: np.random.Generator) -> Array:
+        return inputs.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Subset:
+    """The first `count` points of one random order: a smaller layer's centres are some of a larger one's."""
+
+    copies: ClassVar[bool] = True
+
+    def fit(self, inputs: Array, count: int, start: Array | None, random: np.random.Generator) -> Array:
+        return inputs[random.permutation(len(inputs))[:count]].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class KMeans:
+    """Lloyd's algorithm from the present centres, at first from k-means++; on one rank.
+
+    Cost: 2 N M D flops an iteration.
+    """
+
+    iterations: int = 10
+    copies: ClassVar[bool] = False
+
+    def fit(self, inputs: Array, count: int, start: Array | None, random: np.random.Generator) -> Array:
+        from scipy.cluster.vq import kmeans2
+
+        inputs = inputs.astype(np.float64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a cluster without points keeps its centre
+            if start is None:
+                return kmeans2(inputs, count, iter=self.iterations, minit="++", seed=random)[0]
+            return kmeans2(inputs, start, iter=self.iterations, minit="matrix")[0]
+
+
+TRAINERS: dict[str, Callable[[], Trainer]] = {"kmeans": KMeans, "subset": Subset, "points": Points}

@@ -1,0 +1,63 @@
+"""W-step of binary units: fitted as sigmoids, kept where their bits get better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from macmpi.layers import Array
+from macmpi.layers.design import apply, ridge_value
+from macmpi.regression import OverPoints, UnitProblem
+from macmpi.solvers import WSolver
+
+
+@dataclass(frozen=True)
+class Thresholded:
+    """min over w_h of 1/2 sum_n (t_nh - [w_h a_n > 0])^2 + ridge/2 ||v_h||^2, through the same with sigmoids.
+
+    The new weights of a unit are kept where its own objective, that of the bits, does not rise.  Cost: that of the inner
+    solver and 2 passes.
+    """
+
+    inner: WSolver
+
+    takes: ClassVar[frozenset[str]] = frozenset({"units"})
+    activations: ClassVar[frozenset[str] | None] = frozenset({"sigmoid"})
+    exact: ClassVar[bool] = False
+    descends: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.inner.needs
+
+    @property
+    def by_rows(self) -> bool:
+        return self.inner.by_rows
+
+    def prepare(self, inputs: Array, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+        return self.inner.prepare(inputs, over_points, bias, rows)
+
+    def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
+        return self.inner.shared_shape(n_in, bias)
+
+    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
+        return self.inner.local(shared, ridge, dtype, bias)
+
+    def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
+        old = np.asarray(problem.W, dtype=np.float64)
+        new = self.inner.solve(problem, over_points)
+        before, after = (self._objective(problem, W, over_points) for W in (old, new))
+        return np.where((after <= before)[:, None], new, old)
+
+    def _objective(self, problem: UnitProblem, W: Array, over_points: OverPoints) -> Array:
+        def partial(rows: slice) -> tuple[Array, ...]:
+            wrong = [
+                np.count_nonzero((apply(term.inputs[rows], W) > 0.0) != (term.targets[rows] > 0.5), axis=0)
+                for term in problem.terms
+            ]
+            return (np.sum(wrong, axis=0, dtype=float),)
+
+        (wrong,) = over_points(partial)
+        return 0.5 * wrong + 0.5 * problem.ridge * ridge_value(W, problem.n_in)

@@ -1,0 +1,71 @@
+"""Z-step of binary codes: every code is tried, or one bit after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from macmpi.layers import Array
+from macmpi.layers.design import row_dots
+from macmpi.objective import ZProblem
+from macmpi.solvers import ZSolution
+
+
+@dataclass(frozen=True)
+class BinaryZ:
+    """min over z in {0, 1}^H of eq. (4) for the one site of a net, whatever the decoder.
+
+    Up to `enumerated` bits exactly: all 2^H codes are decoded once for all points.  Beyond, `iterations` sweeps over the
+    bits, each bit set to the better of its two values, all points of a tile at once; ends once no bit has changed.
+    Cost: 2^H decoded codes and 2 n 2^H L flops; or 2 passes through the decoder for each bit and sweep.
+    """
+
+    iterations: int = 3
+    enumerated: int = 10
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    descends: ClassVar[bool] = True
+    bits: ClassVar[bool] = True
+
+    def prepare(self, sample: ZProblem) -> Any:
+        """All codes (2^H, H) and their outputs (2^H, L); None where they are too many."""
+        (H,) = sample.sizes
+        if H > self.enumerated:
+            return None
+        codes = ((np.arange(2**H)[:, None] >> np.arange(H)) & 1).astype(sample.Z.dtype)
+        return codes, sample.segments[-1].forward(sample.weights, codes)
+
+    def solve(self, problem: ZProblem, shared: Any) -> ZSolution:
+        Z = self._alternating(problem) if shared is None else self._enumerated(problem, *shared)
+        before, after = problem.values(problem.Z), problem.values(Z)
+        better = after <= before
+        return ZSolution(np.where(better[:, None], Z, problem.Z), np.where(better, after, before))
+
+    def _enumerated(self, problem: ZProblem, codes: Array, outputs: Array) -> Array:
+        """The code with the least objective, of equals the first."""
+        metric, f = problem.metrics[0], problem.first
+        penalty = np.stack([metric.square(f - code) for code in codes], axis=1)
+        return codes[(self._losses(problem, outputs) + 0.5 * penalty).argmin(axis=1)]
+
+    def _losses(self, problem: ZProblem, outputs: Array) -> Array:
+        """loss(y_n, output of code c): (n, 2^H)."""
+        Y, loss = problem.Y, problem.loss
+        if loss.by_output and loss.unit_hessian:
+            return 0.5 * row_dots(outputs, outputs) - Y @ outputs.T
+        return np.stack([loss.value(Y, np.broadcast_to(g, Y.shape)) for g in outputs], axis=1)
+
+    def _alternating(self, problem: ZProblem) -> Array:
+        Z = problem.Z.copy()
+        for _ in range(self.iterations):
+            before = Z.copy()
+            for h in range(Z.shape[1]):
+                values = []
+                for bit in (0.0, 1.0):
+                    Z[:, h] = bit
+                    values.append(problem.values(Z))
+                Z[:, h] = np.where(values[1] < values[0], 1.0, np.where(values[0] < values[1], 0.0, before[:, h]))
+            if np.array_equal(Z, before):
+                break
+        return Z
