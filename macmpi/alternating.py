@@ -1,4 +1,4 @@
-"""Alternating optimisation, the paper's baseline for an autoencoder of two nets of radial basis functions (section 4.3)."""
+"""Alternating optimisation, the paper's baseline for an autoencoder of radial basis functions (section 4.3)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Alternating(Mac):
     """min over W of E1 (eq. 6), the decoder and the encoder in turn: the same kind of Method as MAC, without penalty.
 
     Decoder: its centres by their trainer and its linear layer by least squares, at the codes f_2(f_1(x)).
-    Encoder: its centres by their trainer (once: its inputs never change) and `cg_iterations` steps of nonlinear conjugate
-    gradients (Polak-Ribiere) on E1 as a function of its linear layer, which the decoder nests.
+    Encoder: its centres by their trainer (once: its inputs never change) and `cg_iterations` steps of nonlinear
+    conjugate gradients (Polak-Ribiere) on E1 as a function of its linear layer, which the decoder nests.
     Collective: where a method says so.
     """
 

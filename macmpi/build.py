@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from macmpi.chain import Chain
 from macmpi.config import Model
@@ -24,7 +24,7 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     """
     maps: list[Map] = []
     sites, size = [], n_in
-    widths = _each(model.width)
+    widths = iter(model.each("width", len(model.hidden)))
     for units, kind, site in model.layers():
         if kind == "rbf":
             maps.append(GaussianBasis(size, units, next(widths)))
@@ -47,12 +47,6 @@ AFTER: dict[str, Callable[[int, Model], Map]] = {
     "quantise": lambda units, model: Quantiser(units, model.words),
 }
 """What follows the affine map of a layer, beside the elementwise activations."""
-
-
-def _each(given: float | list[float]) -> Iterator[float]:
-    """A list's entries, or one number again and again."""
-    while True:
-        yield from given if isinstance(given, list) else [given]
 
 
 def _dense(size: int, units: int, kind: str, model: Model, before: list[Map]) -> list[Map]:

@@ -94,11 +94,15 @@ class Model:
                 hint = f"did you mean '{close[0]}'?" if close else f"use {', '.join(repr(w) for w in words)}"
                 raise ValueError(f"model.{name} = '{word}' is unknown; {hint}")
 
+    def each(self, name: str, count: int) -> list[Any]:
+        """A key's entries, or its one word `count` times."""
+        given = getattr(self, name)
+        return list(given) if isinstance(given, list) else [given] * count
+
     def layers(self) -> list[tuple[int, str, str]]:
         """(units, activation, site) of each hidden layer."""
         K = len(self.hidden)
-        words = [w if isinstance(w, list) else [w] * K for w in (self.activation, self.sites)]
-        return list(zip(self.hidden, *words, strict=True))
+        return list(zip(self.hidden, self.each("activation", K), self.each("sites", K), strict=True))
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,8 @@ class Start:
     """Initial weights, then one gradient step; or initial coordinates, then a W-step.
 
     "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "greedy": each layer trained as an
-    autoencoder of its inputs, `iterations` long; "model": the weights of another run's model.h5.  Coordinates of a code:
-    "pca" (where the encoder is a net of radial basis functions), "elastic_embedding", or "file": those of `coordinates`.
+    autoencoder of its inputs, `iterations` long; "model": the weights of another run's model.h5.  Coordinates of a
+    code: "pca" (where the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`.
     """
 
     method: Literal["uniform", "pca", "greedy", "model", "elastic_embedding", "file"] = "uniform"

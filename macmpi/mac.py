@@ -92,8 +92,9 @@ class Mac:
     def start_at(self, weights: Array, gradient_step: bool) -> State:
         """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
 
-        Where a layer has no derivative there is no gradient step.  It begins at 1/N, is halved until E1 falls, and ends at the minimum of the parabola through
-        E1, its slope and that value if E1 is lower there.  Rank 0 computes the gradient, once.
+        Where a layer has no derivative there is no gradient step.  It begins at 1/N, is halved until E1 falls, and ends
+        at the minimum of the parabola through E1, its slope and that value if E1 is lower there.  Rank 0 computes the
+        gradient, once.
         """
         plan, team = self.plan, self.team
         Z = np.zeros((plan.n_train, sum(plan.chain.site_sizes)), plan.dtype)
@@ -177,7 +178,7 @@ class Mac:
         return {}
 
     def _train_layers(self, deal: LayerDeal, state: State) -> None:
-        """Layers that regressions do not fit, each by its trainer, then Allgatherv of their weights.  Collective: yes."""
+        """Layers that no regression fits, each by its trainer, then Allgatherv of their weights.  Collective: yes."""
         plan, team = self.plan, self.team
         with self.clock("w"):
             for layer in (*deal.copied, *deal.fitted[team.rank]):

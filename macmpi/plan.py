@@ -13,10 +13,11 @@ from macmpi import tiles
 from macmpi.build import build_chain, is_basis
 from macmpi.chain import Chain, Segment
 from macmpi.config import Config, Model
+from macmpi.layer_refusals import check_layers, check_method
 from macmpi.layers import Map, registered
 from macmpi.losses import LOSSES, Loss
 from macmpi.penalty import AugmentedLagrangian, Quadratic, Ridge
-from macmpi.refusals import check, check_layers, check_method
+from macmpi.refusals import check
 from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 from macmpi.streams import stream
 from macmpi.tiles import Tile
@@ -392,8 +393,8 @@ def _z_name(config: Config, chain: Chain) -> str:
 def _trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
     """A trainer for each parameter block that has centres."""
     blocks = [b for b, m in enumerate(chain.blocks) if "centres" in m.capabilities]
-    names = model.centres if isinstance(model.centres, list) else [model.centres] * len(blocks)
-    return {b: registered(TRAINERS, "macmpi.trainers", name)() for b, name in zip(blocks, names, strict=True)}
+    names = zip(blocks, model.each("centres", len(blocks)), strict=True)
+    return {b: registered(TRAINERS, "macmpi.trainers", name)() for b, name in names}
 
 
 def _w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from macmpi import UsageError
 from macmpi.chain import Chain, Segment
 from macmpi.config import Config
+from macmpi.layer_refusals import check_bits
 from macmpi.solvers import W_SOLVERS, WSolver, ZSolver
 
 FLOAT32_MU = 1e4
 """Largest mu at which float32 coordinates still carry the constraints' digits."""
-
-MOST_EMBEDDED = 20_000
-"""Points whose pairwise similarities fit into memory."""
 
 JOINT = ", ".join(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
 
@@ -46,7 +44,7 @@ def check(
             'penalty.method = "augmented_lagrangian" needs constraints and model.sites = "none" has none; '
             'use model.sites = "after" or "before"'
         )
-    _check_bits(config, chain, z_solver)
+    check_bits(config, chain, z_solver)
     _check_metric(config, w_solvers)
     for k, (segment, solver, apart) in enumerate(zip(chain.segments, w_solvers, by_unit, strict=True)):
         _check_segment(config, k + 1, k + 1 == len(chain.segments), segment, solver, apart)
@@ -57,126 +55,6 @@ def check(
                     f"z_step.solver = \"{config.z_step.solver}\" needs '{need}'; segment {k} ({map_.spec()['kind']}) "
                     "does not offer it; put no site before it"
                 )
-
-
-def check_layers(config: Config, chain: Chain, n_train: int) -> None:
-    """Refuse what the layers that trainers fit cannot do; before solvers are chosen."""
-    model, start = config.model, config.start
-    trained = [m for m in chain.blocks if "centres" in m.capabilities]
-    names = model.centres if isinstance(model.centres, list) else [model.centres] * len(trained)
-    for map_, name in zip(trained, names, strict=True):
-        count, kind = (map_.parameter_shape or (0, 0))[0], map_.spec()["kind"]
-        if count > n_train:
-            raise UsageError(
-                f"a layer ({kind}) has {count:,} centres but there are {n_train:,} training points; "
-                f"use at most {n_train:,} (model.hidden, model.words)"
-            )
-        if name == "points" and count != n_train:
-            raise UsageError(
-                f'model.centres = "points" makes every training point a centre: a layer ({kind}) has {count:,} centres '
-                f'but there are {n_train:,} points; use {n_train:,}, or centres = "subset" or "kmeans"'
-            )
-    for k, segment in enumerate(chain.segments, start=1):
-        _check_trained(config, k, segment)
-    inner = trained and "jacobian" in trained[0].capabilities
-    if start.method in ("elastic_embedding", "file") or (inner and start.method == "pca"):
-        if len(chain.sites) != 1:
-            raise UsageError(
-                f'start.method = "{start.method}" gives the coordinates of one code, and model.sites makes '
-                f'{len(chain.sites)} sites; use "after" at the code and "none" elsewhere'
-            )
-    elif inner and start.method != "model":
-        raise UsageError(
-            f'start.method = "{start.method}" does not go with radial basis functions, whose centres are found from '
-            'data; use "elastic_embedding", "pca" or "file"'
-        )
-    if start.method == "elastic_embedding" and n_train > MOST_EMBEDDED:
-        raise UsageError(
-            f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
-            f'there are {n_train:,}; use "pca", or fewer points (data.points)'
-        )
-
-
-def check_method(config: Config, chain: Chain) -> None:
-    """Refuse what the method and model selection cannot do."""
-    keys = config.selection
-    basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
-    if config.method.name == "alternating":
-        first = chain.segments[0]
-        if len(chain.sites) != 1 or not (first.separable and first.activation == "linear"):
-            raise UsageError(
-                'method.name = "alternating" needs a net of two halves with one site, at a linear code between them; '
-                'use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'
-            )
-        if any("jacobian" not in m.capabilities for m in chain.maps):
-            raise UsageError(
-                'method.name = "alternating" needs the gradient of the decoder, and a layer has none; use "mac"'
-            )
-        if config.penalty.method != "quadratic" or keys.criterion != "none":
-            which = "selection.criterion" if keys.criterion != "none" else "penalty.method"
-            raise UsageError(f'method.name = "alternating" does not go with {which}; use method.name = "mac"')
-    if keys.criterion == "none":
-        return
-    if not basis:
-        raise UsageError(
-            f'selection.criterion = "{keys.criterion}" chooses numbers of centres, and no layer has radial basis '
-            'functions; use model.activation = "rbf" at some, or criterion = "none"'
-        )
-    names = config.model.centres if isinstance(config.model.centres, list) else [config.model.centres]
-    if set(names) != {"subset"}:
-        raise UsageError(
-            f'selection.criterion = "{keys.criterion}" compares nested sets of centres; use model.centres = "subset"'
-        )
-    if len(keys.epsilon2) not in (1, len(basis)):
-        raise UsageError(
-            f'selection.criterion = "{keys.criterion}" needs selection.epsilon2, the mean squared error of a model of low '
-            f"bias: one number, or one for each of the {len(basis)} nets of radial basis functions "
-            f"({len(keys.epsilon2)} given)"
-        )
-    fewest = min(m.n_out for m in basis)
-    if keys.smallest > fewest:
-        raise UsageError(
-            f"selection.smallest = {keys.smallest:,} is more than the {fewest:,} centres that a layer starts with; "
-            "use fewer"
-        )
-    if config.w_step.linear_solver != "closed_form":
-        raise UsageError('selection needs w_step.linear_solver = "closed_form"')
-
-
-def _check_trained(config: Config, k: int, segment: Segment) -> None:
-    free = [
-        m for m, b in zip(segment.maps, segment.blocks, strict=True) if b is not None and b not in segment.regressed
-    ]
-    if not segment.regressed:
-        raise UsageError(
-            f"segment {k} ({segment.maps[-1].spec()['kind']}) has no weights that a regression could fit; "
-            'use model.sites = "none" at that layer: it is trained together with the next one'
-        )
-    inside = [m for m in segment.maps[segment.core :] if m in free]
-    if inside and not segment.separable:
-        raise UsageError(
-            f"segment {k} holds a layer without derivatives ({inside[0].spec()['kind']}) between others; "
-            'use model.sites = "after" at the layer before it'
-        )
-    if free and config.w_step.solver != "auto":
-        raise UsageError(
-            f"w_step.solver = \"{config.w_step.solver}\" needs 'weight_jacobian'; segment {k} ({free[0].spec()['kind']}) "
-            'does not offer it; use w_step.solver = "auto", and model.centres for how its weights are found'
-        )
-
-
-def _check_bits(config: Config, chain: Chain, z_solver: ZSolver) -> None:
-    binary = [k for k, s in enumerate(chain.segments[:-1], start=1) if "bits" in s.maps[-1].capabilities]
-    if binary and not z_solver.bits:
-        raise UsageError(
-            f'z_step.solver = "{config.z_step.solver}" moves coordinates continuously, but those of site {binary[0]} are '
-            'bits; use z_step.solver = "auto" or "binary"'
-        )
-    if z_solver.bits and (len(chain.sites) != 1 or not binary):
-        raise UsageError(
-            'z_step.solver = "binary" needs one site and bits there, the layer of activation "binary"; '
-            f'model.sites makes {len(chain.sites)}: use "after" at the binary layer and "none" elsewhere'
-        )
 
 
 def _check_metric(config: Config, w_solvers: Sequence[WSolver]) -> None:

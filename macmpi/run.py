@@ -114,8 +114,8 @@ def run(team: AnyTeam, argv: list[str]) -> int:
     args, config = team.from_root(first)
     _set_threads(config.run.threads)
     from macmpi import data as datasets
-    from macmpi.estimate import check_memory, estimate
     from macmpi.build import build_chain
+    from macmpi.estimate import check_memory, estimate
     from macmpi.plan import make_plan
     from macmpi.rundir import RunDirectory, provenance
     from macmpi.starts import Origin

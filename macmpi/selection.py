@@ -3,8 +3,8 @@
     min over W of E_Q(W, Z; mu) + C(W),   C(W) = c eps_1^2 |W_1| + ... + c eps_K^2 |W_K|
 
 separates over the nets of radial basis functions between two sites, so each takes its best candidate by itself.  The
-candidates' centres are prefixes of one order of the points.  With the Gram G of all of them and R^T R = G + ridge I, the
-least error of the first M centres is 1/2 ||T||^2 - 1/2 ||(R^-T Phi^T T)_1..M||^2: one factor and one forward
+candidates' centres are prefixes of one order of the points.  With the Gram G of all of them and R^T R = G + ridge I,
+the least error of the first M centres is 1/2 ||T||^2 - 1/2 ||(R^-T Phi^T T)_1..M||^2: one factor and one forward
 substitution give the errors of all candidates.
 """
 

@@ -9,6 +9,8 @@ import hashlib
 
 import numpy as np
 
+Stream = np.random.Generator
+
 
 def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
     """Random generator for one purpose, e.g. ``stream(0, "start", layer)``.

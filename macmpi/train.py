@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from macmpi import NumericalError, StorageError, model
+from macmpi.alternating import Alternating
 from macmpi.config import Config
 from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.layers import Array
-from macmpi.alternating import Alternating
 from macmpi.mac import Mac
 from macmpi.penalty import Decision, Progress
 from macmpi.plan import Plan

@@ -22,7 +22,7 @@ PACKAGE = ROOT / "macmpi"
 ERRORS = frozenset({"macmpi"})
 MATHEMATICS = (
     *("layers", "chain", "losses", "objective", "regression", "penalty", "solvers", "state", "refusals", "plan"),
-    *("evaluation", "subproblems", "mac", "starts", "embedding"),
+    *("build", "layer_refusals", "evaluation", "subproblems", "mac", "selection", "alternating", "starts", "embedding"),
 )
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -40,15 +40,21 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penalty": ERRORS,
     "solvers": frozenset({"streams", "layers", "chain", "losses", "objective", "regression"}),
     "state": frozenset({"layers"}),
-    "refusals": ERRORS | {"chain", "config", "solvers"},
-    "plan": frozenset({"tiles", "layers", "chain", "losses", "penalty", "solvers", "config", "refusals"}),
+    "build": frozenset({"layers", "chain", "config"}),
+    "layer_refusals": ERRORS | {"chain", "config", "solvers"},
+    "refusals": ERRORS | {"chain", "config", "layer_refusals", "solvers"},
+    "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config"})
+    | {"build", "layer_refusals", "refusals"},
     "evaluation": frozenset({"layers", "objective", "plan", "data", "team"}),
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "plan", "data"}),
     "mac": frozenset(
         {"streams", "layers", "losses", "regression", "solvers", "state", "plan", "evaluation", "subproblems"}
         | {"data", "record", "team"}
     ),
-    "starts": frozenset({"streams", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
+    "selection": frozenset({"layers", "regression", "state", "plan", "evaluation", "mac", "config", "data", "record"})
+    | {"team"},
+    "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
+    "starts": frozenset({"streams", "embedding", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
     # the edge
     "config": ERRORS,
     "team": ERRORS,
@@ -62,9 +68,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "predict": ERRORS | {"checkpoint", "data", "layers", "model"},
     "estimate": ERRORS | {"tiles", "chain", "plan"},
     "train": ERRORS
-    | {"layers", "penalty", "state", "plan", "evaluation", "mac", "starts"}
+    | {"layers", "penalty", "state", "plan", "evaluation", "mac", "selection", "alternating", "starts"}
     | {"config", "data", "model", "record", "rundir", "team"},
-    "run": ERRORS | {"config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"},
+    "run": ERRORS | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
@@ -73,7 +79,7 @@ OWNERS = {
     "h5py": {"sources", "checkpoint", "model"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
-    "scipy": {"embedding", "solvers", "fetch"},
+    "scipy": {"selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch"},
     "time": {"record", "team", "rundir", "estimate"},

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from macmpi.layers import Array
+from macmpi.streams import Stream
 
 
 class Trainer(Protocol):
@@ -25,7 +26,7 @@ class Trainer(Protocol):
     @property
     def copies(self) -> bool: ...
 
-    def fit(self, inputs: Array, count: int, start: Array | None, random: np.random.Generator) -> Array:
+    def fit(self, inputs: Array, count: int, start: Array | None, random: Stream) -> Array:
         """`count` weights (count, D) for inputs (N, D), float64.
 
         start: the present ones, or None at first.  random: the same stream each time.
@@ -39,7 +40,7 @@ class Points:
 
     copies: ClassVar[bool] = True
 
-    def fit(self, inputs: Array, count: int, start: Array | None, random: np.random.Generator) -> Array:
+    def fit(self, inputs: Array, count: int, start: Array | None, random: Stream) -> Array:
         return inputs.astype(np.float64)
 
 
@@ -49,7 +50,7 @@ class Subset:
 
     copies: ClassVar[bool] = True
 
-    def fit(self, inputs: Array, count: int, start: Array | None, random: np.random.Generator) -> Array:
+    def fit(self, inputs: Array, count: int, start: Array | None, random: Stream) -> Array:
         return inputs[random.permutation(len(inputs))[:count]].astype(np.float64)
 
 
@@ -63,7 +64,7 @@ class KMeans:
     iterations: int = 10
     copies: ClassVar[bool] = False
 
-    def fit(self, inputs: Array, count: int, start: Array | None, random: np.random.Generator) -> Array:
+    def fit(self, inputs: Array, count: int, start: Array | None, random: Stream) -> Array:
         from scipy.cluster.vq import kmeans2
 
         inputs = inputs.astype(np.float64)

@@ -17,8 +17,8 @@ from macmpi.solvers import WSolver
 class Thresholded:
     """min over w_h of 1/2 sum_n (t_nh - [w_h a_n > 0])^2 + ridge/2 ||v_h||^2, through the same with sigmoids.
 
-    The new weights of a unit are kept where its own objective, that of the bits, does not rise.  Cost: that of the inner
-    solver and 2 passes.
+    The new weights of a unit are kept where its own objective, that of the bits, does not rise.
+    Cost: that of the inner solver and 2 passes.
     """
 
     inner: WSolver

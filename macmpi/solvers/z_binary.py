@@ -17,8 +17,8 @@ from macmpi.solvers import ZSolution
 class BinaryZ:
     """min over z in {0, 1}^H of eq. (4) for the one site of a net, whatever the decoder.
 
-    Up to `enumerated` bits exactly: all 2^H codes are decoded once for all points.  Beyond, `iterations` sweeps over the
-    bits, each bit set to the better of its two values, all points of a tile at once; ends once no bit has changed.
+    Up to `enumerated` bits exactly: all 2^H codes are decoded once for all points.  Beyond, `iterations` sweeps over
+    the bits, each set to the better of its two values, all points of a tile at once; ends once no bit has changed.
     Cost: 2^H decoded codes and 2 n 2^H L flops; or 2 passes through the decoder for each bit and sweep.
     """
 
@@ -32,7 +32,7 @@ class BinaryZ:
     def prepare(self, sample: ZProblem) -> Any:
         """All codes (2^H, H) and their outputs (2^H, L); None where they are too many."""
         (H,) = sample.sizes
-        if H > self.enumerated:
+        if self.enumerated < H:
             return None
         codes = ((np.arange(2**H)[:, None] >> np.arange(H)) & 1).astype(sample.Z.dtype)
         return codes, sample.segments[-1].forward(sample.weights, codes)
