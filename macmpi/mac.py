@@ -22,7 +22,7 @@ from macmpi.plan import Deal, LayerDeal, Plan
 from macmpi.record import Clock
 from macmpi.regression import SegmentProblem, gradients, sum_over
 from macmpi.solvers import WSolver
-from macmpi.state import State
+from macmpi.state import State, block_views
 from macmpi.streams import stream
 from macmpi.subproblems import Subproblems
 from macmpi.team import AnyTeam
@@ -156,13 +156,35 @@ class Mac:
 
     def w_step(self, state: State) -> None:
         """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes."""
-        plan = self.plan
+        plan, before = self.plan, state.weights.copy()
         renew = state.iteration % plan.factor_every == 0
         self._train_layers(plan.leading_layers, state)
         self._share_factors(plan.all_units if renew else plan.exact_factors, state)
         self._fit(plan.all_units, state, plan.w_solvers)
         self._train_layers(plan.trailing_layers, state)
+        self._keep_better(before, state)
         state.next_half = "z"
+
+    def _keep_better(self, before: Array, state: State) -> None:
+        """Segments with a quantiser keep their weights where their own error would rise.  Collective: yes."""
+        for k, segment in enumerate(self.plan.chain.segments):
+            if segment.trailing:
+                old, new = (self._segment_error(k, flat, state) for flat in (before, state.weights))
+                if not new <= old:
+                    for b in segment.weighted:
+                        place = slice(self.plan.weight_bounds[b], self.plan.weight_bounds[b + 1])
+                        state.weights[place] = before[place]
+
+    def _segment_error(self, k: int, flat: Array, state: State) -> float:
+        """1/2 sum (t - f_k)^2 over all points, for a hidden segment and weights (flat).  Collective: yes."""
+        weights, segment = block_views(flat, self.plan.chain.block_shapes), self.plan.chain.segments[k]
+        A, T = self.problems.inputs(k, state), self.problems.targets(k, state)
+
+        def part(rows: slice) -> list[float]:
+            R = T[rows] - segment.forward(weights, A[rows])
+            return [0.5 * np.einsum("nh,nh->", R, R, dtype=float)]
+
+        return float(self.evaluation.total(self.plan.train, part, 1)[0])
 
     def fit(self, segments: Sequence[int], state: State) -> None:
         """The W-step of some segments alone.  Collective: yes."""

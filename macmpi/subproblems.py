@@ -117,7 +117,7 @@ class Subproblems:
         ridge, accuracy = plan.ridge.of_unit(mu, output), self._accuracy(plan.forcing[1], state)
         key, shapes, segment = (plan.seed, state.iteration, k), plan.shapes(k), plan.chain.segments[k]
         if job.units is not None:
-            term = Term(self.features(k, state), self.targets(k, state)[:, job.units.rows])
+            term = Term(self.features(k, state), self.core_targets(k, state)[:, job.units.rows])
             W = state.weights[job.place].reshape(-1, shapes[0][1])
             local = self._local(k, ridge, state)
             return UnitProblem((term,), segment.activation, ridge, W, self.factor(k, state), accuracy, key, local)
@@ -176,6 +176,22 @@ class Subproblems:
             return split_columns(self.plan.chain.site_sizes, state.Z)[k]
         shifted = self._once("shifted", 0, state, lambda: self._unshifted(state))
         return split_columns(self.plan.chain.site_sizes, shifted)[k]
+
+    def core_targets(self, k: int, state: State) -> Array:
+        """What segment k's regression has to give: its targets t, under a quantiser q t + (a - q(a)).
+
+        With a the present outputs of the regression, the present weights then stay where they are once q(a) = t.
+        """
+        segment = self.plan.chain.segments[k]
+        if not segment.trailing:
+            return self.targets(k, state)
+
+        def make() -> Array:
+            weights, after = self.weights(state), segment.core + 1
+            a = segment.part(0, after).forward(weights, self.inputs(k, state))
+            return self.targets(k, state) + a - segment.part(after, len(segment.maps)).forward(weights, a)
+
+        return self._once("core targets", k, state, make)
 
     def _unshifted(self, state: State) -> Array:
         shift = self._shift(EVERY, state, self.metrics(state))
