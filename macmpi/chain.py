@@ -136,6 +136,11 @@ def _regressed(map_: Map) -> bool:
     return map_.parameter_shape is not None and "weight_jacobian" in map_.capabilities
 
 
+def _begins_layer(map_: Map) -> bool:
+    """What has weights begins a layer, but for a quantiser, which ends that of the map before it."""
+    return "centres" not in map_.capabilities or "jacobian" in map_.capabilities
+
+
 @dataclass(frozen=True)
 class Step:
     """One map of a tape: its weights, its inputs, its tangent there."""
@@ -244,12 +249,12 @@ class Chain:
     @cached_property
     def layer_sizes(self) -> tuple[int, ...]:
         """Inputs and units of every layer with weights, whether it has coordinates or not: (D, H_1, ..., L)."""
-        return (self.n_in, *(h for h, _ in self.block_shapes))
+        return (self.n_in, *(m.n_out for m in self.blocks if _begins_layer(m)))
 
     @cached_property
     def layer_ends(self) -> tuple[int, ...]:
         """For each hidden layer the number of maps before its site, or before the next layer where it has none."""
-        starts = [i for i, m in enumerate(self.maps) if m.parameter_shape is not None][1:]
+        starts = [i for i, m in enumerate(self.maps) if m.parameter_shape is not None and _begins_layer(m)][1:]
         firsts = [0, *starts]
         return tuple(next((s for s in self.sites if a < s <= b), b) for a, b in pairwise(firsts))
 

@@ -18,7 +18,19 @@ from macmpi.state import State
 
 FORMAT = 3
 SEAL = b"macmpi sha256 "
-ARRAYS = ("weights", "Z", "best_weights", "multipliers", "metric", "factors", "sizes")
+ARRAYS = (
+    "weights",
+    "Z",
+    "best_weights",
+    "multipliers",
+    "metric",
+    "factors",
+    "sizes",
+    "average",
+    "momentum",
+    "statistics",
+    "inverses",
+)
 SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
 
 

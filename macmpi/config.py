@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib import metadata
@@ -18,6 +19,7 @@ _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": F
 
 PositiveInt = Annotated[int, Ge(1)]
 Positive = Annotated[float, Gt(0.0)]
+Width = Annotated[float, Ge(1e-9), Le(1e9)]
 Seed = Annotated[int, Ge(0), Lt(2**63)]
 Own = Annotated[int, Ge(0)]
 """A number of iterations; 0 stands for the solver's or the method's own default."""
@@ -60,7 +62,7 @@ class Model:
     activation: str | list[str] = "sigmoid"
     output: Activation = "linear"
     sites: Site | list[Site] = "after"
-    width: Positive | list[Positive] = 1.0
+    width: Width | list[Width] = 1.0
     centres: str | list[str] = "kmeans"
     words: PositiveInt = 64
     loss: Literal["squared", "cross_entropy"] = "squared"
@@ -75,8 +77,8 @@ class Model:
                     f"{name} has {len(given)} entries but there are {len(self.hidden)} hidden layers: "
                     "give one word for all of them, or one for each"
                 )
-        self._known("activation", [*LAYERS, *extensions("macmpi.layers")])
-        self._known("centres", [*TRAINERS, *extensions("macmpi.trainers")])
+        self._known("activation", LAYERS, "macmpi.layers")
+        self._known("centres", TRAINERS, "macmpi.trainers")
         kinds = [kind for _, kind, _ in self.layers()]
         for name, owners in (("width", ("rbf",)), ("centres", ("rbf", "quantise"))):
             given, count = getattr(self, name), sum(kind in owners for kind in kinds)
@@ -86,10 +88,10 @@ class Model:
                     f"give one for all of them, or one for each ({', '.join(owners)})"
                 )
 
-    def _known(self, name: str, words: list[str]) -> None:
+    def _known(self, name: str, own: tuple[str, ...], group: str) -> None:
         given = getattr(self, name)
         for word in given if isinstance(given, list) else [given]:
-            if word not in words:
+            if word not in own and word not in (words := [*own, *extensions(group)]):
                 close = difflib.get_close_matches(word, words, n=1)
                 hint = f"did you mean '{close[0]}'?" if close else f"use {', '.join(repr(w) for w in words)}"
                 raise ValueError(f"model.{name} = '{word}' is unknown; {hint}")
@@ -118,8 +120,8 @@ class Start:
     range: Annotated[float, Gt(0.0), Le(1e6)] = 2.0
     gradient_step: bool = True
     iterations: Own = 0
-    width: Positive = 10.0
-    repulsion: Positive = 100.0
+    width: Width = 10.0
+    repulsion: Annotated[float, Gt(0.0), Le(1e12)] = 100.0
     coordinates: str = ""
     model: str = ""
     weights: Literal["last", "best"] = "last"
@@ -202,8 +204,26 @@ class WStep:
 class Method:
     """How the net is trained: "mac", or for nets with one code "alternating", the paper's alternating optimisation."""
 
-    name: Literal["mac", "alternating"] = "mac"
+    name: Literal["mac", "stochastic", "alternating"] = "mac"
     cg_iterations: PositiveInt = 10
+    __pydantic_config__: ClassVar[Any] = _STRICT
+
+
+@dataclass(frozen=True)
+class Stochastic:
+    """Stochastic MAC: minibatches that double every `grow_every` epochs, averages, damping, parts of a minibatch."""
+
+    batch: PositiveInt = 125
+    batch_max: PositiveInt = 500
+    grow_every: PositiveInt = 8
+    memory: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
+    averaging: Annotated[float, Ge(0.0), Lt(1.0)] = 0.9
+    probed: PositiveInt = 64
+    factor_every: PositiveInt = 10
+    damping: Positive = 0.01
+    least_damping: Positive = 1e-4
+    patience: PositiveInt = 20
+    parts: PositiveInt = 2
     __pydantic_config__: ClassVar[Any] = _STRICT
 
 
@@ -247,6 +267,7 @@ class Config:
     z_step: ZStep = field(default_factory=ZStep)
     w_step: WStep = field(default_factory=WStep)
     method: Method = field(default_factory=Method)
+    stochastic: Stochastic = field(default_factory=Stochastic)
     selection: Selection = field(default_factory=Selection)
     run: Run = field(default_factory=Run)
     __pydantic_config__: ClassVar[Any] = _STRICT
@@ -307,22 +328,18 @@ def validate(table: dict[str, Any], name: str) -> Config:
         raise UsageError("\n  ".join([f"{count} in {name}:", *lines])) from None
 
 
-BRANCHES = ("literal[", "list[")
-"""How pydantic marks the two branches of "one word, or a list of them" in the place of a mistake."""
+BRANCH = re.compile(r"(?P<one>literal\[.*|constrained-float|str)|list\[.*")
+"""How pydantic marks the two branches of "one value, or a list of them" in the place of a mistake."""
 
 
 def _other_branch(mistake: Any) -> bool:
-    """The branch that the value was not meant for: a list as one word, or one word as a list."""
-    tags = [part for part in mistake["loc"] if str(part).startswith(BRANCHES)]
-    return (
-        bool(tags)
-        and mistake["loc"][-1] == tags[0]
-        and tags[0].startswith(BRANCHES[not isinstance(mistake["input"], list)])
-    )
+    """The branch that the value was not meant for: a list as one value, or one value as a list."""
+    branch = BRANCH.fullmatch(str((mistake["loc"] or [""])[-1]))
+    return branch is not None and bool(branch["one"]) is isinstance(mistake["input"], list)
 
 
 def _explain(mistake: Any) -> str:
-    where = [str(part) for part in mistake["loc"] if not str(part).startswith(BRANCHES)]
+    where = [str(part) for part in mistake["loc"] if not BRANCH.fullmatch(str(part))]
     key = ".".join(where) or "the file"
     if mistake["type"] == "unexpected_keyword_argument":
         close = difflib.get_close_matches(where[-1], known_keys(where[:-1]), n=1)

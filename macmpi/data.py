@@ -45,8 +45,8 @@ class Dataset:
     """Scaled training and validation points, rows of float64 or float32.  An autoencoder's Y is X itself, not a copy.
 
     classes: the label of each column of a classifier's one-hot Y; None for other data.  For pictures, on rank 0 alone:
-    groups, a whole number of each training and of each validation point; shape, height and width of a row that is an
-    image; None where there are none.
+    groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
+    shape, height and width of a row that is an image; None where there are none.
     """
 
     X: Array
@@ -58,6 +58,7 @@ class Dataset:
     sha256: str
     classes: Array | None = None
     groups: tuple[Array, Array] | None = None
+    order: tuple[Array, Array] | None = None
     shape: tuple[int, int] | None = None
 
     @property
@@ -77,7 +78,7 @@ def read_own(config: Data, labels: bool) -> Raw:
     if "X" not in arrays:
         raise UsageError(f"{path}: there is no dataset X")
     numbers: dict[str, Array] = {name: arrays.pop(name) for name in ("groups", "groups_val") if name in arrays}
-    checked = {name: check(array, f"{path}: dataset {name}") for name, array in arrays.items()}
+    checked: dict[str, Any] = {name: check(array, f"{path}: dataset {name}") for name, array in arrays.items()}
     for a, b in (("X", "Y"), ("X_val", "Y_val")):
         if a in checked and b in checked and len(checked[a]) != len(checked[b]):
             raise UsageError(f"{path}: {a} has {len(checked[a])} rows but {b} has {len(checked[b])}")
@@ -217,6 +218,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
         sha256=digest.hexdigest(),
         classes=classes,
         groups=raw.groups,
+        order=raw.order,
         shape=raw.shape,
     )
 
@@ -244,13 +246,13 @@ def split(raw: Raw, config: Data) -> Raw:
         order = stream(config.seed, "split").permutation(n)
         val, train = order[:held], order[held:]
         targets: dict[str, Any] = {} if raw.Y is None else {"Y": raw.Y[train], "Y_val": raw.Y[val]}
-        groups = raw.groups and (raw.groups[0][train], raw.groups[0][val])
-        raw = replace(raw, X=raw.X[train], X_val=raw.X[val], groups=groups, **targets)
+        groups, places = (pair and (pair[0][train], pair[0][val]) for pair in (raw.groups, raw.order))
+        raw = replace(raw, X=raw.X[train], X_val=raw.X[val], groups=groups, order=places, **targets)
     if config.points > len(raw.X):
         raise UsageError(f"data.points = {config.points}, but there are {len(raw.X)} training points")
     keep = config.points or len(raw.X)
-    groups = raw.groups and (raw.groups[0][:keep], raw.groups[1])
-    return replace(raw, X=raw.X[:keep], Y=None if raw.Y is None else raw.Y[:keep], groups=groups)
+    groups, places = (pair and (pair[0][:keep], pair[1]) for pair in (raw.groups, raw.order))
+    return replace(raw, X=raw.X[:keep], Y=None if raw.Y is None else raw.Y[:keep], groups=groups, order=places)
 
 
 def share(team: Any, data: Dataset | None) -> Dataset:

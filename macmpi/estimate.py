@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi import UsageError, tiles
 from macmpi.chain import Chain
-from macmpi.plan import Plan
+from macmpi.plan import Plan, Share
 
 PRODUCTS_Z = 12.0
 PRODUCTS_W = 10.0
@@ -55,10 +55,7 @@ def estimate(plan: Plan) -> list[str]:
     rate = dgemm_rate()
     seconds = 2.0 * N * weights / rate * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
     seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + units * len(plan.chunks) * w_share)
-    seconds += (
-        max(FACTOR_FLOPS * sum(plan.features[s.segment].n_in + 1.0 for s in r) ** 3 for r in plan.all_units.shares)
-        / rate
-    )
+    seconds += max(sum(factor_flops(plan, share) for share in r) for r in plan.all_units.shares) / rate
     return [
         f"net          {sizes}, {weights:,} weights",
         f"points       {N:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
@@ -68,6 +65,14 @@ def estimate(plan: Plan) -> list[str]:
         f"memory       about {memory / 1e6:,.0f} MB a rank",
         f"iteration    about {seconds:.2g} s predicted with the default solvers and a core a rank",
     ]
+
+
+def factor_flops(plan: Plan, share: Share) -> float:
+    """Of a share of a layer's factor: rows of a Gram, or an eigen-decomposition."""
+    rows, width = plan.shared_shape(share.segment)
+    if plan.w_solvers[share.segment].by_rows:
+        return plan.n_train * (2.0 * rows * width if share.rows is None else share.cost)
+    return FACTOR_FLOPS * float(width) ** 3
 
 
 def dgemm_rate(n: int = 700, repeats: int = 5) -> float:

@@ -29,7 +29,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             )
     for k, segment in enumerate(chain.segments, start=1):
         _check_trained(config, k, segment)
-    inner = trained and "jacobian" in trained[0].capabilities
+    inner = any("jacobian" in m.capabilities for m in trained)
     if start.method in ("elastic_embedding", "file") or (inner and start.method == "pca"):
         if len(chain.sites) != 1:
             raise UsageError(
@@ -40,6 +40,10 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
         raise UsageError(
             f'start.method = "{start.method}" does not go with radial basis functions, whose centres are found from '
             'data; use "elastic_embedding", "pca" or "file"'
+        )
+    if start.method == "greedy" and any("jacobian" not in m.capabilities for m in chain.maps):
+        raise UsageError(
+            'start.method = "greedy" trains layers by their derivatives, and one has none; use "pca" or "uniform"'
         )
     if start.method == "elastic_embedding" and n_train > MOST_EMBEDDED:
         raise UsageError(
@@ -63,9 +67,13 @@ def check_method(config: Config, chain: Chain) -> None:
             raise UsageError(
                 'method.name = "alternating" needs the gradient of the decoder, and a layer has none; use "mac"'
             )
-        if config.penalty.method != "quadratic" or keys.criterion != "none":
-            which = "selection.criterion" if keys.criterion != "none" else "penalty.method"
-            raise UsageError(f'method.name = "alternating" does not go with {which}; use method.name = "mac"')
+        for which, given, needed in (
+            ("selection.criterion", keys.criterion, "none"),
+            ("penalty.method", config.penalty.method, "quadratic"),
+            ("penalty.metric", config.penalty.metric, "identity"),
+        ):
+            if given != needed:
+                raise UsageError(f'method.name = "alternating" does not go with {which}; use method.name = "mac"')
     if keys.criterion == "none":
         return
     if not basis:
@@ -89,8 +97,22 @@ def check_method(config: Config, chain: Chain) -> None:
             f"selection.smallest = {keys.smallest:,} is more than the {fewest:,} centres that a layer starts with; "
             "use fewer"
         )
-    if config.w_step.linear_solver != "closed_form":
-        raise UsageError('selection needs w_step.linear_solver = "closed_form"')
+    for k, segment in enumerate(chain.segments, start=1):
+        linear = segment.separable and segment.activation == "linear"
+        if any(m in basis for m in segment.maps) and not (
+            linear and segment.core == 1 and "bias" not in segment.maps[1].capabilities
+        ):
+            raise UsageError(
+                f'selection.criterion = "{keys.criterion}" needs radial basis functions that begin their segment and '
+                f"are read by one linear layer, and segment {k} has others; change model.activation or model.sites, "
+                'use model.loss = "squared", or criterion = "none"'
+            )
+    for key, given, needed in (
+        ("w_step.linear_solver", config.w_step.linear_solver, "closed_form"),
+        ("penalty.metric", config.penalty.metric, "identity"),
+    ):
+        if given != needed:
+            raise UsageError(f'selection.criterion = "{keys.criterion}" needs {key} = "{needed}"')
 
 
 def _check_trained(config: Config, k: int, segment: Segment) -> None:
@@ -98,11 +120,12 @@ def _check_trained(config: Config, k: int, segment: Segment) -> None:
         m for m, b in zip(segment.maps, segment.blocks, strict=True) if b is not None and b not in segment.regressed
     ]
     if not segment.regressed:
+        kind = segment.maps[-1].spec()["kind"] if segment.maps else "nothing"
         raise UsageError(
-            f"segment {k} ({segment.maps[-1].spec()['kind']}) has no weights that a regression could fit; "
+            f"segment {k} ({kind}) has no weights that a regression could fit; "
             'use model.sites = "none" at that layer: it is trained together with the next one'
         )
-    inside = [m for m in segment.maps[segment.core :] if m in free]
+    inside = [m for m in segment.maps[segment.core :] if m in free or "bits" in m.capabilities]
     if inside and not segment.separable:
         raise UsageError(
             f"segment {k} holds a layer without derivatives ({inside[0].spec()['kind']}) between others; "

@@ -62,14 +62,12 @@ class Mac:
         )
         if self.plan.schedule.multipliers:
             state.multipliers = np.zeros_like(state.Z)
-        self.train_first(state)
-        self.begin(state)
-        self.w_step(state)
+        state.factors = np.zeros(self.plan.shared_bounds[-1])
+        self.problems.renew_metric(state)
+        self.fit(range(len(self.plan.chain.segments)), state)
+        state.metric_mu = 0.0
+        self.problems.renew_metric(state)
         return state
-
-    def train_first(self, state: State) -> None:
-        """The layers before the first regression: what they read never changes.  Collective: yes."""
-        self._train_layers(self.plan.first_layers, state)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State:
         """Random weights, one gradient step, feasible coordinates.  Collective: yes.
@@ -187,12 +185,14 @@ class Mac:
         return float(self.evaluation.total(self.plan.train, part, 1)[0])
 
     def fit(self, segments: Sequence[int], state: State) -> None:
-        """The W-step of some segments alone.  Collective: yes."""
+        """The W-step of some segments alone, not over-relaxed.  Collective: yes."""
         plan = self.plan
         deal = plan.deal(segments)
-        self._train_layers(plan.leading([k for k in segments if k]), state)
+        self._train_layers(plan.leading(segments), state)
+        if 0 in segments:
+            self.problems.forget_all()
         self._share_factors(deal, state)
-        self._fit(deal, state, plan.w_solvers)
+        self._fit(deal, state, plan.plain_solvers)
         self._train_layers(plan.trailing(segments), state)
 
     def notes(self) -> dict[str, Any]:

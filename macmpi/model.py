@@ -39,8 +39,7 @@ class Model:
     @property
     def code(self) -> int:
         """The number of maps up to the code: the hidden layer with the fewest units, at its site if it has one."""
-        ends = self.chain.layer_ends
-        return min(ends, key=lambda end: self.chain.maps[end - 1].n_out)
+        return code_end(self.chain)
 
     def predict(self, X: Array) -> Array:
         """f(X): (N, D) -> (N, L), or a classifier's labels (N,).  Raises UsageError when X has other columns.
@@ -73,7 +72,7 @@ class Model:
     def weights_for(self, chain: Chain, data: Dataset) -> Array:
         """The weights (flat) for another run of this net: the model's scaling of the data exchanged for that of `data`.
 
-        Raises UsageError when the net or the classes differ.
+        Raises UsageError when the net or the classes differ, or where radial basis functions keep to their scaling.
         """
         theirs, ours = ([m.spec() for m in c.maps] for c in (self.chain, chain))
         if ours != theirs:
@@ -85,12 +84,21 @@ class Model:
         weights = [np.array(W, dtype=np.float64) for W in self.weights]
         first, last = weights[0], weights[-1]
         old, new = self.scaling_x, data.scaling_x
-        first[:, -1] += first[:, :-1] @ ((new.shift - old.shift) / old.scale)
-        first[:, :-1] *= new.scale / old.scale
+        kept = "its radial basis functions keep to the scaling of their own data; use those, or the same data.scale"
+        if "bias" in chain.blocks[0].capabilities:
+            first[:, -1] += first[:, :-1] @ ((new.shift - old.shift) / old.scale)
+            first[:, :-1] *= new.scale / old.scale
+        elif np.array_equal(new.scale, old.scale):
+            first += (old.shift - new.shift) / old.scale
+        else:
+            raise UsageError(kept)
         if chain.maps[-1].parameter_shape is not None:
             old, new = self.scaling_y, data.scaling_y
             last *= (old.scale / new.scale)[:, None]
-            last[:, -1] += (old.shift - new.shift) / new.scale
+            if "bias" in chain.blocks[-1].capabilities:
+                last[:, -1] += (old.shift - new.shift) / new.scale
+            elif not np.array_equal(new.shift, old.shift):
+                raise UsageError(kept)
         return np.concatenate([W.ravel() for W in weights])
 
     def _run(self, A: Array, start: int, stop: int, name: str) -> Array:
@@ -110,13 +118,41 @@ class Model:
         return out
 
 
-def save(path: Path, chain: Chain, weights: dict[str, Array], data: Dataset, attributes: dict[str, Any]) -> None:
-    """Write model.h5: the chain, the weights by name ("last", "best"), the scaling.  Raises OSError."""
+def code_end(chain: Chain) -> int:
+    """The number of maps up to the code: the hidden layer with the fewest units, at its site if it has one.
+
+    Radial basis functions are none, if there is another layer.
+    """
+    ends = [(chain.maps[end - 1], end) for end in chain.layer_ends]
+    return min(ends, key=lambda m: ({"centres", "jacobian"} <= m[0].capabilities, m[0].n_out))[1]
+
+
+def codes_of(chain: Chain, Z: Array) -> Array | None:
+    """The columns of the coordinates Z (N, sum H) that belong to the code, or None where it has no site."""
+    end, widths = code_end(chain), np.cumsum([0, *chain.site_sizes])
+    if end not in chain.sites:
+        return None
+    site = chain.sites.index(end)
+    return Z[:, widths[site] : widths[site + 1]]
+
+
+def save(
+    path: Path,
+    chain: Chain,
+    weights: dict[str, Array],
+    data: Dataset,
+    attributes: dict[str, Any],
+    Z: Array | None = None,
+) -> None:
+    """Write model.h5: the chain, the weights by name ("last", "best"), the scaling, of Z the code.  Raises OSError."""
     arrays = {f"weights/{name}": flat for name, flat in weights.items()}
     for side, scaling in (("x", data.scaling_x), ("y", data.scaling_y)):
         arrays[f"scaling/{side}_shift"], arrays[f"scaling/{side}_scale"] = scaling.shift, scaling.scale
     if data.classes is not None:
         arrays["classes"] = data.classes
+    codes = None if Z is None else codes_of(chain, Z)
+    if codes is not None:
+        arrays["codes"] = codes
     labels = {
         "format": FORMAT,
         "macmpi": __version__,

@@ -37,7 +37,7 @@ class Progress:
     """What rank 0 knows after an iteration.
 
     before, now: the validation error before and after it; constraint: mean squared z - f now; reference: mean squared
-    mu (z - f) when the multipliers moved last (inf: not yet).
+    mu (z - f) when the multipliers moved last (inf: not yet); best: the iteration of the least validation error.
     """
 
     iteration: int
@@ -46,6 +46,7 @@ class Progress:
     now: float
     constraint: float = 0.0
     reference: float = math.inf
+    best: int = 0
 
     @property
     def increment(self) -> float:
@@ -110,6 +111,16 @@ class Quadratic:
 
     def _move_multipliers(self, progress: Progress) -> bool:
         return False
+
+
+@dataclass(frozen=True)
+class Patient(Quadratic):
+    """No penalty: the run ends when the validation error has not been lower for `patience` iterations."""
+
+    patience: int = 20
+
+    def _settled(self, progress: Progress) -> bool:
+        return progress.iteration - progress.best >= self.patience
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import numpy as np
 from macmpi import tiles
 from macmpi.build import build_chain, is_basis
 from macmpi.chain import Chain, Segment
-from macmpi.config import Config, Model
+from macmpi.config import Config, Model, WStep
 from macmpi.layer_refusals import check_layers, check_method
 from macmpi.layers import Map, registered
 from macmpi.losses import LOSSES, Loss
-from macmpi.penalty import AugmentedLagrangian, Quadratic, Ridge
+from macmpi.penalty import AugmentedLagrangian, Patient, Quadratic, Ridge
 from macmpi.refusals import check
 from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 from macmpi.streams import stream
@@ -111,7 +111,7 @@ def deal_points(n: int, ranks: int) -> PointDeal:
 class Plan:
     """All that is settled before the first half step, the same on every rank.
 
-    refit_solver: of the last segment in the postprocessing, not over-relaxed.
+    plain_solvers: the W-solvers, none over-relaxed.  refit_solver: of the last segment in the postprocessing.
     w_names, by_unit: for each segment, the name of its W-solver and whether its units are solved apart.
     trainers: of the parameter blocks that no regression fits.
     site_weights: mu of a site in units of mu.
@@ -125,6 +125,7 @@ class Plan:
     ridge: Ridge
     z_solver: ZSolver
     w_solvers: tuple[WSolver, ...]
+    plain_solvers: tuple[WSolver, ...]
     refit_solver: WSolver
     w_names: tuple[str, ...]
     by_unit: tuple[bool, ...]
@@ -266,11 +267,6 @@ class Plan:
         return [m.n_out for m in self.chain.blocks if is_basis(m)]
 
     @cached_property
-    def first_layers(self) -> LayerDeal:
-        """The layers before the first weights that a regression fits: what they read never changes."""
-        return self.leading([0])
-
-    @cached_property
     def leading_layers(self) -> LayerDeal:
         """Those of the segments whose inputs change."""
         return self.leading(range(1, len(self.chain.segments)))
@@ -326,21 +322,23 @@ def _places(dealt: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
 
 def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, ranks: int) -> Plan:
     """The plan of a run.  Raises UsageError, naming a remedy, for what does not fit together.  Collective: no."""
+    if config.method.name == "stochastic":  # no coordinates are kept
+        config = replace(config, model=replace(config.model, sites="none"))
     chain, loss, penalty = build_chain(config.model, n_in, n_out), LOSSES[config.model.loss], config.penalty
     check_layers(config, chain, n_train)
     check_method(config, chain)
     z_solver = _solver(Z_SOLVERS[_z_name(config, chain)], config.z_step)
     choices = [_w_choice(config, segment, k + 1 == len(chain.segments)) for k, segment in enumerate(chain.segments)]
+    plain = replace(config.w_step, relaxation=1.0)
     plan = Plan(
         chain=chain,
         loss=loss,
         schedule=_schedule(config),
         ridge=Ridge(penalty.ridge, penalty.ridge_scale, penalty.ridge_until_mu),
         z_solver=z_solver,
-        w_solvers=tuple(
-            _w_solver(name, config, segment) for (name, _), segment in zip(choices, chain.segments, strict=True)
-        ),
-        refit_solver=_solver(W_SOLVERS[choices[-1][0]], replace(config.w_step, relaxation=1.0)),
+        w_solvers=_w_solvers(config.w_step, choices, chain),
+        plain_solvers=_w_solvers(plain, choices, chain),
+        refit_solver=_solver(W_SOLVERS[choices[-1][0]], plain),
         w_names=tuple(name for name, _ in choices),
         by_unit=tuple(by_unit for _, by_unit in choices),
         trainers=_trainers(config.model, chain),
@@ -358,9 +356,11 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     return plan
 
 
-def _w_solver(name: str, config: Config, segment: Segment) -> WSolver:
-    solver = _solver(W_SOLVERS[name], config.w_step)
-    return Thresholded(solver) if "bits" in segment.maps[-1].capabilities else solver
+def _w_solvers(keys: WStep, choices: Sequence[tuple[str, bool]], chain: Chain) -> tuple[WSolver, ...]:
+    """The W-solver of each segment."""
+    solvers = [_solver(W_SOLVERS[name], keys) for name, _ in choices]
+    bits = ["bits" in segment.maps[-1].capabilities for segment in chain.segments]
+    return tuple(Thresholded(solver) if b else solver for solver, b in zip(solvers, bits, strict=True))
 
 
 def _solver(kind: type, keys: Any) -> Any:
@@ -375,6 +375,8 @@ def _schedule(config: Config) -> Quadratic:
     mu_max = penalty.mu0 if nested else penalty.mu_max  # without constraints there is no mu to grow
     common = (penalty.mu0, penalty.factor, mu_max, penalty.tolerance, config.run.max_iterations)
     decay, every = penalty.tolerance_decay, penalty.mu_every
+    if config.method.name == "stochastic":
+        return Patient(*common, patience=config.stochastic.patience)
     if penalty.method == "quadratic":
         return Quadratic(*common, decay, every=every)
     return AugmentedLagrangian(

@@ -111,7 +111,7 @@ class Curve:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
         except OSError as error:
-            print(f"macmpi: {self._file.name} cannot be written: {error.strerror}; training goes on", file=sys.stderr)
+            warn(f"{self._file.name} cannot be written: {error.strerror}; training goes on")
         cells = "".join(" " + form.format(record[key]) for key, _, form in self._columns)
         rest = duration(left) if left is not None and math.isfinite(left) else "-"
         say(f"{cells} {duration(record['seconds']):>8} {rest:>8}")
@@ -128,3 +128,8 @@ def say(text: str) -> None:
         print(text, flush=True)
     except (OSError, ValueError):
         pass
+
+
+def warn(text: str) -> None:
+    """One line on standard error."""
+    print(f"macmpi: {text}", file=sys.stderr)

@@ -33,7 +33,7 @@ def check(
             "give one for each"
         )
     largest = penalty.mu_max * max([1.0, *penalty.site_weights])
-    if model.precision == "float32" and largest > FLOAT32_MU:
+    if config.method.name != "stochastic" and model.precision == "float32" and largest > FLOAT32_MU:
         raise UsageError(
             f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
             f"(penalty.mu_max = {penalty.mu_max:g}, with site_weights {largest:g}); "

@@ -1,4 +1,4 @@
-"""The run directory: config.toml, provenance.json, curve.jsonl, checkpoints/, model.h5.  Rank 0 alone touches it."""
+"""The run directory: config.toml, provenance.json, curve.jsonl, start.h5, checkpoints/, model.h5.  For rank 0 alone."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class RunDirectory:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.curve = path / "curve.jsonl"
+        self.start = path / "start.h5"
         self.model = path / "model.h5"
 
     def resume(self, mode: str, config: Config, sha256: str) -> State | None:

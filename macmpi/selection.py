@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,10 @@ class Selection:
         state.next_half, state.mu_done = "z", state.mu
 
     def _select(self, state: State) -> None:
-        """Each basis takes its best candidate and its weights, or stays as it is.  Collective: yes."""
+        """Each basis takes its best candidate and its weights, or stays as it is; a W-step for the others.
+
+        Collective: yes.
+        """
         tried, present = self._totals(state)
         best = [int(b.candidates[totals.argmin()]) for b, totals in zip(self.bases, tried, strict=True)]
         moves = [float(totals.min()) < now for totals, now in zip(tried, present, strict=True)]
@@ -126,22 +130,17 @@ class Selection:
         self.changed = hidden != [layer.n_out for layer in self.plan.hidden]
         if self.changed:
             self._resize(hidden, state)
-        self.mac.fit([b.segment for b, move in zip(self.bases, moves, strict=True) if move], state)
+        kept = {b.segment for b, move in zip(self.bases, moves, strict=True) if not move}
+        self.mac.fit([k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
     def _resize(self, hidden: list[int], state: State) -> None:
-        """The State of another architecture: blocks whose shape stays keep their weights.  Collective: yes."""
+        """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: no."""
         old, plan = self.plan, self._plan(hidden)
-        weights = np.zeros(plan.weight_bounds[-1], state.weights.dtype)
-        shapes = zip(old.chain.block_shapes, plan.chain.block_shapes, strict=True)
-        for b, (before, after) in enumerate(shapes):
-            if before == after:
-                place, was = (slice(p.weight_bounds[b], p.weight_bounds[b + 1]) for p in (plan, old))
-                weights[place] = state.weights[was]
-        state.weights, state.factors, state.sizes = weights, np.empty(0), np.array(hidden)
+        state.weights = _carried(state.weights, old.weight_bounds, plan.weight_bounds)
+        state.factors = _carried(state.factors, old.shared_bounds, plan.shared_bounds)
+        state.sizes = np.array(hidden)
         state.best_weights, state.best_e1_val = np.empty(0), math.inf
         self.mac = Mac(plan, self.data, self.team, self.clock)
-        self.mac.train_first(state)
-        self.mac.begin(state)
 
     def _totals(self, state: State) -> tuple[list[Array], list[float]]:
         """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), basis by basis.  Collective: yes.
@@ -207,12 +206,11 @@ class Trial:
         return self.plan.ridge.of_unit(self.state.mu if last else self.scale(segment), last)
 
     def _root(self, segment: int) -> Array:
-        """R, upper triangular, with R^T R = G + ridge I."""
+        """R, upper triangular, with R^T R = G + ridge I: that of the W-step in closed form."""
         if segment not in self._roots:
-            bounds = self.plan.shared_bounds
-            G = self.factors[bounds[segment] : bounds[segment + 1]].reshape(self.plan.shared_shape(segment)).copy()
-            G[np.diag_indices_from(G)] += self._ridge(segment)
-            self._roots[segment] = linalg.cholesky(G, lower=False)
+            plan, bounds = self.plan, self.plan.shared_bounds
+            G = self.factors[bounds[segment] : bounds[segment + 1]].reshape(plan.shared_shape(segment))
+            self._roots[segment] = plan.w_solvers[segment].local(G, self._ridge(segment), plan.dtype, False).cholesky[0]
         return self._roots[segment]
 
     def objectives(self, job: Job, candidates: Array) -> Array:
@@ -229,6 +227,15 @@ class Trial:
         problem = UnitProblem((Term(now, T),), "linear", self._ridge(k), W, np.zeros((0, 0)))
         present = values(problem, W, self.mac.over_points).sum()
         return np.concatenate([[present], 0.5 * (np.einsum("nh,nh->", T, T, dtype=float) - gains)])
+
+
+def _carried(flat: Array, old: list[int], new: list[int]) -> Array:
+    """The parts of a flat buffer that keep their size, 0 for the others.  old, new: the bounds of the parts."""
+    found = np.zeros(new[-1], flat.dtype)
+    for was, place in zip(pairwise(old), pairwise(new), strict=True):
+        if was[1] - was[0] == place[1] - place[0]:
+            found[slice(*place)] = flat[slice(*was)]
+    return found
 
 
 def bases(config: Config, plan: Plan) -> list[Basis]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -27,7 +27,8 @@ class Raw:
     labels: Y holds class labels, (N, 1).
 
     For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
-    shape, height and width of a row that is an image.
+    order, the places of the same points on their group's closed curve; shape, height and width of a row that is an
+    image.
     """
 
     X: Array
@@ -38,6 +39,7 @@ class Raw:
     scale_y: str = "standard"
     labels: bool = False
     groups: tuple[Array, Array] | None = None
+    order: tuple[Array, Array] | None = None
     shape: tuple[int, int] | None = None
 
 
@@ -75,8 +77,10 @@ def read_coil(config: Data, labels: bool) -> Raw:
     duck and of the cat, 72 in all; the other 1,368 are for training, in an order that the seed draws."""
     images, objects, poses = _read_fetched("coil", ("images", "object", "pose"))
     held = np.isin(objects, HELD_OBJECTS) & (poses % 2 == 1)
-    train = stream(config.seed, "split").permutation(np.flatnonzero(~held))
-    return _pictures(images.astype(np.float64), (32, 32), objects, (train, np.flatnonzero(held)), labels)
+    train, validation = stream(config.seed, "split").permutation(np.flatnonzero(~held)), np.flatnonzero(held)
+    raw = _pictures(images.astype(np.float64), (32, 32), objects, (train, validation), labels)
+    places = poses.astype(np.int64)
+    return replace(raw, order=(places[train], places[validation]))
 
 
 SOURCES: dict[str, Callable[[Data, bool], Raw]] = {"digits": read_digits, "usps": read_usps, "coil": read_coil}

@@ -50,9 +50,7 @@ def start(method: Mac, config: Config, origin: Origin) -> State:
 
 def coordinates_first(config: Config, plan: Plan) -> bool:
     """The start gives coordinates, and the first half step is a W-step."""
-    return config.start.method in ("elastic_embedding", "file") or (
-        config.start.method == "pca" and "centres" in plan.chain.maps[0].capabilities
-    )
+    return config.start.method in ("elastic_embedding", "file") or (config.start.method == "pca" and plan.has_basis)
 
 
 def codes(method: Mac, config: Config, origin: Origin) -> Array:

@@ -31,7 +31,9 @@ class State:
     the share by which it fell in the last iteration; reference: mean squared last move of the multipliers;
     sizes: units of each hidden layer where they are not the config's; best_*: the weights with the lowest validation
     error so far, since the sizes changed last; next_half: "z" or "w"; seconds: training time so far;
-    finished: why the run ended, or "".  Arrays are global and the same on every rank.
+    finished: why the run ended, or "".  Of the stochastic method: average of the weights, momentum (the last step),
+    statistics (Grams and metrics of the layers) and their inverses, damping, level (running mean of the loss), steps
+    so far and position in the epoch.  Arrays are global and the same on every rank.
     """
 
     weights: Array
@@ -53,10 +55,23 @@ class State:
     metric_mu: float = 0.0
     factors: Array = field(default_factory=_empty)
     sizes: Array = field(default_factory=_empty)
+    average: Array = field(default_factory=_empty)
+    momentum: Array = field(default_factory=_empty)
+    statistics: Array = field(default_factory=_empty)
+    inverses: Array = field(default_factory=_empty)
+    damping: float = 0.0
+    level: float = 0.0
+    steps: int = 0
+    position: int = 0
+
+    @property
+    def result(self) -> Array:
+        """The weights that the run shows and keeps: their running average where a method makes one."""
+        return self.average if len(self.average) else self.weights
 
     def note_validation(self, e1_val: float) -> None:
         """Keep the present weights if they are the best on validation so far."""
         self.e1_val = e1_val
         if e1_val < self.best_e1_val:
             self.best_e1_val, self.best_iteration = e1_val, self.iteration
-            self.best_weights = self.weights.copy()
+            self.best_weights = self.result.copy()

@@ -100,3 +100,25 @@ def deal_by_cost(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], .
         load[rank] += costs[job]
         owned[rank].append(job)
     return tuple(tuple(sorted(jobs)) for jobs in owned)
+
+
+def halves(start: int, stop: int) -> int:
+    """Where the tree of sums over leaves start, ..., stop - 1 divides: behind a power of two of them."""
+    return start + (1 << ((stop - start - 1).bit_length() - 1))
+
+
+def nodes(leaves: int, run: Tile) -> tuple[Tile, ...]:
+    """The largest subtrees of the tree over all leaves that lie within a run of them, in order.
+
+    Ranks that own runs of leaves exchange the sums of these; added up the tree they have the same bits for any runs.
+    """
+
+    def within(start: int, stop: int) -> list[Tile]:
+        if run.stop <= start or stop <= run.start:
+            return []
+        if run.start <= start and stop <= run.stop:
+            return [Tile(start, stop)]
+        middle = halves(start, stop)
+        return within(start, middle) + within(middle, stop)
+
+    return tuple(within(0, leaves)) if leaves else ()

@@ -17,18 +17,19 @@ from macmpi.config import Config
 from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.layers import Array
+from macmpi.levels import levels
 from macmpi.mac import Mac
 from macmpi.penalty import Decision, Progress
 from macmpi.plan import Plan
-from macmpi.record import Clock, Curve, duration, now, say
+from macmpi.record import Clock, Curve, duration, now, say, warn
 from macmpi.rundir import RunDirectory
 from macmpi.selection import Selection
 from macmpi.starts import Origin, coordinates_first, start
 from macmpi.state import State
+from macmpi.stochastic import Stochastic
 from macmpi.team import AnyTeam
 
 DONE, STOPPED = 0, 75
-PCA_LIMIT = 2048
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ def choose(config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Cloc
     """The method of a config.  Collective: no."""
     if config.method.name == "alternating":
         return Alternating(plan, data, team, clock, config.method.cg_iterations)
+    if config.method.name == "stochastic":
+        return Stochastic(plan, data, team, clock, config.stochastic)
     if config.selection.criterion != "none":
         return Selection(config, plan, data, team, clock)
     return Mac(plan, data, team, clock)
@@ -113,7 +116,7 @@ class Training:
         self.stop = StopRequest()
         self.longest = 0.0
         resumed = None if job.state is None else job.state.iteration
-        self.levels = levels(plan, data) if team.rank == 0 else []
+        self.levels = [f"  {level}" for level in levels(plan.chain, data)] if team.rank == 0 else []
         extra = ["error_val"] if plan.loss.labels else []
         self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra)
 
@@ -133,6 +136,7 @@ class Training:
             errors = self.method.evaluate(state, feasible=not coordinates_first(self.job.config, self.plan))
             self.team.from_root(lambda: check_finite(errors))
             self._record(state, "start", errors)
+            self.team.from_root(lambda: self._write_start(state))
         self.method.begin(state)
         self.clock.take()
         limit = self.plan.schedule.max_iterations
@@ -153,7 +157,9 @@ class Training:
         self._record(state, "iteration", errors)
         asked = self.team.worst({"asked": float(self.stop.asked)})["asked"] > 0.0
 
-        progress = Progress(state.iteration, mu, before, errors.validation, errors.constraint, state.reference)
+        progress = Progress(
+            state.iteration, mu, before, errors.validation, errors.constraint, state.reference, state.best_iteration
+        )
 
         def decide() -> tuple[Decision, float, bool, bool]:
             decision = self.plan.schedule.decide(progress)
@@ -231,9 +237,16 @@ class Training:
         path = self.job.directory.model
         labels = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
         try:
-            model.save(path, self.plan.chain, {"last": after.weights, "best": best}, self.data, labels)
+            model.save(path, self.plan.chain, {"last": after.weights, "best": best}, self.data, labels, state.Z)
         except OSError as error:
             raise StorageError(f"{path} could not be written: {error.strerror}") from None
+
+    def _write_start(self, state: State) -> None:
+        path = self.job.directory.start
+        try:
+            model.save(path, self.plan.chain, {"last": state.weights}, self.data, {"iteration": 0}, state.Z)
+        except OSError as error:
+            warn(f"{path} could not be written: {error.strerror}; training goes on")
 
 
 def _present(**values: float | None) -> dict[str, float]:
@@ -279,23 +292,3 @@ def closing(state: State, errors: Errors) -> list[str]:
             f"  {'misclassified':28s}    train {errors.wrong_train:9.2%}   validation {errors.wrong_validation:9.2%}"
         )
     return lines
-
-
-def levels(plan: Plan, data: Dataset) -> list[str]:
-    """What to compare with: E1 of the best constant and, for an autoencoder, of PCA with its code's components."""
-    n = len(data.Y)
-    if plan.loss.labels:
-        share = data.Y.mean(axis=0, dtype=float)
-        entropy = -float(np.sum(share * np.log(np.maximum(share, 1e-300))))
-        return [
-            f"  {'predict the shares':28s} E1 train {entropy:9.4f}",
-            f"  {'predict the largest class':28s} wrong train {1.0 - share.max():6.2%}",
-        ]
-    centred = data.Y - data.Y.mean(axis=0, dtype=float)
-    out = [("predict the mean", 0.5 * float(np.einsum("nl,nl->", centred, centred)) / n)]
-    if data.autoencoder and data.Y.shape[1] <= PCA_LIMIT:
-        code = min(min(plan.chain.layer_sizes[1:-1]), data.Y.shape[1])
-        values = np.linalg.eigvalsh(centred.T @ centred)
-        lost = max(float(values[: len(values) - code].sum()), 0.0)
-        out.append((f"PCA with {code} component{'s' if code > 1 else ''}", 0.5 * lost / n))
-    return [f"  {name:28s} E1 train {value:9.4f}" for name, value in out]

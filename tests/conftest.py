@@ -14,11 +14,12 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     folder = Path(os.environ.get("MACMPI_DATA", "data"))
-    if not (folder / "usps.h5").exists():
-        skip = pytest.mark.skip(reason="no usps.h5 in the folder that MACMPI_DATA names")
-        for item in items:
-            if "usps" in item.keywords:
-                item.add_marker(skip)
+    for mark, name in (("usps", "usps.h5"), ("coil", "coil20.h5")):
+        if not (folder / name).exists():
+            skip = pytest.mark.skip(reason=f"no {name} in the folder that MACMPI_DATA names")
+            for item in items:
+                if mark in item.keywords:
+                    item.add_marker(skip)
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "selection": frozenset({"layers", "regression", "state", "plan", "evaluation", "mac", "config", "data", "record"})
     | {"team"},
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
+    "levels": frozenset({"chain", "data"}),
     "starts": frozenset({"streams", "embedding", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
     # the edge
     "config": ERRORS,
@@ -66,9 +67,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "model": ERRORS | {"chain", "checkpoint", "data", "layers", "state"},
     "fetch": ERRORS | {"checkpoint", "layers", "sources"},
     "predict": ERRORS | {"checkpoint", "data", "layers", "model"},
+    "results": ERRORS | {"build", "config", "data", "layers", "levels", "model"},
+    "figures": frozenset({"layers"}),
+    "pictures": frozenset({"data", "figures", "layers", "results"}),
+    "report": ERRORS | {"pictures", "record", "results"},
     "estimate": ERRORS | {"tiles", "chain", "plan"},
     "train": ERRORS
-    | {"layers", "penalty", "state", "plan", "evaluation", "mac", "selection", "alternating", "starts"}
+    | {"layers", "levels", "penalty", "state", "plan", "evaluation", "mac", "selection", "alternating", "starts"}
     | {"config", "data", "model", "record", "rundir", "team"},
     "run": ERRORS | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"},
 }
@@ -81,7 +86,7 @@ OWNERS = {
     "sklearn": {"sources"},
     "scipy": {"selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
-    "argparse": {"run", "predict", "fetch"},
+    "argparse": {"run", "predict", "fetch", "report"},
     "time": {"record", "team", "rundir", "estimate"},
     "signal": {"run", "train"},
     "pickle": {"team"},
@@ -89,11 +94,11 @@ OWNERS = {
     "random": set(),
     "multiprocessing": set(),
     "threading": set(),
-    "matplotlib": set(),
+    "matplotlib": {"figures", "pictures"},
 }
 """Library -> the only rooms that import it."""
 
-PRINTERS = {"record", "run", "predict", "fetch", "team", "checkpoint", "rundir"}
+PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint", "rundir"}
 """The console belongs to record, run and the small programs; team, checkpoint and rundir warn on standard error."""
 
 WARNERS = {"team", "checkpoint", "rundir"}

@@ -68,8 +68,9 @@ class KMeans:
         from scipy.cluster.vq import kmeans2
 
         inputs = inputs.astype(np.float64)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a cluster without points keeps its centre
+        # A cluster without points keeps its centre; where all distances are 0, k-means++ takes the first point.
+        with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+            warnings.simplefilter("ignore", UserWarning)
             if start is None:
                 return kmeans2(inputs, count, iter=self.iterations, minit="++", seed=random)[0]
             return kmeans2(inputs, start, iter=self.iterations, minit="matrix")[0]

@@ -15,6 +15,9 @@ from macmpi.regression import OverPoints, Term, UnitProblem
 JITTER = 1e-13
 """Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
 
+TINY = float(np.finfo(float).tiny)
+"""Least of what `regular_factor` adds: inputs may all be 0."""
+
 REGULAR = 1e-8
 """Ridge, as a share of the Gram's mean diagonal, from which on the weights themselves are solved for."""
 
@@ -107,6 +110,6 @@ def regular_factor(H: Array) -> tuple[Array, bool]:
         try:
             return linalg.cho_factor(H + more * np.eye(len(H)))
         except linalg.LinAlgError:
-            more = max(100.0 * more, 1e-12 * float(np.abs(np.diag(H)).max()))
+            more = max(100.0 * more, 1e-12 * float(np.abs(np.diag(H)).max()), TINY)
             if not np.isfinite(more):
                 raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -11,23 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from macmpi.build import build_chain
 from macmpi.chain import Chain, Segment
 from macmpi.config import Model
 from macmpi.layers import Array, Map
 from macmpi.layers.activation import FUNCTIONS, Activation
 from macmpi.layers.affine import Affine
+from macmpi.layers.discrete import Binary, Quantiser
+from macmpi.layers.linear import Linear
+from macmpi.layers.rbf import GaussianBasis
 from macmpi.layers.softmax import Softmax
 from macmpi.losses import LOSSES, Loss, Metric, metric
 from macmpi.objective import ZProblem
-from macmpi.plan import build_chain
 from macmpi.regression import OverPoints, SegmentProblem, Term, UnitProblem, sum_over
-from macmpi.solvers import W_SOLVERS
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 from macmpi.solvers.z_directions import Linearised
 
 EPS = float(np.finfo(float).eps)
 
 
-def cases(registry: Mapping[str, Any], examples: Mapping[str, Sequence[Any]]) -> list[Any]:
+def cases(registry: Iterable[str], examples: Mapping[str, Sequence[Any]]) -> list[Any]:
     """One parameter for each example of each row; a row without examples gives one that fails when it is run."""
     return [
         pytest.param((name, i), id=f"{name}-{i}" if len(examples.get(name, ())) > 1 else name)
@@ -87,6 +90,25 @@ def softmax_example(size: int, random: np.random.Generator) -> MapExample:
     return MapExample(Softmax(size), None, 2.0 * random.normal(size=(9, size)))
 
 
+def linear_example(n_in: int, n_out: int, random: np.random.Generator) -> MapExample:
+    return MapExample(Linear(n_in, n_out), random.normal(size=(n_out, n_in)), random.normal(size=(9, n_in)))
+
+
+def rbf_example(n_in: int, n_out: int, width: float, random: np.random.Generator) -> MapExample:
+    """Centres among the points, and one of them a point itself."""
+    C, A = random.normal(size=(n_out, n_in)), random.normal(size=(9, n_in))
+    C[-1] = A[3]
+    return MapExample(GaussianBasis(n_in, n_out, width), C, A)
+
+
+def quantiser_example(size: int, words: int, random: np.random.Generator) -> MapExample:
+    return MapExample(Quantiser(size, words), random.normal(size=(words, size)), random.normal(size=(9, size)))
+
+
+def binary_example(size: int, random: np.random.Generator) -> MapExample:
+    return MapExample(Binary(size), None, away_from_kinks(random, (9, size)))
+
+
 def away_from_kinks(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Numbers of either sign, none near 0, where an activation may have no derivative."""
     return random.uniform(0.1, 3.0, shape) * random.choice([-1.0, 1.0], shape)
@@ -96,6 +118,10 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "affine": [partial(affine_example, 4, 3), partial(affine_example, 1, 6), partial(affine_example, 3, 1)],
     "activation": [partial(activation_example, name) for name in FUNCTIONS],
     "softmax": [partial(softmax_example, 5), partial(softmax_example, 1)],
+    "linear": [partial(linear_example, 4, 3), partial(linear_example, 1, 5), partial(linear_example, 3, 1)],
+    "rbf": [partial(rbf_example, 4, 6, 1.7), partial(rbf_example, 1, 3, 0.6), partial(rbf_example, 3, 1, 4.0)],
+    "quantiser": [partial(quantiser_example, 3, 5), partial(quantiser_example, 1, 4), partial(quantiser_example, 4, 1)],
+    "binary": [partial(binary_example, 5)],
 }
 
 
@@ -123,7 +149,7 @@ def targets_of(loss: Loss, random: np.random.Generator, n: int, size: int) -> Ar
 
 # --- W-solvers --------------------------------------------------------------------------------------------------------
 
-EXACT_DIRECTION = {"iterations": 300, "tolerance": 0.0, "halvings": 60}
+EXACT_DIRECTION = {"iterations": 100, "tolerance": 0.0, "halvings": 60}
 W_THOROUGH: dict[str, list[dict[str, Any]]] = {
     "gauss_newton": [
         {"iterations": 1000, "cg_iterations": 30, "cg_tolerance": 0.0, "tolerance": 0.0, "halvings": 60},
@@ -131,11 +157,11 @@ W_THOROUGH: dict[str, list[dict[str, Any]]] = {
     "closed_form": [{}],
     "gauss_newton_exact": [EXACT_DIRECTION],
     "newton": [EXACT_DIRECTION],
-    "hessian_free": [EXACT_DIRECTION | {"cg_iterations": 20, "cg_tolerance": 0.1}],
+    "hessian_free": [EXACT_DIRECTION | {"iterations": 300, "cg_iterations": 20, "cg_tolerance": 0.1}],
     "lbfgs": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],
     "ncg": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],
-    "gradient": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],
-    "sgd": [{"iterations": 1500, "batch": 1000, "rate": 0.1, "momentum": 0.9}],
+    "gradient": [{"iterations": 400, "tolerance": 0.0, "halvings": 60}],
+    "sgd": [{"iterations": 600, "batch": 1000, "rate": 0.1, "momentum": 0.9}],
 }
 """Arguments with which a W-solver goes on until it has a minimum."""
 
@@ -272,6 +298,10 @@ def segment_problem(
 
 # --- Z-solvers --------------------------------------------------------------------------------------------------------
 
+CONTINUOUS = [name for name, kind in Z_SOLVERS.items() if not kind.bits]  # type: ignore[attr-defined]
+BITS = [name for name in Z_SOLVERS if name not in CONTINUOUS]
+"""Each row of Z_SOLVERS has the contract of its kind."""
+
 DIRECTIONS = ("dual", "primal", "direct_dual", "direct_primal")
 Z_THOROUGH: dict[str, list[dict[str, Any]]] = {
     "gauss_newton": [
@@ -285,8 +315,8 @@ Z_THOROUGH: dict[str, list[dict[str, Any]]] = {
         }
         for direction, cg_iterations in (("dual", 8), ("primal", 16), ("direct", 1), ("auto", 8))
     ],
-    "lbfgs": [{"iterations": 2000, "halvings": 20}],
-    "gradient": [{"iterations": 1000, "halvings": 20}],
+    "lbfgs": [{"iterations": 600, "halvings": 20}],
+    "gradient": [{"iterations": 500, "halvings": 20}],
     "alternating": [{"iterations": 60, "cg_iterations": 8, "cg_tolerance": 0.0, "halvings": 6}],
 }
 """Arguments with which a Z-solver goes on until it has a minimum."""

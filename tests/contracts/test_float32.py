@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from contracts.examples import (
+    CONTINUOUS,
     MAPS,
     SCENES,
     SEGMENTS,
@@ -85,7 +86,7 @@ def test_maps(example: MapExample, random: np.random.Generator) -> None:
 # --- Z-solvers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=Z_SOLVERS)
+@pytest.fixture(params=CONTINUOUS)
 def z_solvers(request: pytest.FixtureRequest) -> list[Any]:
     return [Z_SOLVERS[request.param](**arguments) for arguments in Z_ARGUMENTS.get(request.param, [{}])]
 

@@ -10,8 +10,11 @@ from contracts.examples import EPS, MAPS, MapExample, cases, example_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.layers import KINDS, Array, build
+from macmpi.layers.activation import FUNCTIONS
+from macmpi.layers.discrete import Binary, Quantiser
+from macmpi.layers.rbf import GaussianBasis
 
-CAPABILITIES = {"jacobian", "weight_jacobian", "units", "linear", "elementwise"}
+CAPABILITIES = {"jacobian", "weight_jacobian", "bias", "centres", "units", "linear", "elementwise", "bits"}
 ROWS = np.array([4, 0, 7, 7])
 
 
@@ -52,6 +55,7 @@ def test_shapes_and_capabilities(example: MapExample) -> None:
     assert example.A.shape[1] == m.n_in
     assert m.forward(example.W, example.A).shape == (len(example.A), m.n_out)
     assert m.parameter_shape == (None if example.W is None else example.W.shape)
+    assert m.trained_as in ("", *FUNCTIONS)
 
 
 def test_forward_leaves_its_arguments_alone(example: MapExample) -> None:
@@ -67,6 +71,25 @@ def test_the_same_points_give_the_same_bits(example: MapExample) -> None:
     assert_array_equal(
         example.map.forward(example.W, example.A), example.map.forward(example.W, example.A.copy()), strict=True
     )
+
+
+def test_what_a_map_does_not_offer_it_refuses(example: MapExample) -> None:
+    m, W, A = example.map, example.W, example.A
+    calls = {
+        "jacobian": (
+            lambda: m.linearise(W, A),
+            lambda: m.congruence(W, A, np.eye(m.n_in)),
+            lambda: m.pullback(W, A, np.eye(m.n_out)),
+        ),
+        "weight_jacobian": (
+            lambda: m.weight_jvp(W, A, W),
+            lambda: m.weight_vjp(W, A, np.ones((len(A), m.n_out))),
+        ),
+    }
+    for capability in calls.keys() - m.capabilities:
+        for call in calls[capability]:
+            with pytest.raises(NotImplementedError):
+                call()
 
 
 @offering("jacobian")
@@ -205,6 +228,67 @@ def test_a_linear_map_is_linear_in_its_weights(example: MapExample, random: np.r
     mixed = example.map.forward(2.0 * example.W - 3.0 * other, example.A)
     apart = 2.0 * example.map.forward(example.W, example.A) - 3.0 * example.map.forward(other, example.A)
     assert_allclose(mixed, apart, rtol=0.0, atol=10.0 * rounding(example, mixed.shape))
+
+
+def test_the_biases_are_the_last_column_of_the_weights(example: MapExample) -> None:
+    """A column beside one for each input: it moves the outputs of all points alike."""
+    m, W = example.map, example.W
+    if "bias" not in m.capabilities:
+        assert W is None or W.shape[1] == m.n_in
+        return
+    assert W is not None and W.shape[1] == m.n_in + 1
+    moved = W.copy()
+    moved[:, -1] += 1.0
+    assert_allclose(m.forward(moved, 0.0 * example.A), m.forward(W, 0.0 * example.A) + 1.0, rtol=1e-12)
+
+
+@offering("elementwise")
+def test_a_layer_is_trained_under_its_own_function(example: MapExample) -> None:
+    """Where it has a derivative; one without is trained under another."""
+    m = example.map
+    if "jacobian" in m.capabilities:
+        expected = FUNCTIONS[m.trained_as].value(example.A.copy(), np.empty_like(example.A))
+        assert_array_equal(m.forward(example.W, example.A), expected)
+    else:
+        assert m.trained_as
+
+
+@offering("bits")
+def test_bits_are_0_or_1(example: MapExample) -> None:
+    B = example.map.forward(example.W, example.A)
+    assert B.dtype == example.A.dtype
+    assert set(np.unique(B)) == {0.0, 1.0}
+
+
+# --- formulas ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [0.3, 1.0, 20.0])
+def test_radial_basis_functions(width: float, random: np.random.Generator) -> None:
+    """exp(-||(a - c) / width||^2): 1 at the centre, 0 far away, never above."""
+    A, C = random.normal(size=(20, 3)), random.normal(size=(6, 3))
+    A[0], A[1] = C[2], 1e3 * width
+    B = GaussianBasis(3, 6, width).forward(C, A)
+    assert_allclose(B, np.exp(-np.square((A[:, None] - C) / width).sum(axis=2)), rtol=1e-10, atol=1e-300)
+    assert B[0, 2] == 1.0
+    assert_array_equal(B[1], 0.0)
+    assert B.min() >= 0.0 and B.max() <= 1.0
+
+
+def test_a_quantiser_gives_the_nearest_codeword_and_of_equals_the_first(random: np.random.Generator) -> None:
+    A, C = random.normal(size=(50, 3)), random.normal(size=(7, 3))
+    nearest = [min(range(7), key=lambda i: np.sum((a - C[i]) ** 2)) for a in A]
+    quantiser = Quantiser(3, 7)
+    assert_array_equal(quantiser.forward(C, A), C[nearest])
+    assert_array_equal(quantiser.forward(C, C), C)
+    words = np.array([[4.0], [1.0], [-1.0], [1.0]])
+    assert_array_equal(Quantiser(1, 4).forward(words, np.array([[0.0], [2.5], [-0.5]])), [[1.0], [4.0], [-1.0]])
+    assert_array_equal(Quantiser(1, 3).forward(-words[1:], np.array([[0.0]])), [[-1.0]])
+
+
+def test_a_binary_unit_is_off_at_0() -> None:
+    A = np.array([[-2.0, -0.0, 0.0, 5e-324, 3.0]])
+    assert_array_equal(Binary(5).forward(None, A), [[0.0, 0.0, 0.0, 1.0, 1.0]])
 
 
 def test_an_unknown_kind_is_a_key_error() -> None:

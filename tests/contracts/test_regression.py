@@ -139,7 +139,7 @@ def test_a_separable_segment_is_the_sum_of_its_units(kind: str, random: np.rando
     problem = segments(random, kind, "squared")
     assert problem.segment.separable
     (W,) = problem.blocks(problem.flat)
-    term = Term(problem.segment.features(problem.inputs), problem.targets)
+    term = Term(problem.segment.features([], problem.inputs), problem.targets)
     apart = UnitProblem((term,), problem.segment.activation, problem.ridge, W, NOTHING)
     f, G = gradients(problem, problem.start, summed(40, 3))
     each, slopes = gradients(apart, W, summed(40, 3))

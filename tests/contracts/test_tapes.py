@@ -120,7 +120,7 @@ def test_a_separable_segment_is_its_features_weights_and_activation(made: Made) 
     segment, weights, A = made
     if not segment.separable:
         pytest.skip("the units of the segment do not separate")
-    a = segment.features(A) @ weights[0][:, :-1].T + weights[0][:, -1]
+    a = segment.features(weights, A) @ weights[0][:, :-1].T + weights[0][:, -1]
     assert_allclose(value(segment.activation, a), segment.forward(weights, A), rtol=1e-13, atol=1e-14)
 
 

@@ -81,14 +81,12 @@ def well_posed(solver: Any, random: np.random.Generator, activation: str, ridge:
 # --- descent ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ridges", [(0.0, 0.01), (1e-8, 10.0)])
 @pytest.mark.parametrize("kind", INPUTS)
-def test_no_unit_gets_worse(
-    kind: str, ridges: tuple[float, float], solvers: list[Any], activation: str, random: np.random.Generator
-) -> None:
+def test_no_unit_gets_worse(kind: str, solvers: list[Any], activation: str, random: np.random.Generator) -> None:
     """Whatever the inputs; units that start small, saturated or at zero; targets in range and far out of it."""
-    for i, (solver, (n, d)) in enumerate(itertools.product(solvers, ((3, 5), (40, 7), (50, 60)))):
-        ridge = ridges[i % 2]
+    shapes = [(3, 5), (40, 7), (24, 30)]
+    for i, (solver, shape) in enumerate(itertools.product(solvers, [*shapes, shapes[INPUTS.index(kind) % 3]])):
+        (n, d), ridge = shape, (0.0, 0.01, 1e-8, 10.0)[(i + INPUTS.index(kind)) % 4]
         assert solver.descends, "a solver that does not descend needs a contract of its own"
         A = inputs(random, n, d, kind)
         T = random.normal(size=(n, 4)) * [1.0, 3.0, 100.0, 0.1]
@@ -121,8 +119,12 @@ def test_a_fit_without_residual_is_left_alone(solver: Any, activation: str, rand
 # --- against brute force ----------------------------------------------------------------------------------------------
 
 
+LEAST: dict[tuple[int, float, str], list[float]] = {}
+"""What brute force finds, which is the same for all solvers."""
+
+
 @pytest.mark.parametrize("ridge", [0.01, 1.0])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_worse_than_brute_force(seed: int, ridge: float, name: str, thorough: Any, activation: str) -> None:
     """Two units and three points, from the same start."""
     random = np.random.default_rng(seed)
@@ -131,9 +133,13 @@ def test_no_worse_than_brute_force(seed: int, ridge: float, name: str, thorough:
     W = np.column_stack([0.3 * random.normal(size=(2, 2)), np.ones(2)])
     problem, over_points = w_problem(thorough, A, T, W, activation, ridge)
     found = unit_objectives(problem, thorough.solve(problem, over_points))
-    for unit in range(2):
-        best = optimize.minimize(lambda w, unit=unit: _one(problem, w, unit), W[unit], method="BFGS", tol=1e-12)
-        assert found[unit] <= best.fun * (1.0 + W_EXCESS.get(name, 1e-7)) + 1e-12
+    if (seed, ridge, activation) not in LEAST:
+        LEAST[seed, ridge, activation] = [
+            optimize.minimize(lambda w, unit=unit: _one(problem, w, unit), W[unit], method="BFGS", tol=1e-12).fun
+            for unit in range(2)
+        ]
+    for unit, least in enumerate(LEAST[seed, ridge, activation]):
+        assert found[unit] <= least * (1.0 + W_EXCESS.get(name, 1e-7)) + 1e-12
 
 
 def _one(problem: UnitProblem, w: Array, unit: int) -> float:

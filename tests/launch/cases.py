@@ -29,6 +29,8 @@ LABELS = np.array([-3, 0, 7])
 SETTLES_SOON = {"tolerance": 0.1, "mu_max": 1000.0}
 """mu goes up every few iterations, so that the runs here go through its whole schedule."""
 
+BASIS = {"activation": ["rbf", "linear", "rbf"], "sites": ["none", "after", "none"], "width": [3.0, 1.5]}
+
 CASES = {
     "autoencoder": Case(37, 11, 9, 0, [7, 5, 7], {"penalty": SETTLES_SOON}),
     "regression": Case(
@@ -62,9 +64,27 @@ CASES = {
         *(37, 11, 9, 0, [7, 5, 7]),
         {"penalty": {"factor": 1.01}, "run": {"keep_checkpoints": 2, "checkpoint_minutes": 1e-9}},
     ),
+    "architecture": Case(
+        *(61, 17, 6, 0, [40, 2, 30]),
+        {
+            "model": {**BASIS, "centres": "subset"},
+            "start": {"method": "elastic_embedding", "width": 2.0, "repulsion": 10.0},
+            "penalty": {"mu0": 1.0, "factor": 5.0, "mu_max": 5.0, "mu_every": 5, "ridge": 0.002},
+            "selection": {"criterion": "aic", "epsilon2": [0.03], "every": 3, "smallest": 5, "step": 3},
+        },
+    ),
+    "alternating": Case(
+        *(37, 11, 6, 0, [37, 2, 20]),
+        {
+            "model": {**BASIS, "centres": ["points", "kmeans"]},
+            "start": {"method": "pca"},
+            "penalty": {"mu_every": 2, "ridge_scale": "objective"},
+            "method": {"name": "alternating", "cg_iterations": 4},
+        },
+    ),
 }
 """hasty: mu goes up at nearly every iteration; few: fewer points, units and tiles than ranks; long: mu creeps up, so
-the run goes on until it is stopped, and it saves every iteration."""
+the run goes on until it is stopped, and it saves every iteration; architecture: its sizes change in iteration 3."""
 
 
 def points(seed: int, rows: int, columns: int) -> np.ndarray:

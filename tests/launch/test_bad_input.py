@@ -114,6 +114,106 @@ def test_a_config_that_cannot_be_read(config: str, content: bytes | None, named:
     assert config in message
 
 
+# --- layers that trainers fit, the methods, model selection -----------------------------------------------------------
+
+
+@pytest.fixture
+def basis(folder: Path) -> Path:
+    """With the config of a run that selects its numbers of centres; 61 points."""
+    write_case(folder, "architecture")
+    np.savez(folder / "short.npz", Z=np.zeros((60, 2)))
+    np.savez(folder / "wide.npz", Z=np.zeros((61, 3)))
+    np.savez(folder / "holes.npz", codes=np.full((61, 2), np.nan))
+    (folder / "text.npz").write_text("1 2 3\n")
+    return folder
+
+
+FILE = "start.method='file'"
+NONE = "selection.criterion='none'"
+OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (["model.width=0.0"], ["model.width", "0"]),
+        (["model.width=[1.0,-1.0]"], ["1 mistake", "model.width.1"]),
+        (["model.width=[1.0,1.0,1.0]"], ["width has 3 entries but 2 hidden layers"]),
+        (["model.centres='kmean'"], ["'kmean'", "did you mean 'kmeans'?"]),
+        (["model.centres=['subset','subset','subset']"], ["centres has 3 entries but 2 hidden layers"]),
+        (["model.activation=['rbf','linear','rbff']"], ["'rbff'", "did you mean 'rbf'?"]),
+        (["model.words=0"], ["model.words"]),
+        (["penalty.mu_every=-1"], ["penalty.mu_every"]),
+        (["method.name='alternatin'"], ["method.name"]),
+        (["method.cg_iterations=0"], ["method.cg_iterations"]),
+        (["selection.criterion='AIC'"], ["selection.criterion", "'aic'"]),
+        (["selection.every=0", "selection.smallest=0", "selection.step=0"], ["3 mistakes", "selection.every"]),
+        (["selection.errors='square'"], ["selection.errors"]),
+        (["selection.epsilon2=[0.0]"], ["selection.epsilon2.0"]),
+        (["start.width=0.0", "start.repulsion=-1.0"], ["2 mistakes", "start.width", "start.repulsion"]),
+        ([FILE], ["coordinates"]),
+        (["start.coordinates='short.npz'"], ["coordinates"]),
+        (["z_step.enumerated=17"], ["z_step.enumerated"]),
+        (["selection.smallest=31"], ["selection.smallest = 31", "30 centres"]),
+        (["selection.epsilon2=[]"], ["selection.epsilon2", "0 given"]),
+        (["selection.epsilon2=[0.1,0.1,0.1]"], ["selection.epsilon2", "3 given"]),
+        (["model.centres='kmeans'"], ["nested sets", 'centres = "subset"']),
+        (["penalty.metric='variance'"], ['needs penalty.metric = "identity"']),
+        (["w_step.linear_solver='same'"], ['needs w_step.linear_solver = "closed_form"']),
+        (["model.activation=['rbf','sigmoid','rbf']"], ["one linear layer", "segment 1"]),
+        (
+            [
+                "model.hidden=[40,30,2]",
+                "model.activation=['rbf','rbf','linear']",
+                "model.sites=['none','none','after']",
+            ],
+            ["one linear layer", "segment 1"],
+        ),
+        (["method.name='alternating'"], ["selection.criterion", 'method.name = "mac"']),
+        (["model.activation='sigmoid'", "model.sites='after'", *OTHER[::2], "selection.criterion='bic'"], ["no layer"]),
+        (["model.hidden=[62,2,30]"], ["62 centres", "61 training points"]),
+        (["model.centres='points'", NONE], ['"points"', "40 centres", "61 points"]),
+        (["start.method='uniform'"], ["radial basis functions", "elastic_embedding"]),
+        (["model.sites=['none','after','after']"], ["segment 2 (rbf)", "no weights"]),
+        (["model.sites=['none','none','none']"], ["segment 1"]),
+        ([FILE, "start.coordinates='no.npz'"], ["no.npz does not exist"]),
+        ([FILE, "start.coordinates='text.npz'"], ["text.npz"]),
+        ([FILE, "start.coordinates='points.npz'"], ["points.npz", "no dataset Z"]),
+        ([FILE, "start.coordinates='short.npz'"], ["short.npz", "(60, 2)", "61 points"]),
+        ([FILE, "start.coordinates='wide.npz'"], ["wide.npz", "(61, 3)"]),
+        ([FILE, "start.coordinates='holes.npz'"], ["holes.npz", "nan at [0, 0]"]),
+        (["method.name='alternating'", NONE, "penalty.method='augmented_lagrangian'"], ["penalty.method"]),
+        (["method.name='alternating'", NONE, "model.activation=['rbf','tanh','rbf']"], ["linear code"]),
+        (["z_step.solver='binary'", NONE], ['"binary" needs one site and bits']),
+        (["model.activation='binary'", "model.sites='none'", *OTHER], ["without derivatives (binary)"]),
+        (["model.activation=['rbf','binary','rbf']", "z_step.solver='lbfgs'", NONE], ["are bits"]),
+        (["model.activation=['quantise','relu','relu']", "model.words=62", *OTHER], ["62 centres", "61 training"]),
+        (
+            [
+                "model.hidden=[3]",
+                "model.activation='quantise'",
+                "model.sites='after'",
+                *OTHER[:2],
+                "start.method='greedy'",
+            ]
+            + ["model.words=9"],
+            ["greedy", "codewords"],
+        ),
+    ],
+)
+def test_what_does_not_go_together(settings: list[str], named: list[str], basis: Path) -> None:
+    message = refused_here(*(part for s in settings for part in ("--set", s)), config="architecture.toml")
+    for part in named:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"), [("selection.smallest=31", "30 centres"), ("start.coordinates='x.npz'", "go together")]
+)
+def test_the_same_on_two_ranks(setting: str, named: str, basis: Path) -> None:
+    assert named in refused(basis, "--set", setting, ranks=2, config="architecture.toml")
+
+
 # --- the command line -------------------------------------------------------------------------------------------------
 
 

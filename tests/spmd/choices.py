@@ -10,10 +10,16 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
+from macmpi import tiles
 from macmpi.config import Activation, Config
 from macmpi.data import Dataset, Scaling
 from macmpi.plan import Plan, make_plan
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.selection import CRITERIA
+from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded
+from macmpi.starts import Origin
+
+tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12
+"""So that the Grams of the wide layers here are cut into rows, as those of large nets are."""
 
 
 def dataset(rows: int, validation: int, columns: int, targets: int, labels: bool = False) -> Dataset:
@@ -39,15 +45,37 @@ ACTIVATIONS = get_args(Activation)
 TABLES = get_type_hints(Config)
 WHOLE = sorted(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
 APART = sorted(W_SOLVERS.keys() - {*WHOLE, "closed_form"})
+MOVING = [name for name, kind in Z_SOLVERS.items() if not kind.bits]  # type: ignore[attr-defined]
+BASIS = {
+    "model.activation": ["rbf", "linear", "rbf"],
+    "model.sites": ["none", "after", "none"],
+    "model.width": [3.0, 1.0],
+    "penalty.mu0": 1.0,
+    "start.method": "elastic_embedding",
+    "start.width": 2.0,
+    "start.iterations": 8,
+}
+"""The net of section 4.3."""
+
+FILE = {"start.method": "file", "start.coordinates": "made by Choice.origin"}
+SELECTING = {
+    "model.centres": "subset",
+    "model.hidden": [30, 2, 25],
+    "selection.criterion": "aic",
+    "selection.epsilon2": [0.3],
+    "selection.smallest": 3,
+    "selection.step": 4,
+    "selection.every": 1,
+}
 
 
 def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     """Data and keys of each choice: every word of the config occurs, most of them several times."""
-    z, small, loss = cycle(Z_SOLVERS), cycle((SMALL, CLASSES)), cycle(("squared", "cross_entropy"))
+    z, small, loss = cycle(MOVING), cycle((SMALL, CLASSES)), cycle(("squared", "cross_entropy"))
     pairs = [list(pair) for pair in zip(ACTIVATIONS[::2], ACTIVATIONS[1::2], strict=True)]
     for activations, sites in product(pairs, ("after", "before", "none")):
         yield SMALL, {"model.activation": activations, "model.sites": sites, "z_step.solver": next(z)}
-    for solver in Z_SOLVERS:
+    for solver in MOVING:
         keys = {"z_step.solver": solver, "model.activation": ["tanh", "softmax", "relu"]}
         yield WIDE, keys
         yield CLASSES, {**keys, "model.loss": "cross_entropy"}
@@ -70,7 +98,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         yield CLASSES, {**keys, **lagrangian, "model.loss": "cross_entropy", "z_step.solver": next(z)}
     yield SMALL, {"penalty.metric": "variance", "model.activation": "softmax", "model.sites": ["none", "after"]}
     single = {"model.precision": "float32", "penalty.mu_max": 1e4}
-    for solver in Z_SOLVERS:
+    for solver in MOVING:
         keys = {**single, "z_step.solver": solver, "model.loss": next(loss)}
         yield next(small), {**keys, **(lagrangian if solver == "lbfgs" else {"penalty.metric": "variance"})}
     yield SMALL, {**single, "model.sites": "none", "start.method": "greedy"}
@@ -88,6 +116,63 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield WIDE, {"w_step.factor_every": 2, "w_step.cg_iterations": 5, "w_step.forcing": 0.5, "z_step.forcing": 0.5}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
     yield SMALL, {"penalty.ridge_until_mu": 1.0}
+    yield from basis_functions(single, lagrangian)
+    yield from selections(single, lagrangian)
+    yield from discrete(single, lagrangian)
+
+
+def basis_functions(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Nets of radial basis functions, by MAC and by alternating optimisation."""
+    for method in ("mac", "alternating"):
+        keys = {**BASIS, "method.name": method, "method.cg_iterations": 3}
+        yield SMALL, {**keys, "model.centres": "points", "model.hidden": [37, 2, 37]}
+        yield WIDE, {**keys, "model.centres": "subset", "model.hidden": [60, 3, 50]}
+        yield WIDE, {**keys, "model.centres": "kmeans", "model.hidden": [50, 2, 45]}
+        yield SMALL, {**keys, "model.centres": ["kmeans", "subset"], "model.hidden": [11, 2, 13], **single}
+        file = {**FILE, "model.centres": "subset", "model.hidden": [9, 4, 7]}
+        yield CLASSES, {**keys, **file, "model.loss": "cross_entropy"}
+    yield LONG, {**BASIS, "model.hidden": [6, 2, 5], "start.method": "pca"}
+    net = {**BASIS, "model.centres": "subset", "model.hidden": [20, 2, 15]}
+    for solver, metric in zip(MOVING, cycle(("variance", "curvature"))):
+        yield SMALL, {**net, "z_step.solver": solver, "penalty.metric": metric}
+    yield SMALL, {**net, **lagrangian}
+    yield SMALL, {**net, "model.activation": ["rbf", "sigmoid", "rbf"]}
+    halves = {"model.hidden": [2, 9], "model.activation": ["linear", "rbf"], "model.sites": ["after", "none"]}
+    for method in ("mac", "alternating"):
+        yield SMALL, {**net, **halves, "model.width": 1.0, "start.method": "pca", "method.name": method}
+
+
+def selections(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Model selection: in every iteration and in the second, with Grams whole and in rows."""
+    for criterion, errors, data in zip(CRITERIA, cycle(("half", "sum")), cycle((SMALL, WIDE))):
+        yield data, {**BASIS, **SELECTING, "selection.criterion": criterion, "selection.errors": errors}
+    yield WIDE, {**BASIS, **SELECTING, "model.hidden": [70, 2, 55], "selection.epsilon2": [0.3, 0.05]}
+    yield WIDE, {**BASIS, **SELECTING, "model.hidden": [55, 70, 45], **FILE}
+    yield SMALL, {**BASIS, **SELECTING, "selection.every": 2, **lagrangian}
+    yield SMALL, {**BASIS, **SELECTING, "start.method": "pca", **single}
+    halves = {"model.activation": ["rbf", "linear", "sigmoid"], "model.hidden": [30, 2, 7], "model.width": 3.0}
+    yield SMALL, {**BASIS, **SELECTING, **halves, "w_step.factor_every": 2}
+
+
+def discrete(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Quantising and binary layers."""
+    codes = {"model.activation": "quantise", "model.words": 6}
+    for data, trainer in ((SMALL, "kmeans"), (WIDE, "subset")):
+        yield data, {**codes, "model.hidden": [3], "model.centres": trainer, "start.method": "pca"}
+    deep = {"model.hidden": [3, 5], "model.sites": ["after", "none"], "w_step.linear_solver": "same"}
+    yield CLASSES, {**codes, **deep, "model.activation": ["quantise", "tanh"], "model.loss": "cross_entropy"}
+    yield SMALL, {**codes, "model.hidden": [3], **lagrangian, **single}
+    bits: dict[str, Any] = {"model.activation": "binary", "penalty.mu0": 0.1}
+    for data, hidden, enumerated in ((WIDE, [5], 10), (WIDE, [5], 4), (SMALL, [12], 10), (WIDE, [70], 10)):
+        yield data, {**bits, "model.hidden": hidden, "z_step.enumerated": enumerated, "start.method": "pca"}
+    for loss, linear in (("squared", "same"), ("cross_entropy", "closed_form")):
+        data = CLASSES if loss == "cross_entropy" else SMALL
+        keys = {"model.hidden": [6], "model.loss": loss, "w_step.linear_solver": linear}
+        yield data, {**bits, **keys, "z_step.enumerated": 3}
+        yield data, {**bits, **keys, **deep, "model.activation": ["binary", "sigmoid"], "start.method": "uniform"}
+    for solver, enumerated in zip(APART, cycle((10, 3))):
+        yield SMALL, {**bits, "model.hidden": [5], "w_step.solver": solver, "z_step.enumerated": enumerated}
+    yield SMALL, {**bits, "model.hidden": [5], **lagrangian, **single}
 
 
 @dataclass(frozen=True)
@@ -102,10 +187,19 @@ class Choice:
         data = self.data
         return make_plan(self.config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), ranks)
 
+    @property
+    def origin(self) -> Origin:
+        """Coordinates for a start from a file."""
+        if self.config.start.method != "file":
+            return Origin()
+        (H,) = self.plan(1).chain.site_sizes
+        X = self.data.X
+        return Origin(coordinates=np.tanh(X @ np.random.default_rng(3).normal(size=(X.shape[1], H))))
+
 
 def made() -> Iterator[Choice]:
     for i, (data, keys) in enumerate(rows()):
-        hidden = HIDDEN[id(data)]
+        hidden = keys.get("model.hidden", HIDDEN[id(data)])
         table: dict[str, dict[str, Any]] = {"model": {"hidden": hidden}, "penalty": {"mu0": 7.0}}
         for name, value in keys.items():
             part, key = name.split(".")
@@ -134,12 +228,17 @@ def words(choice: Choice) -> list[str]:
     c, plan = choice.config, choice.plan(1)
     z, w = ({kind: name for name, kind in solvers.items()} for solvers in (Z_SOLVERS, W_SOLVERS))
     found = [f"loss={c.model.loss}", f"method={c.penalty.method}", f"metric={plan.metric}", f"start={c.start.method}"]
-    found += [f"precision={plan.dtype}", f"direction={c.z_step.direction}"]
+    found += [f"precision={plan.dtype}", f"direction={c.z_step.direction}", f"by={c.method.name}"]
+    trainers = {kind: name for name, kind in TRAINERS.items()}
+    found += [f"centres={trainers[type(t)]}" for t in plan.trainers.values()]
+    found += [f"criterion={c.selection.criterion}", f"errors={c.selection.errors}"]
+    grams = [share.rows is not None for rank in plan.all_units.shares for share in rank]
+    found += ["gram=rows"] if any(grams) else []
+    if plan.chain.sites and plan.z_solver.bits:
+        found.append("bits=enumerated" if c.z_step.enumerated >= plan.chain.site_sizes[0] else "bits=alternating")
     found += [f"activation={activation}" for _, activation, _ in c.model.layers()]
     found += ["sites=mixed"] if isinstance(c.model.sites, list) else [f"sites={c.model.sites}"]
     found += [f"Z={z[type(plan.z_solver)]}"] if plan.chain.sites else []
-    found += [
-        f"W={w[type(s)]}:{'units' if apart else 'segment'}"
-        for s, apart in zip(plan.w_solvers, plan.by_unit, strict=True)
-    ]
+    inner = [s.inner if isinstance(s, Thresholded) else s for s in plan.w_solvers]
+    found += [f"W={w[type(s)]}:{'units' if apart else 'segment'}" for s, apart in zip(inner, plan.by_unit, strict=True)]
     return list(dict.fromkeys(found))

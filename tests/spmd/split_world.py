@@ -16,15 +16,16 @@ import numpy as np
 from choices import Choice, choices
 
 from macmpi import MacmpiError, NumericalError, UsageError
-from macmpi.mac import Mac
 from macmpi.plan import Plan
 from macmpi.record import Clock
-from macmpi.starts import Origin, start
+from macmpi.starts import coordinates_first, start
 from macmpi.state import State
 from macmpi.team import AnyTeam, Solo, Team, launch
+from macmpi.train import choose
 
 SIZES = (1, 2, 3, 5)
 ITERATIONS = 2
+CHANGED = "sizes"
 
 
 # --- the method: every registered choice, with the bits of one process ------------------------------------------------
@@ -32,13 +33,16 @@ ITERATIONS = 2
 
 def bits(plan: Plan, choice: Choice, team: AnyTeam) -> dict[str, str]:
     """A short run, every array and number of it."""
-    method = Mac(plan, choice.data, team, Clock())
-    state = start(method, choice.config, Origin())
+    method = choose(choice.config, plan, choice.data, team, Clock())
+    state = start(method.mac, choice.config, choice.origin)
     method.begin(state)
-    found = {"start": digest(state, *numbers(method.evaluate(state, feasible=True)))}
+    feasible = not coordinates_first(choice.config, plan)
+    found = {"start": digest(state, *numbers(method.evaluate(state, feasible)))}
     for i in range(ITERATIONS):
         method.sweep(state)
-        found[f"iteration {i + 1}"] = digest(state, *numbers(method.evaluate(state)))
+        notes = method.notes()
+        found[f"iteration {i + 1}"] = digest(state, *numbers(method.evaluate(state)), notes.get("cost", 0.0))
+        found |= {CHANGED: str(state.sizes.tolist())} if notes.get("changed") else {}
         if plan.schedule.multipliers:
             method.move_multipliers(state)
             found[f"multipliers {i + 1}"] = digest(state, np.abs(state.multipliers).max() > 0.0)
@@ -54,7 +58,7 @@ def numbers(errors: Any) -> list[float]:
 
 def digest(state: State, *values: Any) -> str:
     sha = hashlib.sha256()
-    for value in (state.weights, state.Z, state.multipliers, state.metric, state.factors, *values):
+    for value in (state.weights, state.Z, state.multipliers, state.metric, state.factors, state.sizes, *values):
         array = np.asarray(value, dtype=float)
         assert np.isfinite(array).all(), "equal bits of what is not finite say nothing"
         sha.update(array.tobytes())
@@ -76,6 +80,8 @@ def check_method(team: Team) -> dict[str, str]:
         wrong = [stage for stage in alone if alone[stage] != together[stage]]
         stages = [b for stage, b in alone.items() if stage != "postprocessing" or choice.plan(1).chain.sites]
         moved = len(set(stages)) == len(stages)
+        if choice.config.selection.criterion != "none" and CHANGED not in alone:
+            moved = False
         verdicts[choice.name] = f"other bits from {wrong[0]} on" if wrong else "" if moved else "nothing moves"
     return verdicts
 

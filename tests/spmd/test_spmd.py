@@ -9,9 +9,10 @@ from typing import get_args, get_type_hints
 import pytest
 from launch.launching import run_program
 
-from macmpi.config import Activation, Model, Penalty, Site, ZStep
+from macmpi.config import LAYERS, Activation, Method, Model, Penalty, Selection, Site, Start, ZStep
 from macmpi.losses import LOSSES
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.selection import CRITERIA
+from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS
 
 pytestmark = pytest.mark.launch
 
@@ -23,7 +24,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
     """{"5 ranks: what was checked": "" or what is wrong}."""
     script = Path(__file__).with_name("split_world.py")
     folder = tmp_path_factory.mktemp("spmd")
-    outcome = run_program(program=(script,), ranks=5, cwd=folder, timeout=120.0, code=0)
+    outcome = run_program(program=(script,), ranks=5, cwd=folder, timeout=200.0, code=0)
     assert outcome.err == ""
     found: Verdicts = json.loads(outcome.out)
     return found
@@ -40,10 +41,19 @@ def test_every_registered_choice_was_among_them(verdicts: Verdicts) -> None:
     found = {word for name in verdicts for word in name.split()}
     for word, registry in (("activation", get_args(Activation)), ("loss", LOSSES), ("Z", Z_SOLVERS)):
         assert {f"{word}={name}" for name in registry} <= found
-    hints = get_type_hints(Penalty), get_type_hints(Model), get_type_hints(ZStep)
-    for table, key in zip((0, 0, 1, 2), ("method", "metric", "precision", "direction"), strict=True):
-        assert {f"{key}={name}" for name in get_args(hints[table][key])} <= found
+    for table, key in ((Penalty, "method"), (Penalty, "metric"), (Model, "precision"), (ZStep, "direction")):
+        assert {f"{key}={name}" for name in get_args(get_type_hints(table)[key])} <= found
     for solver, kind in W_SOLVERS.items():
         assert {f"W={solver}:{problem}" for problem in kind.takes} <= found  # type: ignore[attr-defined]
     assert {f"sites={site}" for site in (*get_args(Site), "mixed")} <= found
-    assert {f"start={method}" for method in ("uniform", "pca", "greedy")} <= found
+    assert {f"start={method}" for method in set(get_args(get_type_hints(Start)["method"])) - {"model"}} <= found
+
+
+def test_every_layer_trainer_criterion_and_method_was_among_them(verdicts: Verdicts) -> None:
+    found = {word for name in verdicts for word in name.split()}
+    for word, names in (("activation", LAYERS), ("centres", TRAINERS), ("criterion", CRITERIA)):
+        assert {f"{word}={name}" for name in names} <= found
+    for word, table, key in (("by", Method, "name"), ("criterion", Selection, "criterion")):
+        assert {f"{word}={name}" for name in get_args(get_type_hints(table)[key])} <= found
+    assert {"gram=rows", "bits=enumerated", "bits=alternating", "errors=sum"} <= found
+    assert any({"gram=rows", "activation=rbf", "criterion=aic"} <= set(name.split()) for name in verdicts)

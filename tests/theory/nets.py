@@ -66,7 +66,7 @@ def method(
     """MAC for one process."""
     words = [w if isinstance(w, str) else list(w) for w in (activation, sites)]
     config = Config(
-        model=Model(list(hidden), words[0], output, words[1], loss, precision),  # type: ignore[arg-type]
+        model=Model(list(hidden), words[0], output, words[1], loss=loss, precision=precision),  # type: ignore[arg-type]
         penalty=Penalty(**penalty),
         z_step=ZStep(**(z_step or {})),
         w_step=WStep(**(w_step or {})),

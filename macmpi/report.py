@@ -1,0 +1,137 @@
+"""`python -m macmpi.report RUN [RUN ...] [--output DIR]`: pictures of runs, PNG files and one page.  Needs no MPI."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import sys
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from macmpi import MacmpiError, UsageError, __version__
+from macmpi.record import duration
+from macmpi.results import Result, read
+
+if TYPE_CHECKING:
+    from macmpi.pictures import Picture
+
+PAGE = "report.html"
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #ffffff; --faint: #666666; --line: #cccccc; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e6; --paper: #16181b; --faint: #a0a0a0; --line: #444444; }
+}
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+       max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
+th, td { text-align: right; padding: 0.2rem 0.8rem 0.2rem 0; border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; }
+figure { margin: 2.5rem 0; break-inside: avoid; }
+figure img { display: block; width: 100%; height: auto; background: white; border-radius: 4px; }
+figcaption, footer, .missing { color: var(--faint); font-size: 0.9rem; }
+h2 { font-size: 1.15rem; margin: 0 0 0.5rem; }
+.table { overflow-x: auto; }
+@media print {
+  :root { --ink: black; --paper: white; --faint: #333333; --line: #999999; }
+  body { max-width: none; margin: 0; font-size: 10pt; }
+}
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="python -m macmpi.report", description="Draw what runs have left behind.")
+    p.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directory")
+    p.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: report/ in the first run's)")
+    return p
+
+
+def read_all(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
+    """The runs that can be drawn, and why others cannot.  Raises UsageError when none can."""
+    once = list({path.resolve(): path for path in paths}.values())
+    names = [path.resolve().name for path in once]
+    results, lost = [], []
+    for path, name in zip(once, names, strict=True):
+        try:
+            results.append(read(path, name if names.count(name) == 1 else str(path)))
+        except UsageError as error:
+            lost.append(str(error))
+    if not results:
+        raise UsageError("; ".join(lost))
+    return results, lost
+
+
+def page(results: Sequence[Result], pictures: Sequence[tuple[Picture, bytes]], missing: Sequence[str]) -> str:
+    """The report as HTML, with the pictures (PNG) inside."""
+    title = "macmpi: " + ", ".join(result.name for result in results)
+    heads = ("run", "net", "ranks", "iterations", "time", "E1 training", "E1 validation", "ended")
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        '<div class="table"><table>',
+        "<tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>",
+        *("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row(result)) + "</tr>" for result in results),
+        "</table></div>",
+    ]
+    if missing:
+        lines = "".join(f"<li>{escape(line)}</li>" for line in missing)
+        body.append(f'<div class="missing"><p>Missing:</p><ul>{lines}</ul></div>')
+    for picture, png in pictures:
+        source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        body.append(
+            f'<figure id="{escape(picture.name)}"><h2>{escape(picture.title)}</h2>'
+            f'<img src="{source}" alt="{escape(picture.title)}">'
+            f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+        )
+    body.append(f"<footer>Drawn by macmpi {__version__}</footer>")
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style>"
+    )
+    return "\n".join([f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>', *body, "</body></html>\n"])
+
+
+def row(result: Result) -> list[str]:
+    """A run's cells of the table."""
+    last = result.records[-1]
+    net = "-" if result.config is None else "-".join(map(str, result.config.model.hidden))
+    return [
+        *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", duration(last["seconds"])),
+        *(f"{last['E1_train']:.4f}", f"{last['E1_val']:.4f}", "yes" if result.finished else "no"),
+    ]
+
+
+def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> list[Path]:
+    """Draw and write everything; the paths.  Raises UsageError and OSError."""
+    try:
+        from macmpi.pictures import draw
+    except ImportError as error:
+        raise UsageError(f"pictures are drawn by matplotlib ({error}): pip install matplotlib") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn, written = [], []
+    for picture in draw(results):
+        path = folder / f"{picture.name}.png"
+        picture.save(path)
+        drawn.append((picture, path.read_bytes()))
+        written.append(path)
+    (folder / PAGE).write_text(page(results, drawn, missing), encoding="utf-8")
+    return [*written, folder / PAGE]
+
+
+def main() -> None:
+    args = parser().parse_args()
+    try:
+        results, lost = read_all(args.runs)
+        missing = [*lost, *(f"{result.name}: {line}" for result in results for line in result.missing)]
+        for line in missing:
+            print(f"macmpi: missing: {line}", file=sys.stderr)
+        written = write(results, args.output or results[0].path / "report", missing)
+    except (MacmpiError, OSError) as error:
+        print(f"macmpi: {error}", file=sys.stderr)
+        sys.exit(2)
+    print("\n".join(map(str, written)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Stochastic MAC: minibatches whose coordinates stay feasible, so that none is kept from one to the next.
+
+For each minibatch: coordinates z_k = f_k(z_{k-1}); Z-step and W-step each to first order, in the metrics of
+curvature.py; then a step along that direction D and the last step P,
+
+    W <- W + x D + y P,   (x, y) the minimum of the Gauss-Newton model of the minibatch in that plane;
+
+the damping follows the ratio of actual to predicted decrease.  What a run shows and keeps is the running average of
+the weights.  The points of a minibatch are dealt to ranks and their sums added up a tree of fixed parts; directions
+are dealt by units, inverses by layers: the same bits on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from macmpi import tiles
+from macmpi.chain import Tape
+from macmpi.config import Stochastic as Keys
+from macmpi.curvature import Layout, add_curvature, add_gradient, damped_inverses
+from macmpi.data import Dataset
+from macmpi.evaluation import Errors
+from macmpi.layers import Array
+from macmpi.mac import Mac
+from macmpi.plan import Plan
+from macmpi.record import Clock
+from macmpi.regression import Term, UnitProblem
+from macmpi.solvers.closed_form import ClosedForm
+from macmpi.state import State
+from macmpi.streams import stream
+from macmpi.sums import TreeSum
+from macmpi.team import AnyTeam
+
+ADAPT, PATIENCE = 5, 0.95
+"""Minibatches between two looks at the actual decrease; what the damping changes by, for each of them."""
+
+SURGE, LEVEL = 3.0, 0.1
+"""A loss so many times its running mean is a step gone wrong; the share of a new loss in that mean."""
+
+FIRST = 3
+"""The first minibatches, each with inverses of its own."""
+
+REFIT_POINTS, REFIT_RIDGE = 2000, 1.0
+"""Points and ridge of the fit of the output layer that a run starts with."""
+
+
+class Stochastic(Mac):
+    """Stochastic MAC as a Method: an iteration is an epoch.  Collective: where a method says so."""
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+        super().__init__(plan, data, team, clock)
+        self.keys, self.layout = keys, Layout(plan.chain.block_shapes)
+        self.sum = TreeSum(min(keys.parts, keys.batch, plan.n_train), team)
+        shapes = self.layout.shapes
+        jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
+        costs = [float(sum(shapes[k]) * shapes[k][1]) * (rows.stop - rows.start) for k, rows in jobs]
+        self.units = [[jobs[i] for i in rank] for rank in tiles.deal_by_cost(costs, team.size)]
+        self.layers = tiles.deal_by_cost([float(h**3 + d**3) for h, d in shapes], team.size)
+
+    def batch(self, epoch: int) -> int:
+        """Points of a minibatch: it doubles every `grow_every` epochs.  Collective: no."""
+        grown = self.keys.batch << min(epoch // self.keys.grow_every, 30)
+        return min(grown, self.keys.batch_max, self.plan.n_train)
+
+    def start_at(self, weights: Array, gradient_step: bool) -> State:
+        """The given weights (flat), the output layer fitted to some points (0 for labels).  Collective: no."""
+        state = super().start_at(weights, False)
+        self._fit_output(state)
+        count, squares = self.layout.sizes
+        state.average, state.momentum = state.weights.copy(), np.zeros(count, self.plan.dtype)
+        state.statistics, state.inverses = np.zeros(squares, self.plan.dtype), np.zeros(squares, self.plan.dtype)
+        state.damping = self.keys.damping
+        return state
+
+    def _fit_output(self, state: State) -> None:
+        """Every rank by itself."""
+        chain, data, W = self.plan.chain, self.data, self.weights(state)[-1]
+        last = max(i for i, m in enumerate(chain.maps) if m.parameter_shape is not None)
+        if self.plan.loss.labels:
+            W[:] = 0.0
+        elif last + 1 == len(chain.maps):
+            rows = slice(min(REFIT_POINTS, len(data.X)))
+            A = chain.part(0, last).forward(self.weights(state), data.X[rows])
+            solver = ClosedForm()
+            problem = UnitProblem((Term(A, data.Y[rows]),), "linear", REFIT_RIDGE, W, solver.prepare(A, _at_once))
+            W[:] = solver.solve(problem, _at_once)
+
+    def begin(self, state: State) -> None:
+        """Nothing is missing.  Collective: no."""
+
+    def sweep(self, state: State) -> None:
+        """An epoch: minibatches of a random order of the points, from state.position on.  Collective: yes."""
+        order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
+        size = self.batch(state.iteration)
+        while state.position + size <= self.plan.n_train:
+            self.step(order[state.position : state.position + size], state)
+            state.position += size
+        state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
+
+    def step(self, rows: Array, state: State) -> None:
+        """One minibatch.  Collective: yes."""
+        keys, n, (count, squares) = self.keys, len(rows), self.layout.sizes
+        tapes: dict[int, tuple[Tape, Array]] = {}
+        with self.clock("z"):
+            sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), count + squares + 2, self.plan.dtype)
+        gradient, loss, probed = sums[:count] / n, float(sums[-2]) / n, float(sums[-1])
+        if state.steps and not loss <= SURGE * state.level:
+            self._recover(state)
+            return
+        state.level = loss if state.steps == 0 else state.level + LEVEL * (loss - state.level)
+        state.statistics += max(1.0 - keys.memory, 1.0 / (state.steps + 1)) * (
+            sums[count:-2] / probed - state.statistics
+        )
+        if state.steps % keys.factor_every == 0 or state.steps < FIRST:
+            self._factor(state)
+        ways = [self._direction(gradient, state)]
+        if state.momentum.any():
+            ways.append(state.momentum)
+        lengths, predicted = self._plane(ways, gradient, tapes, probed, state.damping)
+        state.momentum = sum((x * way for x, way in zip(lengths, ways, strict=True)), np.zeros_like(gradient))
+        state.weights += state.momentum
+        state.steps += 1
+        state.average += max(1.0 - keys.averaging, 1.0 / state.steps) * (state.weights - state.average)
+        if state.steps % ADAPT == 0:
+            self._adapt(rows, loss, predicted, state)
+
+    def _look(self, i: int, rows: Array, state: State, tapes: dict[int, tuple[Tape, Array]], out: Array) -> None:
+        """Adds part i's gradient, statistics, loss and number of probed points; keeps the tape of those."""
+        (count, squares), loss, weights = self.layout.sizes, self.plan.loss, self.weights(state)
+        part = tiles.cut(len(rows), self.sum.leaves)[i]
+        own, gradient = rows[part.rows], self.layout.blocks(out[:count])
+        probed = min(self.keys.probed, len(own))
+        for piece in (own[probed:], own[:probed]):
+            if len(piece):
+                tape, Y = self.plan.chain.whole.tape(weights, self.data.X[piece]), self.data.Y[piece]
+                out[-2] += add_gradient(loss, tape, Y, gradient)
+        tapes[i] = tape, Y
+        random = stream(self.plan.seed, "probe", state.iteration, state.position, i)
+        probe = random.standard_normal(Y.shape, dtype=np.float32).astype(self.plan.dtype, copy=False)
+        add_curvature(loss, tape, Y, probe, self.layout.pairs(out[count : count + squares]))
+        out[-1] += probed
+
+    def _factor(self, state: State) -> None:
+        """Damped inverses of all layers' statistics: each layer by one rank, then Allgatherv.  Collective: yes."""
+        statistics, inverses = self.layout.pairs(state.statistics), self.layout.pairs(state.inverses)
+        with self.clock("w"):
+            for k in self.layers[self.team.rank]:
+                for out, found in zip(inverses[k], damped_inverses(*statistics[k], state.damping), strict=True):
+                    out[:] = found
+        places = self.layout.squares
+        parts = [[place for k in rank for place in places[2 * k : 2 * k + 2]] for rank in self.layers]
+        self.team.gather_parts(state.inverses, parts)
+
+    def _direction(self, gradient: Array, state: State) -> Array:
+        """D: each rank its units, then Allgatherv.  Collective: yes."""
+        direction, slopes = np.empty_like(gradient), self.layout.blocks(gradient)
+        inverses, found = self.layout.pairs(state.inverses), self.layout.blocks(direction)
+        with self.clock("w"):
+            for k, units in self.units[self.team.rank]:
+                G, M = inverses[k]
+                np.matmul(-(M[units] @ slopes[k]), G, out=found[k][units])
+        self.team.gather_parts(direction, [[self.layout.place(k, units) for k, units in rank] for rank in self.units])
+        return direction
+
+    def _plane(
+        self,
+        ways: Sequence[Array],
+        gradient: Array,
+        tapes: dict[int, tuple[Tape, Array]],
+        probed: float,
+        damping: float,
+    ) -> tuple[Array, float]:
+        """The minimum of the damped Gauss-Newton model along `ways`, and the decrease it predicts.  Collective: yes.
+
+        1/2 x^T H x - b^T x with H_ij = mean of (J w_i)^T B^T B (J w_j) + damping w_i^T w_j and b_i = -gradient^T w_i.
+        """
+        blocks = [self.layout.blocks(way) for way in ways]
+
+        def add(i: int, out: Array) -> None:
+            tape, Y = tapes[i]
+            changes = [tape.weight_jvp(way) for way in blocks]
+            root = self.plan.loss.root(Y, tape.F)
+            out += [float(np.vdot(a, b)) for b in map(root.normal, changes) for a in changes]
+
+        c = len(ways)
+        with self.clock("z"):
+            H = self.sum(add, c * c).reshape(c, c) / probed
+        H = 0.5 * (H + H.T) + damping * np.array([[float(np.vdot(a, b)) for b in ways] for a in ways])
+        b = np.array([-float(np.vdot(gradient, way)) for way in ways])
+        scale = 1.0 / np.sqrt(np.maximum(np.diag(H), 1e-300))
+        lengths = scale * np.linalg.lstsq(H * scale[:, None] * scale, b * scale, rcond=1e-6)[0]
+        return lengths.astype(self.plan.dtype), 0.5 * float(b @ lengths)
+
+    def _adapt(self, rows: Array, before: float, predicted: float, state: State) -> None:
+        """The damping, from the decrease of this minibatch's loss against the predicted one.  Collective: yes."""
+        weights, chain, loss = self.weights(state), self.plan.chain, self.plan.loss
+
+        def add(i: int, out: Array) -> None:
+            own = rows[tiles.cut(len(rows), self.sum.leaves)[i].rows]
+            out += loss.value(self.data.Y[own], chain.forward(weights, self.data.X[own])).sum(dtype=float)
+
+        with self.clock("z"):
+            after = float(self.sum(add, 1)[0]) / len(rows)
+        ratio = (before - after) / predicted if predicted > 0.0 else 0.0
+        if ratio > 0.75:
+            state.damping = max(state.damping * PATIENCE**ADAPT, self.keys.least_damping)
+        elif not ratio >= 0.25:
+            state.damping = min(state.damping / PATIENCE**ADAPT, 1e6)
+
+    def _recover(self, state: State) -> None:
+        """A step went wrong: back to the average, without momentum, with more damping."""
+        state.weights[:] = state.average
+        state.momentum = np.zeros_like(state.weights)
+        state.damping, state.level = 10.0 * state.damping, 2.0 * state.level
+        self._factor(state)
+
+    def evaluate(self, state: State, feasible: bool = False) -> Errors:
+        """Errors of the averaged weights.  Collective: yes."""
+        return super().evaluate(replace(state, weights=state.result), feasible)
+
+    def finish(self, state: State) -> State:
+        """The averaged weights.  Collective: no."""
+        return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
+
+
+def _at_once(partial: Callable[[slice], tuple[Array, ...]]) -> tuple[Array, ...]:
+    return tuple(np.asarray(part, dtype=np.float64) for part in partial(slice(None)))

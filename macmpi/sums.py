@@ -1,0 +1,59 @@
+"""Sums over parts that are dealt to ranks, added up one fixed tree: the same bits whoever owns which part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from macmpi import tiles
+from macmpi.layers import Array
+from macmpi.team import AnyTeam
+from macmpi.tiles import Tile
+
+
+class TreeSum:
+    """Sums over `leaves` parts, runs of which belong to the ranks.
+
+    A rank adds up the largest subtrees within its run; only these are exchanged, one or two a rank however many parts.
+    """
+
+    def __init__(self, leaves: int, team: AnyTeam) -> None:
+        self.leaves, self.team = leaves, team
+        self.runs = tiles.deal_runs(leaves, team.size)
+        self._nodes = [tiles.nodes(leaves, run) for run in self.runs]
+
+    @property
+    def own(self) -> Tile:
+        """The parts of this rank."""
+        return self.runs[self.team.rank]
+
+    def __call__(self, add: Callable[[int, Array], None], width: int, dtype: np.dtype | type = np.float64) -> Array:
+        """The sum over all parts: add(i, out) adds part i's share to `out` (width,).  Collective: yes."""
+
+        def fresh(start: int, stop: int) -> Array:
+            if stop - start == 1:
+                out = np.zeros(width, dtype)
+                add(start, out)
+                return out
+            middle = tiles.halves(start, stop)
+            left = fresh(start, middle)
+            left += fresh(middle, stop)
+            return left
+
+        if self.team.size == 1:
+            return fresh(0, self.leaves)
+        counts = [len(rank) for rank in self._nodes]
+        sums, first = np.empty((sum(counts), width), dtype), sum(counts[: self.team.rank])
+        for i, node in enumerate(self._nodes[self.team.rank], start=first):
+            sums[i] = fresh(node.start, node.stop)
+        self.team.gather_rows(sums, counts)
+        found = dict(zip((node for rank in self._nodes for node in rank), sums, strict=True))
+
+        def joined(node: Tile) -> Array:
+            if node in found:
+                return found[node]
+            middle = tiles.halves(node.start, node.stop)
+            return joined(Tile(node.start, middle)) + joined(Tile(middle, node.stop))
+
+        return joined(Tile(0, self.leaves))

@@ -1,0 +1,205 @@
+"""Launched runs of nets of radial basis functions: model selection, alternating optimisation, what is left behind."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from launch.cases import CASES, assert_same_run, checkpoints, curve, points, snapshot, write_case
+from launch.launching import ROOT, Outcome, run_program
+
+import macmpi
+
+pytestmark = pytest.mark.launch
+
+ITERATIONS = {"architecture": 8, "alternating": 4}
+Runs = Callable[[str, int], Path]
+
+
+def launch(folder: Path, case: str, *arguments: object, output: str = "run", ranks: int = 0, code: int = 0) -> Outcome:
+    return run_program(f"{case}.toml", "--output", output, *arguments, ranks=ranks, cwd=folder, code=code)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """The run of a case on a number of ranks (0: without mpiexec), each launched once."""
+    done: dict[tuple[str, int], Path] = {}
+
+    def run(case: str, ranks: int) -> Path:
+        if (case, ranks) not in done:
+            folder = tmp_path_factory.mktemp(f"{case}-{ranks}")
+            write_case(folder, case)
+            launch(folder, case, "--iterations", ITERATIONS[case], ranks=ranks)
+            done[case, ranks] = folder / "run"
+        return done[case, ranks]
+
+    return run
+
+
+# --- selection --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_any_number_of_ranks_selects_with_the_bits_of_one_process(ranks: int, runs: Runs) -> None:
+    assert_same_run(runs("architecture", 0), runs("architecture", ranks))
+
+
+def test_the_curve_shows_what_was_selected_and_what_it_costs(runs: Runs) -> None:
+    records = curve(runs("architecture", 2))
+    phases = [record["phase"] for record in records]
+    assert phases == ["start", *("iteration", "iteration", "selection") * 2, "iteration", "iteration", "postprocess"]
+    assert records[3]["changed"] is True
+    assert [r["iteration"] for r in records if "changed" in r] == [3, 6]
+    assert all(r["centres"] == [40, 30] for r in records[:3])
+    assert records[3]["centres"][0] < 40 or records[3]["centres"][1] < 30
+    for before, after in pairwise(records):
+        assert ("changed" in after and after["changed"]) == (before["centres"] != after["centres"])
+    for record in records[1:9]:
+        assert record["cost"] == pytest.approx(2.0 * 0.03 * (6 + 2) * sum(record["centres"]) / 61)
+    assert [record["mu"] for record in records] == [1.0] * 6 + [5.0] * 4
+    kept = {key: value for key, value in records[4].items() if key in ("phase", "changed")}
+    assert kept == {"phase": "iteration"}
+
+
+def test_the_model_has_the_selected_sizes_and_encodes_and_decodes(runs: Runs, tmp_path: Path) -> None:
+    run = runs("architecture", 3)
+    records, sizes = curve(run), curve(run)[-1]["centres"]
+    data = run.parent / "points.npz"
+    X = np.load(data)["X"]
+    for weights in ("last", "best"):
+        found = macmpi.load(str(run / "model.h5"), weights)
+        assert [len(W) for W in found.weights] == [sizes[0], 2, sizes[1], 6]
+    found = macmpi.load(str(run / "model.h5"))
+    wrong = 0.5 * np.sum(((found.reconstruct(X) - X) / found.scaling_y.scale) ** 2, axis=1).mean()
+    ridge = 0.5 * 0.002 * sum(np.sum(W**2) * m for W, m in zip(found.weights[1::2], (5.0, 1.0), strict=True)) / len(X)
+    assert wrong + ridge == pytest.approx(records[-1]["E1_train"], rel=1e-9)
+
+    def predict(source: Path, name: str, what: str) -> Any:
+        arguments = (run / "model.h5", source, "--output", tmp_path / name, "--what", what)
+        run_program(*arguments, program=("-m", "macmpi.predict"), cwd=tmp_path, code=0)
+        return np.load(tmp_path / name)
+
+    codes = predict(data, "codes.npy", "encode")
+    assert codes.shape == (61, 2)
+    np.testing.assert_allclose(predict(tmp_path / "codes.npy", "decoded.npy", "decode"), found.reconstruct(X))
+
+
+@pytest.mark.parametrize(("cut", "first", "then"), [(3, 3, 2), (4, 0, 5)])
+def test_a_run_goes_on_over_a_selection_with_the_same_bits(
+    cut: int, first: int, then: int, runs: Runs, tmp_path: Path
+) -> None:
+    """Cut right after the sizes changed, and later, on other numbers of ranks."""
+    write_case(tmp_path, "architecture")
+    launch(tmp_path, "architecture", "--iterations", cut, ranks=first)
+    with h5py.File(checkpoints(tmp_path / "run")[0]) as file:
+        sizes = file["sizes"][()].tolist()
+    assert sizes[::2] == curve(tmp_path / "run")[-1]["centres"]
+    launch(tmp_path, "architecture", "--iterations", ITERATIONS["architecture"], "--resume", "auto", ranks=then)
+    assert_same_run(tmp_path / "run", runs("architecture", 0), every_checkpoint=False)
+
+
+def test_a_finished_selection_is_finished(runs: Runs, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(runs("architecture", 2).parent, tmp_path / "copy"))
+    before = snapshot(folder)
+    outcome = launch(folder, "architecture", "--iterations", 8, "--resume", "auto", ranks=2)
+    assert outcome.out.count("is finished") == 1
+    assert snapshot(folder) == before
+
+
+def test_check_and_no_iterations(tmp_path: Path) -> None:
+    write_case(tmp_path, "architecture")
+    before = snapshot(tmp_path)
+    out = launch(tmp_path, "architecture", "--check", ranks=2).out
+    assert "6-40-2-30-6" in out
+    assert snapshot(tmp_path) == before
+    launch(tmp_path, "architecture", "--iterations", 0)
+    assert [r["phase"] for r in curve(tmp_path / "run")] == ["start", "postprocess"]
+    assert curve(tmp_path / "run")[-1]["centres"] == [40, 30]
+
+
+# --- other starts and methods -----------------------------------------------------------------------------------------
+
+
+def test_another_run_starts_from_the_selected_net(runs: Runs, tmp_path: Path) -> None:
+    """It begins where the other one ended; with data scaled otherwise there is no such net."""
+    run, case = runs("architecture", 0), "architecture"
+    folder = Path(shutil.copytree(run.parent, tmp_path / "copy"))
+    sizes = curve(run)[-1]["centres"]
+    keys = ('start.method="model"', 'start.model="run/model.h5"', f"model.hidden=[{sizes[0]},2,{sizes[1]}]")
+    settings = [part for key in (*keys, "penalty.mu0=5.0") for part in ("--set", key)]
+    for output, ranks in (("alone", 0), ("together", 3)):
+        launch(folder, case, *settings, "--iterations", 4, output=output, ranks=ranks)
+    assert_same_run(folder / "alone", folder / "together")
+    begun, ended = curve(folder / "alone")[0], curve(run)[-1]
+    assert begun["E1_train"] == pytest.approx(ended["E1_train"], rel=1e-12)
+    assert begun["E1_val"] == pytest.approx(ended["E1_val"], rel=1e-12)
+    np.savez(folder / "points.npz", X=points(7, 61, 6), X_val=points(2, 17, 6))
+    before = snapshot(folder)
+    outcome = launch(folder, case, *settings, "--iterations", 4, output="other", ranks=2, code=2)
+    assert outcome.err.count("macmpi: ") == 1
+    assert "scaling" in outcome.err
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_alternating_optimisation_has_the_bits_of_one_process(ranks: int, runs: Runs) -> None:
+    assert_same_run(runs("alternating", 0), runs("alternating", ranks))
+    records = curve(runs("alternating", 0))
+    assert [r["phase"] for r in records] == ["start", *["iteration"] * 4, "postprocess"]
+    assert records[-1]["E1_train"] < records[0]["E1_train"]
+    assert all(r["constraint"] < 1e-20 for r in records[1:])
+
+
+def test_both_methods_begin_at_the_same_net(runs: Runs, tmp_path: Path) -> None:
+    write_case(tmp_path, "alternating")
+    launch(tmp_path, "alternating", "--set", 'method.name="mac"', "--iterations", 1)
+    ours, theirs = (curve(run)[0] for run in (runs("alternating", 0), tmp_path / "run"))
+    for record in (ours, theirs):
+        for key in [k for k in record if k.startswith("seconds")]:
+            del record[key]
+    assert ours == theirs
+
+
+def test_alternating_optimisation_goes_on_with_the_same_bits(runs: Runs, tmp_path: Path) -> None:
+    write_case(tmp_path, "alternating")
+    launch(tmp_path, "alternating", "--iterations", 2, ranks=2)
+    launch(tmp_path, "alternating", "--iterations", 4, "--resume", "auto", ranks=3)
+    assert_same_run(tmp_path / "run", runs("alternating", 0), every_checkpoint=False)
+
+
+def test_codes_of_a_file(tmp_path: Path) -> None:
+    """A row a training point, in their order: the first W-step fits the encoder to them."""
+    write_case(tmp_path, "architecture")
+    Z = np.random.default_rng(0).normal(size=(CASES["architecture"].rows, 2))
+    np.savez(tmp_path / "codes.npz", Z=Z)
+    keys = ("start.method='file'", "start.coordinates='codes.npz'", "penalty.ridge=0.0", "model.hidden=[61,2,61]")
+    settings = [part for key in keys for part in ("--set", key)]
+    launch(tmp_path, "architecture", *settings, "--iterations", 0, ranks=3)
+    found = macmpi.load(str(tmp_path / "run" / "model.h5"))
+    np.testing.assert_allclose(found.encode(np.load(tmp_path / "points.npz")["X"]), Z, atol=1e-3)
+
+
+@pytest.mark.coil
+def test_coil_has_the_same_bits_on_1_and_2_ranks(tmp_path: Path) -> None:
+    keys = (
+        *("data.points=240", "model.hidden=[240,2,240]", "start.iterations=20"),
+        *("selection.every=2", "selection.smallest=20", "selection.step=20"),
+    )
+    settings = [part for key in keys for part in ("--set", key)]
+    for ranks in (0, 2):
+        run_program(
+            ROOT / "run" / "coil_select.toml",
+            *(*settings, "--iterations", 3, "--output", f"run{ranks}"),
+            ranks=ranks,
+            cwd=tmp_path,
+            timeout=150.0,
+            code=0,
+        )
+    assert_same_run(tmp_path / "run0", tmp_path / "run2")
+    assert curve(tmp_path / "run0")[2]["changed"] is True

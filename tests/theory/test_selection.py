@@ -1,0 +1,460 @@
+"""Model selection in the W-step (sections 2.4 and 4.4): separable, exact, and E_Q + C never rises."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from theory.basis_nets import autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
+
+from macmpi import checkpoint, tiles
+from macmpi.config import Config
+from macmpi.data import Dataset
+from macmpi.layers import Array
+from macmpi.mac import Mac
+from macmpi.plan import Job
+from macmpi.record import Clock
+from macmpi.selection import CRITERIA, Selection, Trial
+from macmpi.state import State
+from macmpi.team import Solo
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "objective": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective"}},
+    "unit": {"penalty": {"ridge": 0.1}},
+    "site weight": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective", "site_weights": [7.0]}},
+    "multipliers": {"penalty": {"method": "augmented_lagrangian", "ridge": 0.01}},
+    "over-relaxed": {"penalty": {"ridge": 0.01}, "w_step": {"relaxation": 1.9}},
+    "wide": {"model": {"hidden": [12, 100, 10]}, "penalty": {"ridge": 0.01}},
+}
+A_PARAMETER = {"aic": lambda n: 2.0, "bic": math.log, "mdl": lambda n: math.log(n / (2.0 * math.pi))}
+"""In units of epsilon^2, beside the sum of squares."""
+
+PAIR = [0.3, 0.03]
+ROUNDING = 1.0 + 1e-11
+
+
+def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tuple[Selection, State]:
+    """Candidates 2, 4, ..., 12 for the encoder and 2, 4, ..., 10 for the decoder; the state after a W-step."""
+    data = data or autoencoder()
+    keys = {"criterion": "aic", "epsilon2": [0.1], "smallest": 2, "step": 2, "every": every}
+    tables["selection"] = {**keys, **tables.get("selection", {})}
+    made = config(**tables)
+    method = Selection(made, planned(made, data), data, Solo(), Clock())
+    state = begun(method.mac)
+    method.begin(state)
+    return method, state
+
+
+def trial_of(method: Selection, state: State) -> tuple[Trial, list[Job]]:
+    deal = method.largest.deal([b.segment for b in method.bases])
+    trial = Trial(method.largest, method.mac, state)
+    for share in deal.shares[0]:
+        trial.make(share)
+    return trial, list(deal.jobs[0])
+
+
+def inputs_and_targets(method: Selection, state: State, basis: int) -> tuple[Array, Array]:
+    """Of f_1 or f_2: the multipliers move the targets of f_1."""
+    if basis:
+        return state.Z, method.data.Y
+    mu = state.mu * method.plan.site_weights[0]
+    return method.data.X, state.Z - state.multipliers / mu if state.multipliers.size else state.Z
+
+
+def order_of(method: Selection, A: Array, basis: int) -> Array:
+    """The centres of the largest candidate."""
+    block = method.largest.chain.segments[basis].blocks[0]
+    assert block is not None
+    return method.largest.centres(block, A, None)
+
+
+def alone(method: Selection, state: State, basis: int, count: int) -> float:
+    """The least part of E_Q + ridge that a net of `count` centres has, fitted by itself."""
+    A, T = inputs_and_targets(method, state, basis)
+    C, width = order_of(method, A, basis)[:count], method.config.model.each("width", 2)[basis]
+    ridge = own_ridges(method.mac, state)[basis]
+    scale = 1.0 if basis else state.mu * method.plan.site_weights[0]
+    return scale * fitted(gaussians(A, C, width), T, ridge)[1]
+
+
+def price(method: Selection, counts: list[int]) -> float:
+    """C in the scale of E_Q."""
+    keys, n, data = method.config.selection, method.plan.n_train, method.data
+    of = A_PARAMETER.get(keys.criterion, CRITERIA[keys.criterion])(n) * (1.0 if keys.errors == "half" else 0.5)
+    (H,) = method.plan.chain.site_sizes
+    sizes = [data.X.shape[1] + H, H + data.Y.shape[1]]
+    epsilons = keys.epsilon2 * (2 // len(keys.epsilon2))
+    return sum(of * e * size * count for e, size, count in zip(epsilons, sizes, counts, strict=True))
+
+
+def total(method: Selection, state: State) -> float:
+    """E_Q + ridge + C."""
+    return e_q(method.mac, state, method.config) + price(method, method.plan.basis_sizes)
+
+
+def select(method: Selection, state: State) -> None:
+    """A W-step with selection alone."""
+    state.next_half = "w"
+    method.sweep(state)
+    assert method.changed is not None
+
+
+# --- the errors of the candidates -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("mu", [0.1, 10.0])
+def test_the_errors_of_all_candidates_are_those_of_single_fits(mu: float, setting: str) -> None:
+    for data in (autoencoder(), regression()):
+        method, state = selecting(data, every=100, **SETTINGS[setting])
+        method.sweep(state)
+        state.mu = mu
+        method.mac.problems.forget()
+        trial, jobs = trial_of(method, state)
+        assert [job.segment for job in jobs] == ([0, 0, 1] if setting == "wide" else [0, 1])
+        for b, basis in enumerate(method.bases):
+            counts = basis.candidates
+            assert len(counts) > 4
+            found = sum(trial.objectives(job, counts)[1:] for job in jobs if job.segment == b) * trial.scale(b)
+            assert_allclose(found, [alone(method, state, b, count) for count in counts], rtol=1e-8)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_incumbent_counts_as_it_is(setting: str) -> None:
+    method, state = selecting(**SETTINGS[setting])
+    random = np.random.default_rng(3)
+    state.weights += 0.1 * random.normal(size=len(state.weights))
+    method.mac.problems.forget_all()
+    _, present = method._totals(state)
+    mu = state.mu * method.plan.site_weights[0]
+    shifts = 0.5 * np.sum(state.multipliers**2) / mu
+    assert_allclose(sum(present), total(method, state) + shifts, rtol=1e-10)
+
+
+def test_the_candidates_centres_are_the_first_of_one_order_of_the_points() -> None:
+    method, state = selecting()
+    A, _ = inputs_and_targets(method, state, 0)
+    whole = order_of(method, A, 0)
+    assert len(np.unique(whole, axis=0)) == 12
+    assert all((c == A).all(axis=1).any() for c in whole)
+    assert not np.array_equal(whole, A[:12])
+    select(method, state)
+    C1, _, C3, _ = method.mac.weights(state)
+    assert len(C1) < 12 or len(C3) < 10
+    assert_array_equal(C1, whole[: len(C1)])
+    assert_array_equal(C3, order_of(method, state.Z, 1)[: len(C3)])
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+def test_a_gram_in_pieces_gives_the_same_errors(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, state = selecting()
+    whole = method._totals(state)
+    monkeypatch.setattr(tiles, "GRAM_WHOLE", 2)
+    monkeypatch.setattr(tiles, "GRAM_ROWS", rows)
+    assert len(method.largest.shares(0)) > 2
+    pieces = method._totals(state)
+    for one, two in zip(whole[0], pieces[0], strict=True):
+        assert_allclose(two, one, rtol=1e-10)
+
+
+# --- what is chosen ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon2", [[0.1], PAIR, [1e-9], [1e3]], ids=str)
+@pytest.mark.parametrize("errors", ["half", "sum"])
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_the_selected_sizes_are_the_best_of_all_pairs(criterion: str, errors: str, epsilon2: list[float]) -> None:
+    """min over all architectures of min over their weights of E_Q + C: M K fits say what M^K nets would."""
+    keys = {"criterion": criterion, "errors": errors, "epsilon2": epsilon2}
+    method, state = selecting(selection=keys, **SETTINGS["objective"])
+    tables = [{int(m): alone(method, state, b, int(m)) for m in method.bases[b].candidates} for b in (0, 1)]
+    assert [len(t) for t in tables] == [6, 5]
+    state.weights *= 0.5  # so that the incumbent is no candidate
+    select(method, state)
+    values = {
+        (m1, m3): tables[0][m1] + tables[1][m3] + price(method, [m1, m3])
+        for m1, m3 in itertools.product(tables[0], tables[1])
+    }
+    best = min(values, key=lambda pair: values[pair])
+    assert tuple(method.plan.basis_sizes) == best
+    assert_allclose(total(method, state), values[best], rtol=1e-8)
+    if epsilon2 == [1e3]:
+        assert best == (2, 2)
+
+
+def test_the_choices_above_are_neither_all_the_smallest_nor_all_the_largest() -> None:
+    found = []
+    for criterion, errors in itertools.product(CRITERIA, ("half", "sum")):
+        method, state = selecting(
+            selection={"criterion": criterion, "errors": errors, "epsilon2": PAIR}, **SETTINGS["objective"]
+        )
+        select(method, state)
+        found.append(tuple(method.plan.basis_sizes))
+    assert len(set(found)) > 1
+    assert all(2 <= m1 <= 12 and 2 <= m3 <= 10 for m1, m3 in found)
+    assert any(2 < m < 10 for pair in found for m in pair)
+
+
+@pytest.mark.parametrize(
+    ("smallest", "step", "first", "second"),
+    [
+        (2, 2, [2, 4, 6, 8, 10, 12], [2, 4, 6, 8, 10]),
+        (3, 4, [3, 7, 11, 12], [3, 7, 10]),
+        (10, 1, [10, 11, 12], [10]),
+        (1, 100, [1, 12], [1, 10]),
+    ],
+)
+def test_candidates_step_from_the_smallest_to_the_layers_own_number(
+    smallest: int, step: int, first: list[int], second: list[int]
+) -> None:
+    method, state = selecting(selection={"smallest": smallest, "step": step})
+    assert [b.candidates.tolist() for b in method.bases] == [first, second]
+    select(method, state)
+    assert method.bases[0].candidates.tolist() == first, "not from the present number"
+
+
+# --- descent ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon2", [[0.1], PAIR], ids=["one", "two"])
+@pytest.mark.parametrize("errors", ["half", "sum"])
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_no_selection_raises_e_q_and_the_cost(setting: str, criterion: str, errors: str, epsilon2: list[float]) -> None:
+    """At fixed mu, iteration after iteration, and from weights that no W-step has made."""
+    keys = {"criterion": criterion, "errors": errors, "epsilon2": epsilon2}
+    method, state = selecting(selection=keys, **SETTINGS[setting])
+    changes = 0
+    for i in range(6):
+        method.mac.z_step(state)
+        if i == 3:
+            state.weights *= 0.7
+        before, sizes = total(method, state), method.plan.basis_sizes
+        select(method, state)
+        assert total(method, state) <= before * ROUNDING
+        changes += method.changed is True
+        assert method.changed == (method.plan.basis_sizes != sizes)
+    assert changes
+
+
+def test_selection_without_a_ridge_descends_too() -> None:
+    """Grams without full rank: more centres than the coordinates tell apart."""
+    model = {"width": [30.0, 30.0]}
+    method, state = selecting(model=model, penalty={"ridge": 0.0}, selection={"epsilon2": [1e-5]})
+    for _ in range(5):
+        method.mac.z_step(state)
+        before = total(method, state)
+        select(method, state)
+        assert total(method, state) <= before * (1.0 + 1e-6)
+
+
+def better_centres(method: Selection, state: State, basis: int) -> None:
+    """Give a net the best of many random centres, fitted there: no prefix of the one order does as well."""
+    A, T = inputs_and_targets(method, state, basis)
+    ridge, width = own_ridges(method.mac, state)[basis], method.config.model.each("width", 2)[basis]
+    C, W = method.mac.weights(state)[2 * basis : 2 * basis + 2]
+    random, best = np.random.default_rng(0), np.inf
+    for _ in range(300):
+        tried = A[random.permutation(len(A))[: len(C)]] + 0.1 * random.normal(size=C.shape)
+        found, error = fitted(gaussians(A, tried, width), T, ridge)
+        if error < best:
+            best, C[:], W[:] = error, tried, found
+    method.mac.problems.forget_all()
+    state.factors = np.empty(0)
+    method.begin(state)
+    others = [alone(method, state, basis, int(m)) for m in method.bases[basis].candidates]
+    assert best * (1.0 if basis else state.mu) < min(others)
+
+
+def test_an_incumbent_that_no_candidate_beats_stays_with_its_bits() -> None:
+    method, state = selecting(model={"hidden": [6, 2, 6]}, selection={"epsilon2": [1e-12]})
+    for basis in (0, 1):
+        better_centres(method, state, basis)
+    state.best_weights, state.best_e1_val, state.best_iteration = state.weights.copy(), 0.5, 3
+    before, mac = deepcopy(state), method.mac
+    select(method, state)
+    assert method.changed is False
+    assert method.mac is mac
+    assert_array_equal(state.weights, before.weights)
+    assert_array_equal(state.best_weights, before.best_weights)
+    assert (state.best_e1_val, state.best_iteration) == (0.5, 3)
+    assert not len(state.sizes)
+    assert state.iteration == 1
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_net_that_stays_keeps_its_bits_while_the_other_changes_its_size(kept: int) -> None:
+    """Also the encoder, whose centres then are not those of the one order."""
+    epsilons = [1e-12, 1e-12]
+    epsilons[1 - kept] = 10.0
+    method, state = selecting(model={"hidden": [6, 2, 6]}, selection={"epsilon2": epsilons})
+    better_centres(method, state, kept)
+    before = [W.copy() for W in method.mac.weights(state)]
+    value = total(method, state)
+    select(method, state)
+    after = method.mac.weights(state)
+    assert method.changed
+    assert method.plan.basis_sizes == ([6, 2] if kept == 0 else [2, 6])
+    for W, old in list(zip(after, before, strict=True))[2 * kept : 2 * kept + 2]:
+        assert_array_equal(W, old)
+    assert total(method, state) < value
+    method.mac.z_step(state)
+    before = [W.copy() for W in method.mac.weights(state)]
+    select(method, state)
+    assert_array_equal(method.mac.weights(state)[0], before[0])
+
+
+def test_the_first_factor_is_that_of_the_centres_at_every_moment() -> None:
+    """Of an encoder that keeps its own centres, of one that is refitted, and of one of another size."""
+    epsilons = ([1e-12, 10.0], [10.0, 1e-12], [1e-12, 1e-12])
+    for foreign, epsilon2 in itertools.product(("no", "good", "bad"), epsilons):
+        method, state = selecting(model={"hidden": [6, 2, 6]}, selection={"epsilon2": epsilon2})
+        if foreign != "no":
+            better_centres(method, state, 0)
+        if foreign == "bad":
+            method.mac.weights(state)[1][:] = 0.0
+        for _ in range(2):
+            select(method, state)
+            C, *_ = method.mac.weights(state)
+            Phi = gaussians(method.data.X, C, 2.5)
+            assert_allclose(method.mac.problems.features(0, state), Phi, rtol=1e-12)
+            assert_allclose(np.triu(method.mac.problems.factor(0, state)), np.triu(Phi.T @ Phi), rtol=1e-10)
+            method.mac.z_step(state)
+
+
+# --- the state and the record -----------------------------------------------------------------------------------------
+
+
+def test_a_change_is_written_into_the_state() -> None:
+    method, state = selecting()
+    method.mac.z_step(state)
+    state.note_validation(method.evaluate(state).validation)
+    assert len(state.best_weights)
+    select(method, state)
+    assert method.changed
+    assert state.sizes.tolist() == [method.plan.basis_sizes[0], 2, method.plan.basis_sizes[1]]
+    assert len(state.best_weights) == 0
+    assert state.best_e1_val == math.inf
+    assert len(state.weights) == method.plan.weight_bounds[-1] < method.largest.weight_bounds[-1]
+    state.note_validation(method.evaluate(state).validation)
+    assert_array_equal(state.best_weights, state.weights)
+    assert (state.iteration, state.next_half, state.mu_done) == (1, "z", state.mu)
+
+
+def test_every_so_many_iterations() -> None:
+    method, state = selecting(every=3)
+    plain = Mac(method.plan, method.data, method.team, method.clock)
+    twin = deepcopy(state)
+    found = []
+    for i in range(7):
+        if i < 2:
+            plain.sweep(twin)
+        method.sweep(state)
+        found.append(method.changed)
+        assert state.iteration == i + 1
+        if i < 2:
+            assert_array_equal(state.weights, twin.weights)
+    assert [i + 1 for i, changed in enumerate(found) if changed is not None] == [3, 6]
+    assert found[2] is True
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None:
+    method, state = selecting(every=2, selection={"criterion": criterion, "epsilon2": PAIR, "errors": "sum"})
+    for phase in (None, "selection", None, "selection"):
+        method.sweep(state)
+        notes = method.notes()
+        assert notes.get("phase") == phase
+        assert notes.get("changed") == method.changed
+        assert_allclose(notes["cost"], price(method, method.plan.basis_sizes) / 37)
+
+
+def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
+    """As `run.py` goes on."""
+    hidden = [int(n) for n in saved.sizes] if len(saved.sizes) else keys.model.hidden
+    plan = planned(replace(keys, model=replace(keys.model, hidden=hidden)), data)
+    method = Selection(keys, plan, data, Solo(), Clock())
+    method.begin(saved)
+    return method
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
+    cut: int, setting: str, tmp_path: Path
+) -> None:
+    method, state = selecting(every=2, **SETTINGS[setting])
+    for _ in range(cut):
+        method.sweep(state)
+    saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
+    assert (len(saved.sizes) > 0) == (cut >= 2)
+    other = resumed(saved, method.config, method.data)
+    assert other.plan.basis_sizes == method.plan.basis_sizes
+    assert [b.candidates.tolist() for b in other.bases] == [b.candidates.tolist() for b in method.bases]
+    for _ in range(3):
+        method.sweep(state)
+        other.sweep(saved)
+        for name in ("weights", "Z", "factors", "sizes", "multipliers"):
+            assert_array_equal(getattr(saved, name), getattr(state, name))
+        assert (other.changed, other.notes()) == (method.changed, method.notes())
+    assert other.evaluate(saved) == method.evaluate(state)
+    assert_array_equal(other.finish(saved).weights, method.finish(state).weights)
+
+
+# --- nets with other layers -------------------------------------------------------------------------------------------
+
+
+def test_the_layers_without_basis_functions_get_their_w_step() -> None:
+    """A selection in every iteration still trains all of the net, with factors of its present inputs."""
+    model = {
+        "hidden": [12, 2, 6],
+        "activation": ["rbf", "linear", "sigmoid"],
+        "sites": ["none", "after", "after"],
+        "width": 2.5,
+    }
+    method, state = selecting(model=model, w_step={"factor_every": 3}, penalty={"ridge": 0.0})
+    assert [b.layer for b in method.bases] == [0]
+    errors = [method.evaluate(state).E_Q]
+    for i in range(6):
+        sigmoid, output = (W.copy() for W in method.mac.weights(state)[2:])
+        method.sweep(state)
+        assert all((old != W).any() for W, old in zip(method.mac.weights(state)[2:], (sigmoid, output), strict=True))
+        errors.append(method.evaluate(state).E_Q)
+        if i == 0:
+            assert method.changed
+    assert len(method.plan.basis_sizes) == 1
+    assert errors[-1] < errors[1] < np.inf
+
+
+def test_a_net_with_basis_functions_in_one_half_alone() -> None:
+    """Then its number alone changes; |W| counts the centres and the weights that read them."""
+    model = {"hidden": [2, 10], "activation": ["linear", "rbf"], "sites": ["after", "none"], "width": 1.5}
+    method, state = selecting(model=model, selection={"epsilon2": [0.05]})
+    data = method.data
+    select(method, state)
+    assert method.changed
+    assert [b.segment for b in method.bases] == [1]
+    assert state.sizes.tolist() == [2, method.plan.basis_sizes[0]]
+    assert_allclose(method.notes()["cost"], 2 * 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)
+
+
+def test_single_precision_selects_too() -> None:
+    data = autoencoder()
+    X, X_val = data.X.astype(np.float32), data.X_val.astype(np.float32)
+    single = replace(data, X=X, Y=X, X_val=X_val, Y_val=X_val)
+    keys = {"penalty": {"mu_max": 100.0, "ridge": 0.1}}
+    method, state = selecting(single, model={"precision": "float32"}, **keys)
+    double, twin = selecting(data, **keys)
+    for _ in range(2):
+        method.sweep(state)
+        double.sweep(twin)
+    assert state.weights.dtype == state.Z.dtype == np.float32
+    assert method.plan.basis_sizes == double.plan.basis_sizes
+    assert_allclose(method.evaluate(state).E_Q, double.evaluate(twin).E_Q, rtol=1e-2)

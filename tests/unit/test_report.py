@@ -1,0 +1,683 @@
+"""`python -m macmpi.report`: the pictures show the numbers of the runs, and what is missing is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from base64 import b64decode
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from numpy.testing import assert_allclose, assert_array_equal
+
+import macmpi
+from macmpi import UsageError, checkpoint, config, figures, model, pictures, report, run
+from macmpi.data import Dataset, fit_scaling, load
+from macmpi.layers import Array
+from macmpi.levels import levels
+from macmpi.plan import build_chain
+from macmpi.results import Result, read
+from macmpi.team import Solo
+
+POSES, OBJECTS = 8, 6
+SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
+
+NET = """
+data = "coil"
+[model]
+hidden = [6, 2, 6]
+[penalty]
+mu0 = 10.0
+mu_max = 1000.0
+mu_every = 2
+[run]
+max_iterations = 6
+"""
+
+SELECT = """
+data = "coil"
+[model]
+hidden = [20, 2, 20]
+activation = ["rbf", "linear", "rbf"]
+sites = ["none", "after", "none"]
+width = [8.0, 2.0]
+centres = "subset"
+[start]
+method = "pca"
+[penalty]
+mu0 = 1.0
+mu_max = 5.0
+factor = 5.0
+mu_every = 5
+ridge = 1e-3
+ridge_scale = "objective"
+[selection]
+criterion = "aic"
+epsilon2 = [0.5]
+smallest = 5
+step = 5
+every = 3
+[run]
+max_iterations = 8
+"""
+
+
+def write_coil(path: Path) -> None:
+    """Blobs that go round: a loop of 8 poses for each of 6 objects, object 1 the duck and 4 the cat."""
+    number, pose = (A.ravel() for A in np.mgrid[1 : OBJECTS + 1, 0:POSES])
+    mixed = np.random.default_rng(4).permutation(len(number))
+    number, pose = number[mixed].astype(np.uint8), pose[mixed].astype(np.uint8)
+    angle, rows = 2.0 * np.pi * pose / POSES, np.arange(32.0)
+    y, x = 16.0 + (4.0 + number) * np.sin(angle), 16.0 + (4.0 + number) * np.cos(angle)
+    far = (rows[None, :, None] - y[:, None, None]) ** 2 + (rows[None, None, :] - x[:, None, None]) ** 2
+    with h5py.File(path, "w") as file:
+        file["images"], file["object"], file["pose"] = np.exp(-far / (8.0 + 6.0 * number[:, None, None])), number, pose
+
+
+def train(folder: Path, text: str, *arguments: str) -> Path:
+    """A run in this process, on one rank."""
+    source = folder.parent / f"{folder.name}.toml"
+    source.write_text(text)
+    handlers = {name: signal.getsignal(name) for name in SIGNALS}
+    try:
+        assert run.run(Solo(), [str(source), "--output", str(folder), *arguments]) == 0
+    finally:
+        for name, handler in handlers.items():
+            signal.signal(name, handler)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the runs "net", "seed" (from another start), "select", "wide" (a code of 3) and "classes"."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_coil(folder / "coil20.h5")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MACMPI_DATA", str(folder))
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            patch.setenv(name, os.environ.get(name, "1"))
+        train(folder / "net", NET)
+        train(folder / "seed", NET, "--set", "start.seed=1", "--iterations", "4")
+        train(folder / "select", SELECT)
+        train(folder / "wide", NET, "--set", "model.hidden=[6, 3, 6]", "--set", 'model.sites=["after","none","after"]')
+        train(folder / "classes", NET, "--set", 'model.loss="cross_entropy"', "--set", "model.hidden=[4]")
+        yield folder
+
+
+@pytest.fixture
+def copy(runs: Path, tmp_path: Path) -> Path:
+    """The run "net", to be damaged."""
+    return Path(shutil.copytree(runs / "net", tmp_path / "net"))
+
+
+def result(path: Path) -> Result:
+    return read(path, path.name)
+
+
+def curve(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / "curve.jsonl").read_text().splitlines()]
+
+
+def values(path: Path, key: str, *phases: str) -> list[float]:
+    return [record[key] for record in curve(path) if not phases or record["phase"] in phases]
+
+
+def drawn(*paths: Path) -> dict[str, pictures.Picture]:
+    return {picture.name: picture for picture in pictures.draw([result(path) for path in paths])}
+
+
+def lines(figure: Figure, panel: int, label: str) -> Any:
+    (line,) = [line for line in figure.axes[panel].lines if line.get_label() == label]
+    return line
+
+
+def coil() -> Dataset:
+    return load(config.Data(source="coil"))
+
+
+def main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["report", *map(str, arguments)])
+    try:
+        report.main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+# --- what a run leaves behind -----------------------------------------------------------------------------------------
+
+
+def test_start_h5_is_the_net_of_the_first_record(runs: Path) -> None:
+    data = coil()
+    for name in ("net", "seed"):
+        start = macmpi.load(str(runs / name / "start.h5"))
+        error = 0.5 * np.square(data.X - start.reconstruct(data.X)).sum() / len(data.X)
+        assert_allclose(error, curve(runs / name)[0]["E1_train"], rtol=1e-12)
+        with pytest.raises(UsageError, match="has the weights last, not best"):
+            macmpi.load(str(runs / name / "start.h5"), "best")
+
+
+def codes_in(path: Path) -> Array:
+    with h5py.File(path) as file:
+        return file["codes"][()]
+
+
+def test_codes_are_the_coordinates_at_the_code(runs: Path) -> None:
+    """At the start they are what the net computes; at the end those of the last checkpoint, between columns 6 and 8."""
+    data = coil()
+    start = macmpi.load(str(runs / "net" / "start.h5"))
+    assert_allclose(codes_in(runs / "net" / "start.h5"), start.encode(data.X), rtol=1e-12)
+    _, state, _ = checkpoint.newest(runs / "net" / "checkpoints") or pytest.fail("no checkpoint")
+    assert_array_equal(codes_in(runs / "net" / "model.h5"), state.Z[:, 6:8])
+    encoded = macmpi.load(str(runs / "net" / "model.h5")).encode(data.X)
+    assert 0.0 < np.abs(encoded - state.Z[:, 6:8]).max() < 0.1
+
+
+@pytest.mark.parametrize(("sites", "columns"), [("after", slice(4, 6)), (["none", "before", "after"], slice(0, 2))])
+def test_the_codes_columns(sites: Any, columns: slice, random: np.random.Generator) -> None:
+    chain = build_chain(config.Model([4, 2, 3], sites=sites), 5, 5)
+    Z = random.normal(size=(7, sum(chain.site_sizes)))
+    assert_array_equal(model.codes_of(chain, Z), Z[:, columns])
+
+
+def test_without_a_site_at_the_code_there_are_no_codes(runs: Path) -> None:
+    for name in ("start.h5", "model.h5"):
+        with h5py.File(runs / "wide" / name) as file:
+            assert "codes" not in file
+    found = result(runs / "wide")
+    assert found.end is not None
+    assert_array_equal(found.end.codes, macmpi.load(str(runs / "wide" / "model.h5")).encode(coil().X))
+    assert found.end.codes.shape[1] == 3
+
+
+def test_a_run_starts_from_the_codes_of_another(runs: Path, tmp_path: Path) -> None:
+    start = runs / "select" / "start.h5"
+    keys = ("--set", 'start.method="file"', "--set", f"start.coordinates={json.dumps(str(start))}")
+    again = train(tmp_path / "again", SELECT, *keys, "--iterations", "0")
+    assert_allclose(curve(again)[0]["E1_train"], curve(runs / "select")[0]["E1_train"], rtol=1e-12)
+    assert_array_equal(codes_in(again / "start.h5"), codes_in(start))
+
+
+def test_a_start_that_cannot_be_written_is_a_warning(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = model.save
+
+    def save(path: Path, *arguments: Any) -> None:
+        if path.name == "start.h5":
+            raise OSError(28, "No space left on device")
+        whole(path, *arguments)
+
+    monkeypatch.setattr(model, "save", save)
+    folder = train(tmp_path / "full", NET)
+    assert "start.h5 could not be written: No space left on device; training goes on" in capsys.readouterr().err
+    assert not (folder / "start.h5").exists()
+    assert values(folder, "E1_train") == values(runs / "net", "E1_train")
+    found = result(folder)
+    assert found.start is None
+    assert ["start.h5" in line for line in found.missing] == [True]
+    assert set(drawn(folder)) == {"curves", "codes", "reconstructions", "seconds"}
+
+
+def test_the_poses_of_coil_are_its_order(runs: Path) -> None:
+    data, few = coil(), load(config.Data(source="coil", points=11))
+    with h5py.File(runs / "coil20.h5") as file:
+        pose_of = {
+            image.astype(float).tobytes(): pose for image, pose in zip(file["images"], file["pose"], strict=True)
+        }
+    assert data.order is not None
+    assert few.order is not None
+    for X, order in zip((data.X, data.X_val), data.order, strict=True):
+        assert_array_equal(order, [pose_of[row.tobytes()] for row in X])
+    assert_array_equal(few.order[0], data.order[0][:11])
+    assert_array_equal(few.order[1], data.order[1])
+    assert load(config.Data(source="digits")).order is None
+
+
+# --- what to compare with ---------------------------------------------------------------------------------------------
+
+
+def test_levels_are_the_errors_of_the_mean_and_of_principal_components(random: np.random.Generator) -> None:
+    X, unit = random.normal(size=(30, 6)) @ random.normal(size=(6, 6)), fit_scaling(np.ones((1, 6)), "none")
+    chain, data = build_chain(config.Model([4, 2, 5]), 6, 6), Dataset(X, X, X, X, unit, unit, "")
+    centred = X - X.mean(axis=0)
+    values = np.linalg.svd(centred, compute_uv=False) ** 2
+    mean, pca = levels(chain, data)
+    assert (mean.name, pca.name) == ("predict the mean", "PCA with 2 components")
+    assert_allclose([mean.value, pca.value], [0.5 * values.sum() / 30, 0.5 * values[2:].sum() / 30])
+    assert str(mean) == f"predict the mean             E1 train {mean.value:9.4f}"
+
+
+def test_levels_of_a_classifier(random: np.random.Generator) -> None:
+    X, Y, unit = random.normal(size=(8, 2)), np.eye(2)[[0, 0, 0, 0, 0, 0, 1, 1]], fit_scaling(np.ones((1, 2)), "none")
+    data = Dataset(X, Y, X, Y, unit, unit, "", np.arange(2))
+    entropy, wrong = levels(build_chain(config.Model([3]), 2, 2), data)
+    assert_allclose(entropy.value, -0.75 * np.log(0.75) - 0.25 * np.log(0.25))
+    assert not entropy.share
+    assert wrong.share
+    assert wrong.value == 0.25
+    assert str(wrong) == "predict the largest class    wrong train 25.00%"
+
+
+# --- learning curves --------------------------------------------------------------------------------------------------
+
+
+def test_the_curves_are_those_of_the_records(runs: Path) -> None:
+    paths = [runs / "net", runs / "seed"]
+    figure = drawn(*paths)["curves"].figure
+    first = min(s for path in paths for s in values(path, "seconds") if s > 0.0)
+    for path in paths:
+        for label, key in (("training", "E1_train"), ("validation", "E1_val")):
+            in_time, in_steps = (lines(figure, panel, f"{label}, {path.name}") for panel in (0, 1))
+            assert_array_equal(in_steps.get_xdata(), values(path, "iteration"))
+            assert_array_equal(in_time.get_xdata()[1:], values(path, "seconds")[1:])
+            assert 0.4 * first < in_time.get_xdata()[0] < first
+            for line in (in_time, in_steps):
+                assert_array_equal(line.get_ydata(), values(path, key))
+                assert (line.get_linestyle() == "--") is (key == "E1_val")
+                assert (line.get_marker() == "o") is (key == "E1_train")
+    colours = {lines(figure, 0, f"training, {path.name}").get_color() for path in paths}
+    assert len(colours) == 2
+    assert figure.axes[0].get_xscale() == "log"
+    assert figure.axes[1].get_xscale() == "linear"
+
+
+def test_the_changes_of_mu_are_marked(runs: Path) -> None:
+    """At the record after which mu is another; only those of the config: 10 -> 100 -> 1000."""
+    figure, mu = drawn(runs / "net")["curves"].figure, values(runs / "net", "mu")
+    changes = [i for i in range(len(mu) - 1) if mu[i] != mu[i + 1]]
+    assert [mu[i + 1] for i in changes] == [100.0, 1000.0]
+    for panel, key in enumerate(("seconds", "iteration")):
+        marks = lines(figure, panel, "mu changes after it")
+        assert_array_equal(marks.get_xdata(), np.array(values(runs / "net", key))[changes])
+        assert_array_equal(marks.get_ydata(), np.array(values(runs / "net", "E1_train"))[changes])
+    assert {text.get_text() for text in figure.axes[1].texts} == {"mu = 100", "mu = 1000"}
+
+
+def test_the_curves_have_levels(runs: Path) -> None:
+    found = result(runs / "net")
+    figure = pictures.curves([found, result(runs / "seed")]).figure
+    assert [level.name for level in found.levels] == ["predict the mean", "PCA with 2 components"]
+    for level in found.levels:
+        line = lines(figure, 1, f"{level.name} (training)")
+        assert_array_equal(line.get_ydata(), [level.value] * 2)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(names) == len(set(names))
+
+
+def test_a_curve_of_one_record_and_one_with_numbers_missing() -> None:
+    start = {"iteration": 0, "phase": "start", "mu": 1.0, "E1_train": 2.0, "E1_val": np.nan, "seconds": 0.0}
+    for records in ([start], [start, {**start, "iteration": 1, "seconds": 0.5, "E1_train": -1.0}]):
+        figure = figures.curves({"a": records}, {})
+        figure.draw_without_rendering()
+        assert_array_equal(lines(figure, 1, "training, a").get_ydata(), [r["E1_train"] for r in records])
+
+
+# --- codes ------------------------------------------------------------------------------------------------------------
+
+
+def scatters(figure: Figure, panel: int) -> list[Any]:
+    return [c for c in figure.axes[panel].collections if isinstance(c, PathCollection)]
+
+
+def test_codes_before_and_after(runs: Path) -> None:
+    data, figure = coil(), drawn(runs / "net")["codes"].figure
+    assert data.groups is not None
+    assert [ax.get_title() for ax in figure.axes] == ["start", "end"]
+    for panel, name in enumerate(("start.h5", "model.h5")):
+        points, held = scatters(figure, panel)
+        assert_array_equal(points.get_offsets(), codes_in(runs / "net" / name))
+        assert_array_equal(held.get_offsets(), macmpi.load(str(runs / "net" / name)).encode(data.X_val))
+        assert_array_equal(held.get_edgecolors(), [to_rgba("black")])
+        colour_of = {}
+        for scatter, groups in ((points, data.groups[0]), (held, data.groups[1])):
+            for colour, group in zip(scatter.get_facecolors(), groups, strict=True):
+                assert colour_of.setdefault(group, to_hex(colour)) == to_hex(colour)
+        assert len(set(colour_of.values())) == OBJECTS
+        texts = {text.get_text(): to_hex(text.get_color()) for text in figure.axes[panel].texts}
+        assert texts == {str(group): colour for group, colour in colour_of.items()}
+
+
+def test_the_poses_of_an_object_are_joined_by_a_closed_loop(runs: Path) -> None:
+    data, figure = coil(), drawn(runs / "net")["codes"].figure
+    assert data.groups is not None
+    assert data.order is not None
+    codes, loops = codes_in(runs / "net" / "model.h5"), figure.axes[1].lines
+    assert len(loops) == OBJECTS
+    for loop, group in zip(loops, range(1, OBJECTS + 1), strict=True):
+        place = {pose: i for i, (g, pose) in enumerate(zip(data.groups[0], data.order[0], strict=True)) if g == group}
+        poses = [p for p in range(POSES) if p in place]
+        assert len(poses) == (POSES // 2 if group in (1, 4) else POSES)
+        assert_array_equal(np.transpose(loop.get_data()), codes[[place[p] for p in [*poses, poses[0]]]])
+
+
+def test_codes_of_more_dimensions_are_seen_along_two_principal_components(random: np.random.Generator) -> None:
+    points = random.normal(size=(50, 4)) @ np.diag([1.0, 3.0, 0.1, 2.0]) + 7.0
+    plane = pictures.in_plane(figures.Codes(points, points[:5]))
+    variances = np.sort(np.linalg.eigvalsh(np.cov(points, rowvar=False)))[::-1]
+    assert_allclose(plane.points.var(axis=0, ddof=1), variances[:2])
+    assert_allclose(plane.points.mean(axis=0), 0.0, atol=1e-12)
+    assert_allclose(plane.held, plane.points[:5], atol=1e-12)
+
+
+def test_a_code_of_one_unit_is_drawn_against_the_group(random: np.random.Generator) -> None:
+    points, groups = random.normal(size=(6, 1)), np.arange(6)
+    plane = pictures.in_plane(figures.Codes(points, points[:2], groups, groups[:2]))
+    assert_array_equal(plane.points, np.column_stack([points[:, 0], groups]))
+    assert_array_equal(pictures.in_plane(figures.Codes(points, points[:2])).held[:, 1], 0.0)
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(50) % 45, np.arange(50) % 21, np.zeros(50, int)])
+def test_any_number_of_groups(groups: Array | None, random: np.random.Generator) -> None:
+    points = random.normal(size=(50, 2))
+    held = None if groups is None else groups[:3] + 100
+    figure = figures.plane({"only": figures.Codes(points, points[:3], groups, held)})
+    figure.draw_without_rendering()
+    seen = {to_hex(c) for c in scatters(figure, 0)[0].get_facecolors()}
+    assert len(seen) == (1 if groups is None else len(set(groups.tolist())))
+
+
+def test_few_of_many_points_are_drawn(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "MOST_POINTS", 10)
+    monkeypatch.setattr(pictures, "MOST_HELD", 3)
+    found = result(runs / "net")
+    assert found.end is not None
+    assert found.data is not None
+    few = pictures.thinned(found.end, found.data)
+    assert [len(A) for A in (few.points, few.held, few.groups, few.held_groups, few.order) if A is not None] == [
+        *(10, 3, 10, 3, 10)
+    ]
+    rows = [int(np.flatnonzero((found.end.codes == z).all(axis=1))[0]) for z in few.points]
+    assert found.data.groups is not None
+    assert_array_equal(found.data.groups[0][rows], few.groups)
+
+
+def test_the_distance_from_a_loop(random: np.random.Generator) -> None:
+    loop = np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 2.0], [2.0, 2.0], [0.0, 0.0]])
+    for z, expected in (([1.0, -3.0], 3.0), ([3.0, 3.0], 2.0**0.5), ([2.0, 1.5], 0.0), ([0.5, 1.0], 0.5 / 2.0**0.5)):
+        assert_allclose(pictures.distance(np.array(z), loop), expected, atol=1e-12)
+
+
+def test_the_caption_says_where_held_out_points_fall() -> None:
+    angle = np.arange(8) * np.pi / 4
+    circle = np.column_stack([np.cos(angle), np.sin(angle)])
+    points, groups = np.vstack([circle, circle + 10.0]), np.repeat([1, 2], 8)
+    held, held_groups = np.array([[1.1, 0.0], [0.9, 0.0], [1.0, 0.1]]), np.array([1, 1, 2])
+    net = pictures.Net(None, points, points + np.array([0.0, 0.25]), held)  # type: ignore[arg-type]
+    said = list(pictures.said_of(net, figures.Codes(points, held, groups, held_groups, np.tile(np.arange(8), 2))))
+    assert "at a median distance of 0.25 from their coordinates" in said[0]
+    assert said[1].startswith("2 of 3 held-out points have a training point of their own group as nearest")
+    assert f"loop is 0.1 (that of two neighbours on it {2 * np.sin(np.pi / 8):.2g})" in said[2]
+
+
+# --- reconstructions --------------------------------------------------------------------------------------------------
+
+
+def test_reconstructions_are_those_of_the_nets(runs: Path) -> None:
+    picture, data = drawn(runs / "net", runs / "seed")["reconstructions"], coil()
+    cells = np.array(picture.figure.axes, dtype=object).reshape(5, pictures.COLUMNS)
+    images = np.array([[ax.images[0].get_array() for ax in row] for row in cells])
+    names = ["ground truth", "initial, net", "initial, seed", "net", "seed"]
+    assert [row[0].get_ylabel().replace("\n", " ") for row in cells] == names
+    X = images[0].reshape(len(images[0]), -1)
+    both, groups = np.vstack([data.X, data.X_val]), np.concatenate(data.groups or ())
+    rows = [int(np.flatnonzero((both == x).all(axis=1))[0]) for x in X]
+    assert [r >= len(data.X) for r in rows] == [False] * 5 + [True] * 3
+    nets = (*(runs / n / "start.h5" for n in ("net", "seed")), *(runs / n / "model.h5" for n in ("net", "seed")))
+    for line, path in zip(images[1:], nets, strict=True):
+        assert_allclose(line.reshape(X.shape), macmpi.load(str(path)).reconstruct(X), rtol=1e-12)
+    titles = [ax.get_title() for ax in cells[0]]
+    assert titles == [f"{'held out' if r >= len(data.X) else 'training'}, {groups[r]}" for r in rows]
+    assert len({groups[r] for r in rows[:5]}) == 5
+    frames = [to_hex(ax.spines["left"].get_edgecolor()) for ax in cells[3]]
+    assert frames == [frames[0]] * 5 + [frames[-1]] * 3
+    assert frames[0] != frames[-1] == figures.RED
+    assert len({ax.images[0].get_clim() for row in cells for ax in row}) == 1
+
+
+def test_runs_from_the_same_start_share_its_row(runs: Path, copy: Path) -> None:
+    again = copy.rename(copy.parent / "again")
+    figure = drawn(runs / "net", again)["reconstructions"].figure
+    names = [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()]
+    assert names == ["ground truth", "initial", "net", "again"]
+
+
+def test_sample_points_are_spread_over_the_groups() -> None:
+    groups = np.array([3, 1, 2, 1, 3, 2, 1, 3])
+    assert [int(groups[i]) for i in pictures.spread(groups, 8, 3)] == [1, 2, 3]
+    assert_array_equal(pictures.spread(None, 10, 5), [1, 3, 5, 7, 9])
+    assert_array_equal(pictures.spread(None, 2, 5), [0, 1])
+    assert len(pictures.spread(None, 0, 5)) == 0
+
+
+# --- selection and seconds --------------------------------------------------------------------------------------------
+
+
+def test_the_selection_curve(runs: Path) -> None:
+    picture, records = drawn(runs / "select")["selection"], [r for r in curve(runs / "select") if "cost" in r]
+    ax = picture.figure.axes[0]
+    total = [r["E1_train"] + r["cost"] for r in records]
+    line = lines(picture.figure, 0, "E1 + C")
+    assert_array_equal(line.get_xdata(), np.arange(1, 9))
+    assert_array_equal(line.get_ydata(), total)
+    chosen = {r["iteration"]: r["changed"] for r in records if r["phase"] == "selection"}
+    assert list(chosen) == [3, 6]
+    assert chosen[3]
+    marks = [line for line in ax.lines if str(line.get_label()).startswith("selection")]
+    assert {int(x): mark.get_markerfacecolor() == figures.GREEN for mark in marks for x in mark.get_xdata()} == chosen
+    for mark in marks:
+        assert mark.get_markeredgecolor() == figures.GREEN
+        assert_array_equal(mark.get_ydata(), [total[int(x) - 1] for x in mark.get_xdata()])
+    centres = next(r["centres"] for r in records if r["iteration"] == 3)
+    texts = [text.get_text() for text in ax.texts]
+    assert f"({centres[0]}, {centres[1]})" in texts
+    assert "(20, 20)" in texts
+    assert "mu = 5" in texts
+    rises = sum(b > a for a, b in pairwise(total))
+    assert f"E1 + C rose {rises} time" in picture.caption
+    assert "2 iterations selected" in picture.caption
+    assert f"{sum(chosen.values())} of them changed" in picture.caption
+
+
+def test_the_seconds_of_each_phase_are_stacked(runs: Path) -> None:
+    paths = [runs / "net", runs / "select"]
+    figure = drawn(*paths)["seconds"].figure
+    for ax, path in zip(figure.axes, paths, strict=True):
+        assert ax.get_title() == path.name
+        below = np.zeros(len(values(path, "iteration", "iteration", "selection")))
+        for bars, key in zip(ax.containers, ("seconds_z", "seconds_w", "seconds_comm", "seconds_wait"), strict=True):
+            heights = values(path, key, "iteration", "selection")
+            assert_allclose([bar.get_height() for bar in bars], heights)
+            assert_allclose([bar.get_y() for bar in bars], below, atol=1e-15)
+            below = below + heights
+
+
+def test_each_run_has_the_pictures_that_it_can_have(runs: Path) -> None:
+    assert set(drawn(runs / "net")) == {"curves", "codes", "reconstructions", "seconds"}
+    assert set(drawn(runs / "classes")) == {"curves", "codes", "seconds"}
+    both = {"curves", "codes-1", "codes-2", "reconstructions", "selection-2", "seconds"}
+    assert set(drawn(runs / "net", runs / "select")) == both
+
+
+def test_runs_on_different_data_are_told_apart(runs: Path, tmp_path: Path) -> None:
+    few = train(tmp_path / "few", NET, "--set", "data.points=20", "--iterations", "2")
+    found = drawn(runs / "net", few)
+    assert {"reconstructions-1", "reconstructions-2"} < set(found)
+    assert "different data: their errors do not compare" in found["curves"].caption
+
+
+# --- the command and its page -----------------------------------------------------------------------------------------
+
+
+def test_the_page_holds_its_pictures(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = Path(shutil.copytree(runs / "net", tmp_path / "_a<b>&$x$"))
+    assert main(monkeypatch, odd, runs / "select", "--output", tmp_path / "out") == 0
+    done = capsys.readouterr()
+    assert done.err == ""
+    written = [Path(line) for line in done.out.splitlines()]
+    assert sorted(written) == sorted((tmp_path / "out").iterdir())
+    assert len(written) == 7
+    page = (tmp_path / "out" / "report.html").read_text()
+    pngs = [path for path in written if path.suffix == ".png"]
+    inside = [b64decode(text) for text in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
+    assert inside == [path.read_bytes() for path in pngs]
+    for path in pngs:
+        pixels = (255.0 * imread(path)[:, :, :3]).astype(int) @ [65536, 256, 1]
+        assert min(pixels.shape) > 200
+        assert len(np.unique(pixels)) > 10
+    for outside in ("http:", "https:", "//", "<script", "<link", "@import", "url("):
+        assert outside not in re.sub(r"base64,[^\"]+", "", page)
+    assert page.count("src=") == page.count("<figure") == page.count("<figcaption>") == 6
+    assert "_a&lt;b&gt;&amp;$x$" in page
+    assert "<b>" not in page
+    assert "prefers-color-scheme: dark" in page
+    assert "@media print" in page
+    assert f"{curve(odd)[-1]['E1_val']:.4f}" in page
+
+
+def test_a_report_lies_in_the_first_run_by_default(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(monkeypatch, copy, copy / "." / "checkpoints" / "..") == 0
+    names = {path.name for path in (copy / "report").iterdir()}
+    assert names == {"curves.png", "codes.png", "reconstructions.png", "seconds.png", "report.html"}
+
+
+def test_runs_of_one_name_are_told_apart(runs: Path, copy: Path) -> None:
+    found, lost = report.read_all([runs / "net", copy, runs / "seed", runs / "net"])
+    assert [r.name for r in found] == [str(runs / "net"), str(copy), "seed"]
+    assert lost == []
+
+
+@pytest.mark.parametrize("damage", ["no run", "no curve", "empty curve", "no record", "a file"])
+def test_where_nothing_can_be_drawn(
+    damage: str, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = {"no run": copy / "nowhere", "a file": copy / "config.toml"}.get(damage, copy)
+    if damage == "no curve":
+        (copy / "curve.jsonl").unlink()
+    elif damage in ("empty curve", "no record"):
+        (copy / "curve.jsonl").write_text("" if damage == "empty curve" else '{"iteration": 0}\n[]\nnull\n{\n')
+    assert main(monkeypatch, path, "--output", copy / "out") == 2
+    done = capsys.readouterr()
+    assert done.err.startswith("macmpi: ")
+    assert done.err.count("\n") == 1
+    assert path.name in done.err
+    assert not (copy / "out").exists()
+
+
+def test_a_run_that_is_not_there_is_named_beside_one_that_is(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(monkeypatch, tmp_path / "gone", runs / "net", "--output", tmp_path / "out") == 0
+    text = f"{tmp_path / 'gone'} is not a run: there is no such folder"
+    assert text in capsys.readouterr().err
+    assert text in (tmp_path / "out" / "report.html").read_text()
+    assert not (tmp_path / "gone").exists()
+
+
+def test_damaged_lines_are_left_out_and_counted(runs: Path, copy: Path) -> None:
+    good = (copy / "curve.jsonl").read_bytes().splitlines(keepends=True)
+    bad = b'\x00\xff\n{"iteration": 3\n{"iteration": "x", "phase": "iteration"}\n'
+    (copy / "curve.jsonl").write_bytes(b"".join(good[:3]) + bad + b"".join(good[3:-1]) + good[-1][:30])
+    found = result(copy)
+    assert found.records == curve(runs / "net")[:-1]
+    assert f"4 damaged lines of {len(good) + 3} in curve.jsonl, left out" in found.missing
+    line = lines(drawn(copy)["curves"].figure, 1, "training, net")
+    assert_array_equal(line.get_ydata(), values(runs / "net", "E1_train")[:-1])
+
+
+def test_a_run_that_has_not_finished(runs: Path, copy: Path) -> None:
+    lines = (copy / "curve.jsonl").read_text().splitlines(keepends=True)
+    (copy / "curve.jsonl").write_text("".join(lines[:4]))
+    earlier = result(copy)
+    assert not earlier.finished
+    assert "stops after iteration 3" in earlier.missing[0]
+    assert "of an earlier end" in earlier.missing[0]
+    (copy / "model.h5").unlink()
+    found = result(copy)
+    assert "earlier" not in found.missing[0]
+    assert "model.h5" in found.missing[1]
+    assert len(found.missing) == 2
+    picture = drawn(copy)["codes"]
+    assert [ax.get_title() for ax in picture.figure.axes] == ["start"]
+    assert report.row(found)[-1] == "no"
+    assert report.row(result(runs / "net"))[-1] == "yes"
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone", "no provenance", "no config", "other config"])
+def test_without_its_data_a_run_has_its_curves(
+    damage: str, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = "they have changed since (data.source = 'coil')"
+    if damage == "changed":
+        facts = json.loads((copy / "provenance.json").read_text())
+        facts["launches"].append({**facts["launches"][-1], "data_sha256": "0" * 64})
+        (copy / "provenance.json").write_text(json.dumps(facts))
+    elif damage == "gone":
+        monkeypatch.setenv("MACMPI_DATA", str(copy / "nowhere"))
+        says = "coil20.h5 does not exist"
+    elif damage == "no provenance":
+        (copy / "provenance.json").write_text("{}")
+        says = "provenance.json does not say which they were"
+    else:
+        (copy / "config.toml").write_text("[model]\nhiden = [3]\n" if damage == "other config" else "[")
+        says = "hiden" if damage == "other config" else "is not TOML"
+    assert main(monkeypatch, copy, "--output", copy / "out") == 0
+    assert "only the curves are drawn" in (err := capsys.readouterr().err)
+    assert says in err
+    assert sorted(path.name for path in (copy / "out").iterdir()) == ["curves.png", "report.html", "seconds.png"]
+    page = (copy / "out" / "report.html").read_text()
+    assert "only the curves are drawn" in page
+
+
+@pytest.mark.parametrize("name", ["start.h5", "model.h5"])
+@pytest.mark.parametrize("damage", ["cut", "codes", "other net"])
+def test_a_net_that_cannot_be_read_is_missing(name: str, damage: str, copy: Path, runs: Path) -> None:
+    if damage == "cut":
+        (copy / name).write_bytes((copy / name).read_bytes()[:900])
+    elif damage == "codes":
+        with h5py.File(copy / name, "a") as file:
+            del file["codes"]
+            file["codes"] = np.zeros((3, 2))
+    else:
+        shutil.copy(runs / "classes" / "model.h5", copy / name)
+    found = result(copy)
+    assert (found.start is None, found.end is None) == (name == "start.h5", name == "model.h5")
+    assert len(found.missing) == 1
+    assert name in found.missing[0]
+    kept = "end" if name == "start.h5" else "start"
+    assert [ax.get_title() for ax in drawn(copy)["codes"].figure.axes] == [kept]
+
+
+def test_without_matplotlib_the_command_says_what_to_install(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [n for n in sys.modules if n.split(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("figures", "pictures"):
+        monkeypatch.delitem(sys.modules, f"macmpi.{name}")
+        monkeypatch.delattr(macmpi, name)
+    assert main(monkeypatch, runs / "net", "--output", tmp_path / "out") == 2
+    assert "pip install matplotlib" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_where_the_report_cannot_be_written(
+    runs: Path, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(monkeypatch, runs / "net", "--output", copy / "config.toml") == 2
+    assert "config.toml" in capsys.readouterr().err
