@@ -67,13 +67,13 @@ def check_method(config: Config, chain: Chain) -> None:
             raise UsageError(
                 'method.name = "alternating" needs the gradient of the decoder, and a layer has none; use "mac"'
             )
-        for which, given, needed in (
-            ("selection.criterion", keys.criterion, "none"),
-            ("penalty.method", config.penalty.method, "quadratic"),
-            ("penalty.metric", config.penalty.metric, "identity"),
-        ):
-            if given != needed:
-                raise UsageError(f'method.name = "alternating" does not go with {which}; use method.name = "mac"')
+        mistakes = {
+            "selection.criterion": keys.criterion != "none",
+            "penalty.method": config.penalty.method != "quadratic",
+            "penalty.metric": config.penalty.metric != "identity",
+        }
+        for which in (name for name, wrong in mistakes.items() if wrong):
+            raise UsageError(f'method.name = "alternating" does not go with {which}; use method.name = "mac"')
     if keys.criterion == "none":
         return
     if not basis:

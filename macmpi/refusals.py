@@ -90,5 +90,6 @@ def _check_segment(config: Config, k: int, last: bool, segment: Segment, solver:
     for block, map_ in zip(segment.blocks, segment.maps, strict=True):
         for need in (solver.needs if block in segment.regressed else frozenset()) - map_.capabilities:
             raise UsageError(
-                f"the W-solver of segment {k} needs '{need}', which its {map_.spec()['kind']} does not offer"
+                f"the W-solver of segment {k} needs '{need}', which its {map_.spec()['kind']} does not offer; "
+                'use w_step.linear_solver = "closed_form", and model.sites = "after" at that layer'
             )

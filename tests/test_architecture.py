@@ -22,7 +22,20 @@ PACKAGE = ROOT / "macmpi"
 ERRORS = frozenset({"macmpi"})
 MATHEMATICS = (
     *("layers", "chain", "losses", "objective", "regression", "penalty", "solvers", "state", "refusals", "plan"),
-    *("build", "layer_refusals", "evaluation", "subproblems", "mac", "selection", "alternating", "starts", "embedding"),
+    *(
+        "build",
+        "layer_refusals",
+        "evaluation",
+        "subproblems",
+        "mac",
+        "selection",
+        "alternating",
+        "curvature",
+        "sums",
+        "stochastic",
+        "starts",
+        "embedding",
+    ),
 )
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -53,6 +66,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     ),
     "selection": frozenset({"layers", "regression", "state", "plan", "evaluation", "mac", "config", "data", "record"})
     | {"team"},
+    "curvature": frozenset({"layers", "chain", "losses"}),
+    "sums": frozenset({"tiles", "layers", "team"}),
+    "stochastic": frozenset(
+        {"tiles", "streams", "layers", "chain", "regression", "solvers", "state", "plan", "evaluation"}
+    )
+    | {"curvature", "sums", "mac", "config", "data", "record", "team"},
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
     "levels": frozenset({"chain", "data"}),
     "starts": frozenset({"streams", "embedding", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
@@ -73,7 +92,19 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "report": ERRORS | {"pictures", "record", "results"},
     "estimate": ERRORS | {"tiles", "chain", "plan"},
     "train": ERRORS
-    | {"layers", "levels", "penalty", "state", "plan", "evaluation", "mac", "selection", "alternating", "starts"}
+    | {
+        "layers",
+        "levels",
+        "penalty",
+        "state",
+        "plan",
+        "evaluation",
+        "mac",
+        "selection",
+        "alternating",
+        "stochastic",
+        "starts",
+    }
     | {"config", "data", "model", "record", "rundir", "team"},
     "run": ERRORS | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"},
 }
@@ -84,7 +115,7 @@ OWNERS = {
     "h5py": {"sources", "checkpoint", "model"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
-    "scipy": {"selection", "alternating", "embedding", "solvers", "fetch"},
+    "scipy": {"curvature", "selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report"},
     "time": {"record", "team", "rundir", "estimate"},

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.layers import Array
-from macmpi.layers.design import apply, ridge_value
+from macmpi.layers.design import apply, column_dots, ridge_value
 from macmpi.regression import OverPoints, UnitProblem
 from macmpi.solvers import WSolver
 
@@ -17,7 +17,8 @@ from macmpi.solvers import WSolver
 class Thresholded:
     """min over w_h of 1/2 sum_n (t_nh - [w_h a_n > 0])^2 + ridge/2 ||v_h||^2, through the same with sigmoids.
 
-    The new weights of a unit are kept where its own objective, that of the bits, does not rise.
+    The new weights of a unit are kept where its own objective, that of the bits, does not rise.  Targets t are bits, or
+    bits less the multipliers' share.
     Cost: that of the inner solver and 2 passes.
     """
 
@@ -53,11 +54,8 @@ class Thresholded:
 
     def _objective(self, problem: UnitProblem, W: Array, over_points: OverPoints) -> Array:
         def partial(rows: slice) -> tuple[Array, ...]:
-            wrong = [
-                np.count_nonzero((apply(term.inputs[rows], W) > 0.0) != (term.targets[rows] > 0.5), axis=0)
-                for term in problem.terms
-            ]
-            return (np.sum(wrong, axis=0, dtype=float),)
+            missed = (t.targets[rows] - (apply(t.inputs[rows], W) > 0.0) for t in problem.terms)
+            return (sum(0.5 * column_dots(R, R) for R in missed),)  # type: ignore[return-value]
 
-        (wrong,) = over_points(partial)
-        return 0.5 * wrong + 0.5 * problem.ridge * ridge_value(W, problem.n_in)
+        (errors,) = over_points(partial)
+        return errors + 0.5 * problem.ridge * ridge_value(W, problem.n_in)

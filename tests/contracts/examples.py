@@ -370,8 +370,35 @@ def z_problem(
     shifted: bool = False,
 ) -> ZProblem:
     """Eq. (4) for n points whose coordinates are `off` feasible ones; forms: of the metrics, site by site in turn."""
-    chain, weights = dense_net(random, sizes, activation, wide, cut)
-    X, Y = random.normal(size=(n, sizes[0])), targets_of(LOSSES[loss], random, n, sizes[-1])
+    net = dense_net(random, sizes, activation, wide, cut)
+    return problem_of_net(random, *net, n=n, mu=mu, off=off, loss=loss, forms=forms, shifted=shifted)
+
+
+def basis_problem(random: np.random.Generator, mu: Sequence[float] = (0.7, 20.0), **scene: Any) -> ZProblem:
+    """Coordinates at a code of 2 and at a layer of 3; radial basis functions between them, and before the 4 outputs."""
+    model = Model(
+        hidden=[2, 5, 3, 6],
+        activation=["linear", "rbf", "tanh", "rbf"],
+        sites=["after", "none", "after", "none"],
+        width=[1.3, 2.0],
+    )
+    chain = build_chain(model, 3, 4)
+    weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
+    return problem_of_net(random, chain, weights, n=4, mu=mu, off=0.7, **scene)
+
+
+def problem_of_net(
+    random: np.random.Generator,
+    chain: Chain,
+    weights: tuple[Array, ...],
+    n: int,
+    mu: Sequence[float] | float,
+    off: float,
+    loss: str = "squared",
+    forms: Sequence[str] = ("number",),
+    shifted: bool = False,
+) -> ZProblem:
+    X, Y = random.normal(size=(n, chain.n_in)), targets_of(LOSSES[loss], random, n, chain.n_out)
     Z = np.hstack(chain.coordinates(weights, X))
     Z += off * random.normal(size=Z.shape)
     per_site = (mu,) * len(chain.site_sizes) if isinstance(mu, float) else tuple(mu)
@@ -380,6 +407,50 @@ def z_problem(
         for k, (h, scale) in enumerate(zip(chain.site_sizes, per_site, strict=True))
     )
     shift = 0.3 * random.normal(size=Z.shape) if shifted else None
+    return ZProblem(chain.segments, chain.site_sizes, weights, LOSSES[loss], metrics, X, Y, Z, shift)
+
+
+Z_BITS: dict[str, list[dict[str, Any]]] = {
+    "binary": [{}, {"enumerated": 0, "iterations": 1}, {"enumerated": 0, "iterations": 50}, {"enumerated": 2}],
+}
+"""Arguments under which the contract of a Z-solver that keeps bits must hold."""
+
+DECODERS: dict[str, tuple[str, ...]] = {
+    "linear": (),
+    "deep": ("sigmoid", "tanh"),
+    "softmax": ("softmax",),
+    "basis": ("rbf",),
+}
+"""Hidden layers, of 3 units each, between a code of bits and the outputs."""
+
+
+def bits_problem(
+    random: np.random.Generator,
+    bits: int = 4,
+    decoder: str = "linear",
+    n: int = 9,
+    mu: float = 0.5,
+    flips: float = 0.5,
+    loss: str = "squared",
+    form: str = "number",
+    shifted: bool = False,
+    wide: float = 1.5,
+) -> ZProblem:
+    """Eq. (4) for n points with a code of bits, a share `flips` of them not those of the encoder; 3 outputs."""
+    hidden = DECODERS[decoder]
+    model = Model(
+        hidden=[bits, *[3] * len(hidden)],
+        activation=["binary", *hidden],
+        sites=["after", *["none"] * len(hidden)],  # type: ignore[arg-type]
+        loss=loss,  # type: ignore[arg-type]
+    )
+    chain = build_chain(model, 5, 3)
+    weights = tuple(wide * random.normal(size=shape) for shape in chain.block_shapes)
+    X, Y = random.normal(size=(n, 5)), targets_of(LOSSES[loss], random, n, 3)
+    (Z,) = chain.coordinates(weights, X)
+    Z = np.abs(Z - (random.random(Z.shape) < flips))
+    shift = 0.3 * random.normal(size=Z.shape) if shifted else None
+    metrics = (metric_example(form, bits, random, mu),)
     return ZProblem(chain.segments, chain.site_sizes, weights, LOSSES[loss], metrics, X, Y, Z, shift)
 
 

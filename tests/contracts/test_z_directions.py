@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contracts.examples import DIRECTIONS, SCENES, SITES, linearised, some, z_problem
+from contracts.examples import DIRECTIONS, SCENES, SITES, basis_problem, linearised, narrowed, some, z_problem
 from numpy.testing import assert_allclose
 from scipy import linalg
 
@@ -15,6 +15,7 @@ from macmpi.layers.softmax import softmax
 from macmpi.losses import dense
 from macmpi.objective import ZProblem
 from macmpi.solvers.z_directions import (
+    columns,
     direct_dual,
     direct_primal,
     dual,
@@ -50,12 +51,14 @@ def cut(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=range(len(SCENES)))
+@pytest.fixture(params=range(2))
 def problem(request: pytest.FixtureRequest, cut: str, case: Case, random: np.random.Generator) -> ZProblem:
+    """Each case meets every scene, at some cut."""
     sizes, mu = case
-    activation = ACTIVATIONS[(sum(sizes) + request.param) % len(ACTIVATIONS)]
+    scene = (CASES.index(case) + 2 * SITES.index(cut) + request.param) % len(SCENES)
+    activation = ACTIVATIONS[(sum(sizes) + scene) % len(ACTIVATIONS)]
     mu = mu[: (len(mu) + 1) // 2] if cut == "sparse" else mu
-    return z_problem(random, sizes, activation, n=4, mu=mu, off=0.7, cut=cut, **SCENES[request.param])
+    return z_problem(random, sizes, activation, n=4, mu=mu, off=0.7, cut=cut, **SCENES[scene])
 
 
 def direction(problem: ZProblem, name: str, cg_iterations: int = 60, exact: bool = False) -> Array:
@@ -126,6 +129,32 @@ def test_the_direction_solves_the_normal_equations(name: str, problem: ZProblem)
     found = direction(problem, name)
     expected = np.array([dense_direction(problem, row) for row in range(len(problem.Z))])
     assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("scene", range(len(SCENES)))
+def test_the_directions_of_a_net_of_radial_basis_functions(scene: int, random: np.random.Generator) -> None:
+    problem = basis_problem(random, **SCENES[scene])
+    expected = np.array([dense_direction(problem, row) for row in range(len(problem.Z))])
+    for name in DIRECTIONS:
+        near = 1e-6 * np.abs(expected).max()
+        assert_allclose(direction(problem, name), expected, rtol=1e-5, atol=near)
+
+
+def test_a_direct_direction_in_single_precision_is_solved_in_double(problem: ZProblem) -> None:
+    narrow = narrowed(problem, "weights", "metrics", "X", "Y", "Z", "shift")
+    for name in ("direct_primal", "direct_dual"):
+        found, expected = direction(narrow, name), direction(problem, name)
+        assert found.dtype == np.float32
+        assert_allclose(found, expected, rtol=0.0, atol=2e-3 * np.abs(expected).max())
+
+
+def test_columns_are_those_of_the_jacobian(random: np.random.Generator) -> None:
+    problem = basis_problem(random)
+    _, tangents = problem.linearise(problem.Z)
+    for k, (tangent, size) in enumerate(zip(tangents, problem.sizes, strict=True)):
+        found = columns(tangent, 4, size, np.dtype(float))
+        for row in range(4):
+            assert_allclose(found[row], jacobians(problem, row)[k].T, rtol=1e-6, atol=1e-8)
 
 
 def test_all_directions_agree(problem: ZProblem) -> None:

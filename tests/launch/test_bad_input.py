@@ -130,6 +130,7 @@ def basis(folder: Path) -> Path:
 
 FILE = "start.method='file'"
 NONE = "selection.criterion='none'"
+GREEDY = ("start.method='greedy'", "model.words=9")
 OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
 
 
@@ -189,15 +190,8 @@ OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
         (["model.activation=['rbf','binary','rbf']", "z_step.solver='lbfgs'", NONE], ["are bits"]),
         (["model.activation=['quantise','relu','relu']", "model.words=62", *OTHER], ["62 centres", "61 training"]),
         (
-            [
-                "model.hidden=[3]",
-                "model.activation='quantise'",
-                "model.sites='after'",
-                *OTHER[:2],
-                "start.method='greedy'",
-            ]
-            + ["model.words=9"],
-            ["greedy", "codewords"],
+            ["model.activation='quantise'", "model.sites='after'", "model.hidden=[3]", *OTHER[:2], *GREEDY],
+            ["greedy", "derivatives"],
         ),
     ],
 )

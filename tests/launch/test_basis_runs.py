@@ -187,8 +187,9 @@ def test_codes_of_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.coil
 def test_coil_has_the_same_bits_on_1_and_2_ranks(tmp_path: Path) -> None:
+    """With Grams wide enough to be cut into rows."""
     keys = (
-        *("data.points=240", "model.hidden=[240,2,240]", "start.iterations=20"),
+        *("data.points=600", "model.hidden=[600,2,560]", "start.iterations=20"),
         *("selection.every=2", "selection.smallest=20", "selection.step=20"),
     )
     settings = [part for key in keys for part in ("--set", key)]

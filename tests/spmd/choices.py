@@ -119,6 +119,10 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield from basis_functions(single, lagrangian)
     yield from selections(single, lagrangian)
     yield from discrete(single, lagrangian)
+    small = {"method.name": "stochastic", "stochastic.batch": 7, "stochastic.probed": 3, "stochastic.parts": 4}
+    yield SMALL, {**small, "model.activation": "tanh"}
+    yield CLASSES, {**small, "model.loss": "cross_entropy", "stochastic.factor_every": 1}
+    yield WIDE, {"method.name": "stochastic", "stochastic.batch": 60, "stochastic.grow_every": 1, **single}
 
 
 def basis_functions(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

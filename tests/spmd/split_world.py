@@ -16,6 +16,7 @@ import numpy as np
 from choices import Choice, choices
 
 from macmpi import MacmpiError, NumericalError, UsageError
+from macmpi.checkpoint import ARRAYS
 from macmpi.plan import Plan
 from macmpi.record import Clock
 from macmpi.starts import coordinates_first, start
@@ -58,7 +59,7 @@ def numbers(errors: Any) -> list[float]:
 
 def digest(state: State, *values: Any) -> str:
     sha = hashlib.sha256()
-    for value in (state.weights, state.Z, state.multipliers, state.metric, state.factors, state.sizes, *values):
+    for value in (*(getattr(state, name) for name in ARRAYS if name != "best_weights"), *values):
         array = np.asarray(value, dtype=float)
         assert np.isfinite(array).all(), "equal bits of what is not finite say nothing"
         sha.update(array.tobytes())

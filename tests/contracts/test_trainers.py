@@ -1,0 +1,317 @@
+"""The contract of a trainer, for every row of TRAINERS; and how other packages bring trainers and layers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from contracts.examples import cases, example_of
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.cluster.vq import kmeans
+
+from macmpi import UsageError, config, model
+from macmpi.config import TRAINERS as NAMES
+from macmpi.data import Dataset, Scaling
+from macmpi.layers import Array, Tangent, build
+from macmpi.mac import Mac
+from macmpi.plan import make_plan
+from macmpi.record import Clock
+from macmpi.solvers import TRAINERS
+from macmpi.solvers.centres import KMeans, Points, Subset
+from macmpi.starts import Origin, start
+from macmpi.streams import stream
+from macmpi.team import Solo
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@dataclass(frozen=True)
+class Example:
+    """Points, and the number of centres to find."""
+
+    inputs: Array
+    count: int
+
+
+def cloud(n: int, d: int, count: int, random: np.random.Generator) -> Example:
+    return Example(random.normal(size=(n, d)), count)
+
+
+def alike(n: int, count: int, random: np.random.Generator) -> Example:
+    """Most points are the same one."""
+    A = np.full((n, 3), 0.3)
+    A[: n // 4] = random.normal(size=(n // 4, 3))
+    return Example(A, count)
+
+
+EXAMPLES: dict[str, list[Callable[[np.random.Generator], Example]]] = {
+    "kmeans": [
+        lambda r: cloud(60, 3, 7, r),
+        lambda r: cloud(9, 1, 9, r),
+        lambda r: cloud(20, 5, 1, r),
+        lambda r: alike(40, 12, r),
+        lambda r: alike(3, 3, r),
+    ],
+    "subset": [lambda r: cloud(60, 3, 7, r), lambda r: cloud(9, 1, 9, r), lambda r: alike(40, 12, r)],
+    "points": [lambda r: cloud(60, 3, 60, r), lambda r: alike(8, 8, r)],
+}
+
+
+@pytest.fixture(params=cases(TRAINERS, EXAMPLES))
+def case(request: pytest.FixtureRequest) -> tuple[str, int]:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def example(case: tuple[str, int], random: np.random.Generator) -> Example:
+    return example_of(case, EXAMPLES, "EXAMPLES of test_trainers.py")(random)
+
+
+@pytest.fixture
+def trainer(case: tuple[str, int]) -> Any:
+    return TRAINERS[case[0]]()
+
+
+def drawn(seed: int = 0) -> Any:
+    return stream(seed, "centres", 1)
+
+
+def squares(A: Array, C: Array) -> float:
+    """sum_n min_m ||a_n - c_m||^2, by brute force."""
+    return float(np.sum(np.square(A[:, None].astype(float) - C).sum(axis=2).min(axis=1)))
+
+
+# --- the contract -----------------------------------------------------------------------------------------------------
+
+
+def test_the_words_of_the_config_are_the_registry() -> None:
+    assert set(NAMES) == TRAINERS.keys()
+
+
+def test_shapes(trainer: Any, example: Example) -> None:
+    present = None
+    for dtype in (np.float64, np.float32):
+        for _ in range(2):
+            present = trainer.fit(example.inputs.astype(dtype), example.count, present, drawn())
+            assert present.shape == (example.count, example.inputs.shape[1])
+            assert present.dtype == np.float64
+            assert np.isfinite(present).all()
+
+
+def test_the_same_inputs_give_the_same_bits_and_are_left_alone(trainer: Any, example: Example) -> None:
+    """So that every rank could find them: which one does makes no difference."""
+    A = example.inputs.copy()
+    first = trainer.fit(A, example.count, None, drawn())
+    assert_array_equal(trainer.fit(A.copy(), example.count, None, drawn()), first)
+    present = first + 0.1
+    kept = present.copy()
+    again = trainer.fit(A, example.count, present, drawn())
+    assert_array_equal(trainer.fit(A.copy(), example.count, present.copy(), drawn()), again)
+    assert_array_equal(A, example.inputs)
+    assert_array_equal(present, kept)
+
+
+def test_what_is_copied_are_rows_of_the_inputs_each_once(trainer: Any, example: Example) -> None:
+    """Every rank takes them by itself."""
+    found, left = trainer.fit(example.inputs, example.count, None, drawn()), example.inputs.tolist()
+    for centre in found.tolist() if trainer.copies else []:
+        left.remove(centre)
+
+
+def test_the_answer_is_within_reach_of_the_inputs(trainer: Any, example: Example) -> None:
+    found = trainer.fit(example.inputs, example.count, None, drawn())
+    assert (found >= example.inputs.min(axis=0) - 1e-12).all()
+    assert (found <= example.inputs.max(axis=0) + 1e-12).all()
+
+
+# --- each of them -----------------------------------------------------------------------------------------------------
+
+
+def test_points_are_the_inputs(random: np.random.Generator) -> None:
+    A = random.normal(size=(12, 3))
+    assert_array_equal(Points().fit(A, 12, None, drawn()), A)
+
+
+def test_subsets_are_nested(random: np.random.Generator) -> None:
+    """The first so many of one order, which depends on the points in nothing but their number."""
+    A, B = random.normal(size=(30, 3)), random.normal(size=(30, 2))
+    whole = Subset().fit(A, 30, None, drawn())
+    for count in (1, 5, 29):
+        found = Subset().fit(A, count, None, drawn())
+        assert_array_equal(found, whole[:count])
+        order = [A.tolist().index(c) for c in found.tolist()]
+        assert_array_equal(Subset().fit(B, count, random.normal(size=(count, 2)), drawn()), B[order])
+    assert (Subset().fit(A, 30, None, drawn(1)) != whole).any()
+
+
+def test_kmeans_does_not_raise_the_sum_of_squares(random: np.random.Generator) -> None:
+    """From wherever it starts, iteration by iteration."""
+    A = random.normal(size=(80, 2))
+    for start_ in (A[:9], random.normal(size=(9, 2)), 50.0 + A[:9], np.zeros((9, 2))):
+        before, present = squares(A, start_), start_
+        for _ in range(5):
+            present = KMeans(iterations=1).fit(A, 9, present, drawn())
+            after = squares(A, present)
+            assert after <= before * (1.0 + 1e-12)
+            before = after
+        assert squares(A, KMeans().fit(A, 9, start_, drawn())) <= squares(A, start_)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_kmeans_finds_separated_clusters(seed: int) -> None:
+    """As well as the best of scipy's own many starts."""
+    random = np.random.default_rng(seed)
+    middles = 10.0 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    A = (middles[:, None] + 0.3 * random.normal(size=(4, 30, 2))).reshape(-1, 2)
+    found = KMeans().fit(A, 4, None, drawn(seed))
+    best, _ = kmeans(A, 4, iter=50, seed=random)
+    assert squares(A, found) <= 1.01 * squares(A, best)
+    assert_allclose(sorted(np.round(found / 10.0).tolist()), sorted((middles / 10.0).tolist()))
+
+
+def test_kmeans_goes_on_from_the_present_centres(random: np.random.Generator) -> None:
+    A = random.normal(size=(50, 2))
+    far, near = KMeans(iterations=100).fit(A, 5, None, drawn()), None
+    for _ in range(10):
+        near = KMeans().fit(A, 5, near, drawn())
+    assert_allclose(near, far, atol=1e-12)
+    assert_allclose(KMeans().fit(A, 5, far, drawn()), far, atol=1e-12)
+
+
+# --- in a run ---------------------------------------------------------------------------------------------------------
+
+
+def points(n: int = 40) -> Dataset:
+    random, unit = np.random.default_rng(3), Scaling(np.zeros(4), np.ones(4))
+    X, X_val = (np.tanh(random.normal(size=(k, 2)) @ np.ones((2, 4)) + random.normal(size=(k, 4))) for k in (n, 9))
+    return Dataset(X, X, X_val, X_val, unit, unit, "")
+
+
+def planned(ranks: int = 1, **model_keys: Any) -> tuple[config.Config, Any]:
+    table = {
+        "model": {"hidden": [6, 2, 6], "activation": ["rbf", "linear", "rbf"], "sites": ["none", "after", "none"]},
+        "start": {"method": "pca"},
+    }
+    table["model"] |= model_keys
+    whole = config.validate(table, "this test")
+    return whole, make_plan(whole, 4, 4, 40, 9, ranks)
+
+
+@pytest.mark.parametrize("name", sorted(TRAINERS))
+def test_centres_do_not_depend_on_the_number_of_ranks(name: str, random: np.random.Generator) -> None:
+    A, hidden = random.normal(size=(40, 4)), [40, 2, 40] if name == "points" else [6, 2, 6]
+    alone = planned(1, centres=name, hidden=hidden)[1]
+    first = alone.centres(0, A, None)
+    for ranks in (2, 5):
+        _, p = planned(ranks, centres=name, hidden=hidden)
+        assert_array_equal(p.centres(0, A, None), first)
+        assert_array_equal(p.centres(0, A, first), alone.centres(0, A, first))
+
+
+def test_layers_have_streams_of_their_own_and_seeds_of_the_run(random: np.random.Generator) -> None:
+    A, (_, p) = random.normal(size=(40, 4)), planned(centres="subset")
+    other = planned(centres="subset")[1]
+    assert_array_equal(p.centres(0, A, None), other.centres(0, A, None))
+    assert (p.centres(0, A, None) != p.centres(2, A, None)).any()
+
+
+# --- from other packages ----------------------------------------------------------------------------------------------
+
+
+class Farthest:
+    """Each centre is the point farthest from those before it."""
+
+    copies: ClassVar[bool] = True
+
+    def fit(self, inputs: Array, count: int, start: Array | None, random: Any) -> Array:
+        chosen = [0]
+        while len(chosen) < count:
+            away = np.square(inputs[:, None] - inputs[chosen]).sum(axis=2).min(axis=1)
+            chosen.append(int(away.argmax()))
+        return inputs[chosen].astype(np.float64)
+
+
+def worked_example() -> Any:
+    """The class that CONTRIBUTING.md shows."""
+    text = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    lines = [line.removeprefix("   ") for line in code.splitlines()]
+    names = {"dataclass": dataclass, "ClassVar": ClassVar, "np": np, "Tangent": Tangent}
+    exec("\n".join(lines), names)
+    return names["Scale"]
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, things: dict[tuple[str, str], Any]) -> None:
+    """As if another package's entry points named these: {(group, name): what it loads}."""
+
+    def entry_points(group: str, name: str | None = None) -> list[Any]:
+        return [
+            SimpleNamespace(name=n, load=lambda thing=thing: thing)
+            for (g, n), thing in things.items()
+            if g == group and name in (None, n)
+        ]
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+
+
+def trained(whole: config.Config, data: Dataset, iterations: int = 2) -> tuple[Mac, Any, list[float]]:
+    sizes = data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
+    mac = Mac(make_plan(whole, *sizes, 1), data, Solo(), Clock())
+    state = start(mac, whole, Origin())
+    mac.begin(state)
+    errors = [mac.evaluate(state).E_Q]
+    for _ in range(iterations):
+        mac.sweep(state)
+        errors.append(mac.evaluate(state).E_Q)
+    return mac, state, errors
+
+
+def test_a_users_own_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"model.centres = 'farthest' is unknown"):
+        planned(centres="farthest")
+    offer(monkeypatch, {("macmpi.trainers", "farthest"): Farthest})
+    with pytest.raises(UsageError, match="did you mean 'farthest'"):
+        planned(centres="farthst")
+    whole, p = planned(centres=["farthest", "kmeans"])
+    assert [type(t) for t in p.trainers.values()] == [Farthest, KMeans]
+    mac, state, errors = trained(whole, points())
+    assert_array_equal(mac.weights(state)[0], Farthest().fit(points().X, 6, None, None))
+    assert errors[-1] < errors[0]
+
+
+def test_a_users_own_kind_of_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It trains, and is saved and loaded again: functions (inputs, units) -> maps, and the maps' own kinds."""
+    from macmpi.layers.activation import Activation
+    from macmpi.layers.affine import Affine
+
+    table = {"model": {"hidden": [5, 3], "activation": ["squashed", "tanh"]}}
+    with pytest.raises(UsageError, match=r"model.activation = 'squashed' is unknown"):
+        config.validate(table, "this test")
+    Scale = worked_example()
+    things = {
+        ("macmpi.layers", "squashed"): lambda n, units: [Affine(n, units), Activation("tanh", units)],
+        ("macmpi.maps", "scale"): Scale,
+    }
+    offer(monkeypatch, things)
+    with pytest.raises(UsageError, match="did you mean 'squashed'"):
+        config.validate({"model": {"hidden": [5], "activation": "squashd"}}, "this test")
+    whole, data = config.validate(table, "this test"), points()
+    mac, state, errors = trained(whole, data)
+    assert [m.spec()["kind"] for m in mac.plan.chain.maps] == ["affine", "activation"] * 2 + ["affine"]
+    assert errors[-1] < errors[0]
+    model.save(tmp_path / "model.h5", mac.plan.chain, {"last": state.weights}, data, {})
+    assert_array_equal(model.load(tmp_path / "model.h5").chain.maps, mac.plan.chain.maps)
+    spec = Scale(4).spec()
+    assert build(json.loads(json.dumps(spec))) == Scale(4)
+    with pytest.raises(KeyError):
+        build({"kind": "no such kind"})
+    offer(monkeypatch, things | {("macmpi.layers", "squashed"): lambda n, units: [Affine(n, units), Scale(units)]})
+    with pytest.raises(UsageError, match=r"'(linear|bias)', which its scale does not offer"):
+        make_plan(whole, 4, 4, 40, 9, 1)

@@ -1,0 +1,123 @@
+"""The W-step of binary units: the objective of their bits never rises, whatever solver fits them as sigmoids."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from contracts.examples import INPUTS, W_SAMPLED, W_THOROUGH, inputs, narrowed, solvers_of, summed
+from numpy.testing import assert_allclose, assert_array_equal
+
+from macmpi.layers import Array
+from macmpi.regression import Term, UnitProblem
+from macmpi.solvers import W_SOLVERS, Thresholded
+from macmpi.solvers.w_gauss_newton import GaussNewtonW
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+SIGMOIDS = [n for n in solvers_of("units") if "sigmoid" in (W_SOLVERS[n].activations or {"sigmoid"})]  # type: ignore[attr-defined]
+
+
+@pytest.fixture(params=SIGMOIDS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def solver(name: str) -> Any:
+    return Thresholded(W_SOLVERS[name]())
+
+
+def units(solver: Any, A: Array, T: Array, W: Array, ridge: float = 0.1, terms: int = 1) -> tuple[UnitProblem, Any]:
+    made = tuple(Term(a, t) for a, t in zip(np.split(A, terms), np.split(T, terms), strict=True))
+    over_points = summed(len(made[0].inputs), 2)
+    shared = solver.prepare(A, summed(len(A), 2))
+    return UnitProblem(made, "sigmoid", ridge, W, shared), over_points
+
+
+def objectives(problem: UnitProblem, W: Array) -> Array:
+    """1/2 sum (t - [w [a; 1] > 0])^2 + ridge/2 ||v||^2, recomputed: (w,)."""
+    total = 0.5 * problem.ridge * np.sum(np.square(W[:, :-1], dtype=float), axis=1)
+    for term in problem.terms:
+        A = term.inputs.astype(float)
+        total += 0.5 * np.sum((term.targets - (A @ W[:, :-1].T + W[:, -1] > 0.0)) ** 2, axis=0)
+    return total
+
+
+def made(random: np.random.Generator, solver: Any, kind: str, targets: str, ridge: float) -> tuple[UnitProblem, Any]:
+    A = inputs(random, 40, 6, kind)
+    T = (A @ random.normal(size=(6, 4)) + A.std() * random.normal(size=(40, 4)) > 0.0).astype(float)
+    if targets == "shifted":  # bits less the multipliers' share
+        T += random.normal(size=T.shape)
+    return units(solver, A, T, 0.5 * random.normal(size=(4, 7)), ridge)
+
+
+@pytest.mark.parametrize("targets", ["bits", "shifted"])
+@pytest.mark.parametrize("kind", INPUTS)
+def test_no_unit_gets_worse(kind: str, targets: str, solver: Any, random: np.random.Generator) -> None:
+    assert solver.descends
+    for ridge in (0.0, 0.1, 10.0):
+        problem, over_points = made(random, solver, kind, targets, ridge)
+        found = solver.solve(problem, over_points)
+        assert found.shape == problem.W.shape
+        assert np.isfinite(found).all()
+        before, after = objectives(problem, problem.W), objectives(problem, found)
+        assert (after <= before * (1.0 + 1e-12)).all()
+
+
+def test_a_unit_takes_the_inner_solvers_weights_or_keeps_its_own(name: str, random: np.random.Generator) -> None:
+    """Whichever has the lower objective.  From weights that are about right, both happen."""
+    inner, outer = W_SOLVERS[name](), Thresholded(W_SOLVERS[name]())
+    A, V = random.normal(size=(40, 6)), random.normal(size=(60, 7))
+    T = (A @ V[:, :-1].T + V[:, -1] > random.normal(size=(40, 60))) + 0.5 * random.normal(size=(40, 60))
+    problem, over_points = units(outer, A, T, V)
+    fitted = inner.solve(problem, over_points)
+    better = objectives(problem, fitted) <= objectives(problem, V)
+    assert 0 < better.sum() < 60
+    assert_array_equal(outer.solve(problem, over_points), np.where(better[:, None], fitted, V))
+
+
+def test_the_bits_of_separable_classes_are_found(random: np.random.Generator) -> None:
+    A, V = random.normal(size=(60, 4)), random.normal(size=(3, 5))
+    T = (A @ V[:, :-1].T + V[:, -1] > 0.0).astype(float)
+    solver = Thresholded(W_SOLVERS["gauss_newton"](**W_THOROUGH["gauss_newton"][0] | {"iterations": 100}))
+    problem, over_points = units(solver, A, T, 0.1 * random.normal(size=(3, 5)), ridge=1e-5)
+    assert (objectives(problem, solver.solve(problem, over_points)) < 0.5).all()
+
+
+def test_some_units_give_those_rows(solver: Any, random: np.random.Generator) -> None:
+    problem, over_points = made(random, solver, "plain", "bits", 0.1)
+    whole, (term,) = solver.solve(problem, over_points), problem.terms
+    for rows in ([3, 0], [1]):
+        part = replace(problem, terms=(Term(term.inputs, term.targets[:, rows]),), W=problem.W[rows])
+        assert_allclose(solver.solve(part, over_points), whole[rows], rtol=0.0, atol=1e-10)
+
+
+def test_two_terms_are_one_with_their_rows_stacked(name: str, solver: Any, random: np.random.Generator) -> None:
+    if name in W_SAMPLED:
+        pytest.skip("its steps depend on which points it draws together")
+    A, T, W = random.normal(size=(40, 4)), np.round(random.random((40, 3))), random.normal(size=(3, 5))
+    one, two = (units(solver, A, T, W, terms=terms) for terms in (1, 2))
+    assert_allclose(solver.solve(*two), solver.solve(*one), rtol=0.0, atol=1e-9)
+
+
+def test_single_precision_and_the_same_bits_twice(solver: Any, random: np.random.Generator) -> None:
+    wide, over_points = made(random, solver, "plain", "shifted", 0.1)
+    problem = narrowed(wide, "terms", "W")
+    found = solver.solve(problem, over_points)
+    assert found.dtype == np.float64
+    assert (objectives(problem, found) <= objectives(problem, problem.W) * (1.0 + 1e-5)).all()
+    assert_array_equal(solver.solve(problem, over_points), found)
+
+
+def test_it_shares_what_its_inner_solver_shares(random: np.random.Generator) -> None:
+    A, over_points = random.normal(size=(20, 3)), summed(20, 2)
+    for name in SIGMOIDS:
+        inner = W_SOLVERS[name]()
+        outer = Thresholded(inner)
+        assert (outer.needs, outer.by_rows) == (inner.needs, inner.by_rows)
+        assert outer.shared_shape(3) == inner.shared_shape(3)
+        assert_array_equal(outer.prepare(A, over_points), inner.prepare(A, over_points))
+    assert Thresholded(GaussNewtonW()) == Thresholded(GaussNewtonW())

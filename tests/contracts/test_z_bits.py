@@ -1,0 +1,203 @@
+"""The contract of a Z-solver that keeps bits, for each such row of Z_SOLVERS, and what is known of its answers."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from contracts.examples import (
+    BITS,
+    DECODERS,
+    METRICS,
+    Z_BITS,
+    bits_problem,
+    cases,
+    example_of,
+    narrowed,
+    some,
+)
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import special
+
+from macmpi.layers import Array
+from macmpi.losses import dense
+from macmpi.objective import ZProblem
+from macmpi.solvers import Z_SOLVERS
+from macmpi.solvers.z_binary import BinaryZ
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+SCENES: tuple[dict[str, Any], ...] = (
+    {},
+    {"loss": "cross_entropy"},
+    {"shifted": True},
+    {"form": "diagonal", "shifted": True},
+    {"form": "full", "loss": "cross_entropy", "shifted": True},
+)
+EXACT, ALTERNATING = BinaryZ(), BinaryZ(enumerated=0, iterations=50)
+
+
+@pytest.fixture(params=cases(BITS, Z_BITS))
+def solver(request: pytest.FixtureRequest) -> Any:
+    return Z_SOLVERS[request.param[0]](**example_of(request.param, Z_BITS, "Z_BITS"))
+
+
+@pytest.fixture(params=DECODERS)
+def decoder(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def solved(solver: Any, problem: ZProblem) -> Any:
+    return solver.solve(problem, solver.prepare(problem))
+
+
+def codes(problem: ZProblem) -> list[Array]:
+    return [np.array(code) for code in itertools.product((0.0, 1.0), repeat=problem.Z.shape[1])]
+
+
+def formula(problem: ZProblem, z: Array, row: int) -> float:
+    """Eq. (4) at one point, from the segments and the metric's matrix alone."""
+    first, rest = problem.segments
+    shift = 0.0 if problem.shift is None else problem.shift[row]
+    c = z - first.forward(problem.weights, problem.X[[row]])[0] - shift
+    y, f = problem.Y[row], rest.forward(problem.weights, z[None])[0]
+    loss = special.logsumexp(f) - y @ f if problem.loss.labels else 0.5 * np.sum((y - f) ** 2)
+    return float(loss + 0.5 * c @ dense(problem.metrics[0].M, len(c)) @ c)
+
+
+# --- the contract -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mu", [1e-3, 1.0, 1e6])
+def test_no_point_gets_worse_and_bits_stay_bits(
+    mu: float, decoder: str, solver: Any, random: np.random.Generator
+) -> None:
+    assert solver.descends and solver.bits
+    for i, (bits, flips) in enumerate(itertools.product((1, 3, 6), (0.0, 0.1, 0.5))):
+        problem = bits_problem(random, bits, decoder, mu=mu, flips=flips, **SCENES[i % len(SCENES)])
+        before = problem.values(problem.Z)
+        found = solved(solver, problem)
+        assert found.Z.shape == problem.Z.shape
+        assert np.isin(found.Z, (0.0, 1.0)).all()
+        assert (found.errors <= before).all()
+        assert_array_equal(found.errors, problem.values(found.Z))
+        again = solved(solver, replace(problem, Z=found.Z))
+        assert (again.errors <= found.errors).all()
+
+
+def test_it_moves(decoder: str, solver: Any, random: np.random.Generator) -> None:
+    """Descent alone would hold for a solver that never does."""
+    problem = bits_problem(random, 6, decoder, n=30, flips=0.5)
+    least = solved(BinaryZ(), problem).errors.sum()
+    before = problem.values(problem.Z).sum()
+    assert before - solved(solver, problem).errors.sum() > 0.5 * (before - least)
+
+
+def test_some_points_give_those_rows(decoder: str, solver: Any, random: np.random.Generator) -> None:
+    for scene in SCENES:
+        problem = bits_problem(random, 4, decoder, n=20, **scene)
+        shared = solver.prepare(problem)
+        whole = solver.solve(problem, shared)
+        for rows in ([0, 7, 19, 4], [11]):
+            part = solver.solve(some(problem, rows), shared)
+            assert_array_equal(part.Z, whole.Z[rows])
+            assert_allclose(part.errors, whole.errors[rows], rtol=1e-12)
+
+
+def test_the_same_tile_gives_the_same_bits_and_a_problem_is_a_value(solver: Any, random: np.random.Generator) -> None:
+    for decoder, scene in zip(itertools.cycle(DECODERS), SCENES, strict=False):
+        problem = bits_problem(random, 5, decoder, **scene)
+        kept = [A.copy() for A in (problem.X, problem.Y, problem.Z, *problem.weights)]
+        first, second = solved(solver, problem), solved(solver, problem)
+        assert_array_equal(first.Z, second.Z)
+        assert_array_equal(first.errors, second.errors)
+        for A, copy in zip((problem.X, problem.Y, problem.Z, *problem.weights), kept, strict=True):
+            assert_array_equal(A, copy)
+
+
+def test_a_perfect_point_stays(decoder: str, solver: Any, random: np.random.Generator) -> None:
+    problem = bits_problem(random, 4, decoder, flips=0.0)
+    problem.Y[:] = problem.segments[-1].forward(problem.weights, problem.Z)
+    found = solved(solver, problem)
+    assert_array_equal(found.Z, problem.Z)
+    assert_allclose(found.errors, 0.0, atol=1e-25)
+
+
+def test_single_precision(decoder: str, solver: Any, random: np.random.Generator) -> None:
+    for scene in SCENES:
+        wide = bits_problem(random, 4, decoder, n=20, **scene)
+        problem = narrowed(wide, "weights", "metrics", "X", "Y", "Z", "shift")
+        found = solved(solver, problem)
+        assert found.Z.dtype == np.float32
+        assert np.isin(found.Z, (0.0, 1.0)).all()
+        assert (found.errors <= problem.values(problem.Z)).all()
+        assert_allclose(wide.values(found.Z.astype(float)), solved(solver, wide).errors, rtol=1e-5)
+
+
+# --- against brute force ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("bits", [1, 2, 5])
+def test_few_bits_are_solved_exactly(
+    bits: int, scene: dict[str, Any], decoder: str, random: np.random.Generator
+) -> None:
+    """Whatever the decoder, loss, metric and shift, and wherever it starts."""
+    for mu in (1e-2, 1.0, 100.0):
+        problem = bits_problem(random, bits, decoder, mu=mu, **scene)
+        found = solved(EXACT, problem)
+        for row in range(len(problem.Z)):
+            least = min(codes(problem), key=lambda z: formula(problem, z, row))
+            assert_array_equal(found.Z[row], least)
+            assert_allclose(found.errors[row], formula(problem, least, row), rtol=1e-11)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_many_bits_end_where_no_flip_of_one_helps(
+    scene: dict[str, Any], decoder: str, random: np.random.Generator
+) -> None:
+    problem = bits_problem(random, 14, decoder, n=20, **scene)
+    found = solved(ALTERNATING, problem)
+    for h in range(14):
+        flipped = found.Z.copy()
+        flipped[:, h] = 1.0 - flipped[:, h]
+        assert (problem.values(flipped) >= found.errors).all()
+
+
+def test_every_sweep_over_the_bits_lowers_what_can_fall(decoder: str, random: np.random.Generator) -> None:
+    problem = bits_problem(random, 12, decoder, n=20)
+    before = problem.values(problem.Z)
+    for iterations in range(1, 6):
+        found = solved(BinaryZ(iterations, enumerated=0), problem)
+        assert (found.errors <= before).all()
+        before = found.errors
+    assert_array_equal(solved(ALTERNATING, replace(problem, Z=found.Z)).errors <= before, True)
+
+
+def test_a_bit_that_makes_no_difference_stays(random: np.random.Generator) -> None:
+    """Where both values of a bit are equally good, it keeps its own when bits are taken one by one."""
+    problem = bits_problem(random, 4, n=12)
+    problem.weights[1][:, 2] = 0.0
+    problem = replace(problem, shift=np.zeros_like(problem.Z))
+    problem.shift[:, 2] = 0.5 - problem.segments[0].forward(problem.weights, problem.X)[:, 2]
+    assert_array_equal(solved(ALTERNATING, problem).Z[:, 2], problem.Z[:, 2])
+
+
+@pytest.mark.parametrize("form", METRICS)
+def test_a_large_mu_gives_the_encoders_bits(form: str, random: np.random.Generator) -> None:
+    problem = bits_problem(random, 4, "deep", mu=1e9, form=form)
+    expected = problem.segments[0].forward(problem.weights, problem.X)
+    for solver in (EXACT, ALTERNATING):
+        assert_array_equal(solved(solver, problem).Z, expected)
+
+
+def test_codes_are_decoded_once_where_they_are_few(random: np.random.Generator) -> None:
+    for bits, few in ((2, True), (3, True), (4, False)):
+        shared = BinaryZ(enumerated=3).prepare(bits_problem(random, bits))
+        assert (shared is not None) == few
+        if few:
+            assert sorted(map(tuple, shared[0])) == list(itertools.product((0.0, 1.0), repeat=bits))
+            assert shared[1].shape == (2**bits, 3)
