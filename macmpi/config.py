@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from annotated_types import Ge, Gt, Le, Len, Lt
+from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
 
 from macmpi import UsageError
 
@@ -47,6 +47,14 @@ def extensions(group: str) -> list[str]:
     return sorted(entry.name for entry in metadata.entry_points(group=group))
 
 
+def words(key: str) -> list[str]:
+    """What model.activation and model.centres may say."""
+    own, group = {"activation": (LAYERS, "macmpi.layers"), "centres": (TRAINERS, "macmpi.trainers")}[key]
+    return [*own, *extensions(group)]
+
+
+Layer = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]
+Trainer = Annotated[str, Predicate(lambda word: word in TRAINERS or word in words("centres"))]
 Site = Literal["after", "before", "none"]
 
 
@@ -59,11 +67,11 @@ class Model:
     """
 
     hidden: Annotated[list[PositiveInt], Len(1)] = field(default_factory=lambda: [32, 8, 32])
-    activation: str | list[str] = "sigmoid"
+    activation: Layer | list[Layer] = "sigmoid"
     output: Activation = "linear"
     sites: Site | list[Site] = "after"
     width: Width | list[Width] = 1.0
-    centres: str | list[str] = "kmeans"
+    centres: Trainer | list[Trainer] = "kmeans"
     words: PositiveInt = 64
     loss: Literal["squared", "cross_entropy"] = "squared"
     precision: Literal["float64", "float32"] = "float64"
@@ -77,8 +85,6 @@ class Model:
                     f"{name} has {len(given)} entries but there are {len(self.hidden)} hidden layers: "
                     "give one word for all of them, or one for each"
                 )
-        self._known("activation", LAYERS, "macmpi.layers")
-        self._known("centres", TRAINERS, "macmpi.trainers")
         kinds = [kind for _, kind, _ in self.layers()]
         for name, owners in (("width", ("rbf",)), ("centres", ("rbf", "quantise"))):
             given, count = getattr(self, name), sum(kind in owners for kind in kinds)
@@ -87,14 +93,6 @@ class Model:
                     f"{name} has {len(given)} entries but {count} hidden layers have {name}: "
                     f"give one for all of them, or one for each ({', '.join(owners)})"
                 )
-
-    def _known(self, name: str, own: tuple[str, ...], group: str) -> None:
-        given = getattr(self, name)
-        for word in given if isinstance(given, list) else [given]:
-            if word not in own and word not in (words := [*own, *extensions(group)]):
-                close = difflib.get_close_matches(word, words, n=1)
-                hint = f"did you mean '{close[0]}'?" if close else f"use {', '.join(repr(w) for w in words)}"
-                raise ValueError(f"model.{name} = '{word}' is unknown; {hint}")
 
     def each(self, name: str, count: int) -> list[Any]:
         """A key's entries, or its one word `count` times."""
@@ -328,7 +326,7 @@ def validate(table: dict[str, Any], name: str) -> Config:
         raise UsageError("\n  ".join([f"{count} in {name}:", *lines])) from None
 
 
-BRANCH = re.compile(r"(?P<one>literal\[.*|constrained-float|str)|list\[.*")
+BRANCH = re.compile(r"(?P<one>(literal|function-after)\[.*|constrained-float)|list\[.*")
 """How pydantic marks the two branches of "one value, or a list of them" in the place of a mistake."""
 
 
