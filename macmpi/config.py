@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -316,14 +317,22 @@ def _set(table: dict[str, Any], setting: str) -> None:
 
 def validate(table: dict[str, Any], name: str) -> Config:
     """Config from a parsed table.  Raises UsageError with all its mistakes in one message."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(Config).validate_json(json.dumps(table, default=str))
+        return _adapter().validate_json(json.dumps(table, default=str))
     except ValidationError as error:
         lines = [_explain(mistake) for mistake in error.errors() if not _other_branch(mistake)]
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
         raise UsageError("\n  ".join([f"{count} in {name}:", *lines])) from None
+
+
+@cache
+def _adapter() -> Any:
+    """Made once: it takes longer than many validations."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Config)
 
 
 BRANCH = re.compile(r"(?P<one>(literal|function-after)\[.*|constrained-float)|list\[.*")
@@ -345,6 +354,11 @@ def _explain(mistake: Any) -> str:
     if mistake["type"].startswith("dataclass"):
         return f"{key}: should be a table, [{key}]"
     given = f" (given: {mistake['input']!r:.80})" if not isinstance(mistake["input"], dict) else ""
+    if mistake["type"] == "predicate_failed":
+        known = words(where[1])
+        close = difflib.get_close_matches(mistake["input"], known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(map(repr, known))}"
+        return f"{key}: unknown word; {hint}{given}"
     return f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from macmpi import UsageError
 from macmpi.chain import Chain, Segment
 from macmpi.config import Config
+from macmpi.layers import Map
 from macmpi.solvers import ZSolver
 
 MOST_EMBEDDED = 20_000
@@ -125,11 +126,16 @@ def _check_trained(config: Config, k: int, segment: Segment) -> None:
             f"segment {k} ({kind}) has no weights that a regression could fit; "
             'use model.sites = "none" at that layer: it is trained together with the next one'
         )
+    for map_ in (m for m in free if "centres" not in m.capabilities):
+        raise UsageError(
+            f"segment {k} ({map_.spec()['kind']}) offers neither 'weight_jacobian' nor 'centres': nothing trains it; "
+            "declare one of them in its capabilities"
+        )
     inside = [m for m in segment.maps[segment.core :] if m in free or "bits" in m.capabilities]
     if inside and not segment.separable:
         raise UsageError(
             f"segment {k} holds a layer without derivatives ({inside[0].spec()['kind']}) between others; "
-            'use model.sites = "after" at the layer before it'
+            + _remedy(inside[0])
         )
     if free and config.w_step.solver != "auto":
         raise UsageError(
@@ -137,6 +143,13 @@ def _check_trained(config: Config, k: int, segment: Segment) -> None:
             f"segment {k} ({free[0].spec()['kind']}) "
             'does not offer it; use w_step.solver = "auto", and model.centres for how its weights are found'
         )
+
+
+def _remedy(inside: Map) -> str:
+    if "jacobian" in inside.capabilities:
+        return 'use model.sites = "after" at the layer before it'
+    rest = ' and "none" elsewhere' if "bits" in inside.capabilities else ""
+    return f'make it the first of model.hidden, with model.sites = "after" there{rest}'
 
 
 def check_bits(config: Config, chain: Chain, z_solver: ZSolver) -> None:
@@ -148,6 +161,7 @@ def check_bits(config: Config, chain: Chain, z_solver: ZSolver) -> None:
         )
     if z_solver.bits and (len(chain.sites) != 1 or not binary):
         raise UsageError(
-            'z_step.solver = "binary" needs one site and bits there, the layer of activation "binary"; '
-            f'model.sites makes {len(chain.sites)}: use "after" at the binary layer and "none" elsewhere'
+            'a code of bits (activation "binary", z_step.solver = "binary") is the one site of a net; here are '
+            f"{len(chain.sites)} sites, {len(binary)} of bits; make the binary layer the first of model.hidden, with "
+            'model.sites = "after" there and "none" elsewhere' + ("" if binary else ', or z_step.solver = "auto"')
         )

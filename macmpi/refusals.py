@@ -53,7 +53,7 @@ def check(
             for need in z_solver.needs - map_.capabilities:
                 raise UsageError(
                     f"z_step.solver = \"{config.z_step.solver}\" needs '{need}'; segment {k} ({map_.spec()['kind']}) "
-                    "does not offer it; put no site before it"
+                    "does not offer it; make it the first of model.hidden, with no site before it"
                 )
 
 

@@ -54,7 +54,7 @@ def coordinates_first(config: Config, plan: Plan) -> bool:
 
 
 def codes(method: Mac, config: Config, origin: Origin) -> Array:
-    """Coordinates (N, H) of the net's one site, made by rank 0.  Collective: yes."""
+    """Coordinates (N, H) of the net's one site, made by rank 0; of a code of bits their bits.  Collective: yes."""
     keys, (H,) = config.start, method.plan.chain.site_sizes
     Z = np.zeros((method.plan.n_train, H))
     if method.team.rank == 0:
@@ -65,6 +65,8 @@ def codes(method: Mac, config: Config, origin: Origin) -> Array:
             Z[:] = principal_codes(X, H, 0.5 * keys.range)
         else:
             Z[:] = elastic_embedding(X, H, keys.width, keys.repulsion, keys.iterations or EMBEDDING, keys.seed)
+        if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:
+            Z[:] = Z > (0.0 if origin.coordinates is None else 0.5)
     method.team.share_array(Z)
     return Z
 

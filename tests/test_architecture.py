@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "solvers": frozenset({"streams", "layers", "chain", "losses", "objective", "regression"}),
     "state": frozenset({"layers"}),
     "build": frozenset({"layers", "chain", "config"}),
-    "layer_refusals": ERRORS | {"chain", "config", "solvers"},
+    "layer_refusals": ERRORS | {"layers", "chain", "config", "solvers"},
     "refusals": ERRORS | {"chain", "config", "layer_refusals", "solvers"},
     "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config"})
     | {"build", "layer_refusals", "refusals"},

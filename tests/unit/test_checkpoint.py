@@ -42,6 +42,15 @@ def state(iteration: int = 3) -> State:
         metric=random.normal(size=5),
         metric_mu=12.5,
         factors=random.normal(size=20),
+        sizes=np.array([7, 2, 9]),
+        average=random.normal(size=12),
+        momentum=random.normal(size=12),
+        statistics=random.normal(size=8),
+        inverses=random.normal(size=8),
+        damping=0.03,
+        level=0.21,
+        steps=41,
+        position=250,
     )
 
 
@@ -220,7 +229,7 @@ folder = Path(sys.argv[1])
 save(folder, 4)
 path = save(folder, 5)
 content = path.read_bytes()
-for at in range(0, len(content), 13):
+for at in range(0, len(content), 61):
     path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
     sys.stdout.write(f"byte {at}: ")
     sys.stdout.flush()
@@ -236,7 +245,7 @@ print("end")
 
 
 def test_no_flipped_bit_is_read_as_something_else(tmp_path: Path) -> None:
-    """Every 13th byte, one bit each: the flip is noticed, or the state is the one that was saved.
+    """Every 61st byte, one bit each: the flip is noticed, or the state is the one that was saved.
 
     In a process of its own, since a flipped file can send the HDF5 library into an endless loop.
     """

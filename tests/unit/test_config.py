@@ -21,6 +21,7 @@ NOT_POSITIVE = [0.0, -1.0, True, "1", NAN, INF, -INF, HUGE, [1.0]]
 NOT_A_FRACTION = [1.0, -0.1, True, "0.5", NAN, INF, [0.5]]
 NOT_A_COUNT = [0, -3, 1.0, True, "3", NAN, [3]]
 NOT_OWN = [-3, 1.0, True, "3", NAN, [3]]
+NOT_A_WIDTH = [1e-10, 1e10, *NOT_POSITIVE[:-1]]
 NOT_A_SEED = [-1, 2**63, 0.0, True, "0", NAN]
 NOT_HALVINGS = [-1, 61, 2.0, False, "3"]
 
@@ -34,12 +35,18 @@ MISTAKES: dict[str, list[Any]] = {
     "model.activation": ["sigmoidal", "", 1, False],
     "model.output": ["sigmoidal", "", 1, False, ["tanh"]],
     "model.sites": ["After", "", 1, True],
+    "model.width": NOT_A_WIDTH,
+    "model.centres": ["k-means", "", 1, True],
+    "model.words": NOT_A_COUNT,
     "model.loss": ["cross-entropy", "", 1, ["squared"]],
     "model.precision": ["float16", "", 32, ["float64"]],
     "start.method": ["PCA", "", 1, ["pca"]],
     "start.range": NOT_POSITIVE,
     "start.gradient_step": [0, 1, "true", 1.0, []],
-    "start.iterations": NOT_A_COUNT,
+    "start.iterations": NOT_OWN,
+    "start.width": [1e-10, 1e10, *NOT_POSITIVE],
+    "start.repulsion": [1e13, *NOT_POSITIVE],
+    "start.coordinates": [1, True, ["codes.h5"]],
     "start.model": [1, True, ["model.h5"]],
     "start.weights": ["first", "", 1],
     "start.seed": NOT_A_SEED,
@@ -47,6 +54,7 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.mu0": [*NOT_POSITIVE, 1e-300, 1e17],
     "penalty.factor": [1.0, *NOT_POSITIVE],
     "penalty.mu_max": NOT_POSITIVE,
+    "penalty.mu_every": NOT_OWN,
     "penalty.tolerance": NOT_A_FRACTION,
     "penalty.tolerance_decay": [1.1, *NOT_POSITIVE],
     "penalty.site_weights": [1.0, "1", True],
@@ -65,6 +73,7 @@ MISTAKES: dict[str, list[Any]] = {
     "z_step.forcing": [-0.1, True, "0", NAN, INF],
     "z_step.halvings": NOT_HALVINGS,
     "z_step.memory": NOT_A_COUNT,
+    "z_step.enumerated": [-1, 17, 2.0, False, "3"],
     "w_step.solver": ["closed_form", "", 1, ["lbfgs"]],
     "w_step.linear_solver": ["lbfgs", "", 1],
     "w_step.iterations": NOT_OWN,
@@ -79,6 +88,20 @@ MISTAKES: dict[str, list[Any]] = {
     "w_step.batch": NOT_A_COUNT,
     "w_step.rate": NOT_POSITIVE,
     "w_step.momentum": NOT_A_FRACTION,
+    "method.name": ["MAC", "", 1, ["mac"]],
+    "method.cg_iterations": NOT_A_COUNT,
+    **{
+        f"stochastic.{name}": NOT_A_COUNT
+        for name in ("batch", "batch_max", "grow_every", "probed", "factor_every", "patience", "parts")
+    },
+    **{f"stochastic.{name}": NOT_A_FRACTION for name in ("memory", "averaging")},
+    **{f"stochastic.{name}": NOT_POSITIVE for name in ("damping", "least_damping")},
+    "selection.criterion": ["AIC", "", 1, ["aic"]],
+    "selection.epsilon2": [0.1, "0.1", True],
+    "selection.errors": ["Half", "", 2],
+    "selection.every": NOT_A_COUNT,
+    "selection.smallest": NOT_A_COUNT,
+    "selection.step": NOT_A_COUNT,
     "run.max_iterations": [-1, 3.0, True, "3", NAN],
     "run.threads": [1025, *NOT_A_COUNT],
     "run.checkpoint_minutes": NOT_POSITIVE,
@@ -174,6 +197,55 @@ def test_each_layer_has_its_units_its_activation_and_its_site() -> None:
     assert config.Model([3, 4]).layers() == [(3, "sigmoid", "after"), (4, "sigmoid", "after")]
 
 
+@pytest.mark.parametrize(
+    ("key", "near", "words"),
+    [
+        ("model.activation", {"sigmoidal": "sigmoid", "quantize": "quantise", "rfb": "rbf"}, config.LAYERS),
+        ("model.centres", {"k-means": "kmeans", "subsets": "subset"}, config.TRAINERS),
+    ],
+)
+def test_a_word_unlike_any_other_gets_them_all(
+    key: str, near: dict[str, str], words: tuple[str, ...], folder: Path
+) -> None:
+    for word, meant in near.items():
+        assert f"{key}: unknown word; did you mean '{meant}'?" in refusal(f'{key} = "{word}"', folder)
+        assert f"{key}.1: unknown word; did you mean '{meant}'?" in refusal(f'{key} = ["{meant}", "{word}"]', folder)
+    assert f"{key}: unknown word; use {', '.join(repr(w) for w in words)} (given: 'zzzzzz')" in refusal(
+        f'{key} = "zzzzzz"', folder
+    )
+
+
+@pytest.mark.parametrize(("key", "value"), [("model.width", 2.0), ("model.centres", "subset")])
+def test_one_value_for_all_basis_layers_or_a_list_with_one_for_each(key: str, value: Any, folder: Path) -> None:
+    """Codewords have centres, and no width."""
+    layers = 'model.hidden = [3, 4, 5, 6]\nmodel.activation = ["rbf", "quantise", "tanh", "rbf"]\n'
+    count = 2 if key == "model.width" else 3
+    assert config.flat(read(f"{layers}{key} = {toml(value)}", folder))[key] == value
+    assert config.flat(read(f"{layers}{key} = {toml([value] * count)}", folder))[key] == [value] * count
+    name = key.split(".")[1]
+    for entries in {0, 1, 2, 3, 4} - {count}:
+        text = refusal(f"{layers}{key} = {toml([value] * entries)}", folder)
+        assert text.startswith("1 mistake")
+        assert f"{name} has {entries} entries but {count} hidden layers have {name}: give one for all" in text
+
+
+def test_each_gives_a_lists_entries_or_one_word_so_many_times() -> None:
+    assert config.Model([5, 4], "rbf", width=[1.0, 2.0]).each("width", 2) == [1.0, 2.0]
+    assert config.Model(centres="subset").each("centres", 3) == ["subset"] * 3
+
+
+@pytest.mark.parametrize("text", ['method = "file"', 'coordinates = "z.h5"', 'method = "pca"\ncoordinates = "z.h5"'])
+def test_a_start_from_a_file_names_it(text: str, folder: Path) -> None:
+    assert "go together" in refusal(f"[start]\n{text}", folder)
+    assert read('[start]\nmethod = "file"\ncoordinates = "z.h5"', folder).start.coordinates == "z.h5"
+
+
+def test_mean_squared_errors_are_positive_numbers(folder: Path) -> None:
+    text = refusal("selection.epsilon2 = [0.1, 0.0, -1, 'a', inf]", folder)
+    assert text.startswith("4 mistakes")
+    assert all(f"selection.epsilon2.{i}: " in text for i in (1, 2, 3, 4))
+
+
 @pytest.mark.parametrize("text", ['method = "model"', 'model = "model.h5"', 'method = "pca"\nmodel = "model.h5"'])
 def test_a_start_from_a_model_names_it(text: str, folder: Path) -> None:
     assert "go together" in refusal(f"[start]\n{text}", folder)
@@ -262,7 +334,11 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
         "data.validation": st.floats(1e-6, 0.999),
         "data.seed": st.integers(0, 2**63 - 1),
         "model.hidden": st.lists(st.integers(1, 10**6), min_size=1, max_size=5),
-        "model.activation": st.sampled_from(["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]),
+        "model.activation": st.sampled_from(config.LAYERS),
+        "model.width": st.one_of(st.floats(1e-9, 1e9), st.just(2.5)),
+        "model.centres": st.sampled_from(config.TRAINERS),
+        "model.words": st.integers(1, 10**6),
+        "selection.epsilon2": st.lists(st.floats(1e-300, 1e300), max_size=3),
         "model.sites": st.sampled_from(["after", "before", "none"]),
         "start.range": st.floats(1e-6, 1e6),
         "start.gradient_step": st.booleans(),

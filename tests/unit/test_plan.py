@@ -7,20 +7,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi import plan
-from macmpi.config import Config, Model, Penalty, Run, WStep, ZStep
+from macmpi.config import Config, Model, Penalty, Run, Start, WStep, ZStep
+from macmpi.data import Dataset, Scaling
 from macmpi.layers.activation import FUNCTIONS
+from macmpi.mac import Mac
 from macmpi.plan import Deal, Job, Plan, deal_points, make_plan
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.record import Clock
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.w_descent import LBFGSW
 from macmpi.solvers.w_gauss_newton import GaussNewtonW
 from macmpi.solvers.w_sgd import SGDW
+from macmpi.solvers.z_binary import BinaryZ
 from macmpi.solvers.z_descent import LBFGSZ
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
+from macmpi.starts import Origin, start
 from macmpi.state import block_views
+from macmpi.team import Solo
 
 MIXED = ["none", "before", "after"]
 WHOLE = {name for name, kind in W_SOLVERS.items() if "segment" in kind.takes}  # type: ignore[attr-defined]
@@ -28,8 +34,10 @@ SIZES = [(37, (7, 5)), (400, (40, 7, 100)), (5, (3,))]
 RANKS = range(1, 14)
 
 
-def planned(n: int, hidden: tuple[int, ...], ranks: int, sites: Any = "after", **tables: Any) -> Plan:
-    return make_plan(Config(model=Model(hidden=list(hidden), sites=sites), **tables), 4, 33, n, 11, ranks)
+def planned(
+    n: int, hidden: tuple[int, ...], ranks: int, sites: Any = "after", activation: Any = "sigmoid", **tables: Any
+) -> Plan:
+    return make_plan(Config(model=Model(list(hidden), activation, sites=sites), **tables), 4, 33, n, 11, ranks)
 
 
 @pytest.fixture(params=SIZES, ids=str)
@@ -104,18 +112,190 @@ def test_every_shared_factor_has_one_owner(sizes: tuple[int, tuple[int, ...]], r
     """The first segment's inputs never change: its factor is computed once, apart from the others."""
     p = planned(*sizes, ranks)
     segments, owners = range(len(p.chain.segments)), np.zeros(p.shared_bounds[-1], dtype=int)
-    assert sorted(k for rank in p.all_units.shared for k in rank) == list(segments)[1:]
-    assert [k for rank in p.first_factor.shared for k in rank] == [0]
-    assert [k for rank in p.last_units.shared for k in rank] == [segments[-1]]
+    assert sorted(share.segment for rank in p.all_units.shares for share in rank) == list(segments)[1:]
+    assert [share.segment for rank in p.first_factor.shares for share in rank] == [0]
+    assert [share.segment for rank in p.last_units.shares for share in rank] == [segments[-1]]
     assert not any(p.first_factor.jobs)
     for deal in (p.all_units, p.first_factor):
-        for rank, parts in zip(deal.shared, deal.shared_parts, strict=True):
-            for k, part in zip(rank, parts, strict=True):
+        for rank, parts in zip(deal.shares, deal.shared_parts, strict=True):
+            for share, part in zip(rank, parts, strict=True):
                 owners[part] += 1
-                rows, columns = p.shared_shape(k)
+                rows, columns = p.shared_shape(share.segment)
+                assert share.rows is None
+                assert share.place == part
                 assert part.stop - part.start == rows * columns
-                assert columns == p.chain.segments[k].n_in + 1
+                assert columns == p.chain.segments[share.segment].n_in + 1
     assert_array_equal(owners, 1)
+
+
+# --- shared factors by rows -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12])
+@pytest.mark.parametrize("sites", ["before", "after"])
+def test_large_factors_are_cut_into_rows_and_each_has_one_owner(
+    sites: str, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of solvers that make rows apart; the others stay whole."""
+    monkeypatch.setattr(plan.tiles, "GRAM_WHOLE", 8)
+    monkeypatch.setattr(plan.tiles, "GRAM_ROWS", 3)
+    p = planned(50, (7, 20, 9), ranks, sites=sites)
+    for deal, segments in ((p.all_units, (1, 2, 3)), (p.first_factor, (0,))):
+        owners = np.zeros(p.shared_bounds[-1], dtype=int)
+        for rank, parts in zip(deal.shares, deal.shared_parts, strict=True):
+            assert parts == tuple(share.place for share in rank)
+            for share in rank:
+                owners[share.place] += 1
+        inside = np.concatenate([np.arange(p.shared_bounds[k], p.shared_bounds[k + 1]) for k in segments])
+        assert_array_equal(np.flatnonzero(owners), inside)
+        assert owners.max() == 1
+    for k in range(4):
+        shares, (rows, width) = p.shares(k), p.shared_shape(k)
+        if width <= 8 or not p.w_solvers[k].by_rows:
+            assert [share.rows for share in shares] == [None]
+            continue
+        assert [i for share in shares if share.rows for i in range(share.rows.start, share.rows.stop)] == [*range(rows)]
+        assert max(len(share.rows) for share in shares if share.rows) <= 3
+        for share in shares:
+            assert share.rows is not None
+            assert share.place.start == p.shared_bounds[k] + share.rows.start * width
+            assert share.place.stop - share.place.start == len(share.rows) * width
+        costs = [share.cost / len(share.rows) for share in shares if share.rows]
+        assert costs == sorted(costs, reverse=True), "a row of the upper half is the shorter the lower it lies"
+
+
+def test_which_rows_there_are_does_not_depend_on_the_ranks() -> None:
+    """And the real limits: a Gram of 601 columns is cut into 7 parts, one of 513 into 6, one of 512 is whole."""
+    for units, parts in ((600, 7), (512, 6), (511, 1)):
+        for ranks in (1, 5):
+            p = planned(50, (units, 3), ranks, sites="before")
+            assert len(p.shares(1)) == parts
+            dealt = [share for rank in p.all_units.shares for share in rank if share.segment == 1]
+            assert sorted(dealt, key=lambda share: share.place.start) == p.shares(1)
+
+
+def test_a_factor_made_by_rows_fits_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = []
+    for whole in (512, 4):
+        monkeypatch.setattr(plan.tiles, "GRAM_WHOLE", whole)
+        monkeypatch.setattr(plan.tiles, "GRAM_ROWS", 3)
+        mac, state = swept(Config(model=Model([9, 7], sites="before")), 2)
+        assert (len(mac.plan.shares(1)) > 1) == (whole == 4)
+        answers.append(state.weights)
+    assert_allclose(answers[1], answers[0], rtol=1e-6, atol=1e-8)
+
+
+def swept(config: Config, iterations: int) -> tuple[Mac, Any]:
+    random, unit = np.random.default_rng(5), Scaling(np.zeros(4), np.ones(4))
+    X, X_val = (random.normal(size=(n, 4)) for n in (40, 9))
+    data = Dataset(X, X, X_val, X_val, unit, unit, "")
+    mac = Mac(make_plan(config, 4, 4, 40, 9, 1), data, Solo(), Clock())
+    state = start(mac, config, Origin())
+    mac.begin(state)
+    for _ in range(iterations):
+        mac.sweep(state)
+    return mac, state
+
+
+# --- layers that trainers fit -----------------------------------------------------------------------------------------
+
+BASIS = {"activation": ["rbf", "linear", "rbf"], "sites": ["none", "after", "none"]}
+TRAINED: dict[str, tuple[dict[str, Any], list[int], list[int]]] = {
+    # model keys, and the parameter blocks that trainers fit before and after the regressions
+    "radial basis functions": ({"hidden": [6, 2, 7], **BASIS}, [0, 2], []),
+    "subset and k-means": ({"hidden": [6, 2, 7], "centres": ["subset", "kmeans"], **BASIS}, [0, 2], []),
+    "points and subset": ({"hidden": [37, 2, 7], "centres": ["points", "subset"], **BASIS}, [0, 2], []),
+    "codewords": ({"hidden": [4, 3], "activation": ["quantise", "tanh"], "words": 5}, [], [1]),
+    "both": (
+        {"hidden": [6, 2, 7], **BASIS, "activation": ["rbf", "quantise", "rbf"], "words": 5, "centres": "subset"},
+        *([0, 3], [2]),
+    ),
+    "none": ({"hidden": [4, 3]}, [], []),
+}
+
+
+@pytest.fixture(params=TRAINED)
+def trained(request: pytest.FixtureRequest) -> tuple[dict[str, Any], list[int], list[int]]:
+    return TRAINED[request.param]
+
+
+def trainable(keys: dict[str, Any], ranks: int) -> Plan:
+    return make_plan(Config(model=Model(**keys), start=Start("pca")), 4, 33, 37, 11, ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12])
+def test_regressions_and_trainers_share_the_weights_out(ranks: int, trained: Any) -> None:
+    """Every weight is found once in a W-step and the layers before the first regression: on one rank, or on all."""
+    keys, before, after = trained
+    p = trainable(keys, ranks)
+    owners = np.zeros(p.weight_bounds[-1], dtype=int)
+    leading, trailing = p.leading(range(len(p.chain.segments))), p.trailing_layers
+    for deal, blocks in ((leading, before), (trailing, after)):
+        layers = [*deal.copied, *(layer for rank in deal.fitted for layer in rank)]
+        assert sorted(layer.block for layer in layers) == blocks
+        assert len(deal.fitted) == len(deal.parts) == ranks
+        assert deal.parts == tuple(tuple(layer.place for layer in rank) for rank in deal.fitted)
+        for layer in layers:
+            assert layer.place == slice(p.weight_bounds[layer.block], p.weight_bounds[layer.block + 1])
+            assert p.chain.segments[layer.segment].blocks[layer.map] == layer.block
+            assert (layer in deal.copied) == p.trainers[layer.block].copies
+            owners[layer.place] += 1
+    for part in (part for rank in p.all_units.weight_parts for part in rank):
+        owners[part] += 1
+    assert_array_equal(owners, 1)
+    assert p.trainers.keys() == {*before, *after}
+
+
+def test_layers_do_not_depend_on_the_ranks(trained: Any) -> None:
+    keys, *_ = trained
+    alone = trainable(keys, 1)
+    for ranks in (2, 5):
+        p = trainable(keys, ranks)
+        for deal, single in (
+            (p.leading_layers, alone.leading_layers),
+            (p.trailing_layers, alone.trailing_layers),
+            (p.last_layers, alone.last_layers),
+            (p.leading([0]), alone.leading([0])),
+        ):
+            assert deal.copied == single.copied
+            dealt = sorted((layer for rank in deal.fitted for layer in rank), key=lambda layer: layer.block)
+            assert dealt == list(single.fitted[0])
+        assert replace(p, ranks=1) == alone
+
+
+def test_the_w_step_trains_the_layers_whose_inputs_change() -> None:
+    p = trainable(TRAINED["radial basis functions"][0], 1)
+    assert [layer.block for layer in p.leading([0]).fitted[0]] == [0]
+    assert [layer.block for layer in p.leading_layers.fitted[0]] == [2]
+    assert [layer.block for layer in p.last_layers.fitted[0]] == [2]
+    assert not p.trailing_layers.fitted[0]
+
+
+def test_layers_that_have_weights_already_are_not_untrained() -> None:
+    p = trainable(TRAINED["codewords"][0], 2)
+    weights = np.zeros(p.weight_bounds[-1])
+    assert [layer.block for rank in p.untrained(0, weights).fitted for layer in rank] == [1]
+    weights[p.weight_bounds[1]] = 1.0
+    found = p.untrained(0, weights)
+    assert not any(found.fitted) and not any(found.parts)
+
+
+def test_what_a_plan_says_of_its_layers() -> None:
+    p = trainable(TRAINED["both"][0], 1)
+    assert [m.spec()["kind"] for m in p.chain.maps] == ["rbf", "linear", "quantiser", "rbf", "linear", "activation"][:5]
+    assert [p.has_bias(k) for k in range(2)] == [False, False]
+    assert [p.shapes(k) for k in range(2)] == [((2, 6),), ((33, 7),)]
+    assert [s.n_in for s in p.features] == [6, 7]
+    assert [m.spec()["kind"] for m in p.hidden] == ["rbf", "linear", "rbf"]
+    assert p.basis_sizes == [6, 7]
+    assert (p.has_basis, p.differentiable) == (True, False)
+    dense = trainable(TRAINED["none"][0], 1)
+    assert (dense.has_basis, dense.differentiable, dense.basis_sizes) == (False, True, [])
+    assert [dense.has_bias(k) for k in range(3)] == [True] * 3
+    assert [m.n_out for m in dense.hidden] == [4, 3]
+    bits = make_plan(Config(model=Model([4, 3], ["binary", "tanh"], sites=["after", "none"])), 4, 3, 37, 11, 1)
+    assert (bits.differentiable, bits.by_unit) == (False, (True, False))
+    assert isinstance(bits.w_solvers[0], Thresholded) and isinstance(bits.z_solver, BinaryZ)
 
 
 @pytest.mark.parametrize("ranks", [1, 4, 13])
@@ -225,14 +405,17 @@ def test_what_the_config_says_reaches_the_parts() -> None:
         (3,),
         1,
         penalty=Penalty(
-            *("quadratic", 2.0, 3.0, 50.0, 0.2),
+            *("quadratic", 2.0, 3.0, 50.0),
+            mu_every=4,
+            tolerance=0.2,
             tolerance_decay=0.5,
             site_weights=[4.0],
             ridge=0.7,
             ridge_scale="objective",
         ),
         z_step=ZStep(
-            *("gauss_newton", "primal"),
+            "gauss_newton",
+            direction="primal",
             iterations=2,
             relaxation=1.1,
             cg_iterations=9,
@@ -254,12 +437,15 @@ def test_what_the_config_says_reaches_the_parts() -> None:
     )
     assert (p.schedule.mu0, p.schedule.factor, p.schedule.mu_max) == (2.0, 3.0, 50.0)
     assert (p.schedule.tolerance, p.schedule.tolerance_decay, p.schedule.max_iterations) == (0.2, 0.5, 12)
+    assert p.schedule.every == 4
     assert (p.site_weights, p.forcing, p.factor_every, p.metric) == ((4.0,), (0.8, 0.9), 3, "identity")
     assert (p.ridge.value, p.ridge.scale, p.ridge.until_mu) == (0.7, "objective", 1e4)
     z, w, last = p.z_solver, p.w_solvers[0], p.w_solvers[-1]
     assert z == GaussNewtonZ(2, "primal", 1.1, 9, 0.3, 4)
     assert w == GaussNewtonW(5, 1.2, 6, 0.4, 0.6, 7)
     assert last == ClosedForm(1.2)
+    assert p.plain_solvers == (GaussNewtonW(5, 1.0, 6, 0.4, 0.6, 7), ClosedForm())
+    assert p.refit_solver == ClosedForm()
 
 
 def test_every_solver_of_the_config_gets_the_keys_that_it_knows() -> None:
@@ -273,8 +459,14 @@ def test_every_solver_of_the_config_gets_the_keys_that_it_knows() -> None:
 
 @pytest.mark.parametrize("name", Z_SOLVERS)
 def test_0_iterations_are_the_z_solvers_own(name: Any) -> None:
-    config = ZStep(name)
-    assert planned(37, (3,), 1, z_step=config).z_solver.iterations == Z_SOLVERS[name]().iterations >= 1
+    activation = "binary" if Z_SOLVERS[name].bits else "sigmoid"  # type: ignore[attr-defined]
+    solver = planned(37, (3,), 1, activation=activation, z_step=ZStep(name)).z_solver
+    assert solver.iterations == Z_SOLVERS[name]().iterations >= 1  # type: ignore[attr-defined]
+
+
+def test_auto_takes_the_z_solver_of_bits_where_there_are_bits() -> None:
+    assert planned(37, (3,), 1, activation="binary", z_step=ZStep(enumerated=7)).z_solver == BinaryZ(enumerated=7)
+    assert planned(37, (3,), 1).z_solver == GaussNewtonZ()
 
 
 @pytest.mark.parametrize("name", sorted(W_SOLVERS.keys() - {"closed_form"}))

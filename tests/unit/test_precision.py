@@ -52,7 +52,13 @@ def error_after(precision: str, keys: Keys, inputs: str = "plain") -> tuple[floa
 
 
 CASES: dict[str, Keys] = {
-    **{f"Z by {name}": {"z_step": {"solver": name}} for name in Z_SOLVERS},
+    **{
+        f"Z by {name}": {
+            "z_step": {"solver": name},
+            "model": {"activation": "binary", "hidden": [12]} if kind.bits else {},
+        }
+        for name, kind in Z_SOLVERS.items()
+    },
     **{
         f"W by {name}": {"w_step": {"solver": name, "linear_solver": "same"}}
         for name in sorted(W_SOLVERS.keys() - {"closed_form", "hessian_free"})

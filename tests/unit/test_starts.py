@@ -1,20 +1,24 @@
-"""Where a run starts: principal components, layers trained one by one, another run's weights."""
+"""Where a run starts: principal components, layers one by one, another run's weights, the coordinates of a code."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from macmpi import UsageError
 from macmpi.config import Config, Model, Penalty, Start
-from macmpi.data import Dataset, Scaling
+from macmpi.data import Dataset, Scaling, read_codes
+from macmpi.embedding import elastic_embedding, principal_codes
 from macmpi.layers import Array
 from macmpi.mac import Mac
 from macmpi.plan import make_plan
 from macmpi.record import Clock
-from macmpi.starts import Origin, mirrored, start
+from macmpi.starts import EMBEDDING, Origin, coordinates_first, mirrored, start
 from macmpi.state import State
 from macmpi.team import Solo
 
@@ -204,3 +208,174 @@ def test_a_model_starts_a_run_with_other_sites_mu_and_points() -> None:
     assert_array_equal(state.weights, given.weights)
     assert state.Z.shape == (300, RANK)
     assert state.mu == 3.0
+
+
+# --- the coordinates of a code ----------------------------------------------------------------------------------------
+
+BASIS = Model([20, 2, 30], ["rbf", "linear", "rbf"], sites=["none", "after", "none"], width=[3.0, 0.8])
+CODES: list[dict[str, Any]] = [
+    {"method": "elastic_embedding", "width": 2.0, "repulsion": 30.0, "iterations": 20},
+    {"method": "pca", "range": 3.0},
+    {"method": "file", "coordinates": "z.h5"},
+]
+GIVEN = DATA.X[:, :2] + 0.1 * DATA.X[:, 2:4]
+
+
+def coded(keys: dict[str, Any], model: Model = BASIS, penalty: Penalty | None = None) -> tuple[State, Mac]:
+    config = Config(model=model, start=Start(**keys), penalty=penalty or Penalty(mu0=3.0))
+    X, X_val = (A.astype(model.precision) for A in (DATA.X, DATA.X_val))
+    mac = method(config, dataset(X, X_val))
+    assert coordinates_first(config, mac.plan)
+    codes = GIVEN[:, : mac.plan.chain.site_sizes[0]] if keys["method"] == "file" else None
+    return start(mac, config, Origin(coordinates=codes)), mac
+
+
+def expected_codes(keys: dict[str, Any]) -> Array:
+    if keys["method"] == "elastic_embedding":
+        return elastic_embedding(DATA.X, 2, 2.0, 30.0, 20, 0)
+    return principal_codes(DATA.X, 2, 1.5) if keys["method"] == "pca" else GIVEN
+
+
+@pytest.mark.parametrize("keys", CODES, ids=lambda keys: keys["method"])
+def test_the_coordinates_are_those_of_the_embedding_or_the_file(keys: dict[str, Any]) -> None:
+    state, _ = coded(keys)
+    assert_array_equal(state.Z, expected_codes(keys))
+    assert (state.iteration, state.mu, state.next_half) == (0, 3.0, "z")
+
+
+@pytest.mark.parametrize("keys", CODES, ids=lambda keys: keys["method"])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_the_weights_are_those_of_a_w_step(keys: dict[str, Any], precision: str) -> None:
+    """Better than none at all, finite, the same every time; another W-step finds nothing new but other centres."""
+    model = Model([20, 2, 30], BASIS.activation, sites=BASIS.sites, width=[3.0, 0.8], precision=precision)  # type: ignore[arg-type]
+    (state, mac), (again, _) = (coded(keys, model, Penalty(mu0=3.0, mu_max=1e4)) for _ in range(2))
+    assert state.weights.dtype == state.Z.dtype == precision
+    assert np.isfinite(state.weights).all()
+    assert_array_equal(again.weights, state.weights)
+    assert_array_equal(again.factors, state.factors)
+    assert mean_error(DATA.X) > mac.evaluate(state).E_Q
+    kept = state.weights.copy()
+    mac.begin(state)
+    mac.fit([0], state)
+    encoder = slice(0, mac.plan.weight_bounds[2])
+    assert_allclose(state.weights[encoder], kept[encoder], rtol=0.0, atol=0.1 if precision == "float32" else 1e-8)
+
+
+def test_an_embedding_has_its_own_number_of_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def embedding(X: Array, dimensions: int, width: float, repulsion: float, iterations: int, seed: int) -> Array:
+        asked.append((dimensions, width, repulsion, iterations, seed))
+        return np.zeros((len(X), dimensions)) + np.arange(len(X))[:, None]
+
+    monkeypatch.setattr("macmpi.starts.elastic_embedding", embedding)
+    coded({"method": "elastic_embedding"})
+    coded({"method": "elastic_embedding", "iterations": 7, "seed": 5, "width": 2.0, "repulsion": 3.0})
+    assert asked == [(2, 10.0, 100.0, EMBEDDING, 0), (2, 2.0, 3.0, 7, 5)]
+
+
+def test_multipliers_start_at_0_with_coordinates_too() -> None:
+    state, _ = coded(CODES[1], penalty=Penalty("augmented_lagrangian"))
+    assert_array_equal(state.multipliers, np.zeros((200, 2)))
+
+
+@pytest.mark.parametrize("keys", [CODES[0], CODES[2]], ids=lambda keys: keys["method"])
+def test_dense_nets_can_start_from_coordinates(keys: dict[str, Any]) -> None:
+    state, _ = coded(keys, Model([8, 2, 8], "tanh", sites=["none", "after", "none"]))
+    assert_array_equal(state.Z, expected_codes(keys))
+
+
+@pytest.mark.parametrize("keys", CODES, ids=lambda keys: keys["method"])
+def test_a_code_of_bits_starts_with_bits(keys: dict[str, Any]) -> None:
+    """Of radial basis functions, or of the data; 0 and 1 of a file stay."""
+    for model in (
+        Model([20, 2, 8], ["rbf", "binary", "tanh"], sites=["none", "after", "none"]),
+        *([Model([2], "binary")] if keys["method"] != "pca" else []),
+    ):
+        state, mac = coded(keys, model)
+        assert_array_equal(state.Z, expected_codes(keys) > (0.5 if keys["method"] == "file" else 0.0))
+        mac.begin(state)
+        mac.sweep(state)
+        assert np.isin(state.Z, (0.0, 1.0)).all()
+    if keys["method"] == "file":
+        bits = np.round(np.random.default_rng(0).random((200, 2)))
+        config = Config(model=Model([2], "binary"), start=Start(**keys))
+        assert_array_equal(start(method(config), config, Origin(coordinates=bits)).Z, bits)
+
+
+@pytest.mark.parametrize("keys", [{"method": "uniform"}, {"method": "pca"}], ids=lambda keys: keys["method"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        Model([5], "binary"),
+        Model([5, 4], ["binary", "tanh"], sites=["after", "none"]),
+        Model([5], "quantise", words=6),
+        Model([5, 4], ["quantise", "tanh"], words=6),
+    ],
+    ids=["bits", "bits, deep", "codewords", "codewords, deep"],
+)
+def test_layers_without_derivatives_start_feasible_and_trained(model: Model, keys: dict[str, Any]) -> None:
+    state, mac = begun(model, **keys)
+    expected = np.hstack(mac.plan.chain.coordinates(mac.weights(state), DATA.X))
+    assert_array_equal(state.Z, expected)
+    weights = mac.weights(state)
+    for block, map_ in enumerate(mac.plan.chain.blocks):
+        assert weights[block].any(), map_
+        if "centres" in map_.capabilities:
+            assert len(np.unique(state.Z[:, : map_.n_out], axis=0)) <= len(weights[block])
+
+
+# --- codes from files -------------------------------------------------------------------------------------------------
+
+
+def written(path: Path, **arrays: Any) -> Path:
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+        return path
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+    return path
+
+
+@pytest.mark.parametrize("name", ["Z", "codes"])
+@pytest.mark.parametrize("suffix", [".h5", ".hdf5", ".npz"])
+def test_codes_are_read_from_a_file(suffix: str, name: str, tmp_path: Path) -> None:
+    codes = np.arange(12.0).reshape(6, 2)
+    path = written(tmp_path / f"codes{suffix}", **{name: codes.astype(np.float32)})
+    found = read_codes(path, 6, 2)
+    assert found.dtype == np.float64
+    assert_array_equal(found, codes)
+    line = written(tmp_path / f"line{suffix}", **{name: np.arange(6)})
+    assert_array_equal(read_codes(line, 6, 1), np.arange(6.0)[:, None])
+
+
+NOT_CODES: dict[str, tuple[dict[str, Any], str]] = {
+    "too few rows": ({"Z": np.zeros((5, 2))}, r"shape \(5, 2\); a code of 2 for each of 6 points"),
+    "too many columns": ({"Z": np.zeros((6, 3))}, r"shape \(6, 3\); a code of 2 for each of 6 points"),
+    "the transpose": ({"codes": np.zeros((2, 6))}, r"dataset codes has shape \(2, 6\)"),
+    "NaN": ({"Z": np.where(np.arange(12).reshape(6, 2) == 5, np.nan, 1.0)}, r"dataset Z is nan at \[2, 1\]"),
+    "infinite": ({"Z": np.full((6, 2), np.inf)}, r"dataset Z is inf at \[0, 0\]"),
+    "no dataset": ({"codes_of_another_name": np.zeros((6, 2))}, "there is no dataset Z or codes in it"),
+    "words": ({"Z": np.array([[b"a", b"b"]] * 6)}, "real numbers are needed"),
+    "a number": ({"Z": np.float64(3.0)}, "a single number"),
+}
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".npz"])
+@pytest.mark.parametrize("case", NOT_CODES)
+def test_what_are_no_codes_is_refused(case: str, suffix: str, tmp_path: Path) -> None:
+    arrays, says = NOT_CODES[case]
+    with pytest.raises(UsageError, match=says) as caught:
+        read_codes(written(tmp_path / f"codes{suffix}", **arrays), 6, 2)
+    assert f"codes{suffix}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"start.coordinates: .*nowhere.h5 does not exist"):
+        read_codes(tmp_path / "nowhere.h5", 6, 2)
+    for name in ("text.h5", "text.npz"):
+        (tmp_path / name).write_text("1 2 3")
+        with pytest.raises(UsageError, match=f"{name} cannot be read"):
+            read_codes(tmp_path / name, 6, 2)
