@@ -106,24 +106,25 @@ class Stochastic(Mac):
         tapes: dict[int, tuple[Tape, Array]] = {}
         with self.clock("z"):
             sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), count + squares + 2, self.plan.dtype)
-        gradient, loss, probed = sums[:count] / n, float(sums[-2]) / n, float(sums[-1])
+        gradient, statistics, loss, probed = sums[:count], sums[count:-2], float(sums[-2]) / n, float(sums[-1])
+        gradient /= n
         if state.steps and not loss <= SURGE * state.level:
             self._recover(state)
             return
         state.level = loss if state.steps == 0 else state.level + LEVEL * (loss - state.level)
-        state.statistics += max(1.0 - keys.memory, 1.0 / (state.steps + 1)) * (
-            sums[count:-2] / probed - state.statistics
-        )
+        _towards(state.statistics, statistics / probed, max(1.0 - keys.memory, 1.0 / (state.steps + 1)))
         if state.steps % keys.factor_every == 0 or state.steps < FIRST:
             self._factor(state)
         ways = [self._direction(gradient, state)]
         if state.momentum.any():
             ways.append(state.momentum)
         lengths, predicted = self._plane(ways, gradient, tapes, probed, state.damping)
-        state.momentum = sum((x * way for x, way in zip(lengths, ways, strict=True)), np.zeros_like(gradient))
+        state.momentum *= lengths[1] if len(ways) > 1 else 0.0
+        ways[0] *= lengths[0]
+        state.momentum += ways[0]
         state.weights += state.momentum
         state.steps += 1
-        state.average += max(1.0 - keys.averaging, 1.0 / state.steps) * (state.weights - state.average)
+        _towards(state.average, state.weights, max(1.0 - keys.averaging, 1.0 / state.steps))
         if state.steps % ADAPT == 0:
             self._adapt(rows, loss, predicted, state)
 
@@ -224,6 +225,13 @@ class Stochastic(Mac):
     def finish(self, state: State) -> State:
         """The averaged weights.  Collective: no."""
         return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
+
+
+def _towards(mean: Array, value: Array, rate: float) -> None:
+    """mean <- mean + rate (value - mean), in place."""
+    change = value - mean
+    change *= rate
+    mean += change
 
 
 def _at_once(partial: Callable[[slice], tuple[Array, ...]]) -> tuple[Array, ...]:

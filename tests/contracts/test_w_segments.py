@@ -79,10 +79,11 @@ def objective(problem: SegmentProblem, theta: Array, over_points: OverPoints) ->
 @pytest.mark.parametrize("points", INPUTS)
 def test_the_objective_never_rises(points: str, kind: str, solvers: list[Any], random: np.random.Generator) -> None:
     """Whatever the inputs; weights that start at zero, small or saturating; with a ridge and without."""
-    starts = ((0.0, 0.1), (0.5, 0.0), (0.5, 10.0), (20.0, 0.0))
+    at = INPUTS.index(points)
+    starts = ((0.0, 0.1), (0.5, 0.0), (0.5, 10.0), (20.0, 0.0))[at % 2 :: 2]
     for i, (solver, (scale, ridge)) in enumerate(itertools.product(solvers, starts)):
         assert solver.descends, "a solver that does not descend needs a contract of its own"
-        problem, over_points = segment_problem(random, kind, list(LOSSES)[i % len(LOSSES)], ridge, scale=scale)
+        problem, over_points = segment_problem(random, kind, list(LOSSES)[(i + at // 2) % 2], ridge, scale=scale)
         problem = replace(problem, inputs=inputs(random, 40, 4, points))
         found = solver.solve(problem, over_points)
         assert found.shape == problem.start.shape

@@ -147,9 +147,9 @@ def test_few_bits_are_solved_exactly(
 ) -> None:
     """Whatever the decoder, loss, metric and shift, and wherever it starts."""
     for mu in (1e-2, 1.0, 100.0):
-        problem = bits_problem(random, bits, decoder, mu=mu, **scene)
+        problem = bits_problem(random, bits, decoder, n=4, mu=mu, **scene)
         found = solved(EXACT, problem)
-        for row in range(len(problem.Z)):
+        for row in range(4):
             least = min(codes(problem), key=lambda z: formula(problem, z, row))
             assert_array_equal(found.Z[row], least)
             assert_allclose(found.errors[row], formula(problem, least, row), rtol=1e-11)
