@@ -116,7 +116,7 @@ class Start:
     """
 
     method: Literal["uniform", "pca", "greedy", "model", "elastic_embedding", "file"] = "uniform"
-    range: Annotated[float, Gt(0.0), Le(1e6)] = 2.0
+    range: Annotated[float, Ge(0.0), Le(1e6)] = 0.0
     gradient_step: bool = True
     iterations: Own = 0
     width: Width = 10.0

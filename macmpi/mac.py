@@ -27,6 +27,9 @@ from macmpi.streams import stream
 from macmpi.subproblems import Subproblems
 from macmpi.team import AnyTeam
 
+RANGE = 2.0
+"""Twice the paper's range of random weights: where start.range is 0."""
+
 REFITS, REFIT = 5, 1e-4
 """How often an inexact refit is repeated, and the relative fall below which it is not."""
 
@@ -39,6 +42,11 @@ class Mac:
         self.over_points = sum_over(plan.chunks)
         self.evaluation = Evaluation(plan, data, team)
         self.problems = Subproblems(plan, data)
+
+    @property
+    def own_range(self) -> float:
+        """The range of random weights where start.range is 0.  Collective: no."""
+        return RANGE
 
     @property
     def mac(self) -> Mac:
@@ -174,13 +182,12 @@ class Mac:
                         state.weights[place] = before[place]
 
     def _segment_error(self, k: int, flat: Array, state: State) -> float:
-        """1/2 sum (t - f_k)^2 over all points, for a hidden segment and weights (flat).  Collective: yes."""
+        """1/2 sum r^T M_k r over all points, r = t - f_k, for a hidden segment and flat weights.  Collective: yes."""
         weights, segment = block_views(flat, self.plan.chain.block_shapes), self.plan.chain.segments[k]
-        A, T = self.problems.inputs(k, state), self.problems.targets(k, state)
+        A, T, form = self.problems.inputs(k, state), self.problems.targets(k, state), self.problems.metrics(state)[k]
 
         def part(rows: slice) -> list[float]:
-            R = T[rows] - segment.forward(weights, A[rows])
-            return [0.5 * np.einsum("nh,nh->", R, R, dtype=float)]
+            return [0.5 * form.square(T[rows] - segment.forward(weights, A[rows])).sum(dtype=float)]
 
         return float(self.evaluation.total(self.plan.train, part, 1)[0])
 

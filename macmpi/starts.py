@@ -11,7 +11,7 @@ from macmpi.data import Dataset
 from macmpi.embedding import elastic_embedding, principal_codes
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, gram
-from macmpi.mac import Mac
+from macmpi.mac import RANGE, Mac
 from macmpi.penalty import Progress
 from macmpi.plan import Plan, make_plan
 from macmpi.state import State, block_views
@@ -36,9 +36,9 @@ def start(method: Mac, config: Config, origin: Origin) -> State:
     """The first State of a run, as the config's [start] says.  Collective: yes."""
     keys = config.start
     if coordinates_first(config, method.plan):
-        return method.start_from(codes(method, config, origin), keys.seed, keys.range)
+        return method.start_from(codes(method, config, origin), keys.seed, range_of(keys))
     if keys.method == "uniform":
-        return method.start(keys.range, keys.gradient_step, keys.seed)
+        return method.start(keys.range or method.own_range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.weight_bounds[-1])
     if keys.method == "greedy":
         flat[:] = greedy(method, config)
@@ -46,6 +46,11 @@ def start(method: Mac, config: Config, origin: Origin) -> State:
         flat[:] = pca(method, config) if origin.weights is None else origin.weights
     method.team.share_array(flat)
     return method.start_at(flat, keys.gradient_step)
+
+
+def range_of(keys: Start) -> float:
+    """start.range, where 0 stands for RANGE."""
+    return keys.range or RANGE
 
 
 def coordinates_first(config: Config, plan: Plan) -> bool:
@@ -62,11 +67,11 @@ def codes(method: Mac, config: Config, origin: Origin) -> Array:
         if origin.coordinates is not None:
             Z[:] = origin.coordinates
         elif keys.method == "pca":
-            Z[:] = principal_codes(X, H, 0.5 * keys.range)
+            Z[:] = principal_codes(X, H, 0.5 * range_of(keys))
         else:
             Z[:] = elastic_embedding(X, H, keys.width, keys.repulsion, keys.iterations or EMBEDDING, keys.seed)
         if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:
-            Z[:] = Z > (0.0 if origin.coordinates is None else 0.5)
+            Z[:] = np.greater(Z, 0.0 if origin.coordinates is None else 0.5)
     method.team.share_array(Z)
     return Z
 
@@ -115,7 +120,7 @@ def _project(W: Array, A: Array, keys: Start, layer: int) -> Array:
     if found < len(W):
         extra = stream(keys.seed, "pca", layer).standard_normal((len(W) - found, A.shape[1]))
         directions = np.vstack([directions, extra / np.sqrt(A.shape[1])])
-    W[:, :-1] = directions * (0.5 * keys.range / max(np.sqrt(max(values[-1], 0.0)), 1e-12))
+    W[:, :-1] = directions * (0.5 * range_of(keys) / max(np.sqrt(max(values[-1], 0.0)), 1e-12))
     W[:, -1] = -W[:, :-1] @ mean
     return A @ W[:, :-1].T + W[:, -1]
 
@@ -134,7 +139,7 @@ def greedy(method: Mac, config: Config) -> Array:
     """
     keys, data, team = config.start, method.data, method.team
     chain = method.plan.chain
-    begun = method.start(keys.range, False, keys.seed)
+    begun = method.start(range_of(keys), False, keys.seed)
     flat = begun.weights.astype(np.float64)
     weights = block_views(flat, chain.block_shapes)
     K = len(config.model.hidden)
@@ -162,7 +167,7 @@ def greedy(method: Mac, config: Config) -> Array:
 
 
 def _trained(layer: Mac, keys: Start) -> State:
-    state = layer.start(keys.range, True, keys.seed)
+    state = layer.start(range_of(keys), True, keys.seed)
     layer.begin(state)
     for i in range(keys.iterations or GREEDY):
         layer.sweep(state)

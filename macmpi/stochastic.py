@@ -43,6 +43,9 @@ SURGE, LEVEL = 3.0, 0.1
 FIRST = 3
 """The first minibatches, each with inverses of its own."""
 
+RANGES, USUAL = {"sigmoid": 6.0}, 1.7
+"""Range of random weights times sqrt(fan-in): wide where the slope at 0 is 1/4, else about Glorot and Bengio's."""
+
 REFIT_POINTS, REFIT_RIDGE = 2000, 1.0
 """Points and ridge of the fit of the output layer that a run starts with."""
 
@@ -59,6 +62,20 @@ class Stochastic(Mac):
         costs = [float(sum(shapes[k]) * shapes[k][1]) * (rows.stop - rows.start) for k, rows in jobs]
         self.units = [[jobs[i] for i in rank] for rank in tiles.deal_by_cost(costs, team.size)]
         self.layers = tiles.deal_by_cost([float(h**3 + d**3) for h, d in shapes], team.size)
+
+    @property
+    def own_range(self) -> float:
+        """0: by layer, see `RANGES`.  Collective: no."""
+        return 0.0
+
+    def _random(self, range_: float, seed: int) -> Array:
+        """Random weights, flat: within range / sqrt(fan-in), or by the activation that follows."""
+        flat, chain = super()._random(1.0, seed), self.plan.chain
+        for i in range(len(chain.maps)):
+            if (block := chain.whole.blocks[i]) is not None:
+                after = chain.maps[i + 1].trained_as if i + 1 < len(chain.maps) else ""
+                flat[self.layout.weights[block]] *= range_ or RANGES.get(after, USUAL)
+        return flat
 
     def batch(self, epoch: int) -> int:
         """Points of a minibatch: it doubles every `grow_every` epochs.  Collective: no."""

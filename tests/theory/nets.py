@@ -59,14 +59,15 @@ def method(
     output: str = "linear",
     loss: str = "squared",
     precision: str = "float64",
+    words: int = 6,
     z_step: dict[str, Any] | None = None,
     w_step: dict[str, Any] | None = None,
     **penalty: Any,
 ) -> Mac:
     """MAC for one process."""
-    words = [w if isinstance(w, str) else list(w) for w in (activation, sites)]
+    lists = [w if isinstance(w, str) else list(w) for w in (activation, sites)]
     config = Config(
-        model=Model(list(hidden), words[0], output, words[1], loss=loss, precision=precision),  # type: ignore[arg-type]
+        model=Model(list(hidden), lists[0], output, lists[1], words=words, loss=loss, precision=precision),  # type: ignore[arg-type]
         penalty=Penalty(**penalty),
         z_step=ZStep(**(z_step or {})),
         w_step=WStep(**(w_step or {})),
@@ -101,6 +102,18 @@ def anywhere(mac: Mac, seed: int = 0, mu: float = 10.0, off: float = 0.3, pull: 
 
 def softmax(A: Array) -> Array:
     return special.softmax(A, axis=1)
+
+
+def bits(A: Array) -> Array:
+    return np.where(A > 0.0, 1.0, 0.0)
+
+
+def nearest(C: Array) -> Callable[[Array], Array]:
+    """The nearest codeword."""
+    return lambda A: C[np.square(A[:, None] - C).sum(axis=2).argmin(axis=1)]
+
+
+OTHERS: dict[str, Callable[[Array], Array]] = {"softmax": softmax, "binary": bits}
 
 
 def by_columns(sizes: Sequence[int], Z: Array) -> list[Array]:
@@ -141,8 +154,13 @@ def layers(mac: Mac, state: State) -> list[Layer]:
     weights = iter(mac.weights(state))
     steps: list[Any] = []
     for map_ in mac.plan.chain.maps:
-        name = map_.spec().get("name")
-        steps.append(next(weights) if map_.parameter_shape else softmax if name is None else ACTIVATIONS[name])
+        spec = map_.spec()
+        if spec["kind"] == "quantiser":
+            steps.append(nearest(next(weights)))
+        else:
+            steps.append(
+                next(weights) if map_.parameter_shape else (OTHERS | ACTIVATIONS)[spec.get("name", spec["kind"])]
+            )
     bounds = [0, *mac.plan.chain.sites, len(steps)]
     return [Layer(tuple(steps[a:b])) for a, b in itertools.pairwise(bounds)]
 

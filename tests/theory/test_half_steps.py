@@ -25,6 +25,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "curvature": {"metric": "curvature", "sites": "before", **AUGMENTED},
     "old factors": {"w_step": {"factor_every": 3, "forcing": 0.5, "cg_iterations": 3}, "z_step": {"forcing": 0.5}},
     "stochastic": {"w_step": {"solver": "sgd", "batch": 8}, "z_step": {"solver": "lbfgs"}},
+    "bits": {"activation": ["binary", "tanh"], "sites": ["after", "none"], **AUGMENTED},
+    "codewords": {"activation": ["quantise", "tanh"], "metric": "variance"},
     "single": {"precision": "float32", "mu_max": 1e4, **AUGMENTED},
 }
 

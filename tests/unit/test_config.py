@@ -41,7 +41,7 @@ MISTAKES: dict[str, list[Any]] = {
     "model.loss": ["cross-entropy", "", 1, ["squared"]],
     "model.precision": ["float16", "", 32, ["float64"]],
     "start.method": ["PCA", "", 1, ["pca"]],
-    "start.range": NOT_POSITIVE,
+    "start.range": [-1.0, -1e-9, 1e7, "2"],
     "start.gradient_step": [0, 1, "true", 1.0, []],
     "start.iterations": NOT_OWN,
     "start.width": [1e-10, 1e10, *NOT_POSITIVE],

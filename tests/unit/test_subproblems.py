@@ -17,6 +17,7 @@ from macmpi.plan import make_plan
 from macmpi.record import Clock
 from macmpi.starts import Origin, start
 from macmpi.state import State
+from macmpi.subproblems import Subproblems
 from macmpi.team import Solo
 
 
@@ -27,10 +28,10 @@ def dataset() -> Dataset:
     return Dataset(X, np.sin(X[:, :3]), X_val, np.sin(X_val[:, :3]), scaling, scaling, "")
 
 
-def begun(penalty: dict[str, Any], range_: float = 2.0, **model: Any) -> tuple[Mac, State]:
+def begun(penalty: dict[str, Any], range_: float = 2.0, method: str = "uniform", **model: Any) -> tuple[Mac, State]:
     config = Config(
-        model=Model([5, 4, 3], **model),
-        start=Start(range=range_, gradient_step=False),
+        model=Model(**{"hidden": [5, 4, 3]} | model),
+        start=Start(method, range=range_, gradient_step=False),  # type: ignore[arg-type]
         penalty=Penalty(mu0=7.0, **penalty),
     )
     mac = Mac(make_plan(config, 6, 3, 60, 9, 1), dataset(), Solo(), Clock())
@@ -124,3 +125,100 @@ def test_multipliers_move_by_the_weighted_constraint_and_stay_within_their_bound
     assert_allclose(state.multipliers, np.clip(np.hstack(expected), -0.05, 0.05), rtol=1e-12, atol=1e-15)
     assert np.abs(state.multipliers).max() == 0.05
     assert np.abs(state.multipliers).min() < 0.05
+
+
+# --- what is made once ------------------------------------------------------------------------------------------------
+
+BASIS = {"hidden": [9, 2, 7], "activation": ["rbf", "linear", "rbf"], "sites": ["none", "after", "none"]}
+NETS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "before": ({"ridge_scale": "objective", "ridge": 0.3}, {"sites": "before"}),
+    "after": ({"ridge": 0.3, "ridge_until_mu": 20.0}, {}),
+    "basis": ({"ridge_scale": "objective", "ridge": 0.3}, {**BASIS, "method": "pca"}),
+    "codewords": ({}, {"hidden": [4, 3], "activation": ["quantise", "tanh"], "words": 7}),
+    "single": ({"mu_max": 1e4, "ridge_scale": "objective"}, {"sites": "before", "precision": "float32"}),
+    "multipliers": ({"method": "augmented_lagrangian"}, {"sites": "before"}),
+}
+
+
+def moved(net: str) -> tuple[Mac, State]:
+    """Three iterations, mu three times as large after each."""
+    penalty, model = NETS[net]
+    mac, state = begun(penalty, **model)
+    for _ in range(3):
+        mac.sweep(state)
+        state.mu *= 3.0
+        if state.multipliers.size:
+            mac.move_multipliers(state)
+    return mac, state
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_a_factor_made_once_a_rank_is_that_of_the_moment(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether mu has grown, and with it a ridge, or the coordinates have moved: the same bits as made for each job."""
+    _, once = moved(net)
+    monkeypatch.setattr(Subproblems, "_local", lambda self, k, ridge, state: None)
+    _, each = moved(net)
+    assert_array_equal(once.weights, each.weights)
+    assert_array_equal(once.Z, each.Z)
+
+
+def test_jobs_of_a_layer_share_one_factor_and_the_first_layer_keeps_its_own() -> None:
+    mac, state = begun({"ridge_scale": "objective"}, hidden=[130, 4], sites="before")
+    mac.w_step(state)
+
+    def local(segment: int) -> list[Any]:
+        jobs = [job for rank in mac.plan.all_units.jobs for job in rank if job.segment == segment]
+        return [mac.problems.w_problem(job, state).local for job in jobs]
+
+    first, second = local(0), local(1)
+    assert len(first) == 2
+    assert first[0] is first[1]
+    mac.problems.forget()
+    assert local(0)[0] is first[0]
+    assert local(1)[0] is not second[0]
+    state.mu *= 10.0
+    assert local(0)[0] is not first[0]
+
+
+def test_what_stands_before_the_first_regression_is_made_once() -> None:
+    mac, state = begun({}, **BASIS, method="pca")
+    first, second = (mac.problems.features(k, state) for k in (0, 1))
+    C1, C3 = mac.weights(state)[0], mac.weights(state)[2]
+    for Phi, A, C in ((first, mac.data.X, C1), (second, state.Z, C3)):
+        assert_allclose(Phi, np.exp(-np.square(A[:, None] - C).sum(axis=2)), rtol=1e-10)
+    mac.problems.forget()
+    assert mac.problems.features(0, state) is first
+    assert mac.problems.features(1, state) is not second
+    mac.problems.forget_all()
+    assert mac.problems.features(0, state) is not first
+
+
+def test_a_layer_reads_what_lies_before_it() -> None:
+    mac, state = begun({}, **BASIS, method="pca")
+    ((leading,),) = mac.plan.leading_layers.fitted
+    assert_array_equal(mac.problems.layer_inputs(leading, state), state.Z)
+    mac, state = begun({}, hidden=[4, 3], activation=["quantise", "tanh"], words=7)
+    ((trailing,),) = mac.plan.trailing_layers.fitted
+    W = mac.weights(state)[0]
+    assert_allclose(mac.problems.layer_inputs(trailing, state), mac.data.X @ W[:, :-1].T + W[:, -1], rtol=1e-12)
+
+
+def test_the_z_problem_starts_behind_what_never_changes() -> None:
+    """f_1 of the Z-problem is the encoder's linear layer on its features: the same as on the inputs."""
+    mac, state = begun({}, **BASIS, method="pca")
+    problem = mac.problems.z_problem(np.array([3, 0]), state)
+    whole = mac.plan.chain.segments[0].forward(mac.weights(state), mac.data.X[[3, 0]])
+    assert_allclose(problem.first, whole, rtol=1e-12)
+
+
+def test_the_targets_under_codewords_keep_what_lies_inside_a_cell() -> None:
+    """t + a - q(a): once q(a) = t the regression has nothing to correct."""
+    mac, state = begun({}, hidden=[4, 3], activation=["quantise", "tanh"], words=7)
+    W, C = mac.weights(state)[:2]
+    a = mac.data.X @ W[:, :-1].T + W[:, -1]
+    q = C[np.square(a[:, None] - C).sum(axis=2).argmin(axis=1)]
+    z = split_columns(mac.plan.chain.site_sizes, state.Z)[0]
+    assert_allclose(mac.problems.core_targets(0, state), z + a - q, rtol=1e-12, atol=1e-12)
+    assert_allclose(z, q, rtol=1e-12)
+    assert mac.problems.core_targets(1, state) is not None
+    assert_array_equal(mac.problems.core_targets(1, state), mac.problems.targets(1, state))

@@ -1,0 +1,229 @@
+"""MAC for nets of radial basis functions (section 4.3): exact W-steps, Z-steps that descend, what the record says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from theory.basis_nets import (
+    autoencoder,
+    begun,
+    config,
+    e1,
+    e_q,
+    fitted,
+    gaussians,
+    halves,
+    loss,
+    own_ridges,
+    planned,
+    regression,
+)
+
+from macmpi.config import Config
+from macmpi.data import Dataset, Scaling
+from macmpi.layers import Array
+from macmpi.mac import Mac
+from macmpi.record import Clock
+from macmpi.state import State
+from macmpi.team import Solo
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "as in the paper": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective"}},
+    "ridge of the units": {"penalty": {"ridge": 0.1}},
+    "k-means": {"model": {"centres": "kmeans"}, "penalty": {"ridge": 0.01}},
+    "all points": {"model": {"hidden": [37, 2, 37], "centres": "points"}, "penalty": {"ridge": 0.01}},
+    "points and k-means": {"model": {"hidden": [37, 2, 9], "centres": ["points", "kmeans"]}},
+    "site weight": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective", "site_weights": [7.0]}},
+    "multipliers": {"penalty": {"method": "augmented_lagrangian", "ridge": 0.01}},
+}
+DATA = {"autoencoder": autoencoder, "regression": regression}
+
+
+def digits() -> Dataset:
+    """37 real images of 8 x 8 pixels."""
+    load = pytest.importorskip("sklearn.datasets").load_digits
+    X, unit = load().data[:48] / 16.0, Scaling(np.zeros(64), np.ones(64))
+    return Dataset(X[:37], X[:37], X[37:], X[37:], unit, unit, "")
+
+
+def made(setting: str, data: Dataset, mu: float = 3.0) -> tuple[Mac, State, Config]:
+    keys = config(**SETTINGS[setting])
+    mac = Mac(planned(keys, data), data, Solo(), Clock())
+    state = begun(mac)
+    state.mu = mu
+    return mac, state, keys
+
+
+def targets(mac: Mac, state: State) -> Array:
+    """Of f_1."""
+    mu = state.mu * mac.plan.site_weights[0]
+    return state.Z - state.multipliers / mu if state.multipliers.size else state.Z
+
+
+def by_point(mac: Mac, state: State, keys: Config) -> Array:
+    """Eq. (4): (N,)."""
+    f1, f2 = halves(mac, state, keys)
+    C, R = state.Z - f1(mac.data.X), mac.data.Y - f2(state.Z)
+    values = 0.5 * state.mu * mac.plan.site_weights[0] * np.sum(C**2, axis=1) + 0.5 * np.sum(R**2, axis=1)
+    return values - (np.sum(state.multipliers * C, axis=1) if state.multipliers.size else 0.0)
+
+
+@pytest.fixture(params=SETTINGS)
+def setting(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# --- the half steps ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mu", [0.5, 5.0, 100.0])
+@pytest.mark.parametrize("kind", DATA)
+def test_the_w_step_is_the_ridge_regression_on_the_present_centres(kind: str, mu: float, setting: str) -> None:
+    """Of both halves, for any coordinates."""
+    mac, state, keys = made(setting, DATA[kind](), mu)
+    mac.begin(state)
+    for _ in range(2):
+        mac.z_step(state)
+        mac.w_step(state)
+        f1, f2 = halves(mac, state, keys)
+        for f, A, T, ridge in zip(
+            (f1, f2), (mac.data.X, state.Z), (targets(mac, state), mac.data.Y), own_ridges(mac, state), strict=True
+        ):
+            Phi = gaussians(A, f.C, f.width)
+            expected, least = fitted(Phi, T, ridge)
+            found = 0.5 * float(np.sum((T - Phi @ f.W.T) ** 2)) + 0.5 * ridge * f.square
+            assert_allclose(found, least, rtol=1e-9)
+            assert_allclose(f.W, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+def test_centres_are_the_trainers_for_the_present_coordinates(setting: str) -> None:
+    """The encoder's are those of the data, once; the decoder's move with the coordinates."""
+    mac, state, _ = made(setting, autoencoder())
+    mac.begin(state)
+    first = mac.weights(state)[0].copy()
+    assert_array_equal(first, mac.plan.centres(0, mac.data.X, None))
+    for _ in range(2):
+        mac.z_step(state)
+        before = mac.weights(state)[2].copy()
+        mac.w_step(state)
+        C1, _, C3, _ = mac.weights(state)
+        assert_array_equal(C1, first)
+        assert_array_equal(C3, mac.plan.centres(2, state.Z, before))
+        assert (before != C3).any()
+
+
+@pytest.mark.parametrize("direction", ["auto", "dual", "primal", "direct"])
+def test_no_z_step_raises_any_point(direction: str, setting: str) -> None:
+    keys = config(**SETTINGS[setting], z_step={"direction": direction})
+    data = autoencoder()
+    for mu in (0.1, 5.0, 1e3):
+        mac = Mac(planned(keys, data), data, Solo(), Clock())
+        state = begun(mac)
+        state.mu = mu
+        first = after = by_point(mac, state, keys)
+        for _ in range(3):
+            mac.z_step(state)
+            before, after = after, by_point(mac, state, keys)
+            assert (after <= before + 1e-11 * np.abs(before).max()).all()
+        assert after.sum() < first.sum()
+
+
+def test_the_sum_over_points_and_the_ridge_are_e_q(setting: str) -> None:
+    mac, state, keys = made(setting, autoencoder())
+    ridge1, ridge2 = own_ridges(mac, state)
+    f1, f2 = halves(mac, state, keys)
+    mu = state.mu * mac.plan.site_weights[0]
+    expected = by_point(mac, state, keys).sum() + 0.5 * mu * ridge1 * f1.square + 0.5 * ridge2 * f2.square
+    assert_allclose(e_q(mac, state, keys), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [autoencoder, digits])
+def test_with_the_centres_where_they_are_no_half_step_raises_e_q(make: Any, setting: str) -> None:
+    """The only thing that may is that the decoder's centres follow the coordinates."""
+    mac, state, keys = made(setting, make())
+    mac.begin(state)
+    value = e_q(mac, state, keys)
+    for half_step in (mac.z_step, mac.w_step) * 3:
+        if half_step == mac.w_step:
+            mac._train_layers(mac.plan.leading_layers, state)
+            value = e_q(mac, state, keys)
+        half_step(state)
+        before, value = value, e_q(mac, state, keys)
+        assert value <= before + 1e-10 * abs(before)
+
+
+# --- the record -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_the_training_error_holds_the_ridge_and_the_validation_error_does_not(kind: str, setting: str) -> None:
+    """Eq. (6): E1 + lambda ||W||^2; with ridge_scale = "objective" the ridge is 2 lambda."""
+    mac, state, keys = made(setting, DATA[kind]())
+    mac.begin(state)
+    mac.sweep(state)
+    errors, n = mac.evaluate(state), mac.plan.n_train
+    f1, f2 = halves(mac, state, keys)
+    assert_allclose(errors.train, e1(mac, state, keys) / n, rtol=1e-12)
+    nested = loss(mac, f2(f1(mac.data.X)))
+    assert errors.train > nested / n
+    if setting == "as in the paper":
+        assert_allclose(errors.train * n, nested + 1e-3 * (f1.square + f2.square), rtol=1e-12)
+    alone = 0.5 * np.sum((mac.data.Y_val - f2(f1(mac.data.X_val))) ** 2)
+    assert_allclose(errors.validation, alone / len(mac.data.X_val), rtol=1e-12)
+
+
+def test_e_q_of_the_record_has_no_ridge(setting: str) -> None:
+    mac, state, keys = made(setting, autoencoder())
+    mac.begin(state)
+    mac.sweep(state)
+    errors, n = mac.evaluate(state), mac.plan.n_train
+    f1, f2 = halves(mac, state, keys)
+    C, mu = state.Z - f1(mac.data.X), state.mu * mac.plan.site_weights[0]
+    assert_allclose(errors.E_Q * n, loss(mac, f2(state.Z)) + 0.5 * mu * np.sum(C**2), rtol=1e-11)
+    assert_allclose(errors.constraint, np.mean(C**2), rtol=1e-11)
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [autoencoder, digits])
+def test_a_run_lowers_the_nested_error_and_its_end_is_feasible(make: Any, setting: str) -> None:
+    mac, state, keys = made(setting, make(), mu=1.0)
+    mac.begin(state)
+    f1, f2 = halves(mac, state, keys)
+    before = loss(mac, f2(f1(mac.data.X)))
+    for mu in (1.0, 1.0, 1.0, 5.0, 5.0, 25.0):
+        state.mu = mu
+        mac.sweep(state)
+    kept = e1(mac, state, keys)
+    after = mac.finish(state)
+    f1, f2 = halves(mac, after, keys)
+    assert_allclose(after.Z, f1(mac.data.X), rtol=1e-10, atol=1e-12)
+    assert e1(mac, after, keys) <= kept * (1.0 + 1e-11)
+    assert loss(mac, f2(f1(mac.data.X))) < before
+
+
+def test_as_many_centres_as_points_and_hardly_a_ridge_interpolate() -> None:
+    """Phi is then positive definite: the decoder meets every target."""
+    data = autoencoder()
+    keys = config(model={"hidden": [37, 2, 37], "centres": "points", "width": [2.5, 0.3]}, penalty={"ridge": 1e-9})
+    mac = Mac(planned(keys, data), data, Solo(), Clock())
+    state = begun(mac)
+    _, f2 = halves(mac, state, keys)
+    assert loss(mac, f2(state.Z)) < 1e-3 * loss(mac, np.zeros_like(data.Y))
+
+
+def test_smaller_subsets_fit_worse() -> None:
+    """Nested sets of centres: the least objective of the encoder's regression falls with their number."""
+    data = autoencoder()
+    values = []
+    for count in (2, 5, 9, 20):
+        keys = config((count, 2, 6), penalty={"ridge": 0.01})
+        mac = Mac(planned(keys, data), data, Solo(), Clock())
+        state = begun(mac)
+        f1, _ = halves(mac, state, keys)
+        values.append(np.sum((state.Z - f1(data.X)) ** 2) + own_ridges(mac, state)[0] * f1.square)
+    assert values == sorted(values, reverse=True)

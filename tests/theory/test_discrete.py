@@ -1,0 +1,210 @@
+"""Nets with bits or codewords: what never rises, what is exact, and that bits stay bits."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from theory.nets import (
+    AUGMENTED,
+    anywhere,
+    constraint,
+    e1,
+    e_q,
+    feasible,
+    forms,
+    layers,
+    loss_of,
+    method,
+    ridge,
+    started,
+    work,
+)
+
+from macmpi.layers import Array
+from macmpi.mac import Mac
+from macmpi.state import State
+
+DEEP = {"hidden": (5, 4), "activation": ["binary", "tanh"], "sites": ["after", "none"]}
+BITS: dict[str, dict[str, Any]] = {
+    "autoencoder": {"hidden": (6,), "activation": "binary"},
+    "deep": DEEP,
+    "deep, labels": {**DEEP, "loss": "cross_entropy"},
+    "alternating": {"hidden": (6,), "activation": "binary", "z_step": {"enumerated": 0}},
+    "variance": {"hidden": (6,), "activation": "binary", "metric": "variance"},
+    "multipliers": {**DEEP, **AUGMENTED},
+    "other solver": {"hidden": (6,), "activation": "binary", "w_step": {"solver": "lbfgs"}},
+}
+CODEWORDS: dict[str, dict[str, Any]] = {
+    "code": {"hidden": (4,), "activation": "quantise"},
+    "deep": {"hidden": (4, 5), "activation": ["quantise", "sigmoid"]},
+    "deep, one site": {"hidden": (4, 5), "activation": ["quantise", "sigmoid"], "sites": ["after", "none"]},
+    "labels": {"hidden": (4, 5), "activation": ["quantise", "tanh"], "loss": "cross_entropy"},
+    "multipliers": {"hidden": (4, 5), "activation": ["quantise", "sigmoid"], **AUGMENTED},
+    "variance": {"hidden": (4,), "activation": "quantise", "metric": "variance"},
+}
+
+
+def objective(mac: Mac, state: State) -> float:
+    """E_Q - sum lambda^T (z - f) + ridge."""
+    return e_q(mac, state) - work(mac, state) + ridge(mac, state)
+
+
+def flipped(mac: Mac, seed: int = 0, mu: float = 1.0) -> State:
+    """Random weights, a third of the bits not those of the encoder, multipliers that pull."""
+    state = anywhere(mac, seed, mu, off=0.0)
+    state.Z[:] = np.abs(state.Z - (np.random.default_rng(seed).random(state.Z.shape) < 1.0 / 3.0))
+    mac.problems.forget()
+    state.metric_mu = 0.0
+    mac.problems.renew_metric(state)
+    return state
+
+
+def by_point(mac: Mac, state: State, Z: Array) -> Array:
+    """Eq. (4) of all points at a net's one site, from its formula: (N,)."""
+    net, Y = layers(mac, state), mac.data.Y
+    F, (M,) = net[1](Z), forms(mac, state)
+    C = Z - net[0](mac.data.X)
+    values = 0.5 * np.sum((C @ M) * C, axis=1)
+    values -= np.sum(state.multipliers * C, axis=1) if state.multipliers.size else 0.0
+    if mac.plan.loss.labels:
+        return values + np.log(np.exp(F).sum(axis=1)) - np.sum(Y * F, axis=1)
+    return values + 0.5 * np.sum((Y - F) ** 2, axis=1)
+
+
+# --- bits -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mu", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("net", BITS)
+def test_no_half_step_raises_the_objective_and_bits_stay_bits(net: str, mu: float) -> None:
+    for value, scale in ((0.0, "unit"), (0.3, "unit"), (0.3, "objective")):
+        if BITS[net].get("metric") and scale == "objective":
+            continue
+        mac = method(ridge=value, ridge_scale=scale, **BITS[net])
+        state = flipped(mac, mu=mu)
+        values = [objective(mac, state)]
+        for half_step in (mac.z_step, mac.w_step) * 3:
+            half_step(state)
+            values.append(objective(mac, state))
+            assert np.isin(state.Z, (0.0, 1.0)).all()
+        size = e_q(mac, state) + abs(work(mac, state)) + ridge(mac, state)
+        assert all(after <= before + 1e-11 * size for before, after in itertools.pairwise(values))
+        assert values[-1] < values[0]
+
+
+@pytest.mark.parametrize("mu", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("net", [name for name in BITS if name != "alternating"])
+def test_the_z_step_of_a_few_bits_is_exact(net: str, mu: float) -> None:
+    mac = method(**BITS[net])
+    state = flipped(mac, mu=mu)
+    every = [np.array(code) for code in itertools.product((0.0, 1.0), repeat=state.Z.shape[1])]
+    values = np.stack([by_point(mac, state, np.tile(code, (len(state.Z), 1))) for code in every])
+    before = by_point(mac, state, state.Z)
+    assert_allclose(before.sum(), e_q(mac, state) - work(mac, state), rtol=1e-10)
+    mac.z_step(state)
+    after = by_point(mac, state, state.Z)
+    assert_allclose(after, values.min(axis=0), rtol=1e-10)
+    assert (after <= before).all()
+
+
+def test_one_bit_after_the_other_raises_no_point() -> None:
+    mac = method(**BITS["alternating"])
+    state = flipped(mac)
+    for _ in range(3):
+        before = by_point(mac, state, state.Z)
+        mac.z_step(state)
+        assert (by_point(mac, state, state.Z) <= before).all()
+
+
+def test_at_a_large_mu_the_bits_are_the_encoders() -> None:
+    mac = method(**BITS["autoencoder"])
+    state = flipped(mac, mu=1e6)
+    mac.z_step(state)
+    assert_array_equal(state.Z, feasible(mac, state))
+    assert mac.evaluate(state).constraint == 0.0
+
+
+@pytest.mark.parametrize("net", BITS)
+def test_a_run_lowers_the_nested_error_and_ends_feasible(net: str) -> None:
+    mac = method(**BITS[net] | {"n": 60})
+    state = started(mac)
+    assert_array_equal(state.Z, feasible(mac, state))
+    before = e1(mac, state)
+    for mu in (0.1, 0.3, 1.0, 3.0, 10.0):
+        state.mu = mu
+        mac.sweep(state)
+        mac.sweep(state)
+    kept = e1(mac, state) + ridge(mac, state)
+    after = mac.finish(state)
+    assert_array_equal(after.Z, feasible(mac, after))
+    assert e1(mac, after) + ridge(mac, after) <= kept * (1.0 + 1e-11)
+    assert e1(mac, after) < 0.9 * before
+
+
+# --- codewords --------------------------------------------------------------------------------------------------------
+
+
+def above(mac: Mac, state: State) -> float:
+    """E_Q - sum lambda^T (z - f), and the ridge of the segments without codewords."""
+    other = replace(state, weights=state.weights.copy())
+    mac.weights(other)[0][:] = 0.0
+    return e_q(mac, state) - work(mac, state) + ridge(mac, other)
+
+
+@pytest.mark.parametrize("mu", [0.1, 10.0, 1e3])
+@pytest.mark.parametrize("net", CODEWORDS)
+def test_no_half_step_raises_the_objective_with_codewords(net: str, mu: float) -> None:
+    """A segment with a codebook keeps its weights where its own error would rise."""
+    for value, seed in itertools.product((0.0, 0.3), range(2)):
+        mac = method(ridge=value, **CODEWORDS[net])
+        state = anywhere(mac, seed, mu)
+        values = [above(mac, state)]
+        for half_step in (mac.z_step, mac.w_step) * 3:
+            half_step(state)
+            values.append(above(mac, state))
+        size = e_q(mac, state) + abs(work(mac, state)) + ridge(mac, state)
+        assert all(after <= before + 1e-11 * size for before, after in itertools.pairwise(values))
+        assert values[-1] < values[0]
+
+
+def test_the_outputs_of_a_quantised_layer_are_its_codewords() -> None:
+    mac = method(**CODEWORDS["code"], n=60)
+    state = started(mac)
+    for _ in range(3):
+        mac.sweep(state)
+        words = {tuple(w) for w in np.round(mac.weights(state)[1], 12).tolist()}
+        coded = np.round(layers(mac, state)[0](mac.data.X), 12).tolist()
+        assert {tuple(z) for z in coded} <= words
+    after = mac.finish(state)
+    assert {tuple(z) for z in np.round(after.Z, 12).tolist()} <= words
+
+
+@pytest.mark.parametrize("net", CODEWORDS)
+def test_the_record_of_a_net_with_codewords_is_e_q_there(net: str) -> None:
+    mac = method(**CODEWORDS[net])
+    state = anywhere(mac)
+    mac.sweep(state)
+    errors, n = mac.evaluate(state), mac.plan.n_train
+    assert_allclose(errors.E_Q, e_q(mac, state) / n, rtol=1e-10)
+    assert_allclose(errors.train, e1(mac, state) / n, rtol=1e-10)
+    assert_allclose(errors.constraint, np.mean(constraint(mac, state) ** 2), rtol=1e-10)
+    assert_allclose(errors.train, loss_of(mac, layers(mac, state)[-1](feasible_top(mac, state))) / n, rtol=1e-10)
+
+
+def feasible_top(mac: Mac, state: State) -> Array:
+    """What the last segment reads at feasible coordinates."""
+    return feasible(mac, state)[:, -mac.plan.chain.site_sizes[-1] :]
+
+
+def test_a_run_with_codewords_lowers_the_nested_error() -> None:
+    mac = method(**CODEWORDS["deep"] | {"n": 60, "words": 20})
+    state = started(mac)
+    before = e1(mac, state)
+    for _ in range(10):
+        mac.sweep(state)
+    assert e1(mac, mac.finish(state)) < 0.7 * before
