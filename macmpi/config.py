@@ -235,12 +235,17 @@ class Selection:
     """
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
-    epsilon2: list[Positive] = field(default_factory=list)
+    epsilon2: Positive | list[Positive] = field(default_factory=list)
     errors: Literal["half", "sum"] = "half"
     every: Annotated[int, Ge(1)] = 11
     smallest: PositiveInt = 150
     step: PositiveInt = 25
     __pydantic_config__: ClassVar[Any] = _STRICT
+
+    def epsilons(self, count: int) -> list[float]:
+        """One for each of `count` nets; as they are if there are several."""
+        given = self.epsilon2 if isinstance(self.epsilon2, list) else [self.epsilon2]
+        return given * count if len(given) == 1 else given
 
 
 @dataclass(frozen=True)

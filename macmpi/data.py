@@ -286,7 +286,7 @@ def read_codes(path: Path, rows: int, columns: int) -> Array:
     """
     if not path.is_file():
         raise UsageError(f"start.coordinates: {path.resolve()} does not exist")
-    arrays = read_file(path, ("Z", "codes"))
+    arrays = read_file(path, ("Z", "codes", "Y"))
     if not arrays:
         raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")
     name, array = next(iter(arrays.items()))

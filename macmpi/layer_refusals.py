@@ -15,6 +15,8 @@ MOST_EMBEDDED = 20_000
 def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     """Refuse what the layers that trainers fit cannot do; before solvers are chosen."""
     model, start = config.model, config.start
+    if config.method.name == "stochastic":
+        _check_derivatives(chain)
     trained = [m for m in chain.blocks if "centres" in m.capabilities]
     for map_, name in zip(trained, model.each("centres", len(trained)), strict=True):
         count, kind = (map_.parameter_shape or (0, 0))[0], map_.spec()["kind"]
@@ -32,12 +34,12 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
         _check_trained(config, k, segment)
     inner = any("jacobian" in m.capabilities for m in trained)
     if start.method in ("elastic_embedding", "file") or (inner and start.method == "pca"):
-        if len(chain.sites) != 1:
+        if len(chain.sites) != 1 and (chain.sites or start.method != "pca"):
             raise UsageError(
                 f'start.method = "{start.method}" gives the coordinates of one code, and model.sites makes '
                 f'{len(chain.sites)} sites; use "after" at the code and "none" elsewhere'
             )
-    elif inner and start.method != "model":
+    elif inner and chain.sites and start.method != "model":
         raise UsageError(
             f'start.method = "{start.method}" does not go with radial basis functions, whose centres are found from '
             'data; use "elastic_embedding", "pca" or "file"'
@@ -53,9 +55,23 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
         )
 
 
+def _check_derivatives(chain: Chain) -> None:
+    regressed = [m for m in chain.blocks if "weight_jacobian" not in m.capabilities]
+    for map_ in [*regressed, *(m for m in chain.maps if "jacobian" not in m.capabilities)]:
+        raise UsageError(
+            f'method.name = "stochastic" needs the derivatives of every layer, and {map_.spec()["kind"]} has none; '
+            'use method.name = "mac"'
+        )
+
+
 def check_method(config: Config, chain: Chain) -> None:
     """Refuse what the method and model selection cannot do."""
     keys = config.selection
+    if keys.criterion == "none" and keys.epsilons(1):
+        raise UsageError(
+            'selection.epsilon2 is given but selection.criterion = "none": nothing would be selected; '
+            'use criterion = "aic", "bic" or "mdl", or leave epsilon2 out'
+        )
     basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
     if config.method.name == "alternating":
         first = chain.segments[0]
@@ -86,11 +102,12 @@ def check_method(config: Config, chain: Chain) -> None:
         raise UsageError(
             f'selection.criterion = "{keys.criterion}" compares nested sets of centres; use model.centres = "subset"'
         )
-    if len(keys.epsilon2) not in (1, len(basis)):
+    epsilons = keys.epsilons(len(basis))
+    if len(epsilons) != len(basis):
         raise UsageError(
             f'selection.criterion = "{keys.criterion}" needs selection.epsilon2, the mean squared error of a model of '
             f"low bias: one number, or one for each of the {len(basis)} nets of radial basis functions "
-            f"({len(keys.epsilon2)} given)"
+            f"({len(epsilons)} given)"
         )
     fewest = min(m.n_out for m in basis)
     if keys.smallest > fewest:

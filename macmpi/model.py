@@ -36,6 +36,10 @@ class Model:
     autoencoder: bool
     classes: Array | None = None
 
+    def __repr__(self) -> str:
+        sizes = "-".join(str(n) for n in self.chain.layer_sizes)
+        return f"Model({sizes}, {sum(W.size for W in self.weights):,} weights)"
+
     @property
     def code(self) -> int:
         """The number of maps up to the code: the hidden layer with the fewest units, at its site if it has one."""

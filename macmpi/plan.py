@@ -375,6 +375,8 @@ def _schedule(config: Config) -> Quadratic:
     mu_max = penalty.mu0 if nested else penalty.mu_max  # without constraints there is no mu to grow
     common = (penalty.mu0, penalty.factor, mu_max, penalty.tolerance, config.run.max_iterations)
     decay, every = penalty.tolerance_decay, penalty.mu_every
+    if config.method.name == "alternating":  # no penalty: mu stays, and the run ends at max_iterations
+        return Quadratic(penalty.mu0, penalty.factor, penalty.mu0, 0.0, config.run.max_iterations, every=1)
     if config.method.name == "stochastic":
         return Patient(*common, patience=config.stochastic.patience)
     if penalty.method == "quadratic":

@@ -245,12 +245,12 @@ def bases(config: Config, plan: Plan) -> list[Basis]:
     """
     keys, found = config.selection, list[Basis]()
     a_parameter = CRITERIA[keys.criterion](plan.n_train) * (1.0 if keys.errors == "half" else 0.5)
+    epsilons = keys.epsilons(len(plan.basis_sizes))
     for k, segment in enumerate(plan.chain.segments):
         if segment.leading:
             own = segment.maps[0]
             steps = np.arange(keys.smallest, own.n_out, keys.step)
-            epsilon2 = keys.epsilon2[min(len(found), len(keys.epsilon2) - 1)]
-            price = a_parameter * epsilon2 * (own.n_in + segment.n_out)
+            price = a_parameter * epsilons[len(found)] * (own.n_in + segment.n_out)
             found.append(
                 Basis(k, next(i for i, m in enumerate(plan.hidden) if m is own), np.append(steps, own.n_out), price)
             )

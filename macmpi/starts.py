@@ -55,13 +55,17 @@ def range_of(keys: Start) -> float:
 
 def coordinates_first(config: Config, plan: Plan) -> bool:
     """The start gives coordinates, and the first half step is a W-step."""
-    return config.start.method in ("elastic_embedding", "file") or (config.start.method == "pca" and plan.has_basis)
+    return config.start.method in ("elastic_embedding", "file") or (
+        plan.has_basis and (config.start.method == "pca" or not plan.chain.sites)
+    )
 
 
 def codes(method: Mac, config: Config, origin: Origin) -> Array:
     """Coordinates (N, H) of the net's one site, made by rank 0; of a code of bits their bits.  Collective: yes."""
-    keys, (H,) = config.start, method.plan.chain.site_sizes
+    keys, H = config.start, sum(method.plan.chain.site_sizes)
     Z = np.zeros((method.plan.n_train, H))
+    if not H:
+        return Z
     if method.team.rank == 0:
         X = method.data.X.astype(np.float64)
         if origin.coordinates is not None:

@@ -227,6 +227,8 @@ class Training:
             rest = self.plan.schedule.max_iterations - state.iteration
             left = rest * state.seconds / state.iteration
         self.curve.add(record, left)
+        if record.get("changed") and self.team.rank == 0:
+            say(f"  another architecture: {'-'.join(str(n) for n in self.plan.chain.layer_sizes)}")
 
     def _save(self, state: State, last: bool) -> None:
         config, sha256 = self.job.config, self.data.sha256
@@ -272,6 +274,8 @@ def describe(plan: Plan, data: Dataset, ranks: int) -> str:
         f"macmpi: {sizes} {kind}, {weights:,} weights, {plan.n_train:,} training and {plan.n_val:,} validation points, "
         f"{ranks} rank{'s' if ranks > 1 else ''}"
     )
+    if plan.has_basis:
+        line += "\n  E1 train holds the ridge on the linear weights, as in eq. (6)"
     solvers = ", ".join(f"{name} ({sum(1 for _ in same)})" for name, same in groupby(plan.w_names))
     line += f"\n  W-step of the segments: {solvers}"
     if data.classes is not None and not (seen := data.Y.any(axis=0)).all():

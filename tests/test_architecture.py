@@ -290,7 +290,9 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
         yield from conditional(child, reason)
 
 
-@pytest.mark.parametrize("name", ["mac", "evaluation", "starts", "train", "data"])
+@pytest.mark.parametrize(
+    "name", ["mac", "evaluation", "starts", "train", "data", "selection", "alternating", "stochastic"]
+)
 def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
     wrong = []
     for reason, node in conditional(trees()[PACKAGE / f"{name}.py"]):
@@ -324,7 +326,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
                 yield f"{owner.name}.{name}", document(owner, name)
 
 
-@pytest.mark.parametrize("name", ["team", "mac"])
+@pytest.mark.parametrize("name", ["team", "mac", "alternating", "stochastic"])
 def test_docstrings_say_who_has_to_call(name: str) -> None:
     wrong = [what for what, text in public_docstrings(PACKAGE / f"{name}.py") if "Collective:" not in text]
     assert wrong == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -131,6 +132,18 @@ def test_the_fall_is_the_relative_one(before: float, now: float) -> None:
 
 def test_a_fall_from_nowhere_is_a_whole_one() -> None:
     assert Progress(1, 1.0, math.inf, 2.0).fall == Progress(1, 1.0, 0.0, 2.0).fall == 1.0
+
+
+@pytest.mark.parametrize("errors", [(1.0, 0.1), (1.0, 0.999), (1.0, 2.0)])
+def test_mu_may_grow_after_so_many_iterations_instead(errors: tuple[float, float]) -> None:
+    """Whatever the validation error does (section 4.3: after 70 iterations), and the run goes on at the largest mu."""
+    schedule = replace(SCHEDULE, every=7, max_iterations=21)
+    for iteration in range(1, 21):
+        mu = 10.0 if iteration % 7 == 0 else 1.0
+        assert decided(1.0, iteration, *errors, schedule) == Decision(mu, None)
+        assert decided(1e4, iteration, *errors, schedule) == Decision(1e4, None)
+    assert decided(1e4, 21, *errors, schedule) == Decision(1e4, "max_iterations")
+    assert decided(2e3, 14, *errors, schedule) == Decision(1e4, None)
 
 
 # --- augmented Lagrangian ---------------------------------------------------------------------------------------------

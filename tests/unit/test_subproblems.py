@@ -21,9 +21,9 @@ from macmpi.subproblems import Subproblems
 from macmpi.team import Solo
 
 
-def dataset() -> Dataset:
+def dataset(precision: str = "float64") -> Dataset:
     random = np.random.default_rng(3)
-    X, X_val = (random.standard_normal((n, 6)) for n in (60, 9))
+    X, X_val = (random.standard_normal((n, 6)).astype(precision) for n in (60, 9))
     scaling = Scaling(np.zeros(6), np.ones(6))
     return Dataset(X, np.sin(X[:, :3]), X_val, np.sin(X_val[:, :3]), scaling, scaling, "")
 
@@ -34,7 +34,7 @@ def begun(penalty: dict[str, Any], range_: float = 2.0, method: str = "uniform",
         start=Start(method, range=range_, gradient_step=False),  # type: ignore[arg-type]
         penalty=Penalty(mu0=7.0, **penalty),
     )
-    mac = Mac(make_plan(config, 6, 3, 60, 9, 1), dataset(), Solo(), Clock())
+    mac = Mac(make_plan(config, 6, 3, 60, 9, 1), dataset(config.model.precision), Solo(), Clock())
     state = start(mac, config, Origin())
     mac.begin(state)
     return mac, state
