@@ -67,11 +67,6 @@ def _check_derivatives(chain: Chain) -> None:
 def check_method(config: Config, chain: Chain) -> None:
     """Refuse what the method and model selection cannot do."""
     keys = config.selection
-    if keys.criterion == "none" and keys.epsilons(1):
-        raise UsageError(
-            'selection.epsilon2 is given but selection.criterion = "none": nothing would be selected; '
-            'use criterion = "aic", "bic" or "mdl", or leave epsilon2 out'
-        )
     basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
     if config.method.name == "alternating":
         first = chain.segments[0]
@@ -178,7 +173,7 @@ def check_bits(config: Config, chain: Chain, z_solver: ZSolver) -> None:
         )
     if z_solver.bits and (len(chain.sites) != 1 or not binary):
         raise UsageError(
-            'a code of bits (activation "binary", z_step.solver = "binary") is the one site of a net; here are '
+            'z_step.solver = "binary" needs one site and bits there; here are '
             f"{len(chain.sites)} sites, {len(binary)} of bits; make the binary layer the first of model.hidden, with "
             'model.sites = "after" there and "none" elsewhere' + ("" if binary else ', or z_step.solver = "auto"')
         )

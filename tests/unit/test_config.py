@@ -97,7 +97,7 @@ MISTAKES: dict[str, list[Any]] = {
     **{f"stochastic.{name}": NOT_A_FRACTION for name in ("memory", "averaging")},
     **{f"stochastic.{name}": NOT_POSITIVE for name in ("damping", "least_damping")},
     "selection.criterion": ["AIC", "", 1, ["aic"]],
-    "selection.epsilon2": [0.1, "0.1", True],
+    "selection.epsilon2": NOT_POSITIVE[:-1],
     "selection.errors": ["Half", "", 2],
     "selection.every": NOT_A_COUNT,
     "selection.smallest": NOT_A_COUNT,

@@ -344,22 +344,22 @@ TABLE = {
     ),
     **{
         f"alternating and {key}": Row(
-            SELECTED | {"method.name": "alternating", "selection.criterion": "none", key: word},
+            {**SELECTED, "method.name": "alternating", "selection.criterion": "none", "selection.epsilon2": [], **keys},
             (f'method.name = "alternating" does not go with {key}', 'use method.name = "mac"'),
             ({"method.name": "mac"},),
             '`method.name = "alternating"`',
         )
-        for key, word in {
-            "penalty.method": "augmented_lagrangian",
-            "penalty.metric": "variance",
-            "selection.criterion": "bic",
+        for key, keys in {
+            "penalty.method": {"penalty.method": "augmented_lagrangian"},
+            "penalty.metric": {"penalty.metric": "variance"},
+            "selection.criterion": {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
         }.items()
     },
     # --- model selection
     "selection of nothing": Row(
         {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
         ('selection.criterion = "bic"', "no layer has radial basis functions", 'or criterion = "none"'),
-        ({"selection.criterion": "none"}, SELECTED),
+        ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED),
         "`selection.criterion` without",
     ),
     "selection of centres that are not nested": Row(
@@ -368,6 +368,15 @@ TABLE = {
         ({"model.centres": "subset"},),
         "`selection.criterion` with centres",
     ),
+    **{
+        f"stochastic {kind}": Row(
+            keys | {"method.name": "stochastic"},
+            ('method.name = "stochastic" needs the derivatives of every layer', 'use method.name = "mac"'),
+            ({"method.name": "mac"},),
+            '`method.name = "stochastic"`',
+        )
+        for kind, keys in {"centres": BASIS, "codewords": CODES, "bits": BITS}.items()
+    },
     "selection without a price": Row(
         SELECTED | {"selection.epsilon2": []},
         ("needs selection.epsilon2", "one for each of the 2 nets", "(0 given)"),
@@ -389,7 +398,7 @@ TABLE = {
     "selection where others read the centres": Row(
         SELECTED | {"model.output": "sigmoid"},
         ('selection.criterion = "bic"', "read by one linear layer", "segment 2", 'or criterion = "none"'),
-        ({"model.output": "linear"}, {"selection.criterion": "none"}),
+        ({"model.output": "linear"}, {"selection.criterion": "none", "selection.epsilon2": []}),
         "`selection.criterion` without",
     ),
     "selection in a metric": Row(
