@@ -212,9 +212,9 @@ class Method:
 class Stochastic:
     """Stochastic MAC: minibatches that double every `grow_every` epochs, averages, damping, parts of a minibatch."""
 
-    batch: PositiveInt = 125
+    batch: PositiveInt = 250
     batch_max: PositiveInt = 500
-    grow_every: PositiveInt = 8
+    grow_every: PositiveInt = 16
     memory: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
     averaging: Annotated[float, Ge(0.0), Lt(1.0)] = 0.9
     probed: PositiveInt = 64

@@ -40,6 +40,9 @@ ADAPT, PATIENCE = 5, 0.95
 SURGE, LEVEL = 3.0, 0.1
 """A loss so many times its running mean is a step gone wrong; the share of a new loss in that mean."""
 
+LEAST = 32
+"""Points of a minibatch of few points."""
+
 FIRST = 3
 """The first minibatches, each with inverses of its own."""
 
@@ -78,8 +81,12 @@ class Stochastic(Mac):
         return flat
 
     def batch(self, epoch: int) -> int:
-        """Points of a minibatch: it doubles every `grow_every` epochs.  Collective: no."""
-        grown = self.keys.batch << min(epoch // self.keys.grow_every, 30)
+        """Points of a minibatch: at first at most a twentieth of all (or `LEAST`), doubled every `grow_every` epochs.
+
+        Collective: no.
+        """
+        first = min(self.keys.batch, max(self.plan.n_train // 20, LEAST))
+        grown = first << min(epoch // self.keys.grow_every, 30)
         return min(grown, self.keys.batch_max, self.plan.n_train)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State:
