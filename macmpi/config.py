@@ -218,6 +218,7 @@ class Stochastic:
     memory: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
     averaging: Annotated[float, Ge(0.0), Lt(1.0)] = 0.9
     probed: PositiveInt = 64
+    curvature_every: PositiveInt = 2
     factor_every: PositiveInt = 10
     damping: Positive = 0.01
     least_damping: Positive = 1e-4

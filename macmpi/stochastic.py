@@ -128,15 +128,18 @@ class Stochastic(Mac):
         """One minibatch.  Collective: yes."""
         keys, n, (count, squares) = self.keys, len(rows), self.layout.sizes
         tapes: dict[int, tuple[Tape, Array]] = {}
+        curved = state.steps % keys.curvature_every == 0 or state.steps < FIRST
+        width = count + 2 + (squares if curved else 0)
         with self.clock("z"):
-            sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), count + squares + 2, self.plan.dtype)
-        gradient, statistics, loss, probed = sums[:count], sums[count:-2], float(sums[-2]) / n, float(sums[-1])
+            sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), width, self.plan.dtype)
+        gradient, loss, probed = sums[:count], float(sums[count]) / n, float(sums[count + 1])
         gradient /= n
         if state.steps and not loss <= SURGE * state.level:
             self._recover(state)
             return
         state.level = loss if state.steps == 0 else state.level + LEVEL * (loss - state.level)
-        _towards(state.statistics, statistics / probed, max(1.0 - keys.memory, 1.0 / (state.steps + 1)))
+        if curved:
+            _towards(state.statistics, sums[count + 2 :] / probed, max(1.0 - keys.memory, 1.0 / (state.steps + 1)))
         if state.steps % keys.factor_every == 0 or state.steps < FIRST:
             self._factor(state)
         ways = [self._direction(gradient, state)]
@@ -153,20 +156,22 @@ class Stochastic(Mac):
             self._adapt(rows, loss, predicted, state)
 
     def _look(self, i: int, rows: Array, state: State, tapes: dict[int, tuple[Tape, Array]], out: Array) -> None:
-        """Adds part i's gradient, statistics, loss and number of probed points; keeps the tape of those."""
-        (count, squares), loss, weights = self.layout.sizes, self.plan.loss, self.weights(state)
+        """Adds part i's gradient, loss, number of probed points and, where `out` has room, statistics; keeps a tape."""
+        (count, _), loss, weights = self.layout.sizes, self.plan.loss, self.weights(state)
         part = tiles.cut(len(rows), self.sum.leaves)[i]
         own, gradient = rows[part.rows], self.layout.blocks(out[:count])
         probed = min(self.keys.probed, len(own))
         for piece in (own[probed:], own[:probed]):
             if len(piece):
                 tape, Y = self.plan.chain.whole.tape(weights, self.data.X[piece]), self.data.Y[piece]
-                out[-2] += add_gradient(loss, tape, Y, gradient)
+                out[count] += add_gradient(loss, tape, Y, gradient)
         tapes[i] = tape, Y
+        out[count + 1] += probed
+        if len(out) == count + 2:
+            return
         random = stream(self.plan.seed, "probe", state.iteration, state.position, i)
         probe = random.standard_normal(Y.shape, dtype=np.float32).astype(self.plan.dtype, copy=False)
-        add_curvature(loss, tape, Y, probe, self.layout.pairs(out[count : count + squares]))
-        out[-1] += probed
+        add_curvature(loss, tape, Y, probe, self.layout.pairs(out[count + 2 :]))
 
     def _factor(self, state: State) -> None:
         """Damped inverses of all layers' statistics: each layer by one rank, then Allgatherv.  Collective: yes."""
