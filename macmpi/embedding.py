@@ -11,7 +11,7 @@ points attract each other by their likeness, and all repel each other alike.
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg, optimize
+from scipy import linalg
 
 from macmpi.layers import Array
 from macmpi.streams import stream
@@ -34,6 +34,8 @@ def elastic_embedding(X: Array, dimensions: int, width: float, repulsion: float,
     Memory: 8 N^2 bytes for the weights (3.2 GB for 20,000 points).  Cost: N^2 D flops for the weights; an iteration
     N^2 / 2 exponentials and 6 N^2 d flops.
     """
+    from scipy.optimize import minimize
+
     W = affinities(X, width)
     Z = principal_codes(X, dimensions, SPREAD)
     lacking = Z.std(axis=0) <= FLAT * SPREAD
@@ -44,7 +46,7 @@ def elastic_embedding(X: Array, dimensions: int, width: float, repulsion: float,
         return energy, gradient.ravel()
 
     options = {"maxiter": iterations, "maxfun": 10 * iterations + 10, "ftol": 1e-12, "gtol": 0.0}
-    found = optimize.minimize(objective, Z.ravel(), jac=True, method="L-BFGS-B", options=options)
+    found = minimize(objective, Z.ravel(), jac=True, method="L-BFGS-B", options=options)
     return np.asarray(found.x).reshape(Z.shape)
 
 
