@@ -8,6 +8,8 @@ VENV ?= .venv
 MPI ?= mpich
 RANKS ?= 2
 BIN := $(VENV)/bin
+WORKERS ?= 2
+PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 
 .PHONY: run test lint clean
 
@@ -21,7 +23,8 @@ run: $(VENV)/.installed
 	$(BIN)/mpiexec -n $(RANKS) $(BIN)/python -m macmpi.run run/digits_mac.toml
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) $(PURE)
+	$(BIN)/python -m pytest tests/launch tests/spmd
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check macmpi tests run

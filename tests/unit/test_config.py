@@ -92,7 +92,16 @@ MISTAKES: dict[str, list[Any]] = {
     "method.cg_iterations": NOT_A_COUNT,
     **{
         f"stochastic.{name}": NOT_A_COUNT
-        for name in ("batch", "batch_max", "grow_every", "probed", "factor_every", "patience", "parts")
+        for name in (
+            "batch",
+            "batch_max",
+            "grow_every",
+            "probed",
+            "curvature_every",
+            "factor_every",
+            "patience",
+            "parts",
+        )
     },
     **{f"stochastic.{name}": NOT_A_FRACTION for name in ("memory", "averaging")},
     **{f"stochastic.{name}": NOT_POSITIVE for name in ("damping", "least_damping")},
