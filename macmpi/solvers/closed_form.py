@@ -34,7 +34,8 @@ class ClosedForm:
     """W <- W + w (W' - W) with W' = T^T [A, 1] (G + ridge I)^-1 and G = [A, 1]^T [A, 1]; without biases A for [A, 1].
 
     w is 1, or `relaxation` to over-relax.  Without a ridge to speak of, the correction of the present weights is solved
-    for, (G + ridge I)^-1 (R^T [A, 1] - ridge W) with residuals R = T - [A, 1] W^T: with a rank-deficient G it moves
+    for, (G + ridge I)^-1 (R^T [A, 1] - ridge W) with residuals R = T - [A, 1] W^T (with a ridge R^T [A, 1] is
+    T^T [A, 1] - W G): with a rank-deficient G it moves
     only along directions that lower the error, and it keeps the digits that matter at large mu.  One round.
     Cost: 2 N D w flops (4 N D w without a ridge); N D^2 for the Gram and D^3 / 3 for its factor, once a layer.
     Raises LinAlgError when the inputs are not finite.
@@ -77,7 +78,7 @@ class ClosedForm:
             return found if self.relaxation == 1.0 else W + self.relaxation * (found - W)
         V = W[:, : problem.n_in]
         G = np.triu(problem.shared) + np.triu(problem.shared, 1).T
-        gradient = _crossed(problem, over_points, W)
+        gradient = _crossed(problem, over_points) - W @ G if ridge > 0.0 else _crossed(problem, over_points, W)
         full = gradient.copy()
         full[:, : problem.n_in] -= ridge * V
         step = self.relaxation * self._solved(factor, full)
