@@ -305,12 +305,10 @@ class Mac:
         if not plan.chain.sites:
             return after
         self._feasible(after)
-        before = self._last_objective(after)
+        before, last = self._last_objective(after), len(plan.chain.sites)
         for _ in range(1 if plan.w_solvers[-1].exact else REFITS):
             kept = after.weights.copy()
-            self._train_layers(plan.last_layers, after)
-            self._share_factors(plan.last_units, after)
-            self._fit(plan.last_units, after, [*plan.w_solvers[:-1], plan.refit_solver])
+            self.fit([last], after)
             now = self._last_objective(after)
             if not now < before:
                 after.weights[:] = kept

@@ -111,7 +111,7 @@ def deal_points(n: int, ranks: int) -> PointDeal:
 class Plan:
     """All that is settled before the first half step, the same on every rank.
 
-    plain_solvers: the W-solvers, none over-relaxed.  refit_solver: of the last segment in the postprocessing.
+    plain_solvers: the W-solvers, none over-relaxed: of starts, selections and the postprocessing.
     w_names, by_unit: for each segment, the name of its W-solver and whether its units are solved apart.
     trainers: of the parameter blocks that no regression fits.
     site_weights: mu of a site in units of mu.
@@ -126,7 +126,6 @@ class Plan:
     z_solver: ZSolver
     w_solvers: tuple[WSolver, ...]
     plain_solvers: tuple[WSolver, ...]
-    refit_solver: WSolver
     w_names: tuple[str, ...]
     by_unit: tuple[bool, ...]
     trainers: dict[int, Trainer]
@@ -289,11 +288,6 @@ class Plan:
         return self.trailing(range(len(self.chain.segments)))
 
     @cached_property
-    def last_layers(self) -> LayerDeal:
-        """The leading layers of the last segment."""
-        return self._layers([len(self.chain.segments) - 1] if self.chain.sites else [], leading=True)
-
-    @cached_property
     def all_units(self) -> Deal:
         """The W-step: jobs of all layers in one list.  The first segment's inputs never change: no factor to redo."""
         segments = range(len(self.chain.segments))
@@ -309,12 +303,6 @@ class Plan:
         """The shared factor of the first segment alone, computed once."""
         return self._deal([], [0])
 
-    @cached_property
-    def last_units(self) -> Deal:
-        """The refit of the last layer in the postprocessing step."""
-        last = len(self.chain.segments) - 1
-        return self._deal([last], [last] if last else [])
-
 
 def _places(dealt: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
     return tuple(tuple(job.place for job in rank) for rank in dealt)
@@ -329,7 +317,6 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     check_method(config, chain)
     z_solver = _solver(Z_SOLVERS[_z_name(config, chain)], config.z_step)
     choices = [_w_choice(config, segment, k + 1 == len(chain.segments)) for k, segment in enumerate(chain.segments)]
-    plain = replace(config.w_step, relaxation=1.0)
     plan = Plan(
         chain=chain,
         loss=loss,
@@ -337,8 +324,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         ridge=Ridge(penalty.ridge, penalty.ridge_scale, penalty.ridge_until_mu),
         z_solver=z_solver,
         w_solvers=_w_solvers(config.w_step, choices, chain),
-        plain_solvers=_w_solvers(plain, choices, chain),
-        refit_solver=_solver(W_SOLVERS[choices[-1][0]], plain),
+        plain_solvers=_w_solvers(replace(config.w_step, relaxation=1.0), choices, chain),
         w_names=tuple(name for name, _ in choices),
         by_unit=tuple(by_unit for _, by_unit in choices),
         trainers=_trainers(config.model, chain),

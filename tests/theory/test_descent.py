@@ -89,7 +89,7 @@ def test_a_refit_that_is_worse_is_not_kept() -> None:
 
     mac = method()
     state = started(mac)
-    careless = replace(mac.plan, refit_solver=Careless())
+    careless = replace(mac.plan, plain_solvers=(*mac.plan.plain_solvers[:-1], Careless()))
     worse = Mac(careless, mac.data, mac.team, mac.clock)
     assert_array_equal(worse.finish(state).weights, state.weights)
 

@@ -65,7 +65,7 @@ def test_parts_are_where_their_jobs_results_lie(sizes: tuple[int, tuple[int, ...
     p = planned(*sizes, ranks)
     flat = np.arange(p.weight_bounds[-1])
     views = block_views(flat, p.chain.block_shapes)
-    for deal in (p.all_units, p.last_units):
+    for deal in (p.all_units, p.deal([len(p.chain.segments) - 1])):
         for jobs, weights in zip(deal.jobs, deal.weight_parts, strict=True):
             assert weights == tuple(job.place for job in jobs)
             for job in jobs:
@@ -114,7 +114,7 @@ def test_every_shared_factor_has_one_owner(sizes: tuple[int, tuple[int, ...]], r
     segments, owners = range(len(p.chain.segments)), np.zeros(p.shared_bounds[-1], dtype=int)
     assert sorted(share.segment for rank in p.all_units.shares for share in rank) == list(segments)[1:]
     assert [share.segment for rank in p.first_factor.shares for share in rank] == [0]
-    assert [share.segment for rank in p.last_units.shares for share in rank] == [segments[-1]]
+    assert [share.segment for rank in p.deal([segments[-1]]).shares for share in rank] == [segments[-1]]
     assert not any(p.first_factor.jobs)
     for deal in (p.all_units, p.first_factor):
         for rank, parts in zip(deal.shares, deal.shared_parts, strict=True):
@@ -254,7 +254,7 @@ def test_layers_do_not_depend_on_the_ranks(trained: Any) -> None:
         for deal, single in (
             (p.leading_layers, alone.leading_layers),
             (p.trailing_layers, alone.trailing_layers),
-            (p.last_layers, alone.last_layers),
+            (p.leading([len(p.chain.sites)]), alone.leading([len(p.chain.sites)])),
             (p.leading([0]), alone.leading([0])),
         ):
             assert deal.copied == single.copied
@@ -267,7 +267,7 @@ def test_the_w_step_trains_the_layers_whose_inputs_change() -> None:
     p = trainable(TRAINED["radial basis functions"][0], 1)
     assert [layer.block for layer in p.leading([0]).fitted[0]] == [0]
     assert [layer.block for layer in p.leading_layers.fitted[0]] == [2]
-    assert [layer.block for layer in p.last_layers.fitted[0]] == [2]
+    assert [layer.block for layer in p.leading([len(p.chain.sites)]).fitted[0]] == [2]
     assert not p.trailing_layers.fitted[0]
 
 
@@ -301,7 +301,7 @@ def test_what_a_plan_says_of_its_layers() -> None:
 @pytest.mark.parametrize("ranks", [1, 4, 13])
 def test_the_refit_is_of_the_last_layer_alone(sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
     p = planned(*sizes, ranks)
-    jobs = [job for rank in p.last_units.jobs for job in rank]
+    jobs = [job for rank in p.deal([len(p.chain.segments) - 1]).jobs for job in rank]
     assert {job.segment for job in jobs} == {len(p.chain.segments) - 1}
     assert sum(len(job.units) for job in jobs if job.units) == 33
 
@@ -329,7 +329,7 @@ def test_tiles_jobs_blocks_chunks_and_sample_are_those_of_one_rank(sizes: tuple[
     alone = planned(*sizes, 1)
     for ranks in RANKS:
         p = planned(*sizes, ranks)
-        for ours, theirs in ((p.all_units, alone.all_units), (p.last_units, alone.last_units)):
+        for ours, theirs in ((p.all_units, alone.all_units), (p.deal([0]), alone.deal([0]))):
             assert sorted_jobs(ours) == sorted_jobs(theirs)
         assert p.train.blocks == alone.train.blocks
         assert p.validation.blocks == alone.validation.blocks
@@ -445,7 +445,6 @@ def test_what_the_config_says_reaches_the_parts() -> None:
     assert w == GaussNewtonW(5, 1.2, 6, 0.4, 0.6, 7)
     assert last == ClosedForm(1.2)
     assert p.plain_solvers == (GaussNewtonW(5, 1.0, 6, 0.4, 0.6, 7), ClosedForm())
-    assert p.refit_solver == ClosedForm()
 
 
 def test_every_solver_of_the_config_gets_the_keys_that_it_knows() -> None:
