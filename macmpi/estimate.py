@@ -9,7 +9,8 @@ import numpy as np
 
 from macmpi import UsageError, tiles
 from macmpi.chain import Chain
-from macmpi.plan import Plan, Share
+from macmpi.deals import Share
+from macmpi.plan import Plan
 
 PRODUCTS_Z = 12.0
 PRODUCTS_W = 10.0

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from macmpi.data import Dataset
+from macmpi.deals import PointDeal
 from macmpi.layers import Array
 from macmpi.objective import ZProblem, misclassified
-from macmpi.plan import Plan, PointDeal
+from macmpi.plan import Plan
 from macmpi.team import AnyTeam
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from macmpi.data import Dataset
+from macmpi.deals import Deal, LayerDeal
 from macmpi.evaluation import Errors, Evaluation
 from macmpi.layers import Array
 from macmpi.losses import times
-from macmpi.plan import Deal, LayerDeal, Plan
+from macmpi.plan import Plan
 from macmpi.record import Clock
 from macmpi.regression import SegmentProblem, gradients, sum_over
 from macmpi.solvers import WSolver
@@ -326,8 +327,7 @@ class Mac:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""
         plan, weights, total = self.plan, self.weights(state), 0.0
         for k in segments:
-            output = k == len(plan.chain.sites)
-            ridge = plan.ridge.of_objective(state.mu * (1.0 if output else plan.site_weights[k]), output)
+            ridge = plan.unit_ridge(k, state.mu) * plan.weight_of(k, state.mu)
             for b in plan.chain.segments[k].regressed:
                 total += 0.5 * ridge * float(np.sum(np.square(weights[b][:, : plan.chain.fan_in(b)], dtype=float)))
         return total

@@ -13,6 +13,7 @@ from macmpi import tiles
 from macmpi.build import build_chain, is_basis
 from macmpi.chain import Chain, Segment
 from macmpi.config import Config, Model, WStep
+from macmpi.deals import Deal, Job, Layer, LayerDeal, PointDeal, Share, deal_points, places
 from macmpi.layer_refusals import check_layers, check_method
 from macmpi.layers import Map, registered
 from macmpi.losses import LOSSES, Loss
@@ -20,91 +21,9 @@ from macmpi.penalty import AugmentedLagrangian, Patient, Quadratic, Ridge
 from macmpi.refusals import check
 from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 from macmpi.streams import stream
-from macmpi.tiles import Tile
 
 SAMPLE_POINTS = 100
 """Points over which the Z-solver averages its preconditioner."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """The atom of the W-step: a tile of units of a segment's parameter block, or, where `units` is None, a segment.
-
-    place: where its weights lie in the flat buffer.
-    """
-
-    segment: int
-    units: Tile | None
-    place: slice
-    cost: float
-
-
-@dataclass(frozen=True)
-class Share:
-    """The factor that the units of a segment share, or some rows of it.  place: where they lie among the factors."""
-
-    segment: int
-    rows: Tile | None
-    place: slice
-    cost: float
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer that a trainer fits: map number `map` of a segment.  place: where its weights lie."""
-
-    segment: int
-    map: int
-    block: int
-    place: slice
-    cost: float
-
-
-@dataclass(frozen=True)
-class Deal:
-    """Jobs of the W-step dealt to ranks, and the shared factors that they need; `*_parts`: the places of each rank."""
-
-    jobs: tuple[tuple[Job, ...], ...]
-    weight_parts: tuple[tuple[slice, ...], ...]
-    shares: tuple[tuple[Share, ...], ...]
-    shared_parts: tuple[tuple[slice, ...], ...]
-
-
-@dataclass(frozen=True)
-class LayerDeal:
-    """Layers that trainers fit: `copied` by every rank for itself, the others dealt to ranks."""
-
-    copied: tuple[Layer, ...]
-    fitted: tuple[tuple[Layer, ...], ...]
-    parts: tuple[tuple[slice, ...], ...]
-
-
-@dataclass(frozen=True)
-class PointDeal:
-    """Tiles of points dealt to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows."""
-
-    blocks: tuple[tuple[Tile, ...], ...]
-    runs: tuple[Tile, ...]
-
-    def blocks_of(self, rank: int) -> list[tuple[int, tuple[Tile, ...]]]:
-        run = self.runs[rank]
-        return [(b, self.blocks[b]) for b in range(run.start, run.stop)]
-
-    def tiles_of(self, rank: int) -> list[Tile]:
-        return [tile for _, block in self.blocks_of(rank) for tile in block]
-
-    @property
-    def block_counts(self) -> tuple[int, ...]:
-        return tuple(len(run) for run in self.runs)
-
-    @property
-    def row_counts(self) -> tuple[int, ...]:
-        return tuple(sum(len(t) for t in self.tiles_of(r)) for r in range(len(self.runs)))
-
-
-def deal_points(n: int, ranks: int) -> PointDeal:
-    blocks = tiles.blocks(tiles.point_tiles(n))
-    return PointDeal(blocks, tiles.deal_runs(len(blocks), ranks))
 
 
 @dataclass(frozen=True)
@@ -191,6 +110,15 @@ class Plan:
         """Radial basis functions: the nested error then holds the ridge, as in eq. (6)."""
         return any(is_basis(m) for m in self.chain.maps)
 
+    def weight_of(self, segment: int, mu: float) -> float:
+        """What a segment's sum of squares weighs in E_Q: mu of its site; 1 for the last, whose loss it is."""
+        return mu * self.site_weights[segment] if segment < len(self.chain.sites) else 1.0
+
+    def unit_ridge(self, segment: int, mu: float) -> float:
+        """Ridge of the segment's own regression, 1/2 sum r^2 + ridge/2 ||v||^2 (penalty.Ridge)."""
+        hidden = segment < len(self.chain.sites)
+        return self.ridge.of_unit(self.weight_of(segment, mu) if hidden else mu, not hidden)
+
     def jobs(self, segment: int) -> list[Job]:
         blocks, bounds = self.chain.segments[segment].regressed, self.weight_bounds
         if not self.by_unit[segment]:
@@ -219,7 +147,7 @@ class Plan:
     def _deal(self, segments: Sequence[int], shared: Sequence[int]) -> Deal:
         mine = self._dealt([job for k in segments for job in self.jobs(k)])
         shares = self._dealt([share for k in shared for share in self.shares(k)])
-        return Deal(mine, _places(mine), shares, _places(shares))
+        return Deal(mine, places(mine), shares, places(shares))
 
     def _dealt(self, jobs: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
         """Dealt to ranks by cost."""
@@ -236,7 +164,7 @@ class Plan:
                 place = slice(self.weight_bounds[block], self.weight_bounds[block + 1])
                 found.append(Layer(k, i, block, place, float(place.stop - place.start)))
         fitted = self._dealt([layer for layer in found if not self.trainers[layer.block].copies])
-        return LayerDeal(tuple(f for f in found if self.trainers[f.block].copies), fitted, _places(fitted))
+        return LayerDeal(tuple(f for f in found if self.trainers[f.block].copies), fitted, places(fitted))
 
     def leading(self, segments: Sequence[int]) -> LayerDeal:
         """The layers of some segments that trainers fit before the regressions of a W-step."""
@@ -274,7 +202,7 @@ class Plan:
         """A segment's trailing layers whose weights are 0: not yet found."""
         found = self._layers([segment], leading=False)
         fitted = tuple(tuple(f for f in rank if not weights[f.place].any()) for rank in found.fitted)
-        return LayerDeal(tuple(f for f in found.copied if not weights[f.place].any()), fitted, _places(fitted))
+        return LayerDeal(tuple(f for f in found.copied if not weights[f.place].any()), fitted, places(fitted))
 
     @property
     def differentiable(self) -> bool:
@@ -302,10 +230,6 @@ class Plan:
     def first_factor(self) -> Deal:
         """The shared factor of the first segment alone, computed once."""
         return self._deal([], [0])
-
-
-def _places(dealt: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
-    return tuple(tuple(job.place for job in rank) for rank in dealt)
 
 
 def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, ranks: int) -> Plan:

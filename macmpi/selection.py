@@ -21,11 +21,12 @@ from scipy import linalg
 
 from macmpi.config import Config
 from macmpi.data import Dataset
+from macmpi.deals import Job, Share
 from macmpi.evaluation import Errors
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint
 from macmpi.mac import Mac
-from macmpi.plan import Job, Plan, Share, make_plan
+from macmpi.plan import Plan, make_plan
 from macmpi.record import Clock
 from macmpi.regression import Term, UnitProblem, values
 from macmpi.state import State
@@ -55,8 +56,8 @@ class Basis:
 class Selection:
     """A Method around MAC: an iteration in `every` is a Z-step and a W-step with model selection.
 
-    The incumbent, with its present weights, is among the candidates: E_Q + C never rises.  Collective: where a method
-    says so.
+    The incumbent, with its present weights, is among the candidates: a selection never raises E_Q + ridge + C.
+    Collective: where a method says so.
     """
 
     def __init__(self, config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> None:
@@ -166,7 +167,9 @@ class Selection:
         tried, present = [], []
         for basis in self.bases:
             rows = sorted((job.place.start, i) for i, job in enumerate(jobs) if job.segment == basis.segment)
-            total = sum((table[i] for _, i in rows), np.zeros(widest + 1)) * trial.scale(basis.segment)
+            total = sum((table[i] for _, i in rows), np.zeros(widest + 1)) * self.plan.weight_of(
+                basis.segment, state.mu
+            )
             tried.append(total[1 : 1 + len(basis.candidates)] + basis.price * basis.candidates)
             present.append(float(total[0]) + basis.price * self._centres(basis))
         return tried, present
@@ -197,20 +200,14 @@ class Trial:
         k, over_points = share.segment, self.mac.over_points
         self.factors[share.place] = self.plan.w_solvers[k].prepare(self.features(k), over_points, False, rows).ravel()
 
-    def scale(self, segment: int) -> float:
-        """What a sum of squares of the segment weighs in E_Q: mu of its site, or 1."""
-        return self.state.mu * self.plan.site_weights[segment] if segment < len(self.plan.chain.sites) else 1.0
-
-    def _ridge(self, segment: int) -> float:
-        last = segment == len(self.plan.chain.sites)
-        return self.plan.ridge.of_unit(self.state.mu if last else self.scale(segment), last)
-
     def _root(self, segment: int) -> Array:
         """R, upper triangular, with R^T R = G + ridge I: that of the W-step in closed form."""
         if segment not in self._roots:
             plan, bounds = self.plan, self.plan.shared_bounds
             G = self.factors[bounds[segment] : bounds[segment + 1]].reshape(plan.shared_shape(segment))
-            self._roots[segment] = plan.w_solvers[segment].local(G, self._ridge(segment), plan.dtype, False).cholesky[0]
+            self._roots[segment] = (
+                plan.w_solvers[segment].local(G, plan.unit_ridge(segment, self.state.mu), plan.dtype, False).cholesky[0]
+            )
         return self._roots[segment]
 
     def objectives(self, job: Job, candidates: Array) -> Array:
@@ -224,7 +221,7 @@ class Trial:
         now = self.mac.problems.features(k, self.state)
         block = self.plan.chain.segments[k].regressed[0]
         W = self.mac.weights(self.state)[block][rows]
-        problem = UnitProblem((Term(now, T),), "linear", self._ridge(k), W, np.zeros((0, 0)))
+        problem = UnitProblem((Term(now, T),), "linear", self.plan.unit_ridge(k, self.state.mu), W, np.zeros((0, 0)))
         present = values(problem, W, self.mac.over_points).sum()
         return np.concatenate([[present], 0.5 * (np.einsum("nh,nh->", T, T, dtype=float) - gains)])
 

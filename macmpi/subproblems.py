@@ -9,10 +9,11 @@ import numpy as np
 
 from macmpi.chain import Segment
 from macmpi.data import Dataset
+from macmpi.deals import Job, Layer
 from macmpi.layers import Array
 from macmpi.losses import Metric, Squared, metric, times
 from macmpi.objective import EVERY, Rows, ZProblem, split_columns
-from macmpi.plan import Job, Layer, Plan
+from macmpi.plan import Plan
 from macmpi.regression import SegmentProblem, Term, UnitProblem, WProblem
 from macmpi.state import State, block_views
 
@@ -112,16 +113,14 @@ class Subproblems:
     def w_problem(self, job: Job, state: State) -> WProblem:
         """The regression of a job's weights at the state's coordinates, mu and multipliers."""
         k, plan = job.segment, self.plan
-        output = k == len(plan.chain.sites)
-        mu = state.mu * (1.0 if output else plan.site_weights[k])
-        ridge, accuracy = plan.ridge.of_unit(mu, output), self._accuracy(plan.forcing[1], state)
+        ridge, accuracy = plan.unit_ridge(k, state.mu), self._accuracy(plan.forcing[1], state)
         key, shapes, segment = (plan.seed, state.iteration, k), plan.shapes(k), plan.chain.segments[k]
         if job.units is not None:
             term = Term(self.features(k, state), self.core_targets(k, state)[:, job.units.rows])
             W = state.weights[job.place].reshape(-1, shapes[0][1])
             local = self._local(k, ridge, state)
             return UnitProblem((term,), segment.activation, ridge, W, self.factor(k, state), accuracy, key, local)
-        loss = plan.loss if output else Squared(self._form(k, state))
+        loss = plan.loss if k == len(plan.chain.sites) else Squared(self._form(k, state))
         part = plan.features[k] if segment.leading else segment
         numbers = {block: i for i, block in enumerate(segment.regressed)}
         own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))

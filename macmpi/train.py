@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from itertools import groupby
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.layers import Array
 from macmpi.levels import levels
-from macmpi.mac import Mac
+from macmpi.methods import Method, choose
 from macmpi.penalty import Decision, Progress
 from macmpi.plan import Plan
 from macmpi.record import Clock, Curve, duration, now, say, warn
@@ -65,48 +65,6 @@ def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
             return STOPPED
     run.finish(state)
     return DONE
-
-
-def choose(config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> Method:
-    """The method of a config; only its own room is loaded, to start sooner.  Collective: no."""
-    if config.method.name == "alternating":
-        from macmpi.alternating import Alternating
-
-        return Alternating(plan, data, team, clock, config.method.cg_iterations)
-    if config.method.name == "stochastic":
-        from macmpi.stochastic import Stochastic
-
-        return Stochastic(plan, data, team, clock, config.stochastic)
-    if config.selection.criterion != "none":
-        from macmpi.selection import Selection
-
-        return Selection(config, plan, data, team, clock)
-    return Mac(plan, data, team, clock)
-
-
-class Method(Protocol):
-    """A way to train: its plan (which a selection changes), and a State moved from one iteration to the next.
-
-    mac: what makes the first State.  notes: keys for the record beside the errors; "phase" if it is not "iteration".
-    """
-
-    @property
-    def plan(self) -> Plan: ...
-
-    @property
-    def mac(self) -> Mac: ...
-
-    def begin(self, state: State) -> None: ...
-
-    def sweep(self, state: State) -> None: ...
-
-    def move_multipliers(self, state: State) -> None: ...
-
-    def evaluate(self, state: State, feasible: bool = False) -> Errors: ...
-
-    def notes(self) -> dict[str, Any]: ...
-
-    def finish(self, state: State) -> State: ...
 
 
 class Training:

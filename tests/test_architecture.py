@@ -21,7 +21,19 @@ PACKAGE = ROOT / "macmpi"
 
 ERRORS = frozenset({"macmpi"})
 MATHEMATICS = (
-    *("layers", "chain", "losses", "objective", "regression", "penalty", "solvers", "state", "refusals", "plan"),
+    *(
+        "layers",
+        "chain",
+        "losses",
+        "objective",
+        "regression",
+        "penalty",
+        "solvers",
+        "state",
+        "refusals",
+        "deals",
+        "plan",
+    ),
     *(
         "build",
         "layer_refusals",
@@ -56,15 +68,19 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "build": frozenset({"layers", "chain", "config"}),
     "layer_refusals": ERRORS | {"layers", "chain", "config", "solvers"},
     "refusals": ERRORS | {"chain", "config", "layer_refusals", "solvers"},
-    "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config"})
+    "deals": frozenset({"tiles"}),
+    "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config", "deals"})
     | {"build", "layer_refusals", "refusals"},
-    "evaluation": frozenset({"layers", "objective", "plan", "data", "team"}),
-    "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "plan", "data"}),
+    "evaluation": frozenset({"layers", "objective", "deals", "plan", "data", "team"}),
+    "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
+    | {"data"},
     "mac": frozenset(
-        {"streams", "layers", "losses", "regression", "solvers", "state", "plan", "evaluation", "subproblems"}
+        {"streams", "layers", "losses", "regression", "solvers", "state", "deals", "plan", "evaluation", "subproblems"}
         | {"data", "record", "team"}
     ),
-    "selection": frozenset({"layers", "regression", "state", "plan", "evaluation", "mac", "config", "data", "record"})
+    "selection": frozenset(
+        {"layers", "regression", "state", "deals", "plan", "evaluation", "mac", "config", "data", "record"}
+    )
     | {"team"},
     "curvature": frozenset({"layers", "chain", "losses"}),
     "sums": frozenset({"tiles", "layers", "team"}),
@@ -90,21 +106,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "figures": frozenset({"layers"}),
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "record", "results"},
-    "estimate": ERRORS | {"tiles", "chain", "plan"},
+    "estimate": ERRORS | {"tiles", "chain", "deals", "plan"},
+    "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "alternating", "stochastic"})
+    | {"config", "data", "record", "team"},
     "train": ERRORS
-    | {
-        "layers",
-        "levels",
-        "penalty",
-        "state",
-        "plan",
-        "evaluation",
-        "mac",
-        "selection",
-        "alternating",
-        "stochastic",
-        "starts",
-    }
+    | {"layers", "levels", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "team"},
     "run": ERRORS | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"},
 }

@@ -17,12 +17,12 @@ from choices import Choice, choices
 
 from macmpi import MacmpiError, NumericalError, UsageError
 from macmpi.checkpoint import ARRAYS
+from macmpi.methods import choose
 from macmpi.plan import Plan
 from macmpi.record import Clock
 from macmpi.starts import coordinates_first, start
 from macmpi.state import State
 from macmpi.team import AnyTeam, Solo, Team, launch
-from macmpi.train import choose
 
 SIZES = (1, 2, 3, 5)
 ITERATIONS = 2

@@ -17,9 +17,9 @@ from theory.basis_nets import autoencoder, begun, config, e_q, fitted, gaussians
 from macmpi import checkpoint, tiles
 from macmpi.config import Config
 from macmpi.data import Dataset
+from macmpi.deals import Job
 from macmpi.layers import Array
 from macmpi.mac import Mac
-from macmpi.plan import Job
 from macmpi.record import Clock
 from macmpi.selection import CRITERIA, Selection, Trial
 from macmpi.state import State
@@ -122,7 +122,8 @@ def test_the_errors_of_all_candidates_are_those_of_single_fits(mu: float, settin
         for b, basis in enumerate(method.bases):
             counts = basis.candidates
             assert len(counts) > 4
-            found = sum(trial.objectives(job, counts)[1:] for job in jobs if job.segment == b) * trial.scale(b)
+            squares = sum(trial.objectives(job, counts)[1:] for job in jobs if job.segment == b)
+            found = method.plan.weight_of(b, mu) * squares
             assert_allclose(found, [alone(method, state, b, count) for count in counts], rtol=1e-8)
 
 

@@ -12,10 +12,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
 from macmpi import UsageError, checkpoint, config, model
+from macmpi.build import build_chain
 from macmpi.chain import Chain
 from macmpi.data import Dataset, Scaling
 from macmpi.layers import Array
-from macmpi.plan import build_chain
 from macmpi.state import State, block_views
 
 HIDDEN = (7, 2, 6)

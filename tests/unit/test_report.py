@@ -25,10 +25,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
 from macmpi import UsageError, checkpoint, config, figures, model, pictures, report, run
+from macmpi.build import build_chain
 from macmpi.data import Dataset, fit_scaling, load
 from macmpi.layers import Array
 from macmpi.levels import levels
-from macmpi.plan import build_chain
 from macmpi.results import Result, read
 from macmpi.team import Solo
 
