@@ -6,12 +6,33 @@ give the paper's coordinates; other cuts are other choices of the same chain, no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
+from typing import Any
 
 from macmpi.layers import Array, Map, Tangent
+
+EVERY = slice(None)
+
+
+class Average:
+    """Means over a sample of points that are all at hand."""
+
+    def mean(self, part: Callable[[slice], Array], shape: tuple[int, ...]) -> Array:
+        """The mean over the sample; part(rows) gives the mean over some of its rows, of the given shape.
+
+        Collective: no.
+        """
+        return part(EVERY)
+
+    def rows(self, part: Callable[[slice], Array]) -> Array:
+        """What part(rows) gives for the sample, row by row.  Collective: no."""
+        return part(EVERY)
+
+
+AT_ONCE = Average()
 
 
 @dataclass(frozen=True)
@@ -114,22 +135,41 @@ class Segment:
             A = B
         return Tape(A, tuple(steps))
 
-    def congruence(self, weights: Sequence[Array], A: Array, M: Array, maps: int | None = None) -> Array:
+    def congruence(
+        self, weights: Sequence[Array], A: Array, M: Array, maps: int | None = None, average: Average = AT_ONCE
+    ) -> Array:
         """Mean over the rows of A of J M J^T, for the segment or its first `maps` maps: map by map."""
         for map_, W in zip(self.maps[:maps], self._weights(weights)[:maps], strict=True):
-            M = map_.congruence(W, A, M)
-            A = map_.forward(W, A)
+            M = _mean(map_, average, (map_.n_out, map_.n_out), partial(_congruence, map_, W, A, M))
+            A = average.rows(partial(_forward, map_, W, A))
         return M
 
-    def pullback(self, weights: Sequence[Array], A: Array, M: Array) -> Array:
+    def pullback(self, weights: Sequence[Array], A: Array, M: Array, average: Average = AT_ONCE) -> Array:
         """Mean over the rows of A of J_k^T M J_k, the means of the maps taken one after the other."""
         inputs = []
         for map_, W in zip(self.maps, self._weights(weights), strict=True):
             inputs.append(A)
-            A = map_.forward(W, A)
+            A = average.rows(partial(_forward, map_, W, A))
         for map_, W, A in zip(reversed(self.maps), reversed(self._weights(weights)), reversed(inputs), strict=True):
-            M = map_.pullback(W, A, M)
+            M = _mean(map_, average, (map_.n_in, map_.n_in), partial(_pullback, map_, W, A, M))
         return M
+
+
+def _forward(map_: Map, W: Any, A: Array, rows: slice) -> Array:
+    return map_.forward(W, A[rows])
+
+
+def _congruence(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
+    return map_.congruence(W, A[rows], M)
+
+
+def _pullback(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
+    return map_.pullback(W, A[rows], M)
+
+
+def _mean(map_: Map, average: Average, shape: tuple[int, int], of: Callable[[slice], Array]) -> Array:
+    """A linear map's derivative is the same at every point: nothing to average."""
+    return of(EVERY) if "linear" in map_.capabilities else average.mean(of, shape)
 
 
 def _regressed(map_: Map) -> bool:

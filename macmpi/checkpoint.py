@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from macmpi.state import State
 
 FORMAT = 3
 SEAL = b"macmpi sha256 "
+PIECE = 1 << 24
+"""Bytes of a file that are read at a time."""
+
 ARRAYS = (
     "weights",
     "Z",
@@ -43,12 +47,17 @@ def image(arrays: dict[str, Any], attributes: dict[str, Any]) -> bytes:
     """An HDF5 file in memory, every dataset with a checksum (fletcher32)."""
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
-        for name, array in arrays.items():
-            array = np.asarray(array)
-            checked = {"fletcher32": True, "chunks": True} if array.size else {}
-            file.create_dataset(name, data=array, **checked)
-        file.attrs.update(attributes)
+        fill(file, arrays, attributes)
     return buffer.getvalue()
+
+
+def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) -> None:
+    """Write arrays and attributes into an open file."""
+    for name, array in arrays.items():
+        array = np.asarray(array)
+        checked = {"fletcher32": True, "chunks": True} if array.size else {}
+        file.create_dataset(name, data=array, **checked)
+    file.attrs.update(attributes)
 
 
 def seal(content: bytes) -> bytes:
@@ -64,6 +73,35 @@ def unseal(content: bytes) -> bytes:
     return body
 
 
+def _digest(path: Path, size: int) -> bytes:
+    """SHA-256 of the first bytes of a file."""
+    whole = hashlib.sha256()
+    with path.open("rb") as file:
+        while size > 0 and (piece := file.read(min(size, PIECE))):
+            whole.update(piece)
+            size -= len(piece)
+    return whole.digest()
+
+
+def seal_file(path: Path) -> None:
+    """`seal` for a file that no memory need hold."""
+    digest = _digest(path, path.stat().st_size)
+    with path.open("ab") as file:
+        file.write(SEAL + digest)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def verify(path: Path) -> None:
+    """Raises OSError if a byte of a sealed file has changed."""
+    size = path.stat().st_size - len(SEAL) - 32
+    with path.open("rb") as file:
+        file.seek(max(size, 0))
+        end = file.read()
+    if size < 0 or end != SEAL + _digest(path, size):
+        raise OSError("its checksum does not fit")
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write beside `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
     partial = path.with_name(path.name + ".tmp")
@@ -72,10 +110,15 @@ def replace_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
+        rename(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
         raise
+
+
+def rename(partial: Path, path: Path) -> None:
+    """Give a complete file its name, also on the disk."""
+    os.replace(partial, path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -89,15 +132,30 @@ def save(folder: Path, state: State, attributes: dict[str, Any], keep: int) -> P
     Checkpoints of later iterations, damaged or of a future that is being computed again, are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    path = path_of(folder, state.iteration)
+    replace_file(path, seal(image(*written(state, attributes))))
+    prune(folder, path, keep)
+    return path
+
+
+def path_of(folder: Path, iteration: int) -> Path:
+    """The file of a checkpoint."""
+    return folder / f"iteration-{iteration:06d}.h5"
+
+
+def written(state: State, attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays and the attributes of a checkpoint."""
     scalars = {name: getattr(state, name) for name in SCALARS}
     labels = {"format": FORMAT, "macmpi": __version__, **attributes, **scalars}
-    path = folder / f"iteration-{state.iteration:06d}.h5"
-    replace_file(path, seal(image({name: getattr(state, name) for name in ARRAYS}, labels)))
+    return {name: getattr(state, name) for name in ARRAYS}, labels
+
+
+def prune(folder: Path, path: Path, keep: int) -> None:
+    """Remove all checkpoints but `path` and the `keep` - 1 before it."""
     paths = saved(folder)
     at = paths.index(path)
     for other in [*paths[:at], *paths[at + keep :]]:
         other.unlink(missing_ok=True)
-    return path
 
 
 def saved(folder: Path) -> list[Path]:
@@ -106,9 +164,14 @@ def saved(folder: Path) -> list[Path]:
     return [p for _, p in sorted(((int(n), p) for n, p in numbered if n.isdigit()), reverse=True)]
 
 
-def read(path: Path) -> tuple[State, dict[str, Any]]:
-    """The state and the attributes of a checkpoint, every byte verified.  Raises OSError, KeyError or UsageError."""
-    with h5py.File(io.BytesIO(unseal(path.read_bytes())), "r") as file:
+def read(path: Path, without: Sequence[str] = ()) -> tuple[State, dict[str, Any]]:
+    """The state and the attributes of a checkpoint, every byte verified.  Raises OSError, KeyError or UsageError.
+
+    without: arrays that are left on the disk, as too large for one rank; they are then empty.
+    """
+    if without:
+        verify(path)
+    with h5py.File(path if without else io.BytesIO(unseal(path.read_bytes())), "r") as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
         if labels["format"] != FORMAT:
             which = "newer" if labels["format"] > FORMAT else "older"
@@ -116,17 +179,17 @@ def read(path: Path) -> tuple[State, dict[str, Any]]:
                 f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads "
                 f"format {FORMAT}: use the {which} version"
             )
-        arrays = {name: file[name][()] for name in ARRAYS}
+        arrays: dict[str, Any] = {name: np.empty(0) if name in without else file[name][()] for name in ARRAYS}
     scalars = {name: labels.pop(name) for name in SCALARS}
     return State(**arrays, **scalars), labels
 
 
-def newest(folder: Path) -> tuple[Path, State, dict[str, Any]] | None:
+def newest(folder: Path, without: Sequence[str] = ()) -> tuple[Path, State, dict[str, Any]] | None:
     """The newest good checkpoint; warns of each bad one.  Raises UsageError when there are some and none is good."""
     paths = saved(folder)
     for path in paths:
         try:
-            return (path, *read(path))
+            return (path, *read(path, without))
         except (OSError, KeyError, TypeError, RuntimeError) as error:
             print(
                 f"macmpi: {path} is damaged ({first_line(error)}); trying the one before",

@@ -250,6 +250,14 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class Parallel:
+    """What a rank holds: "replicated", all points; "sharded", its own, so that no rank ever has all of them."""
+
+    data: Literal["replicated", "sharded"] = "replicated"
+    __pydantic_config__: ClassVar[Any] = _STRICT
+
+
+@dataclass(frozen=True)
 class Run:
     """Length of the run and what it leaves behind."""
 
@@ -274,6 +282,7 @@ class Config:
     method: Method = field(default_factory=Method)
     stochastic: Stochastic = field(default_factory=Stochastic)
     selection: Selection = field(default_factory=Selection)
+    parallel: Parallel = field(default_factory=Parallel)
     run: Run = field(default_factory=Run)
     __pydantic_config__: ClassVar[Any] = _STRICT
 

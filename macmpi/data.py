@@ -65,6 +65,11 @@ class Dataset:
     def autoencoder(self) -> bool:
         return self.Y is self.X
 
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Inputs, outputs, training and validation points."""
+        return self.X.shape[1], self.Y.shape[1], len(self.X), len(self.X_val)
+
 
 def read_own(config: Data, labels: bool) -> Raw:
     """X and optionally Y, X_val, Y_val, groups, groups_val of the user's own file."""
@@ -95,7 +100,7 @@ def read_own(config: Data, labels: bool) -> Raw:
             raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
         for name in ("Y", "Y_val"):
             if name in checked:
-                _check_labels(checked[name], f"{path}: dataset {name}")
+                check_labels(checked[name], f"{path}: dataset {name}")
     kinds = ("range" if name in arrays and arrays[name].dtype.kind in "iu" else "standard" for name in "XY")
     groups = _groups(numbers, checked, str(path)) if numbers else None
     shape = arrays["X"].shape[1:] if arrays["X"].ndim == 3 else None
@@ -118,7 +123,8 @@ def _groups(numbers: dict[str, Array], points: dict[str, Array], path: str) -> t
     return groups, numbers.get("groups_val", groups[:0]).astype(np.int64)
 
 
-def _check_labels(Y: Array, name: str) -> None:
+def check_labels(Y: Array, name: str) -> None:
+    """Raises UsageError unless Y holds one whole number a row."""
     if Y.shape[1] != 1:
         raise UsageError(
             f"{name} has {Y.shape[1]} columns; class labels are one whole number a row (of one-hot rows: Y.argmax(1))"
@@ -185,7 +191,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
     X, X_val = _rows(scaling_x, raw.X), _rows(scaling_x, raw.X_val)
     Y, Y_val, scaling_y, classes = X, X_val, scaling_x, None
     if raw.Y is not None and raw.labels:
-        classes = _classes(raw, config.source)
+        classes = classes_of(raw.Y, raw.Y_val, config.source)
         Y, Y_val = (np.equal(np.asarray(y), classes).astype(np.float64) for y in (raw.Y, raw.Y_val))
         scaling_y = fit_scaling(Y, "none")
     elif raw.Y is not None:
@@ -223,9 +229,9 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
     )
 
 
-def _classes(raw: Raw, source: str) -> Array:
-    """The labels that occur, ascending."""
-    classes = np.unique(np.concatenate([raw.Y, raw.Y_val])).astype(np.int64)
+def classes_of(Y: Any, Y_val: Any, source: str) -> Array:
+    """The labels that occur in (N, 1) and (M, 1), ascending.  Raises UsageError."""
+    classes = np.unique(np.concatenate([Y, Y_val])).astype(np.int64)
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(
             f'data.source = "{source}": Y holds {len(classes)} classes; 2 to {MOST_CLASSES:,} are possible '
@@ -238,21 +244,36 @@ def _rows(scaling: Scaling, X: Any) -> Array:
     return np.ascontiguousarray(scaling.apply(X))
 
 
+def drawn(n: int, config: Data) -> tuple[Array, Array]:
+    """Rows for training, data.points of them if that is given, and rows for validation; each ascending.
+
+    Collective: no.
+    """
+    held = min(max(1, round(config.validation * n)), n - 1)
+    order = stream(config.seed, "split").permutation(n)
+    train = order[held:]
+    return np.sort(train[: config.points or len(train)]), np.sort(order[:held])
+
+
 def split(raw: Raw, config: Data) -> Raw:
     """Draw data.validation of the points where the data have no validation set; keep data.points of the rest."""
     if raw.X_val is None:
-        n = len(raw.X)
-        held = min(max(1, round(config.validation * n)), n - 1)
-        order = stream(config.seed, "split").permutation(n)
-        val, train = order[:held], order[held:]
-        targets: dict[str, Any] = {} if raw.Y is None else {"Y": raw.Y[train], "Y_val": raw.Y[val]}
-        groups, places = (pair and (pair[0][train], pair[0][val]) for pair in (raw.groups, raw.order))
-        raw = replace(raw, X=raw.X[train], X_val=raw.X[val], groups=groups, order=places, **targets)
-    if config.points > len(raw.X):
-        raise UsageError(f"data.points = {config.points}, but there are {len(raw.X)} training points")
-    keep = config.points or len(raw.X)
-    groups, places = (pair and (pair[0][:keep], pair[1]) for pair in (raw.groups, raw.order))
-    return replace(raw, X=raw.X[:keep], Y=None if raw.Y is None else raw.Y[:keep], groups=groups, order=places)
+        train, val = drawn(len(raw.X), config)
+        left = len(raw.X) - len(val)
+        held: dict[str, Any] = {"X_val": raw.X[val]}
+        if raw.Y is not None:
+            held["Y_val"] = raw.Y[val]
+        later = [pair and pair[0][val] for pair in (raw.groups, raw.order)]
+    else:
+        left = len(raw.X)
+        train = np.arange(min(config.points or left, left))
+        held, later = {}, [pair and pair[1] for pair in (raw.groups, raw.order)]
+    if config.points > left:
+        raise UsageError(f"data.points = {config.points}, but there are {left} training points")
+    now = [pair and pair[0][train] for pair in (raw.groups, raw.order)]
+    groups, places = (None if a is None or b is None else (a, b) for a, b in zip(now, later, strict=True))
+    Y = None if raw.Y is None else raw.Y[train]
+    return replace(raw, X=raw.X[train], Y=Y, groups=groups, order=places, **held)
 
 
 def share(team: Any, data: Dataset | None) -> Dataset:

@@ -55,7 +55,7 @@ def estimate(plan: Plan) -> list[str]:
     w_share = max(w_costs) / sum(w_costs)
     rate = dgemm_rate()
     seconds = 2.0 * N * weights / rate * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
-    seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + units * len(plan.chunks) * w_share)
+    seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + units * len(tiles.point_chunks(N)) * w_share)
     seconds += max(sum(factor_flops(plan, share) for share in r) for r in plan.all_units.shares) / rate
     return [
         f"net          {sizes}, {weights:,} weights",

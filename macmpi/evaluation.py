@@ -64,7 +64,7 @@ class Evaluation:
             wrong = misclassified(Y[rows], F) if loss.labels else 0
             return [loss.value(Y[rows], F).sum(dtype=float), wrong]
 
-        error, wrong = (self.total(deal, part, 2) / len(X)).tolist()
+        error, wrong = (self.total(deal, part, 2) / deal.n).tolist()
         return Nested(error, wrong)
 
     def penalised(self, problem: Callable[[slice], ZProblem], multipliers: Array) -> tuple[float, float, float]:

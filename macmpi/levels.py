@@ -8,6 +8,10 @@ import numpy as np
 
 from macmpi.chain import Chain
 from macmpi.data import Dataset
+from macmpi.layers import Array
+from macmpi.regression import OverPoints, sum_over
+
+WHOLE = sum_over([slice(None)])
 
 PCA_LIMIT = 2048
 """The most columns for which principal components are computed."""
@@ -25,21 +29,31 @@ class Level:
         return f"{self.name:28s} " + (f"wrong train {self.value:6.2%}" if self.share else f"E1 train {self.value:9.4f}")
 
 
-def levels(chain: Chain, data: Dataset) -> list[Level]:
-    """Of the best constant and, for an autoencoder, of PCA with as many components as the code has units."""
-    n = len(data.Y)
+def levels(chain: Chain, data: Dataset, over: OverPoints = WHOLE, n: int = 0) -> list[Level]:
+    """Of the best constant and, for an autoencoder, of PCA with as many components as the code has units.
+
+    `over` sums over all points, n of them where `data` holds only some.  Cost: n L^2 for PCA.  Collective: where `over`
+    is.
+    """
+    Y, n = data.Y, n or len(data.Y)
+    (total,) = over(lambda rows: (Y[rows].sum(axis=0, dtype=float),))
+    mean = total / n
     if data.classes is not None:
-        share = data.Y.mean(axis=0, dtype=float)
-        entropy = -float(np.sum(share * np.log(np.maximum(share, 1e-300))))
+        entropy = -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
         return [
             Level("predict the shares", entropy),
-            Level("predict the largest class", float(1.0 - share.max()), share=True),
+            Level("predict the largest class", float(1.0 - mean.max()), share=True),
         ]
-    centred = data.Y - data.Y.mean(axis=0, dtype=float)
-    found = [Level("predict the mean", 0.5 * float(np.einsum("nl,nl->", centred, centred)) / n)]
-    if data.autoencoder and data.Y.shape[1] <= PCA_LIMIT:
-        code = min(min(chain.layer_sizes[1:-1]), data.Y.shape[1])
-        values = np.linalg.eigvalsh(centred.T @ centred)
+    (squares,) = over(lambda rows: (np.square(Y[rows] - mean).sum(axis=0),))
+    found = [Level("predict the mean", 0.5 * float(squares.sum()) / n)]
+    if data.autoencoder and len(mean) <= PCA_LIMIT:
+        code = min(min(chain.layer_sizes[1:-1]), len(mean))
+        (spread,) = over(lambda rows: (_gram(Y[rows] - mean),))
+        values = np.linalg.eigvalsh(spread)
         lost = max(float(values[: len(values) - code].sum()), 0.0)
         found.append(Level(f"PCA with {code} component{'s' if code > 1 else ''}", 0.5 * lost / n))
     return found
+
+
+def _gram(A: Array) -> Array:
+    return A.T @ A

@@ -3,7 +3,9 @@
     Z-step    for each point n:       min over z_n of eq. (4)           points dealt to ranks, Allgatherv of Z
     W-step    for each unit (k, h):   min over w_kh of its regression   units dealt to ranks, Allgatherv of W
 
-Every rank holds the data, all coordinates and all weights, and computes the tiles that the plan gives it.
+Every rank holds all weights and computes the tiles that the plan gives it.  Replicated, it holds all data and
+coordinates too.  Sharded, it holds those of its own points: nothing but sums over points and weights is exchanged, and
+every regression is done by all ranks together.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from macmpi.evaluation import Errors, Evaluation
 from macmpi.layers import Array
 from macmpi.losses import times
 from macmpi.plan import Plan
+from macmpi.points import Points
 from macmpi.record import Clock
-from macmpi.regression import SegmentProblem, gradients, sum_over
+from macmpi.regression import SegmentProblem, gradients
 from macmpi.solvers import WSolver
 from macmpi.state import State, block_views
 from macmpi.streams import stream
@@ -40,9 +43,10 @@ class Mac:
 
     def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
-        self.over_points = sum_over(plan.chunks)
+        self.points = Points(plan.train, team)
+        self.over_points = self.points.over
         self.evaluation = Evaluation(plan, data, team)
-        self.problems = Subproblems(plan, data)
+        self.problems = Subproblems(plan, data, self.points)
 
     @property
     def own_range(self) -> float:
@@ -101,10 +105,10 @@ class Mac:
 
         Where a layer has no derivative there is no gradient step.  It begins at 1/N, is halved until E1 falls, and ends
         at the minimum of the parabola through E1, its slope and that value if E1 is lower there.  Rank 0 computes the
-        gradient, once.
+        gradient, once, unless points are sharded.
         """
         plan, team = self.plan, self.team
-        Z = np.zeros((plan.n_train, sum(plan.chain.site_sizes)), plan.dtype)
+        Z = np.zeros((self.points.count, sum(plan.chain.site_sizes)), plan.dtype)
         state = State(weights=weights.astype(plan.dtype), Z=Z, mu=plan.schedule.mu0)
         if plan.schedule.multipliers:
             state.multipliers = np.zeros_like(Z)
@@ -114,11 +118,12 @@ class Mac:
                 self._train_layers(plan.untrained(k, state.weights), state)
         if gradient_step and plan.differentiable:
             gradient = np.zeros(len(weights))
-            if team.rank == 0:
+            if team.rank == 0 or plan.sharded:
                 chain, data = plan.chain, self.data
                 nested = SegmentProblem(chain.whole, plan.loss, data.X, data.Y, chain.block_shapes, 0.0, state.weights)
                 gradient[:] = gradients(nested, nested.start, self.over_points)[1][0]
-            team.share_array(gradient)
+            if not plan.sharded:
+                team.share_array(gradient)
             self._gradient_step(state, gradient)
         self._feasible(state)
         return state
@@ -153,11 +158,12 @@ class Mac:
             with self.clock("z"):
                 self.problems.renew_metric(state)
                 metrics = self.problems.metrics(state)
-                shared = plan.z_solver.prepare(self.problems.z_problem(plan.sample, state, metrics))
+                sample = self.problems.z_problem(self.points.sample, state, metrics)
+                shared = plan.z_solver.prepare(sample, self.points.average)
                 for tile in plan.train.tiles_of(team.rank):
                     problem = self.problems.z_problem(tile.rows, state, metrics)
                     state.Z[tile.rows] = plan.z_solver.solve(problem, shared).Z
-            team.gather_rows(state.Z, plan.train.row_counts)
+            self._exchange(state.Z)
         self.problems.forget()
         state.next_half = "w"
 
@@ -232,7 +238,7 @@ class Mac:
                     multipliers -= times(z - f, form.M)
             bound = plan.schedule.multiplier_max
             np.clip(state.multipliers, -bound, bound, out=state.multipliers)
-        team.gather_rows(state.multipliers, plan.train.row_counts)
+        self._exchange(state.multipliers)
         self.problems.forget()
 
     def _share_factors(self, deal: Deal, state: State) -> None:
@@ -261,13 +267,18 @@ class Mac:
                 state.weights[job.place] = found.ravel()
         team.gather_parts(state.weights, deal.weight_parts)
 
+    def _exchange(self, rows: Array) -> None:
+        """Each rank has computed its own points' rows; on return every rank has those that it holds."""
+        if not self.plan.sharded:
+            self.team.gather_rows(rows, self.plan.train.row_counts)
+
     def _feasible(self, state: State) -> None:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
         chain, weights = self.plan.chain, self.weights(state)
         if chain.sites:
             for tile in self.plan.train.tiles_of(self.team.rank):
                 state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
-            self.team.gather_rows(state.Z, self.plan.train.row_counts)
+            self._exchange(state.Z)
         self.problems.forget()
 
     def evaluate(self, state: State, feasible: bool = False) -> Errors:
@@ -289,7 +300,8 @@ class Mac:
                 errors = errors._replace(lagrangian=E_Q - work)
         if self.plan.schedule.multipliers:
             lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
-            errors = errors._replace(lagrangian=lagrangian, multiplier=float(np.abs(state.multipliers).max()))
+            largest = self.team.worst({"multiplier": float(np.abs(state.multipliers).max(initial=0.0))})
+            errors = errors._replace(lagrangian=lagrangian, **largest)
         if self.plan.loss.labels:
             errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
         return errors
@@ -297,11 +309,13 @@ class Mac:
     def finish(self, state: State) -> State:
         """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes.
 
-        Without coordinates there is nothing to do.  The refit is repeated while it lowers E1 + ridge by more than
+        Without coordinates there is nothing to do.  Sharded coordinates are overwritten: there may be no room for two.
+        The refit is repeated while it lowers E1 + ridge by more than
         `REFIT`, unless one is exact.
         """
         plan = self.plan
-        after = replace(state, weights=state.weights.copy(), Z=state.Z.copy(), factors=state.factors.copy())
+        Z = state.Z if plan.sharded else state.Z.copy()
+        after = replace(state, weights=state.weights.copy(), Z=Z, factors=state.factors.copy())
         after.mu, after.multipliers = state.mu_done or state.mu, np.zeros_like(state.multipliers)
         if not plan.chain.sites:
             return after

@@ -12,12 +12,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from macmpi.chain import Segment
+from macmpi.chain import EVERY, Segment
 from macmpi.layers import Array, Tangent
 from macmpi.losses import Loss, Metric, times
 
 Rows = Array | slice
-EVERY = slice(None)
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,9 @@ from macmpi.layer_refusals import check_layers, check_method
 from macmpi.layers import Map, registered
 from macmpi.losses import LOSSES, Loss
 from macmpi.penalty import AugmentedLagrangian, Patient, Quadratic, Ridge
-from macmpi.refusals import check
+from macmpi.refusals import check, check_sharded
 from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 from macmpi.streams import stream
-
-SAMPLE_POINTS = 100
-"""Points over which the Z-solver averages its preconditioner."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +33,8 @@ class Plan:
     site_weights: mu of a site in units of mu.
     forcing: linear systems of the (Z-, W-)step are solved to this times the last iteration's relative fall of the
     validation error.  factor_every: iterations after which a shared factor that only preconditions is made anew.
+    sharded: each rank holds its own points alone; all ranks do every W-job together, each summing over its own points,
+    and no result is exchanged.  minibatch_parts: into how many parts the points of a minibatch divide; 0 without any.
     """
 
     chain: Chain
@@ -57,25 +56,22 @@ class Plan:
     n_train: int
     n_val: int
     ranks: int
+    sharded: bool = False
+    minibatch_parts: int = 0
 
     @cached_property
     def train(self) -> PointDeal:
-        return deal_points(self.n_train, self.ranks)
+        parts = self.minibatch_parts if self.sharded else 0
+        return deal_points(self.n_train, self.ranks, parts or tiles.BLOCKS, self.sharded)
 
     @cached_property
     def validation(self) -> PointDeal:
-        return deal_points(self.n_val, self.ranks)
+        return deal_points(self.n_val, self.ranks, sharded=self.sharded)
 
     @cached_property
-    def chunks(self) -> tuple[slice, ...]:
-        """Runs of points that a W-solver sums over."""
-        return tuple(tile.rows for tile in tiles.point_chunks(self.n_train))
-
-    @cached_property
-    def sample(self) -> np.ndarray:
-        """Evenly spaced points for the Z-solver's preconditioner."""
-        count = min(SAMPLE_POINTS, self.n_train)
-        return np.arange(count) * self.n_train // count
+    def parts(self) -> PointDeal:
+        """The training points as parts that a minibatch is drawn from."""
+        return self.train if self.sharded else deal_points(self.n_train, self.ranks, self.minibatch_parts)
 
     @cached_property
     def weight_bounds(self) -> list[int]:
@@ -126,9 +122,10 @@ class Plan:
             return [Job(segment, None, place, float(place.stop - place.start))]
         units, width = self.chain.block_shapes[blocks[0]]
         start = bounds[blocks[0]]
+        wide = units if self.sharded else tiles.EXACT_WIDTH
         return [
             Job(segment, t, slice(start + t.start * width, start + t.stop * width), float(len(t) * width))
-            for t in tiles.unit_tiles(units, tiles.EXACT_WIDTH if self.w_solvers[segment].exact else tiles.UNIT_WIDTH)
+            for t in tiles.unit_tiles(units, wide if self.w_solvers[segment].exact else tiles.UNIT_WIDTH)
         ]
 
     def shares(self, segment: int) -> list[Share]:
@@ -137,7 +134,7 @@ class Plan:
         start = self.shared_bounds[segment]
         if not rows or not width:
             return []
-        if width <= tiles.GRAM_WHOLE or not self.w_solvers[segment].by_rows:
+        if width <= tiles.GRAM_WHOLE or self.sharded or not self.w_solvers[segment].by_rows:
             return [Share(segment, None, slice(start, start + rows * width), float(width) ** 2)]
         return [
             Share(segment, t, slice(start + t.start * width, start + t.stop * width), 2.0 * len(t) * (width - t.start))
@@ -145,9 +142,12 @@ class Plan:
         ]
 
     def _deal(self, segments: Sequence[int], shared: Sequence[int]) -> Deal:
-        mine = self._dealt([job for k in segments for job in self.jobs(k)])
-        shares = self._dealt([share for k in shared for share in self.shares(k)])
-        return Deal(mine, places(mine), shares, places(shares))
+        jobs = [job for k in segments for job in self.jobs(k)]
+        shares = [share for k in shared for share in self.shares(k)]
+        if self.sharded:
+            return Deal((tuple(jobs),) * self.ranks, (), (tuple(shares),) * self.ranks, ())
+        mine, ours = self._dealt(jobs), self._dealt(shares)
+        return Deal(mine, places(mine), ours, places(ours))
 
     def _dealt(self, jobs: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
         """Dealt to ranks by cost."""
@@ -261,8 +261,12 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         n_train=n_train,
         n_val=n_val,
         ranks=ranks,
+        sharded=config.parallel.data == "sharded",
+        minibatch_parts=min(config.stochastic.parts, n_train) if config.method.name == "stochastic" else 0,
     )
     check(config, chain, z_solver, plan.w_solvers, plan.by_unit)
+    if plan.sharded:
+        check_sharded(config, chain, plan.w_solvers, ranks)
     return plan
 
 

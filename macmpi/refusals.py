@@ -93,3 +93,31 @@ def _check_segment(config: Config, k: int, last: bool, segment: Segment, solver:
                 f"the W-solver of segment {k} needs '{need}', which its {map_.spec()['kind']} does not offer; "
                 'use w_step.linear_solver = "closed_form", and model.sites = "after" at that layer'
             )
+
+
+def check_sharded(config: Config, chain: Chain, w_solvers: Sequence[WSolver], ranks: int) -> None:
+    """Refuse what needs all points in one place."""
+    own = 'use parallel.data = "replicated"'
+    if any("centres" in m.capabilities or "bits" in m.capabilities for m in chain.maps):
+        raise UsageError(
+            'parallel.data = "sharded" fits layers by sums over points, and a layer with centres, words or bits needs '
+            f"the points themselves; {own}"
+        )
+    if config.method.name not in ("mac", "stochastic"):
+        raise UsageError(
+            f'parallel.data = "sharded" goes with the methods "mac" and "stochastic", not "{config.method.name}"; {own}'
+        )
+    if config.start.method not in ("uniform", "model"):
+        raise UsageError(
+            f'parallel.data = "sharded" starts from weights, and start.method = "{config.start.method}" reads all '
+            'points; use "uniform" or "model"'
+        )
+    if any(not solver.by_sums for solver in w_solvers):
+        raise UsageError(
+            f'parallel.data = "sharded": w_step.solver = "{config.w_step.solver}" draws points one by one; use auto'
+        )
+    if config.method.name == "stochastic" and config.stochastic.parts < ranks:
+        raise UsageError(
+            f"stochastic.parts = {config.stochastic.parts} leaves some of {ranks} ranks without points; "
+            f"use stochastic.parts = {ranks} (or a multiple of it), or fewer ranks"
+        )

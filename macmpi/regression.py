@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from macmpi.chain import Segment
+from macmpi.chain import EVERY, Segment
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS
 from macmpi.layers.design import adjoint, apply, column_dots, ridge_value
@@ -23,6 +23,31 @@ from macmpi.losses import Loss
 Partial = Callable[[slice], tuple[Array, ...]]
 OverPoints = Callable[[Partial], tuple[Array, ...]]
 """Sums what a partial gives for each run of points, in order and in float64: one round of a W-solver."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """Rows (N, H) that are made when they are asked for, some at a time, and never all kept.
+
+    make(rows): some of them.
+    """
+
+    make: Callable[[Any], Array]
+    shape: tuple[int, int]
+    dtype: np.dtype
+
+    def __getitem__(self, rows: Any) -> Array:
+        return self.make(rows)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.make(EVERY), dtype)
+
+
+Rows = Array | Made
+"""What is read by runs of rows."""
 
 
 def sum_over(chunks: Sequence[slice]) -> OverPoints:
@@ -92,8 +117,8 @@ def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple
 class Term:
     """One sum of a UnitProblem: inputs (N, D), targets (N, w)."""
 
-    inputs: Array
-    targets: Array
+    inputs: Rows
+    targets: Rows
 
 
 @dataclass(frozen=True)
@@ -105,7 +130,8 @@ class UnitProblem:
     The ridge leaves the biases c alone.  A dense layer has one term; shared weights have several.  Units are
     independent: the answer for some units is those rows of the answer.  `activation` is a row of
     layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in common: the solver's `prepare`; `local`
-    what this rank has made of it for all of them, or None.  Without biases W is V, (w, D).
+    what this rank has made of it for all of them, or None.  Without biases W is V, (w, D).  points: their number,
+    where this rank holds only some of them (0: it holds all).
     """
 
     terms: tuple[Term, ...]
@@ -116,6 +142,7 @@ class UnitProblem:
     accuracy: float = 0.0
     key: tuple[int, ...] = ()
     local: Any = None
+    points: int = 0
 
     @property
     def start(self) -> Array:
@@ -123,7 +150,7 @@ class UnitProblem:
 
     @property
     def rows(self) -> int:
-        return len(self.terms[0].targets)
+        return self.points or len(self.terms[0].targets)
 
     @property
     def n_in(self) -> int:
@@ -165,14 +192,15 @@ class SegmentProblem:
 
     segment: Segment
     loss: Loss
-    inputs: Array
-    targets: Array
+    inputs: Rows
+    targets: Rows
     shapes: tuple[tuple[int, int], ...]
     ridge: float
     flat: Array
     accuracy: float = 0.0
     key: tuple[int, ...] = ()
     shared: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    points: int = 0
 
     @property
     def start(self) -> Array:
@@ -180,7 +208,7 @@ class SegmentProblem:
 
     @property
     def rows(self) -> int:
-        return len(self.targets)
+        return self.points or len(self.targets)
 
     def blocks(self, theta: Array) -> list[Array]:
         """Views W_b (H_b, D_b + 1) of a vector (P,)."""

@@ -90,10 +90,14 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
             raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
     _set_threads(config.run.threads)
+    labels = config.model.loss == "cross_entropy"
+    if config.parallel.data == "sharded":
+        from macmpi import shards
+
+        return args, config, shards.survey(config.data, labels)
     from macmpi import data as datasets
 
-    model = config.model
-    return args, config, datasets.load(config.data, model.loss == "cross_entropy", model.precision)
+    return args, config, datasets.load(config.data, labels, config.model.precision)
 
 
 def _set_threads(threads: int) -> None:
@@ -118,26 +122,35 @@ def run(team: AnyTeam, argv: list[str]) -> int:
     from macmpi.estimate import check_memory, estimate
     from macmpi.plan import make_plan
     from macmpi.rundir import RunDirectory, provenance
+    from macmpi.sharded_state import BY_POINT, rows_of
     from macmpi.starts import Origin
     from macmpi.train import Job, train
 
-    sizes = team.from_root(lambda: _sizes(kept[0]))
+    sizes: tuple[int, int, int, int] = team.from_root(lambda: kept[0].sizes)
 
     def refuse() -> None:
-        check_memory(build_chain(config.model, *sizes[:2]), sizes[2])
+        held = -(-sizes[2] // team.size) if config.parallel.data == "sharded" else sizes[2]
+        check_memory(build_chain(config.model, *sizes[:2]), held)
         make_plan(config, *sizes, team.size)
 
     team.from_root(refuse)
     plan = make_plan(config, *sizes, team.size)
+    if plan.sharded and not args.check:
+        from macmpi import shards
+
+        found, deals = team.from_root(lambda: kept[0]), (plan.train, plan.validation)
+        kept[:] = [shards.load(config.data, found, config.model.precision, deals, team)]
     if args.check:
-        team.from_root(lambda: _origin(config, plan, kept[0]))
+        if not plan.sharded:
+            team.from_root(lambda: _origin(config, plan, kept[0]))
         team.from_root(lambda: print("\n".join(estimate(plan)), flush=True))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
 
     def prepare() -> Any:
         data = kept[0]
-        state = directory.resume(args.resume, config, data.sha256)
+        found = directory.resume(args.resume, config, data.sha256, BY_POINT if plan.sharded else ())
+        path, state = found or (None, None)
         if state is not None and _complete(state, config, directory):
             raise Done(
                 f"{directory.path} is finished ({state.iteration} iterations); --iterations N with a larger N "
@@ -146,13 +159,15 @@ def run(team: AnyTeam, argv: list[str]) -> int:
         origin = Origin() if state is not None else _origin(config, plan, data)
         facts = provenance(team.size, config.run.threads, team.library, data.sha256, argv)
         directory.create(config, facts)
-        return state, origin
+        return path, state, origin
 
-    state, origin = team.from_root(prepare)
+    path, state, origin = team.from_root(prepare)
+    if state is not None and plan.sharded:
+        state = team.together(lambda: rows_of(path, state, plan.train, team.rank))
     if state is not None and len(state.sizes):
         hidden = [int(n) for n in state.sizes]
         plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
-    data = datasets.share(team, kept[0] if kept else None)
+    data = kept[0] if plan.sharded else datasets.share(team, kept[0] if kept else None)
     return train(Job(config, directory, args.max_time, state, origin), plan, data, team)
 
 
@@ -172,10 +187,6 @@ def _origin(config: Any, plan: Any, data: Any) -> Any:
         return Origin(load(config.start.model, config.start.weights).weights_for(plan.chain, data))
     except UsageError as error:
         raise UsageError(f'start.model = "{config.start.model}": {error}') from None
-
-
-def _sizes(data: Any) -> tuple[int, int, int, int]:
-    return data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
 
 
 def _complete(state: Any, config: Any, directory: Any) -> bool:

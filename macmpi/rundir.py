@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,11 @@ class RunDirectory:
         self.start = path / "start.h5"
         self.model = path / "model.h5"
 
-    def resume(self, mode: str, config: Config, sha256: str) -> State | None:
-        """The state to go on from, or None for a new run.  mode: "no", "auto" or the path of a checkpoint.
+    def resume(self, mode: str, config: Config, sha256: str, without: Sequence[str] = ()) -> tuple[Path, State] | None:
+        """The checkpoint to go on from, or None for a new run.  mode: "no", "auto" or the path of a checkpoint.
 
-        Raises UsageError when the folder is in use by another run, or when the config or the data differ.
+        without: arrays that are left on the disk.  Raises UsageError when the folder is in use by another run, or when
+        the config or the data differ.
         """
         if mode != "auto":
             elsewhere = mode == "no" or Path(mode).resolve().parent != self.checkpoints.resolve()
@@ -45,15 +47,16 @@ class RunDirectory:
         if mode == "no":
             return None
         if mode == "auto":
-            found = checkpoint.newest(self.checkpoints)
+            found = checkpoint.newest(self.checkpoints, without)
             if found is None:
                 return None
-            _, state, labels = found
+            path, state, labels = found
         else:
             if not Path(mode).is_file():
                 raise UsageError(f"--resume {mode} does not exist, or is no file")
+            path = Path(mode)
             try:
-                state, labels = checkpoint.read(Path(mode))
+                state, labels = checkpoint.read(path, without)
             except (OSError, KeyError, TypeError, RuntimeError) as error:
                 raise UsageError(f"--resume {mode}: {checkpoint.first_line(error)}") from None
         saved, wanted = json.loads(labels["config"]), flat(config)
@@ -66,7 +69,7 @@ class RunDirectory:
                 f"cannot resume {self.path}: the data have changed since (data.source = {config.data.source!r}); "
                 "use another --output"
             )
-        return state
+        return path, state
 
     def create(self, config: Config, facts: dict[str, Any]) -> None:
         """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError."""
@@ -81,13 +84,21 @@ class RunDirectory:
 
     def save(self, state: State, config: Config, sha256: str, last: bool = False) -> None:
         """Write a checkpoint.  A failure is a warning, and a StorageError for the last one of a run."""
-        labels = {"config": json.dumps(flat(config)), "data_sha256": sha256}
         try:
-            checkpoint.save(self.checkpoints, state, labels, config.run.keep_checkpoints)
+            checkpoint.save(self.checkpoints, state, self.labels(config, sha256), config.run.keep_checkpoints)
         except OSError as error:
-            text = f"the checkpoint of iteration {state.iteration} could not be written: {error.strerror}"
-            if last:
-                raise StorageError(text) from None
+            self.failed(state, error.strerror or checkpoint.first_line(error), last)
+
+    def labels(self, config: Config, sha256: str) -> dict[str, str]:
+        """What a checkpoint says of its run: a run of another config or of other data cannot go on from it."""
+        return {"config": json.dumps(flat(config)), "data_sha256": sha256}
+
+    def failed(self, state: State, why: str, last: bool, rank: int = 0) -> None:
+        """A checkpoint could not be written: a warning, and a StorageError for the last one of a run."""
+        text = f"the checkpoint of iteration {state.iteration} could not be written: {why}"
+        if last:
+            raise StorageError(text)
+        if rank == 0:
             print(f"macmpi: {text}; training goes on", file=sys.stderr)
 
 

@@ -12,7 +12,7 @@ are dealt by units, inverses by layers: the same bits on any number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,12 +27,13 @@ from macmpi.layers import Array
 from macmpi.mac import Mac
 from macmpi.plan import Plan
 from macmpi.record import Clock
-from macmpi.regression import Term, UnitProblem
+from macmpi.regression import Made, Term, UnitProblem
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.state import State
 from macmpi.streams import stream
-from macmpi.sums import TreeSum
+from macmpi.sums import TreeSum, over_parts
 from macmpi.team import AnyTeam
+from macmpi.tiles import Tile
 
 ADAPT, PATIENCE = 5, 0.95
 """Minibatches between two looks at the actual decrease; what the damping changes by, for each of them."""
@@ -53,13 +54,23 @@ REFIT_POINTS, REFIT_RIDGE = 2000, 1.0
 """Points and ridge of the fit of the output layer that a run starts with."""
 
 
+Drawn = dict[int, Array]
+"""This rank's points of a minibatch, by part."""
+
+Tapes = dict[int, tuple[Tape, Array]]
+"""The net at the probed points of each part of this rank, and their targets."""
+
+
 class Stochastic(Mac):
     """Stochastic MAC as a Method: an iteration is an epoch.  Collective: where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
         self.keys, self.layout = keys, Layout(plan.chain.block_shapes)
-        self.sum = TreeSum(min(keys.parts, keys.batch, plan.n_train), team)
+        self.parts = plan.parts
+        self.sum = TreeSum(len(self.parts.blocks), team)
+        self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.parts.blocks_of(team.rank)}
+        self._orders: tuple[int, dict[int, Array]] = (-1, {})
         shapes = self.layout.shapes
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
         costs = [float(sum(shapes[k]) * shapes[k][1]) * (rows.stop - rows.start) for k, rows in jobs]
@@ -80,14 +91,15 @@ class Stochastic(Mac):
                 flat[self.layout.weights[block]] *= range_ or RANGES.get(after, USUAL)
         return flat
 
-    def batch(self, epoch: int) -> int:
-        """Points of a minibatch: at first at most a twentieth of all (or `LEAST`), doubled every `grow_every` epochs.
+    def steps(self, epoch: int) -> int:
+        """Minibatches of an epoch: at first of `batch` points, but of at most a twentieth of all (or `LEAST`); doubled
+        every `grow_every` epochs.
 
         Collective: no.
         """
         first = min(self.keys.batch, max(self.plan.n_train // 20, LEAST))
         grown = first << min(epoch // self.keys.grow_every, 30)
-        return min(grown, self.keys.batch_max, self.plan.n_train)
+        return max(self.plan.n_train // min(grown, self.keys.batch_max), 1)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State:
         """The given weights (flat), the output layer fitted to some points (0 for labels).  Collective: no."""
@@ -100,46 +112,64 @@ class Stochastic(Mac):
         return state
 
     def _fit_output(self, state: State) -> None:
-        """Every rank by itself."""
-        chain, data, W = self.plan.chain, self.data, self.weights(state)[-1]
-        last = max(i for i, m in enumerate(chain.maps) if m.parameter_shape is not None)
-        if self.plan.loss.labels:
+        """From evenly spaced points of each part.  Collective: yes."""
+        plan, data, weights = self.plan, self.data, self.weights(state)
+        last = max(i for i, m in enumerate(plan.chain.maps) if m.parameter_shape is not None)
+        W, below = weights[-1], plan.chain.part(0, last)
+        if plan.loss.labels:
             W[:] = 0.0
-        elif last + 1 == len(chain.maps):
-            rows = slice(min(REFIT_POINTS, len(data.X)))
-            A = chain.part(0, last).forward(self.weights(state), data.X[rows])
+        elif last + 1 == len(plan.chain.maps):
+            share = -(-REFIT_POINTS // self.sum.leaves)
+            rows = {i: _spread(own, share) for i, own in self.rows.items()}
+            ends = dict(zip(rows, np.cumsum([len(r) for r in rows.values()]).tolist(), strict=True))
+            over = over_parts(self.sum, lambda i: [slice(ends[i] - len(rows[i]), ends[i])])
+            every = np.concatenate([*rows.values(), np.zeros(0, dtype=int)])
+            A = Made(lambda some: below.forward(weights, data.X[every[some]]), (len(every), below.n_out), plan.dtype)
             solver = ClosedForm()
-            problem = UnitProblem((Term(A, data.Y[rows]),), "linear", REFIT_RIDGE, W, solver.prepare(A, _at_once))
-            W[:] = solver.solve(problem, _at_once)
+            problem = UnitProblem((Term(A, data.Y[every]),), "linear", REFIT_RIDGE, W, solver.prepare(A, over))
+            W[:] = solver.solve(problem, over)
 
     def begin(self, state: State) -> None:
         """Nothing is missing.  Collective: no."""
 
     def sweep(self, state: State) -> None:
-        """An epoch: minibatches of a random order of the points, from state.position on.  Collective: yes."""
-        order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
-        size = self.batch(state.iteration)
-        while state.position + size <= self.plan.n_train:
-            self.step(order[state.position : state.position + size], state)
-            state.position += size
+        """An epoch of minibatches, from number state.position on.  Collective: yes."""
+        steps = self.steps(state.iteration)
+        while state.position < steps:
+            self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
+            state.position += 1
         state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
 
-    def step(self, rows: Array, state: State) -> None:
-        """One minibatch.  Collective: yes."""
-        keys, n, (count, squares) = self.keys, len(rows), self.layout.sizes
-        tapes: dict[int, tuple[Tape, Array]] = {}
+    def _drawn(self, part: int, steps: int, state: State) -> Array:
+        """What a part of the points gives to a minibatch: its share of an order drawn anew each epoch.
+
+        Points stay with the rank that holds them, and each part has its place in every minibatch.
+        """
+        if self._orders[0] != state.iteration:
+            self._orders = state.iteration, {}
+        orders, own = self._orders[1], self.rows[part]
+        if part not in orders:
+            orders[part] = own.start + stream(self.plan.seed, "epoch", state.iteration, part).permutation(len(own))
+        n = len(own)
+        return orders[part][n * state.position // steps : n * (state.position + 1) // steps]
+
+    def step(self, rows: Drawn, state: State) -> None:
+        """One minibatch; rows: this rank's points of each of its parts.  Collective: yes."""
+        keys, (count, squares) = self.keys, self.layout.sizes
+        tapes: Tapes = {}
         curved = state.steps % keys.curvature_every == 0 or state.steps < FIRST
-        width = count + 2 + (squares if curved else 0)
+        width = count + 3 + (squares if curved else 0)
         with self.clock("z"):
             sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), width, self.plan.dtype)
-        gradient, loss, probed = sums[:count], float(sums[count]) / n, float(sums[count + 1])
+        gradient, (loss, probed, n) = sums[:count], sums[count : count + 3].astype(float).tolist()
+        loss /= n
         gradient /= n
         if state.steps and not loss <= SURGE * state.level:
             self._recover(state)
             return
         state.level = loss if state.steps == 0 else state.level + LEVEL * (loss - state.level)
         if curved:
-            _towards(state.statistics, sums[count + 2 :] / probed, max(1.0 - keys.memory, 1.0 / (state.steps + 1)))
+            _towards(state.statistics, sums[count + 3 :] / probed, max(1.0 - keys.memory, 1.0 / (state.steps + 1)))
         if state.steps % keys.factor_every == 0 or state.steps < FIRST:
             self._factor(state)
         ways = [self._direction(gradient, state)]
@@ -153,25 +183,24 @@ class Stochastic(Mac):
         state.steps += 1
         _towards(state.average, state.weights, max(1.0 - keys.averaging, 1.0 / state.steps))
         if state.steps % ADAPT == 0:
-            self._adapt(rows, loss, predicted, state)
+            self._adapt(rows, n, loss, predicted, state)
 
-    def _look(self, i: int, rows: Array, state: State, tapes: dict[int, tuple[Tape, Array]], out: Array) -> None:
-        """Adds part i's gradient, loss, number of probed points and, where `out` has room, statistics; keeps a tape."""
+    def _look(self, i: int, rows: Drawn, state: State, tapes: Tapes, out: Array) -> None:
+        """Adds part i's gradient, loss, points probed and all and, where `out` has room, statistics; keeps a tape."""
         (count, _), loss, weights = self.layout.sizes, self.plan.loss, self.weights(state)
-        part = tiles.cut(len(rows), self.sum.leaves)[i]
-        own, gradient = rows[part.rows], self.layout.blocks(out[:count])
+        own, gradient = rows[i], self.layout.blocks(out[:count])
         probed = min(self.keys.probed, len(own))
         for piece in (own[probed:], own[:probed]):
             if len(piece):
                 tape, Y = self.plan.chain.whole.tape(weights, self.data.X[piece]), self.data.Y[piece]
                 out[count] += add_gradient(loss, tape, Y, gradient)
         tapes[i] = tape, Y
-        out[count + 1] += probed
-        if len(out) == count + 2:
+        out[count + 1 : count + 3] += probed, len(own)
+        if len(out) == count + 3:
             return
         random = stream(self.plan.seed, "probe", state.iteration, state.position, i)
         probe = random.standard_normal(Y.shape, dtype=np.float32).astype(self.plan.dtype, copy=False)
-        add_curvature(loss, tape, Y, probe, self.layout.pairs(out[count + 2 :]))
+        add_curvature(loss, tape, Y, probe, self.layout.pairs(out[count + 3 :]))
 
     def _factor(self, state: State) -> None:
         """Damped inverses of all layers' statistics: each layer by one rank, then Allgatherv.  Collective: yes."""
@@ -199,7 +228,7 @@ class Stochastic(Mac):
         self,
         ways: Sequence[Array],
         gradient: Array,
-        tapes: dict[int, tuple[Tape, Array]],
+        tapes: Tapes,
         probed: float,
         damping: float,
     ) -> tuple[Array, float]:
@@ -224,16 +253,16 @@ class Stochastic(Mac):
         lengths = scale * np.linalg.lstsq(H * scale[:, None] * scale, b * scale, rcond=1e-6)[0]
         return lengths.astype(self.plan.dtype), 0.5 * float(b @ lengths)
 
-    def _adapt(self, rows: Array, before: float, predicted: float, state: State) -> None:
+    def _adapt(self, rows: Drawn, n: float, before: float, predicted: float, state: State) -> None:
         """The damping, from the decrease of this minibatch's loss against the predicted one.  Collective: yes."""
         weights, chain, loss = self.weights(state), self.plan.chain, self.plan.loss
 
         def add(i: int, out: Array) -> None:
-            own = rows[tiles.cut(len(rows), self.sum.leaves)[i].rows]
-            out += loss.value(self.data.Y[own], chain.forward(weights, self.data.X[own])).sum(dtype=float)
+            Y = self.data.Y[rows[i]]
+            out += loss.value(Y, chain.forward(weights, self.data.X[rows[i]])).sum(dtype=float)
 
         with self.clock("z"):
-            after = float(self.sum(add, 1)[0]) / len(rows)
+            after = float(self.sum(add, 1)[0]) / n
         ratio = (before - after) / predicted if predicted > 0.0 else 0.0
         if ratio > 0.75:
             state.damping = max(state.damping * PATIENCE**ADAPT, self.keys.least_damping)
@@ -263,5 +292,7 @@ def _towards(mean: Array, value: Array, rate: float) -> None:
     mean += change
 
 
-def _at_once(partial: Callable[[slice], tuple[Array, ...]]) -> tuple[Array, ...]:
-    return tuple(np.asarray(part, dtype=np.float64) for part in partial(slice(None)))
+def _spread(own: Tile, count: int) -> Array:
+    """At most `count` evenly spaced rows of a run."""
+    count = min(count, len(own))
+    return own.start + np.arange(count) * len(own) // count

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.chain import Segment
+from macmpi.chain import EVERY, Segment
 from macmpi.data import Dataset
 from macmpi.deals import Job, Layer
 from macmpi.layers import Array
 from macmpi.losses import Metric, Squared, metric, times
-from macmpi.objective import EVERY, Rows, ZProblem, split_columns
+from macmpi.objective import Rows, ZProblem, split_columns
 from macmpi.plan import Plan
-from macmpi.regression import SegmentProblem, Term, UnitProblem, WProblem
+from macmpi.points import Points
+from macmpi.regression import Made, SegmentProblem, Term, UnitProblem, WProblem
+from macmpi.regression import Rows as ByRows
 from macmpi.state import State, block_views
 
 LOOSEST = 0.5
@@ -27,8 +29,8 @@ FLOOR, DAMPING = 1e-2, 0.1
 class Subproblems:
     """Makes the problems that the solvers are given: frozen values, mu and multipliers included.  Collective: no."""
 
-    def __init__(self, plan: Plan, data: Dataset) -> None:
-        self.plan, self.data = plan, data
+    def __init__(self, plan: Plan, data: Dataset, points: Points) -> None:
+        self.plan, self.data, self.points = plan, data, points
         self._made: dict[tuple[str, int], Any] = {}
         self._made_of: Array | None = None
         self._kept: dict[tuple[str, int], Any] = {}
@@ -63,25 +65,33 @@ class Subproblems:
         """The forms M_k at each new mu, from the state as it is then; within fixed bounds.
 
         "variance": 1 / variance of each coordinate.  "curvature": the sample's mean of Phi_k^T Phi_k, damped.
-        Both are scaled to a mean eigenvalue of 1.
+        Both are scaled to a mean eigenvalue of 1.  Collective: where points are sharded.
         """
-        plan = self.plan
+        plan, average = self.plan, self.points.average
         if plan.metric == "identity" or state.metric_mu == state.mu:
             return
         sites = split_columns(plan.chain.site_sizes, state.Z)
         if plan.metric == "variance":
-            forms = [1.0 / np.maximum(v, FLOOR * v.max() or 1.0) for v in (z.var(axis=0, dtype=float) for z in sites)]
+            forms = [1.0 / np.maximum(v, FLOOR * v.max() or 1.0) for v in map(self._variance, sites)]
         else:
             weights = [W.astype(float) for W in self.weights(state)]
-            inputs = [z[plan.sample].astype(float) for z in sites]
+            inputs = [z[self.points.sample].astype(float) for z in sites]
             segments = plan.chain.segments
-            M = plan.loss.hessian(segments[-1].forward(weights, inputs[-1]))
+            F = average.rows(lambda rows: segments[-1].forward(weights, inputs[-1][rows]))
+            M = average.mean(lambda rows: plan.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
             forms = []
             for segment, A in zip(reversed(segments[1:]), reversed(inputs), strict=True):
-                M = segment.pullback(weights, A, M)
+                M = segment.pullback(weights, A, M, average)
                 forms.insert(0, _damped(M))
         scaled = [F / (np.trace(F) / len(F) if F.ndim == 2 else F.mean()) for F in forms]
         state.metric, state.metric_mu = np.concatenate([F.ravel() for F in scaled]), state.mu
+
+    def _variance(self, z: Array) -> Array:
+        """Of each column over all points."""
+        N = self.plan.n_train
+        (total,) = self.points.over(lambda rows: (z[rows].sum(axis=0, dtype=float),))
+        (squares,) = self.points.over(lambda rows: (np.square(z[rows] - total / N).sum(axis=0),))
+        return squares / N
 
     def z_problem(
         self, rows: Rows, state: State, metrics: tuple[Metric, ...] | None = None, shifted: bool = True
@@ -116,17 +126,20 @@ class Subproblems:
         ridge, accuracy = plan.unit_ridge(k, state.mu), self._accuracy(plan.forcing[1], state)
         key, shapes, segment = (plan.seed, state.iteration, k), plan.shapes(k), plan.chain.segments[k]
         if job.units is not None:
-            term = Term(self.features(k, state), self.core_targets(k, state)[:, job.units.rows])
+            term = Term(self.features(k, state), self.core_targets(k, state, job.units.rows))
             W = state.weights[job.place].reshape(-1, shapes[0][1])
             local = self._local(k, ridge, state)
-            return UnitProblem((term,), segment.activation, ridge, W, self.factor(k, state), accuracy, key, local)
+            shared, points = self.factor(k, state), plan.n_train
+            return UnitProblem((term,), segment.activation, ridge, W, shared, accuracy, key, local, points)
         loss = plan.loss if k == len(plan.chain.sites) else Squared(self._form(k, state))
         part = plan.features[k] if segment.leading else segment
         numbers = {block: i for i, block in enumerate(segment.regressed)}
         own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
         A = self.features(k, state) if segment.leading else self.inputs(k, state)
         T = self.targets(k, state)
-        return SegmentProblem(own, loss, A, T, shapes, ridge, state.weights[job.place], accuracy, key)
+        return SegmentProblem(
+            own, loss, A, T, shapes, ridge, state.weights[job.place], accuracy, key, points=plan.n_train
+        )
 
     def _form(self, k: int, state: State) -> Metric:
         """The form in which a hidden segment's own regression is measured: M_k without mu."""
@@ -142,12 +155,16 @@ class Subproblems:
         """z_{k-1}, with z_0 = x."""
         return self.data.X if k == 0 else split_columns(self.plan.chain.site_sizes, state.Z)[k - 1]
 
-    def features(self, k: int, state: State) -> Array:
-        """What segment k's regression multiplies: z_{k-1} or what is made of it, once a W-step; the first's once."""
-        segment = self.plan.chain.segments[k]
-        return self._once(
-            "features", k, state, lambda: segment.features(self.weights(state), self.inputs(k, state)), keep=k == 0
-        )
+    def features(self, k: int, state: State) -> ByRows:
+        """What segment k's regression multiplies: z_{k-1} or what is made of it, once a W-step; the first's once.
+
+        Of sharded points, which may be many, it is made where it is needed.
+        """
+        segment, A = self.plan.chain.segments[k], self.inputs(k, state)
+        if not segment.core or not self.plan.sharded:
+            return self._once("features", k, state, lambda: segment.features(self.weights(state), A), keep=k == 0)
+        width = segment.part(0, segment.core).n_out
+        return Made(lambda rows: segment.features(self.weights(state), A[rows]), (len(A), width), A.dtype)
 
     def layer_inputs(self, layer: Layer, state: State) -> Array:
         """What a layer that a trainer fits reads."""
@@ -167,30 +184,35 @@ class Subproblems:
             _, local = self._once("local", k, state, make, keep=k == 0)
         return local
 
-    def targets(self, k: int, state: State) -> Array:
-        """What segment k has to give: z_k - u_k, or y."""
-        if k == len(self.plan.chain.sites):
-            return self.data.Y
+    def targets(self, k: int, state: State, units: slice = EVERY) -> ByRows:
+        """What units of segment k have to give: z_k - u_k, or y."""
+        sizes = self.plan.chain.site_sizes
+        if k == len(sizes):
+            return self.data.Y[:, units]
         if not self.plan.schedule.multipliers:
-            return split_columns(self.plan.chain.site_sizes, state.Z)[k]
-        shifted = self._once("shifted", 0, state, lambda: self._unshifted(state))
-        return split_columns(self.plan.chain.site_sizes, shifted)[k]
+            return split_columns(sizes, state.Z)[k][:, units]
+        if not self.plan.sharded:
+            shifted = self._once("shifted", 0, state, lambda: self._unshifted(state))
+            return split_columns(sizes, shifted)[k][:, units]
+        z, u = (split_columns(sizes, A)[k] for A in (state.Z, state.multipliers))
+        form, width = self.metrics(state)[k], z[:0, units].shape[1]
+        return Made(lambda rows: (z[rows] - times(u[rows], form.inverse))[:, units], (len(z), width), z.dtype)
 
-    def core_targets(self, k: int, state: State) -> Array:
-        """What segment k's regression has to give: its targets t, under a quantiser q t + (a - q(a)).
+    def core_targets(self, k: int, state: State, units: slice) -> ByRows:
+        """What units of segment k's regression have to give: its targets t, under a quantiser q t + (a - q(a)).
 
         With a the present outputs of the regression, the present weights then stay where they are once q(a) = t.
         """
         segment = self.plan.chain.segments[k]
         if not segment.trailing:
-            return self.targets(k, state)
+            return self.targets(k, state, units)
 
         def make() -> Array:
             weights, after = self.weights(state), segment.core + 1
             a = segment.part(0, after).forward(weights, self.inputs(k, state))
             return self.targets(k, state) + a - segment.part(after, len(segment.maps)).forward(weights, a)
 
-        return self._once("core targets", k, state, make)
+        return self._once("core targets", k, state, make)[:, units]
 
     def _unshifted(self, state: State) -> Array:
         shift = self._shift(EVERY, state, self.metrics(state))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from macmpi import tiles
 from macmpi.layers import Array
+from macmpi.regression import OverPoints, Partial
 from macmpi.team import AnyTeam
 from macmpi.tiles import Tile
 
@@ -57,3 +58,31 @@ class TreeSum:
             return joined(Tile(node.start, middle)) + joined(Tile(middle, node.stop))
 
         return joined(Tile(0, self.leaves))
+
+
+def over_parts(tree: TreeSum, slices: Callable[[int], Sequence[slice]]) -> OverPoints:
+    """A W-solver's sums over points where each rank holds its own: part i's points are the rows slices(i).
+
+    What is exchanged is sums, however many points there are.  A partial that gives nothing exchanges nothing.
+    Collective: yes.
+    """
+    own = {i: slices(i) for i in range(tree.own.start, tree.own.stop)}
+    first = next((rows for i in own for rows in own[i]), slice(0, 0))
+
+    def total(partial: Partial) -> tuple[Array, ...]:
+        begun = [np.array(part, dtype=np.float64) for part in partial(first)]
+        if not begun:
+            for rows in (rows for i in own for rows in own[i] if rows is not first):
+                partial(rows)
+            return ()
+        bounds = np.cumsum([0, *(part.size for part in begun)]).tolist()
+
+        def add(i: int, out: Array) -> None:
+            for rows in own[i]:
+                for a, b, part in zip(bounds, bounds[1:], begun if rows is first else partial(rows), strict=False):
+                    out[a:b] += np.ravel(part)
+
+        flat = tree(add, bounds[-1])
+        return tuple(flat[a:b].reshape(part.shape) for a, b, part in zip(bounds, bounds[1:], begun, strict=False))
+
+    return total

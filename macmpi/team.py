@@ -75,6 +75,13 @@ class Solo:
             error.agreed = True
             raise
 
+    def together(self, function: Callable[[], T]) -> T:
+        """What `function` gives on each rank; a MacmpiError of the first rank that has one is raised on all.
+
+        Collective: yes.
+        """
+        return self.from_root(function)
+
     def share_array(self, array: Any) -> None:
         """Rank 0's values of `array`, in place, on every rank.  Collective: yes."""
 
@@ -150,17 +157,37 @@ class Team(Solo):
                 outcome = (True, function())
             except MacmpiError as error:
                 outcome = (False, error)
-        message = bytearray(pickle.dumps(outcome))
-        size = bytearray(len(message).to_bytes(8, "little"))
-        self._finish(self._comm.Ibcast([size, self._mpi.BYTE], root=0), "rank 0")
-        if self.rank:
-            message = bytearray(int.from_bytes(size, "little"))
-        self._finish(self._comm.Ibcast([message, self._mpi.BYTE], root=0), "rank 0")
-        fine, value = pickle.loads(message)  # from rank 0 of this launch, never from a file
+        fine, value = self._broadcast(outcome, 0)
         if not fine:
             value.agreed = True
             raise value
         return value
+
+    def together(self, function: Callable[[], T]) -> T:
+        value: Any = None
+        failed: MacmpiError | None = None
+        try:
+            value = function()
+        except MacmpiError as error:
+            failed = error
+        flags = bytearray(self.size)
+        flags[self.rank] = failed is not None
+        self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [flags, 1, self._mpi.BYTE]), "the other ranks")
+        if 1 in flags:
+            first = self._broadcast(failed, flags.index(1))
+            first.agreed = True
+            raise first
+        return value
+
+    def _broadcast(self, value: Any, root: int) -> Any:
+        """What rank `root` has, pickled: from a rank of this launch, never from a file."""
+        message = bytearray(pickle.dumps(value))
+        size = bytearray(len(message).to_bytes(8, "little"))
+        self._finish(self._comm.Ibcast([size, self._mpi.BYTE], root=root), f"rank {root}")
+        if self.rank != root:
+            message = bytearray(int.from_bytes(size, "little"))
+        self._finish(self._comm.Ibcast([message, self._mpi.BYTE], root=root), f"rank {root}")
+        return pickle.loads(message)
 
     def _row_type(self, size: int) -> Any:
         """A row of so many bytes.  Counts in rows rather than numbers stay far below 2^31."""
@@ -184,6 +211,8 @@ class Team(Solo):
         import numpy as np
 
         counts = [sum(p.stop - p.start for p in rank) for rank in parts]
+        if not any(counts):
+            return
         packed = np.empty(sum(counts), flat.dtype)
         starts = _displacements(counts)
         _copy_parts(flat, packed, starts[self.rank], parts[self.rank], pack=True)

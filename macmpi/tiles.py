@@ -43,6 +43,10 @@ class Tile:
     def rows(self) -> slice:
         return slice(self.start, self.stop)
 
+    def after(self, start: int) -> Tile:
+        """The same run, counted from `start` on."""
+        return Tile(self.start - start, self.stop - start)
+
 
 def cut(n: int, pieces: int) -> tuple[Tile, ...]:
     """Cut n indices into at most `pieces` non-empty runs whose lengths differ by one at most."""
@@ -77,9 +81,9 @@ def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
     return tuple(Tile(a, b) for a, b in zip(starts, [*starts[1:], h], strict=True))
 
 
-def blocks(tiles: Sequence[Tile]) -> tuple[tuple[Tile, ...], ...]:
-    """Group tiles into at most 48 runs.  A rank owns whole blocks; sums over points add block by block."""
-    return tuple(tuple(tiles[run.rows]) for run in cut(len(tiles), BLOCKS))
+def blocks(tiles: Sequence[Tile], count: int = BLOCKS) -> tuple[tuple[Tile, ...], ...]:
+    """Group tiles into at most `count` runs.  A rank owns whole blocks; sums over points add block by block."""
+    return tuple(tuple(tiles[run.rows]) for run in cut(len(tiles), count))
 
 
 def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:

@@ -22,6 +22,7 @@ from macmpi.penalty import Decision, Progress
 from macmpi.plan import Plan
 from macmpi.record import Clock, Curve, duration, now, say, warn
 from macmpi.rundir import RunDirectory
+from macmpi.sharded_state import save_together
 from macmpi.starts import Origin, coordinates_first, start
 from macmpi.state import State
 from macmpi.team import AnyTeam
@@ -77,7 +78,9 @@ class Training:
         self.stop = StopRequest()
         self.longest = 0.0
         resumed = None if job.state is None else job.state.iteration
-        self.levels = [f"  {level}" for level in levels(plan.chain, data)] if team.rank == 0 else []
+        points = method.mac.over_points
+        found = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
+        self.levels = [f"  {level}" for level in found]
         extra = ["error_val"] if plan.loss.labels else []
         self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra)
 
@@ -192,22 +195,31 @@ class Training:
             say(f"  another architecture: {'-'.join(str(n) for n in self.plan.chain.layer_sizes)}")
 
     def _save(self, state: State, last: bool) -> None:
-        config, sha256 = self.job.config, self.data.sha256
-        self.team.from_root(lambda: self.job.directory.save(state, config, sha256, last))
+        config, sha256, directory = self.job.config, self.data.sha256, self.job.directory
+        if self.plan.sharded:
+            save_together(directory, state, config, sha256, self.plan.train, self.team, last)
+        else:
+            self.team.from_root(lambda: directory.save(state, config, sha256, last))
         self.saved_at = now()
+
+    def _coordinates(self, state: State) -> Array | None:
+        """Those that a file of a model keeps: none of sharded points."""
+        return None if self.plan.sharded else state.Z
 
     def _write_model(self, state: State, after: State, best: Array, errors: Errors) -> None:
         path = self.job.directory.model
         labels = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
+        weights, Z = {"last": after.weights, "best": best}, self._coordinates(state)
         try:
-            model.save(path, self.plan.chain, {"last": after.weights, "best": best}, self.data, labels, state.Z)
+            model.save(path, self.plan.chain, weights, self.data, labels, Z)
         except OSError as error:
             raise StorageError(f"{path} could not be written: {error.strerror}") from None
 
     def _write_start(self, state: State) -> None:
         path = self.job.directory.start
         try:
-            model.save(path, self.plan.chain, {"last": state.weights}, self.data, {"iteration": 0}, state.Z)
+            Z = self._coordinates(state)
+            model.save(path, self.plan.chain, {"last": state.weights}, self.data, {"iteration": 0}, Z)
         except OSError as error:
             warn(f"{path} could not be written: {error.strerror}; training goes on")
 
@@ -239,7 +251,7 @@ def describe(plan: Plan, data: Dataset, ranks: int) -> str:
         line += "\n  E1 train holds the ridge on the linear weights, as in eq. (6)"
     solvers = ", ".join(f"{name} ({sum(1 for _ in same)})" for name, same in groupby(plan.w_names))
     line += f"\n  W-step of the segments: {solvers}"
-    if data.classes is not None and not (seen := data.Y.any(axis=0)).all():
+    if data.classes is not None and not plan.sharded and not (seen := data.Y.any(axis=0)).all():
         line += f"\n  no training point has the label {', '.join(str(c) for c in data.classes[~seen][:10])}"
     return line
 

@@ -44,6 +44,7 @@ MATHEMATICS = (
         "alternating",
         "curvature",
         "sums",
+        "points",
         "stochastic",
         "starts",
         "embedding",
@@ -73,9 +74,21 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"build", "layer_refusals", "refusals"},
     "evaluation": frozenset({"layers", "objective", "deals", "plan", "data", "team"}),
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
-    | {"data"},
+    | {"points", "data"},
     "mac": frozenset(
-        {"streams", "layers", "losses", "regression", "solvers", "state", "deals", "plan", "evaluation", "subproblems"}
+        {
+            "streams",
+            "layers",
+            "losses",
+            "regression",
+            "solvers",
+            "state",
+            "deals",
+            "plan",
+            "evaluation",
+            "points",
+            "subproblems",
+        }
         | {"data", "record", "team"}
     ),
     "selection": frozenset(
@@ -83,13 +96,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     )
     | {"team"},
     "curvature": frozenset({"layers", "chain", "losses"}),
-    "sums": frozenset({"tiles", "layers", "team"}),
+    "sums": frozenset({"tiles", "layers", "regression", "team"}),
+    "points": frozenset({"tiles", "chain", "deals", "layers", "regression", "sums", "team"}),
     "stochastic": frozenset(
         {"tiles", "streams", "layers", "chain", "regression", "solvers", "state", "plan", "evaluation"}
     )
     | {"curvature", "sums", "mac", "config", "data", "record", "team"},
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
-    "levels": frozenset({"chain", "data"}),
+    "levels": frozenset({"chain", "data", "layers", "regression"}),
     "starts": frozenset({"streams", "embedding", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
     # the edge
     "config": ERRORS,
@@ -97,7 +111,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "record": frozenset(),
     "sources": ERRORS | {"config", "layers", "streams"},
     "data": ERRORS | {"config", "layers", "sources", "streams"},
+    "shards": ERRORS | {"config", "data", "deals", "layers", "sources", "team", "tiles"},
     "checkpoint": ERRORS | {"state"},
+    "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team"},
     "rundir": ERRORS | {"checkpoint", "config", "state"},
     "model": ERRORS | {"chain", "checkpoint", "data", "layers", "state"},
     "fetch": ERRORS | {"checkpoint", "layers", "sources"},
@@ -111,14 +127,28 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"config", "data", "record", "team"},
     "train": ERRORS
     | {"layers", "levels", "penalty", "state", "plan", "evaluation", "methods", "starts"}
-    | {"config", "data", "model", "record", "rundir", "team"},
-    "run": ERRORS | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"},
+    | {"config", "data", "model", "record", "rundir", "sharded_state", "team"},
+    "run": ERRORS
+    | {
+        "build",
+        "config",
+        "data",
+        "estimate",
+        "model",
+        "plan",
+        "rundir",
+        "sharded_state",
+        "shards",
+        "starts",
+        "team",
+        "train",
+    },
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
 OWNERS = {
     "mpi4py": {"team"},
-    "h5py": {"sources", "checkpoint", "model"},
+    "h5py": {"sources", "shards", "checkpoint", "sharded_state", "model"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
     "scipy": {"curvature", "selection", "alternating", "embedding", "solvers", "fetch"},
@@ -140,7 +170,7 @@ PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint",
 
 WARNERS = {"team", "checkpoint", "rundir"}
 
-VERBS = {"use", "from_root", "share_array", "gather_rows", "gather_parts", "worst"}
+VERBS = {"use", "from_root", "together", "share_array", "gather_rows", "gather_parts", "worst"}
 
 
 def room(path: Path) -> str:

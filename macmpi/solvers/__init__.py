@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from macmpi.chain import AT_ONCE, Average
 from macmpi.layers import Array
 from macmpi.objective import ZProblem
-from macmpi.regression import OverPoints
+from macmpi.regression import OverPoints, Rows
 
 
 class ZSolution(NamedTuple):
@@ -40,8 +41,11 @@ class ZSolver(Protocol):
     @property
     def bits(self) -> bool: ...
 
-    def prepare(self, sample: ZProblem) -> Any:
-        """What all points share, from the Z-problem of a few of them."""
+    def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
+        """What all points share, from the Z-problem of a few of them; `average` takes means over these.
+
+        Collective: where `average` is.
+        """
         ...
 
     def solve(self, problem: ZProblem, shared: Any) -> ZSolution: ...
@@ -56,6 +60,7 @@ class WSolver(Protocol):
     activations -- the activations it can train units under, or None for all elementwise ones;
     exact -- it ends in the minimum, whatever the start;
     descends -- no row's objective rises;
+    by_sums -- it reads the points through sums over runs of them alone;
     by_rows -- rows of what the units share can be made apart, on different ranks.
     """
 
@@ -77,7 +82,10 @@ class WSolver(Protocol):
     @property
     def by_rows(self) -> bool: ...
 
-    def prepare(self, inputs: Array, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+    @property
+    def by_sums(self) -> bool: ...
+
+    def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
         """What the units of a layer share, from the layer's inputs (N, D); float64, of shape shared_shape(D, bias).
 
         rows: those rows of it alone.

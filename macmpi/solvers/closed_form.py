@@ -10,7 +10,7 @@ from scipy import linalg
 
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, apply, gram, gram_rows, jitter, row_dots
-from macmpi.regression import OverPoints, Term, UnitProblem
+from macmpi.regression import OverPoints, Rows, Term, UnitProblem
 
 JITTER = 1e-13
 """Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
@@ -49,11 +49,12 @@ class ClosedForm:
     exact: ClassVar[bool] = True
     descends: ClassVar[bool] = True
     by_rows: ClassVar[bool] = True
+    by_sums: ClassVar[bool] = True
 
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
         return (n_in + bias, n_in + bias)
 
-    def prepare(self, inputs: Array, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+    def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
         """The Gram; of its rows alone the part from the diagonal on, the rest 0."""
         if rows is None:
             (G,) = over_points(lambda points: (gram(inputs[points], bias),))

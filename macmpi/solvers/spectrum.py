@@ -8,13 +8,13 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.layers.design import gram
-from macmpi.regression import OverPoints
+from macmpi.regression import OverPoints, Rows
 
 JITTER = 1e-8
 """Added to the Gram's eigenvalues, relative to the largest: no step along what the inputs do not span."""
 
 
-def spectrum(inputs: Array, over_points: OverPoints) -> Array:
+def spectrum(inputs: Rows, over_points: OverPoints) -> Array:
     """Row 0: eigenvalues of [A, 1]^T [A, 1]; the other rows: its eigenvectors, in columns.  (D + 2, D + 1).
 
     Cost: N D^2 flops, and about 9 (D + 1)^3 for the decomposition.
@@ -32,8 +32,9 @@ class Unshared:
     """A W-solver whose units have nothing in common."""
 
     by_rows: ClassVar[bool] = False
+    by_sums: ClassVar[bool] = True
 
-    def prepare(self, inputs: Array, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+    def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
         return np.zeros((0, 0))
 
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
@@ -46,7 +47,7 @@ class Unshared:
 class SharedSpectrum(Unshared):
     """A W-solver preconditioned by the spectrum of its layer's Gram."""
 
-    def prepare(self, inputs: Array, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+    def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
         return spectrum(inputs, over_points)
 
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:

@@ -69,7 +69,7 @@ class GaussNewtonW(SharedSpectrum):
         residual, slopes = over_points(lambda rows: _added(fit.gradient(rows) for fit in fits))
         residual[:, :-1] -= ridge * W[:, :-1]
         values, vectors = problem.shared[0], problem.shared[1:]
-        n = sum(len(term.targets) for term in problem.terms)
+        n = problem.rows * len(problem.terms)
         scale = np.maximum(slopes / n, 1e-30)[:, None] * values + ridge
         scale += JITTER * scale.max(axis=1, keepdims=True)
 
@@ -119,7 +119,7 @@ class GaussNewtonW(SharedSpectrum):
 
         A fall must exceed the rounding of [A, 1] w: with nearly dependent inputs and no ridge, w can be huge.
         """
-        ridge, n = problem.ridge, sum(len(fit.targets) for fit in fits)
+        ridge, n = problem.ridge, problem.rows * len(fits)
         resolution = 4.0 * np.finfo(fits[0].a.dtype).eps * np.sqrt(problem.shared[0].sum() / n)
         length, over = moved * self.relaxation, self.relaxation > 1.0
         pending = moved.copy()

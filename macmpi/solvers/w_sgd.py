@@ -33,6 +33,7 @@ class SGDW(SharedSpectrum):
     activations: ClassVar[frozenset[str] | None] = None
     exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
+    by_sums: ClassVar[bool] = False
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.layers.design import apply, column_dots, ridge_value
-from macmpi.regression import OverPoints, UnitProblem
+from macmpi.regression import OverPoints, Rows, UnitProblem
 from macmpi.solvers import WSolver
 
 
@@ -28,6 +28,7 @@ class Thresholded:
     activations: ClassVar[frozenset[str] | None] = frozenset({"sigmoid"})
     exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
+    by_sums: ClassVar[bool] = True
 
     @property
     def needs(self) -> frozenset[str]:
@@ -37,7 +38,7 @@ class Thresholded:
     def by_rows(self) -> bool:
         return self.inner.by_rows
 
-    def prepare(self, inputs: Array, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+    def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
         return self.inner.prepare(inputs, over_points, bias, rows)
 
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from macmpi.chain import Segment
+from macmpi.chain import AT_ONCE, Average, Segment
 from macmpi.losses import Squared
 from macmpi.objective import ZProblem, split_columns
 from macmpi.solvers import ZSolution
@@ -39,8 +39,8 @@ class AlternatingZ:
     def _inner(self) -> GaussNewtonZ:
         return GaussNewtonZ(1, "auto", self.relaxation, self.cg_iterations, self.cg_tolerance, self.halvings)
 
-    def prepare(self, sample: ZProblem) -> Any:
-        return [self._inner.prepare(one_site(sample, k)) for k in range(len(sample.sizes))]
+    def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
+        return [self._inner.prepare(one_site(sample, k), average) for k in range(len(sample.sizes))]
 
     def solve(self, problem: ZProblem, shared: Any) -> ZSolution:
         Z = problem.Z.copy()

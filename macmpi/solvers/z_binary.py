@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from macmpi.chain import AT_ONCE, Average
 from macmpi.layers import Array
 from macmpi.layers.design import row_dots
 from macmpi.objective import ZProblem
@@ -29,7 +30,7 @@ class BinaryZ:
     descends: ClassVar[bool] = True
     bits: ClassVar[bool] = True
 
-    def prepare(self, sample: ZProblem) -> Any:
+    def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
         """All codes (2^H, H) and their outputs (2^H, L); None where they are too many."""
         (H,) = sample.sizes
         if self.enumerated < H:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from macmpi.chain import AT_ONCE, Average
 from macmpi.objective import ZProblem
 from macmpi.solvers import ZSolution
 from macmpi.solvers.descent import LBFGS, Direction, Steepest, minimise
@@ -25,7 +26,7 @@ class DescentZ:
     def direction(self) -> Direction:
         raise NotImplementedError
 
-    def prepare(self, sample: ZProblem) -> Any:
+    def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
         return None
 
     def solve(self, problem: ZProblem, shared: Any) -> ZSolution:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from macmpi.chain import AT_ONCE, Average
 from macmpi.layers import Array
 from macmpi.losses import dense
 from macmpi.objective import ZProblem
@@ -57,12 +58,12 @@ class GaussNewtonZ:
             flops = {name: flops[name] for name in ("direct_dual", "direct_primal")}
         return self.direction if self.direction in flops else min(flops, key=lambda name: flops[name])
 
-    def prepare(self, sample: ZProblem) -> Precondition | None:
+    def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Precondition | None:
         """The preconditioner of the chosen system; None where it is solved directly.  In float64."""
         choice = self.choice(sample)
         if choice == "dual":
-            return _dual_preconditioner(sample)
-        return _primal_preconditioner(sample) if choice == "primal" else None
+            return _dual_preconditioner(sample, average)
+        return _primal_preconditioner(sample, average) if choice == "primal" else None
 
     def solve(self, problem: ZProblem, shared: Precondition | None) -> ZSolution:
         Z, errors, choice = problem.Z.copy(), np.empty(len(problem.Z)), self.choice(problem)
@@ -118,7 +119,7 @@ def _applied(inverse: Array, dtype: np.dtype) -> Precondition:
     return lambda R: R @ inverse
 
 
-def _dual_preconditioner(sample: ZProblem) -> Precondition:
+def _dual_preconditioner(sample: ZProblem, average: Average) -> Precondition:
     """Inverse of the mean of I + sum_k Phi_k M_k^-1 Phi_k^T, built up segment by segment from the first site.
 
     Where the last segment ends in a linear map with more outputs than inputs, by Woodbury's formula.
@@ -130,16 +131,17 @@ def _dual_preconditioner(sample: ZProblem) -> Precondition:
     )
     M = inverses[0]
     for segment, A, inverse in zip(segments[1:-1], sites, inverses[1:], strict=False):
-        M = segment.congruence(weights, A, M) + inverse
+        M = segment.congruence(weights, A, M, average=average) + inverse
     last, A = segments[-1], sites[-1]
     output = last.maps[-1]
     if sample.loss.unit_hessian and output.n_out > output.n_in and "linear" in output.capabilities:
-        M = last.congruence(weights, A, M, maps=len(last.maps) - 1)
+        M = last.congruence(weights, A, M, len(last.maps) - 1, average)
         V = weights[last.weighted[-1]][:, : output.n_in]
         C = np.linalg.solve(np.eye(len(M)) + M @ (V.T @ V), M)
         C, V = (0.5 * (C + C.T)).astype(dtype), V.astype(dtype)
         return lambda R: R - ((R @ V) @ C) @ V.T
-    S = sample.loss.congruence(last.forward(weights, A), last.congruence(weights, A, M))
+    M, F = last.congruence(weights, A, M, average=average), average.rows(lambda rows: last.forward(weights, A[rows]))
+    S = average.mean(lambda rows: sample.loss.congruence(F[rows], M), M.shape).copy()
     S[np.diag_indices_from(S)] += 1.0
     try:
         return _applied(np.linalg.inv(S), dtype)
@@ -147,14 +149,15 @@ def _dual_preconditioner(sample: ZProblem) -> Precondition:
         return lambda R: R.copy()
 
 
-def _primal_preconditioner(sample: ZProblem) -> Precondition:
+def _primal_preconditioner(sample: ZProblem, average: Average) -> Precondition:
     """Inverses of the mean diagonal blocks, M_k + J_{k+1}^T M_{k+1} J_{k+1}; M_{K+1} is the loss's Hessian."""
     dtype, (weights, sites) = sample.Z.dtype, _wide(sample)
     outer = [dense(m.M, h) for m, h in zip(sample.metrics, sample.sizes, strict=True)]
-    F = sample.segments[-1].forward(weights, sites[-1])
-    above = [*outer[1:], sample.loss.hessian(F)]
+    F = average.rows(lambda rows: sample.segments[-1].forward(weights, sites[-1][rows]))
+    hessian = average.mean(lambda rows: sample.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
+    above = [*outer[1:], hessian]
     blocks = [
-        np.linalg.inv(M + segment.pullback(weights, A, up)).astype(dtype)
+        np.linalg.inv(M + segment.pullback(weights, A, up, average)).astype(dtype)
         for M, segment, A, up in zip(outer, sample.segments[1:], sites, above, strict=True)
     ]
 

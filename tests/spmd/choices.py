@@ -123,6 +123,28 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield SMALL, {**small, "model.activation": "tanh"}
     yield CLASSES, {**small, "model.loss": "cross_entropy", "stochastic.factor_every": 1}
     yield WIDE, {"method.name": "stochastic", "stochastic.batch": 60, "stochastic.grow_every": 1, **single}
+    yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})
+
+
+def sharded(
+    single: dict[str, Any], lagrangian: dict[str, Any], same: dict[str, Any]
+) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Each rank holds its own points: every solver that sums over points, every way to place and weigh constraints."""
+    own = {"parallel.data": "sharded"}
+    for data in (WIDE, LONG):
+        yield data, own
+        yield data, {**own, **lagrangian, "model.sites": "before", "penalty.metric": "curvature"}
+    for solver in sorted(name for name, kind in W_SOLVERS.items() if kind.by_sums and name != "closed_form"):  # type: ignore[attr-defined]
+        yield SMALL, {**own, **same, "w_step.solver": solver}
+    for direction in ("dual", "primal", "direct"):
+        keys = {"z_step.direction": direction, "model.activation": ["softmax", "tanh"]}
+        yield CLASSES, {**own, **keys, "model.loss": "cross_entropy"}
+    for solver in MOVING:
+        yield SMALL, {**own, **single, "z_step.solver": solver, "penalty.metric": "variance"}
+    yield CLASSES, {**own, "model.loss": "cross_entropy", "model.sites": "none"}
+    drawn = {"method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5}
+    yield SMALL, {**own, **drawn, "model.activation": "tanh"}
+    yield CLASSES, {**own, **drawn, **single, "model.loss": "cross_entropy"}
 
 
 def basis_functions(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

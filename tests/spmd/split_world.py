@@ -9,6 +9,7 @@ import hashlib
 import json
 import sys
 import traceback
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ from choices import Choice, choices
 
 from macmpi import MacmpiError, NumericalError, UsageError
 from macmpi.checkpoint import ARRAYS
+from macmpi.data import Dataset
 from macmpi.methods import choose
 from macmpi.plan import Plan
 from macmpi.record import Clock
@@ -34,23 +36,48 @@ CHANGED = "sizes"
 
 def bits(plan: Plan, choice: Choice, team: AnyTeam) -> dict[str, str]:
     """A short run, every array and number of it."""
-    method = choose(choice.config, plan, choice.data, team, Clock())
+    method = choose(choice.config, plan, held(choice.data, plan, team), team, Clock())
     state = start(method.mac, choice.config, choice.origin)
     method.begin(state)
     feasible = not coordinates_first(choice.config, plan)
-    found = {"start": digest(state, *numbers(method.evaluate(state, feasible)))}
+    found = {"start": digest(whole(state, plan, team), *numbers(method.evaluate(state, feasible)))}
     for i in range(ITERATIONS):
         method.sweep(state)
         notes = method.notes()
-        found[f"iteration {i + 1}"] = digest(state, *numbers(method.evaluate(state)), notes.get("cost", 0.0))
+        errors = numbers(method.evaluate(state))
+        found[f"iteration {i + 1}"] = digest(whole(state, plan, team), *errors, notes.get("cost", 0.0))
         found |= {CHANGED: str(state.sizes.tolist())} if notes.get("changed") else {}
         if plan.schedule.multipliers:
             method.move_multipliers(state)
-            found[f"multipliers {i + 1}"] = digest(state, np.abs(state.multipliers).max() > 0.0)
+            all_points = whole(state, plan, team)
+            found[f"multipliers {i + 1}"] = digest(all_points, np.abs(all_points.multipliers).max() > 0.0)
         state.mu, state.fall = state.mu * 10.0, 0.4
     after = method.finish(state)
-    found["postprocessing"] = digest(after, *numbers(method.evaluate(after, feasible=True)))
+    errors = numbers(method.evaluate(after, feasible=True))
+    found["postprocessing"] = digest(whole(after, plan, team), *errors)
     return found
+
+
+def held(data: Dataset, plan: Plan, team: AnyTeam) -> Dataset:
+    """The points of this rank where they are sharded."""
+    train, validation = (deal.held(team.rank).rows for deal in (plan.train, plan.validation))
+    X, X_val = data.X[train], data.X_val[validation]
+    Y, Y_val = (X, X_val) if data.autoencoder else (data.Y[train], data.Y_val[validation])
+    return data if not plan.sharded else replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val)
+
+
+def whole(state: State, plan: Plan, team: AnyTeam) -> State:
+    """The state with the coordinates of all points: only here are they ever gathered."""
+    if not plan.sharded:
+        return state
+    found = {}
+    for name in ("Z", "multipliers"):
+        rows = getattr(state, name)
+        if rows.ndim == 2:
+            found[name] = np.zeros((plan.n_train, rows.shape[1]), rows.dtype)
+            found[name][plan.train.own(team.rank).rows] = rows
+            team.gather_rows(found[name], plan.train.row_counts)
+    return replace(state, **found)  # type: ignore[arg-type]
 
 
 def numbers(errors: Any) -> list[float]:

@@ -33,7 +33,7 @@ from theory.test_appendix import HIDDEN, backpropagated
 
 from macmpi.layers import Array
 from macmpi.mac import Mac
-from macmpi.regression import gradients, sum_over
+from macmpi.regression import gradients
 from macmpi.state import State
 
 Minimise = Callable[[Mac, State, float], None]
@@ -54,7 +54,7 @@ def joint_gradient(mac: Mac, state: State) -> Array:
     by_w, K = np.zeros_like(state.weights), len(mac.plan.chain.sites)
     for job in mac.plan.all_units.jobs[0]:
         regression = mac.problems.w_problem(job, state)
-        _, slope = gradients(regression, regression.start, sum_over(mac.plan.chunks))
+        _, slope = gradients(regression, regression.start, mac.over_points)
         by_w[job.place] = slope.ravel() * (1.0 if job.segment == K else state.mu)
     return np.concatenate([by_w, problem.gradients(state.Z)[1].ravel()])
 

@@ -32,7 +32,7 @@ from macmpi.layers.affine import Affine
 from macmpi.losses import Squared, metric
 from macmpi.mac import Mac
 from macmpi.objective import ZProblem
-from macmpi.regression import UnitProblem, sum_over, values
+from macmpi.regression import UnitProblem, values
 from macmpi.state import State
 
 HIDDEN = [(5,), (7, 5), (6, 2, 6)]
@@ -72,7 +72,7 @@ def by_point(mac: Mac, state: State) -> float:
 def by_unit(mac: Mac, state: State) -> float:
     """From the regressions that the W-step solves: each one's objective, times mu and in the metric of its site."""
     mac.problems.forget()
-    K, everywhere, total = len(mac.plan.chain.sites), sum_over(mac.plan.chunks), 0.0
+    K, everywhere, total = len(mac.plan.chain.sites), mac.over_points, 0.0
     residuals: dict[int, list[Array]] = {}
     for job in mac.plan.all_units.jobs[0]:
         problem, k = mac.problems.w_problem(job, state), job.segment

@@ -19,7 +19,6 @@ from macmpi.plan import make_plan
 from macmpi.record import Clock
 from macmpi.state import State
 from macmpi.stochastic import Stochastic as Method_
-from macmpi.streams import stream
 from macmpi.team import Solo
 from macmpi.tiles import Tile
 
@@ -34,8 +33,8 @@ def data_of(labels: bool, n: int = 90) -> Dataset:
     return Dataset(X, Y, X[:20], Y[:20], scaling, fit_scaling(Y, "none"), "")
 
 
-def method_of(loss: str = "squared", activation: str = "sigmoid", **keys: object) -> tuple[Method_, State]:
-    data = data_of(loss == "cross_entropy")
+def method_of(loss: str = "squared", activation: str = "sigmoid", n: int = 90, **keys: object) -> tuple[Method_, State]:
+    data = data_of(loss == "cross_entropy", n)
     config = Config(
         model=Model(SIZES[1], activation, loss=loss),  # type: ignore[arg-type]
         start=Start(range=2.0, seed=1),
@@ -46,6 +45,11 @@ def method_of(loss: str = "squared", activation: str = "sigmoid", **keys: object
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
     method = Method_(plan, data, Solo(), Clock(), config.stochastic)
     return method, method.start(2.0, False, 1)
+
+
+def halves(rows: Array) -> dict[int, Array]:
+    """A minibatch of two parts."""
+    return dict(enumerate(np.array_split(rows, 2)))
 
 
 def error(method: Method_, flat: Array, rows: slice = slice(None)) -> float:
@@ -103,7 +107,7 @@ def test_the_metrics_are_the_curvature_at_the_outputs_of_each_layer(loss: str) -
 
 def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     method, state = method_of()
-    method.step(np.arange(30), state)
+    method.step(halves(np.arange(30)), state)
     gradient = np.random.default_rng(2).normal(size=state.weights.shape)
     method._factor(state)
     found = method.layout.blocks(method._direction(gradient, state))
@@ -152,7 +156,7 @@ def test_the_run_shows_and_keeps_the_average() -> None:
     method, state = method_of(averaging=0.8)
     mean = state.weights.copy()
     for i in range(6):
-        method.step(np.arange(i, 30 + i), state)
+        method.step(halves(np.arange(i, 30 + i)), state)
         mean += max(0.2, 1.0 / (i + 1)) * (state.weights - mean)
     np.testing.assert_allclose(state.average, mean, rtol=1e-12)
     rows = slice(None)
@@ -166,12 +170,12 @@ def test_a_state_between_two_minibatches_holds_all_that_the_next_needs() -> None
     method, state = method_of(factor_every=4)
     order = np.random.default_rng(0).permutation(90)
     for i in range(5):
-        method.step(order[i : i + 30], state)
+        method.step(halves(order[i : i + 30]), state)
     copied = copy.deepcopy(state)
     other, _ = method_of(factor_every=4)
     for i in range(5, 12):
-        method.step(order[i : i + 30], state)
-        other.step(order[i : i + 30], copied)
+        method.step(halves(order[i : i + 30]), state)
+        other.step(halves(order[i : i + 30]), copied)
     for name in ("weights", "average", "momentum", "statistics", "inverses"):
         np.testing.assert_array_equal(getattr(state, name), getattr(copied, name))
     assert (state.damping, state.level, state.steps) == (copied.damping, copied.level, copied.steps)
@@ -181,34 +185,52 @@ def test_an_epoch_goes_on_from_its_position() -> None:
     method, state = method_of()
     later = copy.deepcopy(state)
     method.sweep(state)
-    order = stream(1, "epoch", 0).permutation(90)
-    method.step(order[:30], later)
-    later.position = 30
+    steps = method.steps(0)
+    for position in range(2):
+        method.step({i: method._drawn(i, steps, later) for i in method.rows}, later)
+        later.position = position + 1
     method.sweep(later)
     np.testing.assert_array_equal(state.weights, later.weights)
     assert (later.position, later.iteration) == (0, 1)
 
 
+@pytest.mark.parametrize(("n", "parts", "batch"), [(90, 2, 30), (91, 4, 13), (50, 7, 32), (33, 1, 8)])
+def test_an_epoch_takes_every_point_once_each_from_its_own_part(n: int, parts: int, batch: int) -> None:
+    method, state = method_of(n=n, parts=parts, batch=batch)
+    steps, drawn = method.steps(0), []
+    for state.position in range(steps):
+        minibatch = {i: method._drawn(i, steps, state) for i in method.rows}
+        for i, rows in minibatch.items():
+            assert ((rows >= method.rows[i].start) & (rows < method.rows[i].stop)).all()
+        drawn += [row for rows in minibatch.values() for row in rows]
+        assert abs(sum(len(rows) for rows in minibatch.values()) - n / steps) <= parts
+    assert sorted(drawn) == list(range(n))
+    state.position = 0
+    first = method._drawn(0, steps, state)
+    state.iteration = 1
+    assert not np.array_equal(method._drawn(0, steps, state), first)
+
+
 def test_a_step_gone_wrong_is_taken_back() -> None:
     method, state = method_of()
     for i in range(8):
-        method.step(np.arange(i, 30 + i), state)
+        method.step(halves(np.arange(i, 30 + i)), state)
     damping = state.damping
     state.weights = state.weights + 1e3
-    method.step(np.arange(30), state)
+    method.step(halves(np.arange(30)), state)
     np.testing.assert_array_equal(state.weights, state.average)
     assert not state.momentum.any()
     assert state.damping == 10.0 * damping
     state.weights = np.full_like(state.weights, np.nan)
-    method.step(np.arange(30), state)
+    method.step(halves(np.arange(30)), state)
     assert np.isfinite(state.weights).all()
 
 
 def test_minibatches_grow() -> None:
     method, _ = method_of(batch=10, batch_max=45, grow_every=3)
-    assert [method.batch(e) for e in (0, 2, 3, 6, 9, 10**6)] == [10, 10, 20, 40, 45, 45]
+    assert [method.steps(e) for e in (0, 2, 3, 6, 9, 10**6)] == [9, 9, 4, 2, 2, 2]
     method, _ = method_of(batch=10, batch_max=10**6, grow_every=1)
-    assert method.batch(1000) == 90
+    assert method.steps(1000) == 1
 
 
 def test_inverses_of_what_is_singular_are_finite() -> None:

@@ -31,6 +31,7 @@ MISTAKES: dict[str, list[Any]] = {
     "data.points": [-1, 2.0, True, "7"],
     "data.seed": NOT_A_SEED,
     "data.scale": ["Auto", "", 0, False],
+    "parallel.data": ["Sharded", "", 1, True],
     "model.hidden": [[], 5, "5", True, 2.0],
     "model.activation": ["sigmoidal", "", 1, False],
     "model.output": ["sigmoidal", "", 1, False, ["tanh"]],

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi import plan
+from macmpi import tiles
 from macmpi.config import Config, Model, Penalty, Run, Start, WStep, ZStep
 from macmpi.data import Dataset, Scaling
+from macmpi.deals import Deal, Job, deal_points
 from macmpi.layers.activation import FUNCTIONS
 from macmpi.mac import Mac
-from macmpi.plan import Deal, Job, Plan, deal_points, make_plan
+from macmpi.plan import Plan, make_plan
 from macmpi.record import Clock
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded
 from macmpi.solvers.closed_form import ClosedForm
@@ -137,8 +138,8 @@ def test_large_factors_are_cut_into_rows_and_each_has_one_owner(
     sites: str, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of solvers that make rows apart; the others stay whole."""
-    monkeypatch.setattr(plan.tiles, "GRAM_WHOLE", 8)
-    monkeypatch.setattr(plan.tiles, "GRAM_ROWS", 3)
+    monkeypatch.setattr(tiles, "GRAM_WHOLE", 8)
+    monkeypatch.setattr(tiles, "GRAM_ROWS", 3)
     p = planned(50, (7, 20, 9), ranks, sites=sites)
     for deal, segments in ((p.all_units, (1, 2, 3)), (p.first_factor, (0,))):
         owners = np.zeros(p.shared_bounds[-1], dtype=int)
@@ -177,8 +178,8 @@ def test_which_rows_there_are_does_not_depend_on_the_ranks() -> None:
 def test_a_factor_made_by_rows_fits_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = []
     for whole in (512, 4):
-        monkeypatch.setattr(plan.tiles, "GRAM_WHOLE", whole)
-        monkeypatch.setattr(plan.tiles, "GRAM_ROWS", 3)
+        monkeypatch.setattr(tiles, "GRAM_WHOLE", whole)
+        monkeypatch.setattr(tiles, "GRAM_ROWS", 3)
         mac, state = swept(Config(model=Model([9, 7], sites="before")), 2)
         assert (len(mac.plan.shares(1)) > 1) == (whole == 4)
         answers.append(state.weights)
@@ -324,7 +325,7 @@ def sorted_jobs(deal: Deal) -> list[Job]:
     return sorted((job for rank in deal.jobs for job in rank), key=lambda job: job.place.start)
 
 
-def test_tiles_jobs_blocks_chunks_and_sample_are_those_of_one_rank(sizes: tuple[int, tuple[int, ...]]) -> None:
+def test_tiles_jobs_and_blocks_are_those_of_one_rank(sizes: tuple[int, tuple[int, ...]]) -> None:
     """Only who computes them differs: this is what gives the same bits on any number of ranks."""
     alone = planned(*sizes, 1)
     for ranks in RANKS:
@@ -333,8 +334,6 @@ def test_tiles_jobs_blocks_chunks_and_sample_are_those_of_one_rank(sizes: tuple[
             assert sorted_jobs(ours) == sorted_jobs(theirs)
         assert p.train.blocks == alone.train.blocks
         assert p.validation.blocks == alone.validation.blocks
-        assert p.chunks == alone.chunks
-        assert_array_equal(p.sample, alone.sample)
         assert replace(p, ranks=1) == alone
 
 
@@ -352,23 +351,6 @@ def test_costs_are_dealt_in_balance() -> None:
     largest = max(job.cost for rank in p.all_units.jobs for job in rank)
     assert max(loads) - min(loads) <= largest
     assert max(loads) <= 1.15 * np.mean(loads)
-
-
-@pytest.mark.parametrize("n", [1, 2, 99, 100, 101, 5000])
-def test_the_sample_is_spread_over_the_points(n: int) -> None:
-    sample = planned(n, (3,), 1).sample
-    assert len(sample) == min(n, plan.SAMPLE_POINTS)
-    assert sample[0] == 0
-    assert (np.diff(sample) > 0).all()
-    assert sample[-1] <= n - 1
-    if n > 1:
-        assert np.diff(sample).max() - np.diff(sample).min() <= 1
-
-
-@pytest.mark.parametrize("n", [1, 37, 512, 513, 5000])
-def test_chunks_cover_the_points(n: int) -> None:
-    rows = [i for chunk in planned(n, (3,), 1).chunks for i in range(chunk.start, chunk.stop)]
-    assert rows == list(range(n))
 
 
 @pytest.mark.parametrize("activation", FUNCTIONS)

@@ -80,6 +80,9 @@ SELECTED = {
 FIRST = "make the binary layer the first of model.hidden"
 IT_FIRST = "make it the first of model.hidden"
 
+OWN: Keys = {"parallel.data": "sharded"}
+TOGETHER = 'use parallel.data = "replicated"'
+
 TABLE = {
     "a softmax of its own": Row(
         {"model.loss": "cross_entropy", "model.output": "sigmoid"},
@@ -412,6 +415,36 @@ TABLE = {
         ('selection.criterion = "bic" needs w_step.linear_solver = "closed_form"',),
         ({"w_step.linear_solver": "closed_form"},),
         "`selection.criterion` with centres",
+    ),
+    "codewords of sharded points": Row(
+        {**OWN, **CODES},
+        ('parallel.data = "sharded"', "needs the points themselves", TOGETHER),
+        ({"parallel.data": "replicated"},),
+        '`parallel.data = "sharded"`',
+    ),
+    "alternating over sharded points": Row(
+        {**OWN, **HALVES},
+        ('parallel.data = "sharded"', 'not "alternating"', TOGETHER),
+        ({"parallel.data": "replicated"},),
+        '`parallel.data = "sharded"`',
+    ),
+    "a start that reads all sharded points": Row(
+        {**OWN, "start.method": "pca"},
+        ('start.method = "pca" reads all points', 'use "uniform" or "model"'),
+        ({"start.method": "uniform"},),
+        '`parallel.data = "sharded"`',
+    ),
+    "minibatches of single sharded points": Row(
+        {**OWN, "w_step.solver": "sgd"},
+        ('w_step.solver = "sgd"', "draws points one by one", "use auto"),
+        ({"w_step.solver": "auto"},),
+        '`parallel.data = "sharded"`',
+    ),
+    "fewer parts than ranks": Row(
+        {**OWN, "method.name": "stochastic", "stochastic.parts": 1},
+        ("stochastic.parts = 1", "2 ranks without points", "use stochastic.parts = 2"),
+        ({"stochastic.parts": 2},),
+        "`stochastic.parts`",
     ),
 }
 

@@ -1,0 +1,75 @@
+"""The training points as a rank sees them: which rows it holds, sums over all of them, means over a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from macmpi import tiles
+from macmpi.chain import AT_ONCE, Average
+from macmpi.deals import PointDeal
+from macmpi.layers import Array
+from macmpi.regression import OverPoints, sum_over
+from macmpi.sums import TreeSum, over_parts
+from macmpi.team import AnyTeam
+
+SAMPLE_POINTS = 100
+"""Points over which the Z-solver averages its preconditioner."""
+
+
+class Points:
+    """Replicated, every rank has all rows and sums by itself; sharded, it has its own, and sums are exchanged.
+
+    count: how many rows this rank holds; sample: evenly spaced points, as rows of what it holds; average: a mean over
+    the sample; over: a sum over all points.  Sums and averages are collective where points are sharded.
+    """
+
+    def __init__(self, deal: PointDeal, team: AnyTeam) -> None:
+        held = deal.held(team.rank)
+        size = min(SAMPLE_POINTS, deal.n)
+        everywhere = np.arange(size) * deal.n // size
+        here = everywhere[(everywhere >= held.start) & (everywhere < held.stop)]
+        self.count, self.sample = len(held), here - held.start
+        self.over: OverPoints
+        self.average = AT_ONCE
+        if not deal.sharded:
+            self.over = sum_over([tile.rows for tile in tiles.point_chunks(deal.n)])
+            return
+        tree, blocks = TreeSum(len(deal.blocks), team), dict(deal.blocks_of(team.rank))
+        self.over = over_parts(tree, lambda b: _chunks(blocks[b]))
+        runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks.items()}
+        self.average = ByBlocks(tree, runs, size)
+
+
+def _chunks(block: tuple[tiles.Tile, ...]) -> list[slice]:
+    """Runs of a block's rows that a W-solver takes at a time."""
+    start, stop = block[0].start, block[-1].stop
+    return [slice(start + t.start, start + t.stop) for t in tiles.point_chunks(stop - start)]
+
+
+def _within(sample: Array, start: int, stop: int) -> slice:
+    """Where the sample's points of the rows start, ..., stop - 1 stand in it."""
+    first, last = np.searchsorted(sample, [start, stop]).tolist()
+    return slice(first, last)
+
+
+class ByBlocks(Average):
+    """Means over a sample of which each rank holds some: `runs[b]` are its rows in block b.  Collective: yes."""
+
+    def __init__(self, tree: TreeSum, runs: dict[int, slice], size: int) -> None:
+        self._tree, self._size = tree, size
+        self._runs = {b: rows for b, rows in runs.items() if rows.stop > rows.start}
+
+    def mean(self, part: Callable[[slice], Array], shape: tuple[int, ...]) -> Array:
+        def add(b: int, out: Array) -> None:
+            if b in self._runs:
+                rows = self._runs[b]
+                out += np.ravel(part(rows)) * ((rows.stop - rows.start) / self._size)
+
+        return self._tree(add, int(np.prod(shape))).reshape(shape)
+
+    def rows(self, part: Callable[[slice], Array]) -> Array:
+        """Block by block, so that the bits do not depend on which blocks a rank holds.  Collective: no."""
+        parts = [part(rows) for rows in self._runs.values()]
+        return np.concatenate(parts) if parts else part(slice(0, 0))

@@ -1,0 +1,69 @@
+"""Sharded points give the curve of replicated ones: only the order of sums differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from macmpi.config import Config, Method, Model, Parallel, Penalty, Stochastic, WStep, ZStep
+from macmpi.data import Dataset, fit_scaling
+from macmpi.evaluation import Errors
+from macmpi.methods import choose
+from macmpi.plan import make_plan
+from macmpi.record import Clock
+from macmpi.starts import Origin, start
+from macmpi.team import Solo
+
+LAGRANGIAN = Penalty("augmented_lagrangian")
+CONFIGS = {
+    "after": Config(model=Model([5, 3, 5], "tanh")),
+    "before": Config(model=Model([5, 3, 5], sites="before")),
+    "none": Config(model=Model([5, 3, 5], sites="none")),
+    "segments": Config(model=Model([5, 3, 5], sites=["none", "before", "after"])),
+    "multipliers": Config(model=Model([5, 3, 5], sites="before"), penalty=LAGRANGIAN),
+    "multipliers, units": Config(model=Model([5, 3, 5], "tanh"), penalty=LAGRANGIAN),
+    "curvature": Config(model=Model([5, 3, 5], sites="before"), penalty=Penalty(metric="curvature")),
+    "variance": Config(model=Model([5, 3, 5], "tanh"), penalty=Penalty(metric="variance")),
+    "classes": Config(model=Model([5, 3], ["relu", "softmax"], loss="cross_entropy")),
+    "primal": Config(model=Model([5, 3, 5]), z_step=ZStep(direction="primal")),
+    "exact units": Config(model=Model([5, 3]), w_step=WStep("gauss_newton_exact")),
+    "stochastic": Config(model=Model([5, 3, 5]), method=Method("stochastic"), stochastic=Stochastic(batch=20, parts=3)),
+}
+
+
+def data_of(config: Config, n: int = 151) -> Dataset:
+    random = np.random.default_rng(2)
+    X = random.normal(size=(n, 6)) @ random.normal(size=(6, 6)) / 2.0
+    Y = np.eye(3)[np.digitize(X[:, 0], (-0.5, 0.5))] if config.model.loss == "cross_entropy" else X
+    unit = fit_scaling(X, "none"), fit_scaling(Y, "none")
+    X_val = X[:40] if Y is X else X[:40].copy()
+    return Dataset(X, Y, X_val, X_val if Y is X else Y[:40], *unit, "")
+
+
+def curve(config: Config) -> list[Errors]:
+    data = data_of(config)
+    plan = make_plan(config, *data.sizes, 1)
+    method = choose(config, plan, data, Solo(), Clock())
+    state = start(method.mac, config, Origin())
+    found = [method.evaluate(state, feasible=True)]
+    method.begin(state)
+    for _ in range(4):
+        method.sweep(state)
+        found.append(method.evaluate(state))
+        if plan.schedule.multipliers:
+            method.move_multipliers(state)
+        state.mu *= 3.0
+    return [*found, method.evaluate(method.finish(state), feasible=True)]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_curve_is_that_of_replicated_points(name: str) -> None:
+    config = CONFIGS[name]
+    ours, theirs = (curve(replace(config, parallel=Parallel(kind))) for kind in ("sharded", "replicated"))  # type: ignore[arg-type]
+    values: Any = [[[np.nan if value is None else value for value in errors] for errors in c] for c in (ours, theirs)]
+    assert_allclose(values[0], values[1], rtol=1e-10)
+    assert values[0][-1][0] < values[0][0][0]

@@ -1,0 +1,93 @@
+"""Sums and means over points are the same whether one rank holds all of them or each its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from macmpi.config import Config, Model
+from macmpi.deals import deal_points
+from macmpi.plan import make_plan
+from macmpi.points import SAMPLE_POINTS, Points
+from macmpi.team import Solo
+
+SIZES = [1, 2, 37, 99, 100, 101, 513, 5000]
+
+
+class Rank(Solo):
+    """One of several ranks, alone: what it computes before anything is exchanged."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_the_sample_is_spread_over_the_points(n: int) -> None:
+    sample = Points(deal_points(n, 1), Solo()).sample
+    assert len(sample) == min(n, SAMPLE_POINTS)
+    assert sample[0] == 0
+    assert (np.diff(sample) > 0).all()
+    assert sample[-1] <= n - 1
+    if n > 1:
+        assert np.diff(sample).max() - np.diff(sample).min() <= 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12, 60])
+@pytest.mark.parametrize("n", SIZES)
+def test_each_point_is_held_by_one_rank_and_each_sample_point_too(n: int, ranks: int) -> None:
+    deal = deal_points(n, ranks, sharded=True)
+    held = [deal.held(r) for r in range(ranks)]
+    assert [i for tile in held for i in range(tile.start, tile.stop)] == list(range(n))
+    assert [len(tile) for tile in held] == list(deal.row_counts)
+    found = []
+    for r in range(ranks):
+        tiles = deal.tiles_of(r)
+        assert [i for t in tiles for i in range(t.start, t.stop)] == list(range(len(held[r])))
+        points = Points(deal, Rank(r, ranks))
+        assert points.count == len(held[r])
+        found += (points.sample + held[r].start).tolist()
+    assert_array_equal(found, Points(deal_points(n, 1), Solo()).sample)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("parts", [48, 4, 1])
+def test_sums_and_means_over_points(n: int, parts: int) -> None:
+    """A partial of several arrays, one of none, and the mean and the rows of the sample."""
+    A = np.random.default_rng(n).normal(size=(n, 3))
+    whole, sharded = (Points(deal_points(n, 1, parts, s), Solo()) for s in (False, True))
+    seen: list[int] = []
+
+    def noted(rows: slice) -> tuple[()]:
+        seen.extend(range(n)[rows])
+        return ()
+
+    for points in (whole, sharded):
+        gram, total = points.over(lambda rows: (A[rows].T @ A[rows], A[rows].sum(axis=0)))
+        assert_allclose(gram, A.T @ A, rtol=1e-10, atol=1e-12)
+        assert_allclose(total, A.sum(axis=0), rtol=1e-10, atol=1e-12)
+        seen.clear()
+        assert points.over(noted) == ()
+        assert seen == list(range(n))
+        B = A[points.sample]
+        mean = points.average.mean(lambda rows, B=B: B[rows].T @ B[rows] / len(B[rows]), (3, 3))  # type: ignore[misc]
+        assert_allclose(mean, B.T @ B / len(B), rtol=1e-10, atol=1e-12)
+        assert_array_equal(points.average.rows(lambda rows, B=B: 2.0 * B[rows]), 2.0 * B)  # type: ignore[misc]
+
+
+def test_sharded_jobs_are_done_by_all_ranks_and_exchange_nothing() -> None:
+    config = Config(model=Model([40, 7, 100], sites=["before", "after", "none"]))
+    plans = [make_plan(config, 4, 33, 400, 11, ranks) for ranks in (1, 3)]
+    sharded = [replace(p, sharded=True) for p in plans]
+    for p in sharded:
+        for deal in (p.all_units, p.first_factor, p.deal([1])):
+            assert all(jobs == deal.jobs[0] for jobs in deal.jobs)
+            assert all(shares == deal.shares[0] for shares in deal.shares)
+            assert not any(deal.weight_parts)
+            assert not any(deal.shared_parts)
+        covered = np.zeros(p.weight_bounds[-1], dtype=int)
+        for job in p.all_units.jobs[0]:
+            covered[job.place] += 1
+        assert_array_equal(covered, 1)
