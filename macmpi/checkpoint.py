@@ -68,15 +68,25 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write beside `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
     partial = path.with_name(path.name + ".tmp")
     try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        write_through(partial, content)
+        rename(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+
+
+def write_through(path: Path, content: bytes) -> None:
+    """Write a file down to the disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def rename(old: Path, new: Path) -> None:
+    """Rename a file within its folder, down to the disk."""
+    os.replace(old, new)
+    folder = os.open(new.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

@@ -14,6 +14,7 @@ from typing import Any
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.team import STOPPED, AnyTeam, die, launch
 
+FAULT = "MACMPI_FAULT"
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
@@ -102,8 +103,8 @@ def _set_threads(threads: int) -> None:
         os.environ[name] = str(threads)
 
 
-def run(team: AnyTeam, argv: list[str]) -> int:
-    """The whole program on one rank.  Collective: yes."""
+def run(team: AnyTeam, argv: list[str], fault: Any = None) -> int:
+    """The whole program on one rank, struck by `fault` where a test asks for one.  Collective: yes."""
     kept: list[Any] = []
 
     def first() -> tuple[Any, Any]:
@@ -111,8 +112,13 @@ def run(team: AnyTeam, argv: list[str]) -> int:
         kept.append(data)
         return args, config
 
+    if fault:
+        fault.arm(team, light=True)
     args, config = team.from_root(first)
+    team.use(None, config.run.deadline)
     _set_threads(config.run.threads)
+    if fault:
+        fault.arm(team, light=False)
     from macmpi import data as datasets
     from macmpi.build import build_chain
     from macmpi.estimate import check_memory, estimate
@@ -188,6 +194,7 @@ def main() -> None:
     for name in STOP_SIGNALS:
         signal.signal(name, _stop_at_once)
     try:
+        fault = _fault()
         team = launch()
     except MacmpiError as error:
         if all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES):
@@ -195,7 +202,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     code = 0
     try:
-        code = run(team, sys.argv[1:])
+        code = run(team, sys.argv[1:], fault)
     except MacmpiError as error:
         if not error.agreed:
             die(team, error)
@@ -205,6 +212,15 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
         die(team, error)
     sys.exit(code)
+
+
+def _fault() -> Any:
+    """The fault that the environment asks for.  Raises UsageError."""
+    if FAULT not in os.environ:
+        return None
+    from macmpi.faults import parse
+
+    return parse(os.environ[FAULT])
 
 
 def _stop_at_once(number: int, frame: FrameType | None) -> None:

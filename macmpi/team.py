@@ -19,6 +19,9 @@ T = TypeVar("T")
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 """What the launchers set: the number of processes that they started together."""
 
+PATIENCE = 1800.0
+"""Seconds that a rank waits for the others while the config is being read."""
+
 STOPPED = 75
 INTERNAL = 70
 
@@ -64,8 +67,11 @@ class Solo:
     size = 1
     library = "none"
 
-    def use(self, clock: Callable[[str], Any], deadline: float) -> None:
-        """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no."""
+    def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
+        """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no.
+
+        Until this is called a rank waits for `PATIENCE` seconds.
+        """
 
     def from_root(self, function: Callable[[], T]) -> T:
         """What `function` gives on rank 0, on every rank; a MacmpiError there is raised on all.  Collective: yes."""
@@ -109,11 +115,10 @@ class Team(Solo):
         self._mpi, self._comm = MPI, comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
-        self._clock: Callable[[str], Any] | None = None
-        self._deadline = float("inf")
+        self.use(None, PATIENCE)
         self._row_types: dict[int, Any] = {}
 
-    def use(self, clock: Callable[[str], Any], deadline: float) -> None:
+    def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
         self._clock, self._deadline = clock, deadline + (5.0 if self.rank else 0.0)
 

@@ -94,6 +94,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # the edge
     "config": ERRORS,
     "team": ERRORS,
+    "faults": ERRORS | {"team", "train"},
     "record": frozenset(),
     "sources": ERRORS | {"config", "layers", "streams"},
     "data": ERRORS | {"config", "layers", "sources", "streams"},
@@ -112,7 +113,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "train": ERRORS
     | {"layers", "levels", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "team"},
-    "run": ERRORS | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"},
+    "run": ERRORS
+    | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"}
+    | {"faults"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
@@ -124,8 +127,8 @@ OWNERS = {
     "scipy": {"curvature", "selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report"},
-    "time": {"record", "team", "rundir", "estimate"},
-    "signal": {"run", "train"},
+    "time": {"record", "team", "rundir", "estimate", "faults"},
+    "signal": {"run", "train", "faults"},
     "pickle": {"team"},
     "datetime": set(),
     "random": set(),
@@ -135,10 +138,10 @@ OWNERS = {
 }
 """Library -> the only rooms that import it."""
 
-PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint", "rundir"}
-"""The console belongs to record, run and the small programs; team, checkpoint and rundir warn on standard error."""
+PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint", "rundir", "faults"}
+"""The console belongs to record, run and the small programs; the warners write to standard error."""
 
-WARNERS = {"team", "checkpoint", "rundir"}
+WARNERS = {"team", "checkpoint", "rundir", "faults"}
 
 VERBS = {"use", "from_root", "share_array", "gather_rows", "gather_parts", "worst"}
 
