@@ -49,6 +49,7 @@ VERBS = {
     "gather_rows": "gather_rows",
     "gather_parts": "gather_parts",
     "worst": "worst",
+    "meet": "meet",
     "exchange": "_finish",
 }
 """Phase -> the verb of the team on coming to which the fault strikes; "exchange" with the request under way."""

@@ -10,6 +10,8 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError, UsageError
@@ -49,7 +51,10 @@ def launch() -> AnyTeam:
             f"the launcher started {started} processes but each is alone in its MPI world: mpiexec belongs to another "
             "MPI than mpi4py's; use the mpiexec beside this Python, or set MPI4PY_LIBMPI to the launcher's library"
         )
-    return Team(MPI.COMM_WORLD)
+    team = Team(MPI.COMM_WORLD)
+    team.meet("the start")
+    _unname_shared_memory()
+    return team
 
 
 def _configure_mpich() -> None:
@@ -58,6 +63,17 @@ def _configure_mpich() -> None:
     one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
     if bundled and one_node and "MPI4PY_LIBMPI" not in os.environ:
         os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
+
+
+def _unname_shared_memory() -> None:
+    """Unlink the segments that MPICH has mapped: they live as long as the ranks, also of a run that is killed."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return
+    for path in {line.split(maxsplit=5)[5] for line in lines if "/dev/shm/mpich_shm_" in line}:
+        with suppress(OSError):
+            os.unlink(path)
 
 
 class Solo:
@@ -96,6 +112,9 @@ class Solo:
     def worst(self, values: dict[str, float]) -> dict[str, float]:
         """The largest value over the ranks, by name.  Collective: yes."""
         return values
+
+    def meet(self, phase: str) -> None:
+        """Return when every rank has come to `phase`.  Collective: yes."""
 
     def abort(self, code: int) -> NoReturn:
         """End every rank at once with this exit code.  Collective: no."""
@@ -139,12 +158,15 @@ class Team(Solo):
                 )
                 self.abort(STOPPED)
 
+    def meet(self, phase: str) -> None:
+        self._finish(self._comm.Ibarrier(), phase)
+
     def _exchange(self, start: Callable[[], Any], phase: str) -> None:
         if self._clock is None:
             self._finish(start(), phase)
             return
         with self._clock("wait"):
-            self._finish(self._comm.Ibarrier(), phase)
+            self.meet(phase)
         with self._clock("comm"):
             self._finish(start(), phase)
 

@@ -143,7 +143,7 @@ PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint",
 
 WARNERS = {"team", "checkpoint", "rundir", "faults"}
 
-VERBS = {"use", "from_root", "share_array", "gather_rows", "gather_parts", "worst"}
+VERBS = {"use", "from_root", "share_array", "gather_rows", "gather_parts", "worst", "meet"}
 
 
 def room(path: Path) -> str:

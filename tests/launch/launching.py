@@ -34,12 +34,14 @@ LIMIT = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a launch ended.  left: the process ids that outlived the launcher by more than five seconds."""
+    """How a launch ended.  left: the process ids that outlived the launcher by more than five seconds; shared: the
+    segments of shared memory that nobody maps any more."""
 
     code: int
     out: str
     err: str
     left: list[int]
+    shared: list[str]
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -66,6 +68,7 @@ class Running:
     process: subprocess.Popen[bytes]
     mark: str
     files: tuple[Path, Path]
+    before: set[str]
     left: list[int] = field(default_factory=list)
 
     def pids(self) -> list[int]:
@@ -101,7 +104,8 @@ class Running:
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {timeout:g} s: {self.process.args}\n" + "\n".join(self.text()))
         self.left = self.gone(5.0)
-        return Outcome(code, *self.text(), self.left)
+        shared = _shared_memory() - self.before
+        return Outcome(code, *self.text(), self.left, sorted(shared - _in_use()) if shared else [])
 
     def gone(self, timeout: float) -> list[int]:
         """The processes that are still there after `timeout` seconds: none, if all is well."""
@@ -133,7 +137,7 @@ def launched(
                 stderr=err,
                 start_new_session=True,
             )
-        running = Running(process, mark, files)
+        running = Running(process, mark, files, shared)
         try:
             yield running
         finally:
