@@ -54,6 +54,9 @@ VERBS = {
 }
 """Phase -> the verb of the team on coming to which the fault strikes; "exchange" with the request under way."""
 
+ARRAYS = ("gather_rows", "gather_parts", "share_array")
+"""Verbs whose first argument is an array: the kind "nan" makes every number of it one, before it is exchanged."""
+
 LIGHT = frozenset({"read", *VERBS})
 """Phases that begin before the number of threads is known, and so before NumPy may be imported."""
 
@@ -69,6 +72,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "interrupt": lambda: _fail(KeyboardInterrupt("the fault that MACMPI_FAULT asks for")),
     "exit": lambda: sys.exit(0),
     "full": lambda: _fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
+    "nan": lambda: None,
     "kill": lambda: signal.raise_signal(signal.SIGKILL),
     "stop": lambda: signal.raise_signal(signal.SIGSTOP),
     "usr1": lambda: signal.raise_signal(signal.SIGUSR1),
@@ -110,6 +114,8 @@ class Fault:
 
         def faulty(*arguments: Any, **named: Any) -> Any:
             if self.phase not in ("z", "w") or self.phase in arguments:
+                if self.kind == "nan" and self._due:
+                    arguments[0][...] = float("nan")
                 if self.phase == "write" and self._due:
                     path, content = arguments
                     path.write_bytes(content[: len(content) // 2])
@@ -166,4 +172,6 @@ def parse(text: str) -> Fault:
     for value, known, what in ((phase, {**PLACES, **VERBS}, "phases"), (kind, KINDS, "kinds")):
         if value not in known:
             raise UsageError(f"{VARIABLE}={text}: {value!r} is none of the {what} {', '.join(known)}")
+    if kind == "nan" and phase not in ARRAYS:
+        raise UsageError(f"{VARIABLE}={text}: 'nan' strikes arrays, in {' or '.join(ARRAYS)}")
     return Fault(rank, phase, iteration, kind)

@@ -12,6 +12,8 @@ from types import FrameType
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
+from macmpi.record import now
+from macmpi.scheduler import time_left
 from macmpi.team import STOPPED, AnyTeam, die, launch
 
 FAULT = "MACMPI_FAULT"
@@ -50,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         type=_seconds,
         metavar="T",
         default=float("inf"),
-        help="stop in time: seconds or H:MM:SS",
+        help="stop in time: seconds, H:MM:SS, or auto: before the batch system ends the job",
     )
     p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
     p.add_argument("--version", action="version", version=f"macmpi {__version__}")
@@ -58,14 +60,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    """Seconds of "90", "1:30" or "3:50:00"."""
+    """Seconds of "90", "1:30", "3:50:00" or "auto"."""
+    if text == "auto":
+        return time_left()
     try:
         parts = [float(part) for part in text.split(":")]
     except ValueError:
         parts = []
     total = sum(part * 60.0**i for i, part in enumerate(reversed(parts)))
     if not 1 <= len(parts) <= 3 or not total > 0.0 or min(parts) < 0.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds or H:MM:SS")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds, H:MM:SS or auto")
     return total
 
 
@@ -103,8 +107,12 @@ def _set_threads(threads: int) -> None:
         os.environ[name] = str(threads)
 
 
-def run(team: AnyTeam, argv: list[str], fault: Any = None) -> int:
-    """The whole program on one rank, struck by `fault` where a test asks for one.  Collective: yes."""
+def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None = None) -> int:
+    """The whole program on one rank, struck by `fault` where a test asks for one.  Collective: yes.
+
+    began: when the program did, by `record.now`; --max-time is counted from there.
+    """
+    began = now() if began is None else began
     kept: list[Any] = []
 
     def first() -> tuple[Any, Any]:
@@ -159,7 +167,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None) -> int:
         hidden = [int(n) for n in state.sizes]
         plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
     data = datasets.share(team, kept[0] if kept else None)
-    return train(Job(config, directory, args.max_time, state, origin), plan, data, team)
+    return train(Job(config, directory, began, args.max_time, state, origin), plan, data, team)
 
 
 def _origin(config: Any, plan: Any, data: Any) -> Any:
@@ -191,6 +199,7 @@ def _complete(state: Any, config: Any, directory: Any) -> bool:
 
 
 def main() -> None:
+    began = now()
     for name in STOP_SIGNALS:
         signal.signal(name, _stop_at_once)
     try:
@@ -202,7 +211,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     code = 0
     try:
-        code = run(team, sys.argv[1:], fault)
+        code = run(team, sys.argv[1:], fault, began)
     except MacmpiError as error:
         if not error.agreed:
             die(team, error)

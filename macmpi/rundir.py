@@ -14,6 +14,7 @@ from typing import Any
 
 from macmpi import StorageError, UsageError, __version__, checkpoint
 from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
+from macmpi.lock import Lock
 from macmpi.state import State
 
 FREE_KEYS = RUN_TIME_KEYS | {"data.source"}
@@ -29,12 +30,15 @@ class RunDirectory:
         self.curve = path / "curve.jsonl"
         self.start = path / "start.h5"
         self.model = path / "model.h5"
+        self.lock = Lock(path / "lock")
 
     def resume(self, mode: str, config: Config, sha256: str) -> State | None:
         """The state to go on from, or None for a new run.  mode: "no", "auto" or the path of a checkpoint.
 
-        Raises UsageError when the folder is in use by another run, or when the config or the data differ.
+        Raises UsageError when the folder is in use by another run, holds one already, or when the config or the data
+        differ.
         """
+        self.lock.take()
         if mode != "auto":
             elsewhere = mode == "no" or Path(mode).resolve().parent != self.checkpoints.resolve()
             if elsewhere and ((self.path / "config.toml").exists() or checkpoint.saved(self.checkpoints)):
@@ -72,15 +76,16 @@ class RunDirectory:
         """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError."""
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            (self.path / "config.toml").write_text(dump(config), encoding="utf-8")
+            self.lock.claim()
+            checkpoint.replace_file(self.path / "config.toml", dump(config).encode())
             log = self.path / "provenance.json"
-            launches = json.loads(log.read_text())["launches"] if log.exists() else []
-            log.write_text(json.dumps({"launches": [*launches, facts]}, indent=1) + "\n")
+            text = json.dumps({"launches": [*_launches(log), facts]}, indent=1) + "\n"
+            checkpoint.replace_file(log, text.encode())
         except OSError as error:
             raise UsageError(f"cannot write to {self.path}: {error.strerror}") from None
 
-    def save(self, state: State, config: Config, sha256: str, last: bool = False) -> None:
-        """Write a checkpoint.  A failure is a warning, and a StorageError for the last one of a run."""
+    def save(self, state: State, config: Config, sha256: str, last: bool = False) -> bool:
+        """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch."""
         labels = {"config": json.dumps(flat(config)), "data_sha256": sha256}
         try:
             checkpoint.save(self.checkpoints, state, labels, config.run.keep_checkpoints)
@@ -89,6 +94,8 @@ class RunDirectory:
             if last:
                 raise StorageError(text) from None
             print(f"macmpi: {text}; training goes on", file=sys.stderr)
+            return False
+        return True
 
 
 def provenance(ranks: int, threads: int, library: str, sha256: str, argv: list[str]) -> dict[str, Any]:
@@ -112,6 +119,17 @@ def provenance(ranks: int, threads: int, library: str, sha256: str, argv: list[s
         "threads": threads,
         "data_sha256": sha256,
     }
+
+
+def _launches(log: Path) -> list[Any]:
+    """The entries of a provenance.json; none, with a warning, where it is damaged."""
+    if not log.exists():
+        return []
+    try:
+        return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
+    except (ValueError, LookupError, TypeError):
+        print(f"macmpi: {log} is damaged and begins anew", file=sys.stderr)
+        return []
 
 
 def _git_commit() -> str | None:

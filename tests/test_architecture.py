@@ -72,6 +72,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config", "deals"})
     | {"build", "layer_refusals", "refusals"},
     "evaluation": frozenset({"layers", "objective", "deals", "plan", "data", "team"}),
+    "numerics": ERRORS | {"layers", "chain", "state"},
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
     | {"data"},
     "mac": frozenset(
@@ -95,11 +96,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "config": ERRORS,
     "team": ERRORS,
     "faults": ERRORS | {"team", "train"},
-    "record": frozenset(),
+    "record": ERRORS,
+    "lock": ERRORS,
+    "scheduler": ERRORS,
     "sources": ERRORS | {"config", "layers", "streams"},
     "data": ERRORS | {"config", "layers", "sources", "streams"},
     "checkpoint": ERRORS | {"state"},
-    "rundir": ERRORS | {"checkpoint", "config", "state"},
+    "rundir": ERRORS | {"checkpoint", "config", "lock", "state"},
     "model": ERRORS | {"chain", "checkpoint", "data", "layers", "state"},
     "fetch": ERRORS | {"checkpoint", "layers", "sources"},
     "predict": ERRORS | {"checkpoint", "data", "layers", "model"},
@@ -111,11 +114,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "alternating", "stochastic"})
     | {"config", "data", "record", "team"},
     "train": ERRORS
-    | {"layers", "levels", "penalty", "state", "plan", "evaluation", "methods", "starts"}
+    | {"layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "team"},
     "run": ERRORS
     | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"}
-    | {"faults"},
+    | {"faults", "record", "scheduler"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
@@ -127,7 +130,7 @@ OWNERS = {
     "scipy": {"curvature", "selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report"},
-    "time": {"record", "team", "rundir", "estimate", "faults"},
+    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler"},
     "signal": {"run", "train", "faults"},
     "pickle": {"team"},
     "datetime": set(),
@@ -138,10 +141,10 @@ OWNERS = {
 }
 """Library -> the only rooms that import it."""
 
-PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint", "rundir", "faults"}
+PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint", "rundir", "faults", "lock"}
 """The console belongs to record, run and the small programs; the warners write to standard error."""
 
-WARNERS = {"team", "checkpoint", "rundir", "faults"}
+WARNERS = {"team", "checkpoint", "rundir", "faults", "lock"}
 
 VERBS = {"use", "from_root", "share_array", "gather_rows", "gather_parts", "worst", "meet"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -97,10 +98,27 @@ def test_a_full_disk_is_a_warning_until_the_last_save(tmp_path: Path) -> None:
     outcome = faulty(tmp_path, "full", "checkpoint", 0, "--set", "run.checkpoint_minutes=1e-9")
     assert outcome.code == STORAGE, outcome.err
     lines = [line for line in outcome.err.splitlines() if not line.startswith("fault: ")]
-    assert len(lines) == 6
-    assert all("No space left on device" in line for line in lines)
-    assert all("training goes on" in line for line in lines[:5])
-    assert curve(tmp_path / "run")[-1]["iteration"] == 6
+    assert len(lines) == 7
+    assert all("No space left on device" in line and "training goes on" in line for line in lines[:6])
+    assert "the last checkpoint could not be written" in lines[6]
+    assert curve(tmp_path / "run")[-1]["phase"] == "postprocess"
+    assert (tmp_path / "run" / "model.h5").exists(), "what was trained is not lost with the checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("phase", "rank", "named"),
+    [("gather_rows", 1, r"the Z-step gave point \d+ a coordinate"), ("gather_parts", 2, r"the W-step gave layer \d a")],
+)
+def test_a_number_that_is_not_finite_is_named_and_the_checkpoint_before_it_kept(
+    phase: str, rank: int, named: str, tmp_path: Path
+) -> None:
+    often = ("--set", "run.checkpoint_minutes=1e-9")
+    outcome = faulty(tmp_path, "nan", phase, rank, *often, iteration=3)
+    assert outcome.code == INTERNAL
+    assert re.search(rf"iteration 3: {named} .*not finite, unit \d", outcome.err), outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.err.count("macmpi: ") == 1
+    assert checkpoints(tmp_path / "run")[0].name == "iteration-000002.h5"
 
 
 def test_a_model_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("-1:z:3:kill", "numbers from 0 on"),
         ("1:z:second:kill", "numbers from 0 on"),
         ("1:zz:3:kill", "'zz' is none of the phases"),
+        ("1:z:3:nan", "'nan' strikes arrays"),
         ("1:z:3:explode", "'explode' is none of the kinds"),
     ],
 )
