@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from macmpi import UsageError, __version__
+from macmpi import UsageError, __version__, untrusted
 from macmpi.state import State
 
 FORMAT = 3
@@ -31,6 +31,9 @@ ARRAYS = (
     "statistics",
     "inverses",
 )
+DAMAGE = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError)
+"""What reading a file that is no checkpoint may raise, beside UsageError."""
+
 SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
 
 
@@ -117,7 +120,7 @@ def saved(folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> tuple[State, dict[str, Any]]:
-    """The state and the attributes of a checkpoint, every byte verified.  Raises OSError, KeyError or UsageError."""
+    """The state and the attributes of a checkpoint, every byte verified.  Raises UsageError or one of `DAMAGE`."""
     with h5py.File(io.BytesIO(unseal(path.read_bytes())), "r") as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
         if labels["format"] != FORMAT:
@@ -126,7 +129,7 @@ def read(path: Path) -> tuple[State, dict[str, Any]]:
                 f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads "
                 f"format {FORMAT}: use the {which} version"
             )
-        arrays = {name: file[name][()] for name in ARRAYS}
+        arrays: dict[str, Any] = {name: untrusted.array(file, name) for name in ARRAYS}
     scalars = {name: labels.pop(name) for name in SCALARS}
     return State(**arrays, **scalars), labels
 
@@ -137,7 +140,7 @@ def newest(folder: Path) -> tuple[Path, State, dict[str, Any]] | None:
     for path in paths:
         try:
             return (path, *read(path))
-        except (OSError, KeyError, TypeError, RuntimeError) as error:
+        except DAMAGE as error:
             print(
                 f"macmpi: {path} is damaged ({first_line(error)}); trying the one before",
                 file=sys.stderr,

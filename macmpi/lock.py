@@ -19,7 +19,7 @@ BUSY = (errno.EAGAIN, errno.EACCES)
 
 
 class Lock:
-    """The lock file of a run directory.  It stays behind, says who held it last, and is taken anew.  Collective: no.
+    """The lock file of a run directory; `with` gives it back.  The file stays behind, says who held it last, and is taken anew.  Collective: no.
 
     Where the file system has no locks, a holder that is alive on this host still refuses; one elsewhere is not seen.
     """
@@ -27,6 +27,14 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: int | None = None
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def take(self) -> None:
         """Hold the lock if its file is there.  Nothing is written.  Raises UsageError naming the holder."""
@@ -43,7 +51,7 @@ class Lock:
         os.pwrite(self._file, json.dumps(holder).encode() + b"\n", 0)
 
     def _hold(self, flags: int) -> None:
-        file = os.open(self.path, flags | os.O_CLOEXEC, 0o666)
+        file = os.open(self.path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

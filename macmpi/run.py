@@ -8,7 +8,6 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
@@ -90,6 +89,8 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         if empty:
             raise UsageError(f"{option}: a value is needed")
     config = configs.read(args.config, args.set)
+    if args.output is None and args.config.stem in ("", ".", ".."):
+        raise UsageError(f"{args.config}: no folder can be named after it; name one with --output")
     if args.iterations is not None:
         if args.iterations < 0:
             raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
@@ -162,12 +163,13 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         directory.create(config, facts)
         return state, origin
 
-    state, origin = team.from_root(prepare)
-    if state is not None and len(state.sizes):
-        hidden = [int(n) for n in state.sizes]
-        plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
-    data = datasets.share(team, kept[0] if kept else None)
-    return train(Job(config, directory, began, args.max_time, state, origin), plan, data, team)
+    with directory.lock:
+        state, origin = team.from_root(prepare)
+        if state is not None and len(state.sizes):
+            hidden = [int(n) for n in state.sizes]
+            plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
+        data = datasets.share(team, kept[0] if kept else None)
+        return train(Job(config, directory, began, args.max_time, state, origin), plan, data, team)
 
 
 def _origin(config: Any, plan: Any, data: Any) -> Any:
@@ -200,8 +202,7 @@ def _complete(state: Any, config: Any, directory: Any) -> bool:
 
 def main() -> None:
     began = now()
-    for name in STOP_SIGNALS:
-        signal.signal(name, _stop_at_once)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         fault = _fault()
         team = launch()
@@ -209,6 +210,7 @@ def main() -> None:
         if all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES):
             print(f"macmpi: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    _stop_at_once(team)
     code = 0
     try:
         code = run(team, sys.argv[1:], fault, began)
@@ -232,9 +234,11 @@ def _fault() -> Any:
     return parse(os.environ[FAULT])
 
 
-def _stop_at_once(number: int, frame: FrameType | None) -> None:
-    """Until training begins there is nothing to save: the same command starts again."""
-    os._exit(STOPPED)
+def _stop_at_once(team: AnyTeam) -> None:
+    """Until training begins there is nothing to save: a signal to one rank ends all, the same command starts again."""
+    for name in STOP_SIGNALS:
+        signal.signal(name, lambda number, frame: team.abort(STOPPED))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 if __name__ == "__main__":

@@ -58,14 +58,18 @@ class RunDirectory:
                 raise UsageError(f"--resume {mode} does not exist, or is no file")
             try:
                 state, labels = checkpoint.read(Path(mode))
-            except (OSError, KeyError, TypeError, RuntimeError) as error:
+            except checkpoint.DAMAGE as error:
                 raise UsageError(f"--resume {mode}: {checkpoint.first_line(error)}") from None
-        saved, wanted = json.loads(labels["config"]), flat(config)
+        try:
+            saved, sha256_then = dict(json.loads(labels["config"])), labels["data_sha256"]
+        except (LookupError, TypeError, ValueError, RecursionError):
+            raise UsageError(f"a checkpoint of {self.path} does not say which config and data it is of") from None
+        wanted = flat(config)
         differ = sorted(k for k in saved.keys() | wanted.keys() if saved.get(k) != wanted.get(k) and k not in FREE_KEYS)
         if differ:
             pairs = ", ".join(f"{k} (was {saved.get(k)!r}, is {wanted.get(k)!r})" for k in differ)
             raise UsageError(f"cannot resume {self.path} with another config: {pairs}; use another --output")
-        if labels["data_sha256"] != sha256:
+        if sha256_then != sha256:
             raise UsageError(
                 f"cannot resume {self.path}: the data have changed since (data.source = {config.data.source!r}); "
                 "use another --output"

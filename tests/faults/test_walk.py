@@ -32,7 +32,8 @@ HUNG = 10.0
 STARTUP = 20.0
 """Seconds that a launch may need to come to the fault."""
 
-AFTER = ("postprocess", "model")
+EARLY, AFTER = ("read", "plan", "data", "share_array"), ("postprocess", "model")
+"""Before training has begun there is nothing to save; after its last iteration all is."""
 
 
 def limit(promise: float) -> float:
@@ -110,7 +111,7 @@ def test_signal(kind: str, ranks: int, phase: str, rank: int, tmp_path: Path, st
     tally.seconds(struck.seconds)
     assert struck.outcome.code == (0 if phase in AFTER else STOPPED), struck.outcome.err
     assert struck.seconds < HUNG * FAILED
-    if phase not in (*AFTER, "read", "plan", "data"):
+    if phase not in (*AFTER, *EARLY):
         last = curve(tmp_path / "run")[-1]["iteration"]
         assert checkpoints(tmp_path / "run")[0].name == f"iteration-{last:06d}.h5"
     assert_nothing_left(struck.outcome)
