@@ -19,8 +19,9 @@ BUSY = (errno.EAGAIN, errno.EACCES)
 
 
 class Lock:
-    """The lock file of a run directory; `with` gives it back.  The file stays behind, says who held it last, and is taken anew.  Collective: no.
+    """The lock file of a run directory; `with` gives the lock back.  Collective: no.
 
+    The file stays behind, says who held it last, and is taken anew.
     Where the file system has no locks, a holder that is alive on this host still refuses; one elsewhere is not seen.
     """
 

@@ -7,6 +7,7 @@ import io
 import os
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,19 +63,23 @@ def strike(folder: Path, fault: str, ranks: int, limit: float, *arguments: objec
     return Struck(outcome, ended - float(moments[0]))
 
 
-def go_on(folder: Path, *arguments: str, name: str = "run") -> None:
-    """The same command again, in this process."""
-    words = [f"{CASE}.toml", "--output", name, "--iterations", str(ITERATIONS), *OFTEN, "--resume", "auto"]
-    here = Path.cwd()
+@contextlib.contextmanager
+def here(folder: Path) -> Iterator[None]:
+    """In a folder, without the console."""
+    back = Path.cwd()
     os.chdir(folder)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            try:
-                assert run.run(Solo(), [*words, *arguments]) == 0
-            except run.Done:
-                pass
+            yield
     finally:
-        os.chdir(here)
+        os.chdir(back)
+
+
+def go_on(folder: Path, *arguments: str, name: str = "run") -> None:
+    """The same command again, in this process."""
+    words = [f"{CASE}.toml", "--output", name, "--iterations", str(ITERATIONS), *OFTEN, "--resume", "auto"]
+    with here(folder), contextlib.suppress(run.Done):
+        assert run.run(Solo(), [*words, *arguments]) == 0
 
 
 def assert_nothing_left(outcome: Outcome) -> None:

@@ -53,12 +53,14 @@ def environment(**changes: str) -> dict[str, str]:
     return env | changes
 
 
-def command(arguments: Sequence[object], ranks: int, program: Sequence[object] = PROGRAM) -> list[str]:
-    """ranks = 0: plain Python, without mpiexec."""
+def command(
+    arguments: Sequence[object], ranks: int, program: Sequence[object] = PROGRAM, prefix: Sequence[object] = ()
+) -> list[str]:
+    """ranks = 0: plain Python, without mpiexec.  prefix: what starts the whole line."""
     if ranks and not MPIEXEC.exists():
         pytest.skip(f"no mpiexec beside {sys.executable}: pip install '.[mpich]'")
     start = [MPIEXEC, "-n", ranks] if ranks else []
-    return [str(part) for part in (*start, sys.executable, *program, *arguments)]
+    return [str(part) for part in (*prefix, *start, sys.executable, *program, *arguments)]
 
 
 @dataclass
@@ -122,9 +124,10 @@ def launched(
     cwd: Path,
     program: Sequence[object] = PROGRAM,
     env: dict[str, str] | None = None,
+    prefix: Sequence[object] = (),
 ) -> Iterator[Running]:
     """A launch that is over, with all its processes and its shared memory, when the block ends."""
-    line, mark, shared = command(arguments, ranks, program), uuid.uuid4().hex, _shared_memory()
+    line, mark, shared = command(arguments, ranks, program, prefix), uuid.uuid4().hex, _shared_memory()
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder, "out"), Path(folder, "err")
         with files[0].open("wb") as out, files[1].open("wb") as err:
@@ -183,9 +186,10 @@ def run_program(
     env: dict[str, str] | None = None,
     timeout: float = LIMIT,
     code: int | None = None,
+    prefix: Sequence[object] = (),
 ) -> Outcome:
     """Launch and wait.  code: the exit code that the test counts on, checked here so that the output is shown."""
-    with launched(arguments, ranks, cwd, program, env) as running:
+    with launched(arguments, ranks, cwd, program, env, prefix) as running:
         outcome = running.outcome(timeout)
     assert code is None or outcome.code == code, (
         f"exit code {outcome.code}, not {code}: {running.process.args}\n{outcome.out}\n{outcome.err}"
