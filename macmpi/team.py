@@ -65,15 +65,26 @@ def _configure_mpich() -> None:
         os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
 
 
+def leftovers() -> list[str]:
+    """Segments of MPICH that no process of this machine maps any more.  Collective: no."""
+    used: set[str] = set()
+    for maps in glob.glob("/proc/[0-9]*/maps"):
+        with suppress(OSError):
+            used |= _segments(Path(maps))
+    return sorted(set(glob.glob("/dev/shm/mpich_shm_*")) - used)
+
+
+def _segments(maps: Path) -> set[str]:
+    """The segments that a process maps."""
+    return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/mpich_shm_" in line}
+
+
 def _unname_shared_memory() -> None:
     """Unlink the segments that MPICH has mapped: they live as long as the ranks, also of a run that is killed."""
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return
-    for path in {line.split(maxsplit=5)[5] for line in lines if "/dev/shm/mpich_shm_" in line}:
-        with suppress(OSError):
-            os.unlink(path)
+    with suppress(OSError):
+        for path in _segments(Path("/proc/self/maps")):
+            with suppress(OSError):
+                os.unlink(path)
 
 
 class Solo:

@@ -117,6 +117,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "train": ERRORS
     | {"layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "team"},
+    "doctor": ERRORS | {"checkpoint", "team"},
     "run": ERRORS
     | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"}
     | {"faults", "record", "scheduler"},
@@ -125,13 +126,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 
 OWNERS = {
     "mpi4py": {"team"},
-    "h5py": {"sources", "checkpoint", "model", "untrusted"},
+    "h5py": {"sources", "checkpoint", "model", "untrusted", "doctor"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
     "scipy": {"curvature", "selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
-    "argparse": {"run", "predict", "fetch", "report"},
-    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler"},
+    "argparse": {"run", "predict", "fetch", "report", "doctor"},
+    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor"},
     "signal": {"run", "train", "faults"},
     "pickle": {"team"},
     "datetime": set(),
@@ -142,7 +143,7 @@ OWNERS = {
 }
 """Library -> the only rooms that import it."""
 
-PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint", "rundir", "faults", "lock"}
+PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint", "rundir", "faults", "lock", "doctor"}
 """The console belongs to record, run and the small programs; the warners write to standard error."""
 
 WARNERS = {"team", "checkpoint", "rundir", "faults", "lock"}
@@ -259,7 +260,7 @@ def test_the_world_is_asked_for_in_one_place() -> None:
         )
 
     assert {here for here, _, node in nodes() if names(node)} == {"team"}
-    assert {here for here, _, node in nodes() if called(node) == "launch"} == {"run"}
+    assert {here for here, _, node in nodes() if called(node) == "launch"} == {"run", "doctor"}
 
 
 def test_nobody_asks_what_kind_a_layer_or_a_solver_is() -> None:
