@@ -1,5 +1,6 @@
 # make run    train an autoencoder on real digits with 2 ranks (sets itself up first)
 # make test   run the tests (sets itself up first)
+# make faults the fault suite: every fault in every phase (docs/reliability.md); make soak: 200 stops and starts
 # make lint   style and types
 # make clean  remove the environment and the runs
 
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 
-.PHONY: run test lint clean
+.PHONY: run test faults soak lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +26,12 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) $(PURE)
 	$(BIN)/python -m pytest tests/launch tests/spmd
+
+faults: $(VENV)/.installed
+	$(BIN)/python -m pytest tests/faults -k "not soak"
+
+soak: $(VENV)/.installed
+	$(BIN)/python -m pytest tests/faults -k soak
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check macmpi tests run

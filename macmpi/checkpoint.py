@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from macmpi import UsageError, __version__
+from macmpi import UsageError, __version__, untrusted
 from macmpi.state import State
 
 FORMAT = 3
@@ -35,6 +35,9 @@ ARRAYS = (
     "statistics",
     "inverses",
 )
+DAMAGE = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError)
+"""What reading a file that is no checkpoint may raise, beside UsageError."""
+
 SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
 
 
@@ -106,20 +109,25 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write beside `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
     partial = path.with_name(path.name + ".tmp")
     try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_through(partial, content)
         rename(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
         raise
 
 
-def rename(partial: Path, path: Path) -> None:
-    """Give a complete file its name, also on the disk."""
-    os.replace(partial, path)
-    folder = os.open(path.parent, os.O_RDONLY)
+def write_through(path: Path, content: bytes) -> None:
+    """Write a file down to the disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def rename(old: Path, new: Path) -> None:
+    """Rename a file within its folder, down to the disk."""
+    os.replace(old, new)
+    folder = os.open(new.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
@@ -165,7 +173,7 @@ def saved(folder: Path) -> list[Path]:
 
 
 def read(path: Path, without: Sequence[str] = ()) -> tuple[State, dict[str, Any]]:
-    """The state and the attributes of a checkpoint, every byte verified.  Raises OSError, KeyError or UsageError.
+    """The state and the attributes of a checkpoint, every byte verified.  Raises UsageError or one of `DAMAGE`.
 
     without: arrays that are left on the disk, as too large for one rank; they are then empty.
     """
@@ -179,7 +187,9 @@ def read(path: Path, without: Sequence[str] = ()) -> tuple[State, dict[str, Any]
                 f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads "
                 f"format {FORMAT}: use the {which} version"
             )
-        arrays: dict[str, Any] = {name: np.empty(0) if name in without else file[name][()] for name in ARRAYS}
+        arrays: dict[str, Any] = {
+            name: np.empty(0) if name in without else untrusted.array(file, name) for name in ARRAYS
+        }
     scalars = {name: labels.pop(name) for name in SCALARS}
     return State(**arrays, **scalars), labels
 
@@ -190,7 +200,7 @@ def newest(folder: Path, without: Sequence[str] = ()) -> tuple[Path, State, dict
     for path in paths:
         try:
             return (path, *read(path, without))
-        except (OSError, KeyError, TypeError, RuntimeError) as error:
+        except DAMAGE as error:
             print(
                 f"macmpi: {path} is damaged ({first_line(error)}); trying the one before",
                 file=sys.stderr,

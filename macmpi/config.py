@@ -300,7 +300,7 @@ def read(path: Path, settings: list[str]) -> Config:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read the config {path}: {error.strerror}") from None
-    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, thousands of digits or brackets
         raise UsageError(f"{path} is not TOML: {error}") from None
     _lengthen(table)
     for setting in settings:
@@ -317,7 +317,7 @@ def _lengthen(table: dict[str, Any]) -> None:
 def _set(table: dict[str, Any], setting: str) -> None:
     try:
         given = tomllib.loads(setting)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"--set {setting} is not TOML: {error}; write --set table.key=value, "
             "and strings in two pairs of quotes: --set data.source='\"x.h5\"'"

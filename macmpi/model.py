@@ -10,9 +10,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from macmpi import UsageError, __version__
+from macmpi import UsageError, __version__, untrusted
 from macmpi.chain import Chain
-from macmpi.checkpoint import first_line, image, replace_file
+from macmpi.checkpoint import DAMAGE, first_line, image, replace_file
 from macmpi.data import Dataset, Scaling, check
 from macmpi.layers import Array, build
 from macmpi.layers.softmax import softmax
@@ -20,6 +20,7 @@ from macmpi.state import block_views
 
 FORMAT = 1
 BATCH = 4096
+SCALING = ("x_shift", "x_scale", "y_shift", "y_scale")
 
 
 @dataclass(frozen=True)
@@ -178,17 +179,17 @@ def load(path: str | Path, weights: str = "last") -> Model:
             if int(file.attrs["format"]) > FORMAT:
                 raise UsageError(f"{path} was written by macmpi {file.attrs['macmpi']}; use that version")
             maps = tuple(build(spec) for spec in specs)
-            names = sorted(file["weights"])
+            names = untrusted.names(file, "weights")
             if weights not in names:
                 raise UsageError(f"{path} has the weights {', '.join(names)}, not {weights}")
-            flat = file["weights"][weights][()]
-            scale = {name: array[()] for name, array in file["scaling"].items()}
+            flat = untrusted.array(file, f"weights/{weights}")
+            scale = {name: untrusted.array(file, f"scaling/{name}") for name in SCALING}
             chain = Chain(maps, tuple(json.loads(file.attrs["sites"])))
             autoencoder = bool(file.attrs["autoencoder"])
-            classes = file["classes"][()] if "classes" in file else None
+            classes = untrusted.array(file, "classes") if "classes" in set(file) else None
         scaling_x, scaling_y = (Scaling(scale[f"{s}_shift"], scale[f"{s}_scale"]) for s in "xy")
         blocks = block_views(flat.astype(np.float64), chain.block_shapes)
-    except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except DAMAGE as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
     if not np.isfinite(flat).all():
         raise UsageError(f"{path} holds weights that are not finite")

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from macmpi import StorageError
+
 PHASES = ("z", "w", "comm", "wait")
 
 
@@ -79,8 +81,8 @@ def duration(seconds: float) -> str:
 class Curve:
     """Rank 0 keeps curve.jsonl and prints a line an iteration; the other ranks keep quiet.  Collective: no.
 
-    resume_at: keep the records up to this iteration and go on from there; None starts a new file.
-    extra: keys beyond those that every record has.
+    resume_at: keep the records up to this iteration and go on from there, without what a crash has left of a line;
+    None starts a new file.  Raises StorageError.  extra: keys beyond those that every record has.
     """
 
     def __init__(self, path: Path | None, resume_at: int | None = None, extra: Iterable[str] = ()) -> None:
@@ -90,12 +92,15 @@ class Curve:
         if path is None:
             return
         if resume_at is not None and path.exists():
-            kept = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+            kept = [r for line in path.read_text(errors="replace").splitlines() if (r := _record(line)) is not None]
             self.records = [r for r in kept if r["iteration"] <= resume_at and r["phase"] != "postprocess"]
         partial = path.with_suffix(".tmp")
-        partial.write_text("".join(json.dumps(r) + "\n" for r in self.records))
-        os.replace(partial, path)
-        self._file = path.open("a")
+        try:
+            partial.write_text("".join(json.dumps(r) + "\n" for r in self.records))
+            os.replace(partial, path)
+            self._file = path.open("a")
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from None
 
     def header(self) -> None:
         if self._file is not None:
@@ -120,6 +125,15 @@ class Curve:
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """The record of a line, or None for what is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and {"iteration", "phase"} <= found.keys() else None
 
 
 def say(text: str) -> None:

@@ -8,12 +8,14 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
+from macmpi.record import now
+from macmpi.scheduler import time_left
 from macmpi.team import STOPPED, AnyTeam, die, launch
 
+FAULT = "MACMPI_FAULT"
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
@@ -49,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         type=_seconds,
         metavar="T",
         default=float("inf"),
-        help="stop in time: seconds or H:MM:SS",
+        help="stop in time: seconds, H:MM:SS, or auto: before the batch system ends the job",
     )
     p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
     p.add_argument("--version", action="version", version=f"macmpi {__version__}")
@@ -57,14 +59,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    """Seconds of "90", "1:30" or "3:50:00"."""
+    """Seconds of "90", "1:30", "3:50:00" or "auto"."""
+    if text == "auto":
+        return time_left()
     try:
         parts = [float(part) for part in text.split(":")]
     except ValueError:
         parts = []
     total = sum(part * 60.0**i for i, part in enumerate(reversed(parts)))
     if not 1 <= len(parts) <= 3 or not total > 0.0 or min(parts) < 0.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds or H:MM:SS")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds, H:MM:SS or auto")
     return total
 
 
@@ -85,6 +89,8 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         if empty:
             raise UsageError(f"{option}: a value is needed")
     config = configs.read(args.config, args.set)
+    if args.output is None and args.config.stem in ("", ".", ".."):
+        raise UsageError(f"{args.config}: no folder can be named after it; name one with --output")
     if args.iterations is not None:
         if args.iterations < 0:
             raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
@@ -106,8 +112,12 @@ def _set_threads(threads: int) -> None:
         os.environ[name] = str(threads)
 
 
-def run(team: AnyTeam, argv: list[str]) -> int:
-    """The whole program on one rank.  Collective: yes."""
+def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None = None) -> int:
+    """The whole program on one rank, struck by `fault` where a test asks for one.  Collective: yes.
+
+    began: when the program did, by `record.now`; --max-time is counted from there.
+    """
+    began = now() if began is None else began
     kept: list[Any] = []
 
     def first() -> tuple[Any, Any]:
@@ -115,8 +125,13 @@ def run(team: AnyTeam, argv: list[str]) -> int:
         kept.append(data)
         return args, config
 
+    if fault:
+        fault.arm(team, light=True)
     args, config = team.from_root(first)
+    team.use(None, config.run.deadline)
     _set_threads(config.run.threads)
+    if fault:
+        fault.arm(team, light=False)
     from macmpi import data as datasets
     from macmpi.build import build_chain
     from macmpi.estimate import check_memory, estimate
@@ -161,14 +176,15 @@ def run(team: AnyTeam, argv: list[str]) -> int:
         directory.create(config, facts)
         return path, state, origin
 
-    path, state, origin = team.from_root(prepare)
-    if state is not None and plan.sharded:
-        state = team.together(lambda: rows_of(path, state, plan.train, team.rank))
-    if state is not None and len(state.sizes):
-        hidden = [int(n) for n in state.sizes]
-        plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
-    data = kept[0] if plan.sharded else datasets.share(team, kept[0] if kept else None)
-    return train(Job(config, directory, args.max_time, state, origin), plan, data, team)
+    with directory.lock:
+        path, state, origin = team.from_root(prepare)
+        if state is not None and plan.sharded:
+            state = team.together(lambda: rows_of(path, state, plan.train, team.rank))
+        if state is not None and len(state.sizes):
+            hidden = [int(n) for n in state.sizes]
+            plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
+        data = kept[0] if plan.sharded else datasets.share(team, kept[0] if kept else None)
+        return train(Job(config, directory, began, args.max_time, state, origin), plan, data, team)
 
 
 def _origin(config: Any, plan: Any, data: Any) -> Any:
@@ -196,17 +212,19 @@ def _complete(state: Any, config: Any, directory: Any) -> bool:
 
 
 def main() -> None:
-    for name in STOP_SIGNALS:
-        signal.signal(name, _stop_at_once)
+    began = now()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
+        fault = _fault()
         team = launch()
     except MacmpiError as error:
         if all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES):
             print(f"macmpi: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    _stop_at_once(team)
     code = 0
     try:
-        code = run(team, sys.argv[1:])
+        code = run(team, sys.argv[1:], fault, began)
     except MacmpiError as error:
         if not error.agreed:
             die(team, error)
@@ -218,9 +236,20 @@ def main() -> None:
     sys.exit(code)
 
 
-def _stop_at_once(number: int, frame: FrameType | None) -> None:
-    """Until training begins there is nothing to save: the same command starts again."""
-    os._exit(STOPPED)
+def _fault() -> Any:
+    """The fault that the environment asks for.  Raises UsageError."""
+    if FAULT not in os.environ:
+        return None
+    from macmpi.faults import parse
+
+    return parse(os.environ[FAULT])
+
+
+def _stop_at_once(team: AnyTeam) -> None:
+    """Until training begins there is nothing to save: a signal to one rank ends all, the same command starts again."""
+    for name in STOP_SIGNALS:
+        signal.signal(name, lambda number, frame: team.abort(STOPPED))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 
 from macmpi import StorageError, UsageError, __version__, checkpoint
 from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
+from macmpi.lock import Lock
 from macmpi.state import State
 
 FREE_KEYS = RUN_TIME_KEYS | {"data.source"}
@@ -30,13 +31,15 @@ class RunDirectory:
         self.curve = path / "curve.jsonl"
         self.start = path / "start.h5"
         self.model = path / "model.h5"
+        self.lock = Lock(path / "lock")
 
     def resume(self, mode: str, config: Config, sha256: str, without: Sequence[str] = ()) -> tuple[Path, State] | None:
         """The checkpoint to go on from, or None for a new run.  mode: "no", "auto" or the path of a checkpoint.
 
-        without: arrays that are left on the disk.  Raises UsageError when the folder is in use by another run, or when
-        the config or the data differ.
+        without: arrays that are left on the disk.  Raises UsageError when the folder is in use by another run, holds
+        one already, or when the config or the data differ.
         """
+        self.lock.take()
         if mode != "auto":
             elsewhere = mode == "no" or Path(mode).resolve().parent != self.checkpoints.resolve()
             if elsewhere and ((self.path / "config.toml").exists() or checkpoint.saved(self.checkpoints)):
@@ -57,14 +60,18 @@ class RunDirectory:
             path = Path(mode)
             try:
                 state, labels = checkpoint.read(path, without)
-            except (OSError, KeyError, TypeError, RuntimeError) as error:
+            except checkpoint.DAMAGE as error:
                 raise UsageError(f"--resume {mode}: {checkpoint.first_line(error)}") from None
-        saved, wanted = json.loads(labels["config"]), flat(config)
+        try:
+            saved, sha256_then = dict(json.loads(labels["config"])), labels["data_sha256"]
+        except (LookupError, TypeError, ValueError, RecursionError):
+            raise UsageError(f"a checkpoint of {self.path} does not say which config and data it is of") from None
+        wanted = flat(config)
         differ = sorted(k for k in saved.keys() | wanted.keys() if saved.get(k) != wanted.get(k) and k not in FREE_KEYS)
         if differ:
             pairs = ", ".join(f"{k} (was {saved.get(k)!r}, is {wanted.get(k)!r})" for k in differ)
             raise UsageError(f"cannot resume {self.path} with another config: {pairs}; use another --output")
-        if labels["data_sha256"] != sha256:
+        if sha256_then != sha256:
             raise UsageError(
                 f"cannot resume {self.path}: the data have changed since (data.source = {config.data.source!r}); "
                 "use another --output"
@@ -75,19 +82,22 @@ class RunDirectory:
         """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError."""
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            (self.path / "config.toml").write_text(dump(config), encoding="utf-8")
+            self.lock.claim()
+            checkpoint.replace_file(self.path / "config.toml", dump(config).encode())
             log = self.path / "provenance.json"
-            launches = json.loads(log.read_text())["launches"] if log.exists() else []
-            log.write_text(json.dumps({"launches": [*launches, facts]}, indent=1) + "\n")
+            text = json.dumps({"launches": [*_launches(log), facts]}, indent=1) + "\n"
+            checkpoint.replace_file(log, text.encode())
         except OSError as error:
             raise UsageError(f"cannot write to {self.path}: {error.strerror}") from None
 
-    def save(self, state: State, config: Config, sha256: str, last: bool = False) -> None:
-        """Write a checkpoint.  A failure is a warning, and a StorageError for the last one of a run."""
+    def save(self, state: State, config: Config, sha256: str, last: bool = False) -> bool:
+        """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch."""
         try:
             checkpoint.save(self.checkpoints, state, self.labels(config, sha256), config.run.keep_checkpoints)
         except OSError as error:
             self.failed(state, error.strerror or checkpoint.first_line(error), last)
+            return False
+        return True
 
     def labels(self, config: Config, sha256: str) -> dict[str, str]:
         """What a checkpoint says of its run: a run of another config or of other data cannot go on from it."""
@@ -123,6 +133,17 @@ def provenance(ranks: int, threads: int, library: str, sha256: str, argv: list[s
         "threads": threads,
         "data_sha256": sha256,
     }
+
+
+def _launches(log: Path) -> list[Any]:
+    """The entries of a provenance.json; none, with a warning, where it is damaged."""
+    if not log.exists():
+        return []
+    try:
+        return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
+    except (ValueError, LookupError, TypeError):
+        print(f"macmpi: {log} is damaged and begins anew", file=sys.stderr)
+        return []
 
 
 def _git_commit() -> str | None:

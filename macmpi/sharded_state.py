@@ -28,7 +28,7 @@ BY_POINT = ("Z", "multipliers")
 
 def save_together(
     directory: RunDirectory, state: State, config: Config, sha256: str, deal: PointDeal, team: AnyTeam, last: bool
-) -> None:
+) -> bool:
     """RunDirectory.save, where each rank holds the coordinates of its own points.  Collective: yes."""
 
     def guarded(step: Any) -> Any:
@@ -48,6 +48,8 @@ def save_together(
         if team.rank == 0:
             _partial(directory.checkpoints).unlink(missing_ok=True)
         team.together(lambda: directory.failed(state, why, last, team.rank))
+        return False
+    return True
 
 
 def _in_turn(rank: int, team: AnyTeam, step: Callable[[], None]) -> None:

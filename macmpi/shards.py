@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, untrusted
 from macmpi.config import Data
 from macmpi.data import HUGE, HUGE_SINGLE, Dataset, Scaling, check_labels, classes_of, drawn, read_own
 from macmpi.deals import PointDeal
@@ -136,9 +136,10 @@ def _headers(path: Path, labels: bool) -> Raw:
 
 
 def _header(file: Any, name: str, path: Path) -> Any:
-    dataset = file.get(name)
-    if not isinstance(dataset, h5py.Dataset):
-        raise UsageError(f"{path}: {name} is a group, not a dataset")
+    try:
+        dataset = untrusted.dataset(file, name)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
     if dataset.dtype.kind not in "biuf":
         raise UsageError(f"{path}: dataset {name} holds {dataset.dtype}; real numbers are needed")
     if dataset.ndim == 0 or len(dataset) < 2 or not dataset.size:

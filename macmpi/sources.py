@@ -124,12 +124,26 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
                 return {name: file[name] for name in names if name in file}
         import h5py
 
+        from macmpi import untrusted
+
         with h5py.File(path, "r") as file:
-            groups = [name for name in names if isinstance(file.get(name), h5py.Group)]
-            if groups:
-                raise UsageError(f"{path}: {groups[0]} is a group, not a dataset")
-            return {name: np.asarray(file[name][()]) for name in names if name in file}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as error:
+            held = set(file)
+            return {name: np.asarray(untrusted.array(file, name)) for name in names if name in held}
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except MemoryError:
+        raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        RuntimeError,
+        BadZipFile,
+        zlib.error,
+    ) as error:
         text = (str(error).splitlines() or [type(error).__name__])[0]
         if "pickle" in text:
             text = "it is not a file of plain arrays"

@@ -27,13 +27,17 @@ FLOOR, DAMPING = 1e-2, 0.1
 
 
 class Subproblems:
-    """Makes the problems that the solvers are given: frozen values, mu and multipliers included.  Collective: no."""
+    """Makes the problems that the solvers are given: frozen values, mu and multipliers included.  Collective: no.
+
+    last: which was made last, ("Z", rows) or ("W", segment, tile of units).
+    """
 
     def __init__(self, plan: Plan, data: Dataset, points: Points) -> None:
         self.plan, self.data, self.points = plan, data, points
         self._made: dict[tuple[str, int], Any] = {}
         self._made_of: Array | None = None
         self._kept: dict[tuple[str, int], Any] = {}
+        self.last: tuple[Any, ...] = ()
 
     def forget(self) -> None:
         """The coordinates or multipliers have changed: what was made of them is stale."""
@@ -99,6 +103,7 @@ class Subproblems:
         """Eq. (4) for some points at the state's weights, mu and multipliers."""
         plan = self.plan
         metrics = metrics or self.metrics(state)
+        self.last = "Z", rows
         return ZProblem(
             segments=(plan.features[0], *plan.chain.segments[1:]),
             sizes=plan.chain.site_sizes,
@@ -123,6 +128,7 @@ class Subproblems:
     def w_problem(self, job: Job, state: State) -> WProblem:
         """The regression of a job's weights at the state's coordinates, mu and multipliers."""
         k, plan = job.segment, self.plan
+        self.last = "W", k, job.units
         ridge, accuracy = plan.unit_ridge(k, state.mu), self._accuracy(plan.forcing[1], state)
         key, shapes, segment = (plan.seed, state.iteration, k), plan.shapes(k), plan.chain.segments[k]
         if job.units is not None:

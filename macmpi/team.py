@@ -10,6 +10,8 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError, UsageError
@@ -18,6 +20,9 @@ T = TypeVar("T")
 
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 """What the launchers set: the number of processes that they started together."""
+
+PATIENCE = 1800.0
+"""Seconds that a rank waits for the others while the config is being read."""
 
 STOPPED = 75
 INTERNAL = 70
@@ -46,7 +51,10 @@ def launch() -> AnyTeam:
             f"the launcher started {started} processes but each is alone in its MPI world: mpiexec belongs to another "
             "MPI than mpi4py's; use the mpiexec beside this Python, or set MPI4PY_LIBMPI to the launcher's library"
         )
-    return Team(MPI.COMM_WORLD)
+    team = Team(MPI.COMM_WORLD)
+    team.meet("the start")
+    _unname_shared_memory()
+    return team
 
 
 def _configure_mpich() -> None:
@@ -57,6 +65,28 @@ def _configure_mpich() -> None:
         os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
 
 
+def leftovers() -> list[str]:
+    """Segments of MPICH that no process of this machine maps any more.  Collective: no."""
+    used: set[str] = set()
+    for maps in glob.glob("/proc/[0-9]*/maps"):
+        with suppress(OSError):
+            used |= _segments(Path(maps))
+    return sorted(set(glob.glob("/dev/shm/mpich_shm_*")) - used)
+
+
+def _segments(maps: Path) -> set[str]:
+    """The segments that a process maps."""
+    return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/mpich_shm_" in line}
+
+
+def _unname_shared_memory() -> None:
+    """Unlink the segments that MPICH has mapped: they live as long as the ranks, also of a run that is killed."""
+    with suppress(OSError):
+        for path in _segments(Path("/proc/self/maps")):
+            with suppress(OSError):
+                os.unlink(path)
+
+
 class Solo:
     """One process: nothing to exchange.  The reference for every verb of Team.  Collective: no."""
 
@@ -64,8 +94,11 @@ class Solo:
     size = 1
     library = "none"
 
-    def use(self, clock: Callable[[str], Any], deadline: float) -> None:
-        """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no."""
+    def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
+        """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no.
+
+        Until this is called a rank waits for `PATIENCE` seconds.
+        """
 
     def from_root(self, function: Callable[[], T]) -> T:
         """What `function` gives on rank 0, on every rank; a MacmpiError there is raised on all.  Collective: yes."""
@@ -98,6 +131,9 @@ class Solo:
         """The largest value over the ranks, by name.  Collective: yes."""
         return values
 
+    def meet(self, phase: str) -> None:
+        """Return when every rank has come to `phase`.  Collective: yes."""
+
     def abort(self, code: int) -> NoReturn:
         """End every rank at once with this exit code.  Collective: no."""
         _flush()
@@ -116,11 +152,10 @@ class Team(Solo):
         self._mpi, self._comm = MPI, comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
-        self._clock: Callable[[str], Any] | None = None
-        self._deadline = float("inf")
+        self.use(None, PATIENCE)
         self._row_types: dict[int, Any] = {}
 
-    def use(self, clock: Callable[[str], Any], deadline: float) -> None:
+    def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
         self._clock, self._deadline = clock, deadline + (5.0 if self.rank else 0.0)
 
@@ -141,12 +176,15 @@ class Team(Solo):
                 )
                 self.abort(STOPPED)
 
+    def meet(self, phase: str) -> None:
+        self._finish(self._comm.Ibarrier(), phase)
+
     def _exchange(self, start: Callable[[], Any], phase: str) -> None:
         if self._clock is None:
             self._finish(start(), phase)
             return
         with self._clock("wait"):
-            self._finish(self._comm.Ibarrier(), phase)
+            self.meet(phase)
         with self._clock("comm"):
             self._finish(start(), phase)
 
@@ -265,8 +303,13 @@ def _flush() -> None:
 
 
 def die(team: AnyTeam, error: BaseException) -> NoReturn:
-    """An unknown error in one rank: say which rank, and end all of them.  Collective: no."""
-    lines = traceback.format_exception(error)
-    text = f"macmpi: rank {team.rank}/{team.size} failed; all ranks end\n{''.join(lines)}"
-    print(text, file=sys.stderr)
-    team.abort(INTERNAL)
+    """An error in one rank: say which rank, and end all of them.  Collective: no.
+
+    A known error needs no traceback; where several ranks meet the same one, the first of them speaks.
+    """
+    known = isinstance(error, MacmpiError)
+    if known:
+        time.sleep(0.3 * min(team.rank, 4))
+    text = f" ({error})" if known else f"\n{''.join(traceback.format_exception(error))}"
+    print(f"macmpi: rank {team.rank}/{team.size} failed; all ranks end{text}", file=sys.stderr)
+    team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)

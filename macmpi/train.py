@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import NumericalError, StorageError, model
+from macmpi import NumericalError, StorageError, model, numerics
 from macmpi.config import Config
 from macmpi.data import Dataset
 from macmpi.evaluation import Errors
@@ -32,10 +32,11 @@ DONE, STOPPED = 0, 75
 
 @dataclass(frozen=True)
 class Job:
-    """What run.py has settled for one launch."""
+    """What run.py has settled for one launch, which began at `began` and has `max_time` seconds."""
 
     config: Config
     directory: RunDirectory
+    began: float
     max_time: float
     state: State | None
     origin: Origin
@@ -74,9 +75,10 @@ class Training:
     def __init__(self, job: Job, data: Dataset, team: AnyTeam, clock: Clock, method: Method) -> None:
         self.job, self.data, self.team = job, data, team
         self.clock, self.method, plan = clock, method, method.plan
-        self.began = self.saved_at = now()
+        self.saved_at = now()
         self.stop = StopRequest()
-        self.longest = 0.0
+        self.longest = self.saving = 0.0
+        self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
         points = method.mac.over_points
         found = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
@@ -107,17 +109,20 @@ class Training:
         if state.finished != "converged":
             state.finished = "max_iterations" if state.iteration >= limit else ""
         if state.finished and self.job.state is None:
-            self._save(state, last=True)
+            self._save(state, last=False)
         return state
 
     def iterate(self, state: State) -> bool:
         """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
         began, mu = now(), state.mu
-        self.method.sweep(state)
-        took = self.team.worst({"took": now() - began})["took"]
-        state.seconds += took
-        self.longest = max(self.longest, now() - began)
+        self._sweep(state)
+        first = self.plan.train.held(self.team.rank).start
+        worst = self.team.worst({"took": now() - began, **numerics.bad_places(state, first)})
+        state.seconds += worst.pop("took")
+        numerics.check(self.plan.chain, state.iteration, worst)
         before, errors = state.e1_val, self.method.evaluate(state)
+        check_errors(errors, state.iteration)
+        self.longest = max(self.longest, now() - began)
         self._record(state, "iteration", errors)
         asked = self.team.worst({"asked": float(self.stop.asked)})["asked"] > 0.0
 
@@ -127,7 +132,7 @@ class Training:
 
         def decide() -> tuple[Decision, float, bool, bool]:
             decision = self.plan.schedule.decide(progress)
-            late = now() - self.began + 1.5 * self.longest > self.job.max_time
+            late = now() - self.job.began + 1.5 * (self.longest + self.saving) > self.job.max_time
             stop = decision.stop is None and (asked or late)
             due = now() - self.saved_at > 60.0 * self.job.config.run.checkpoint_minutes
             save = due or decision.mu != mu or stop or decision.stop is not None
@@ -141,13 +146,25 @@ class Training:
             state.reference = progress.increment
         state.mu, state.finished = decision.mu, decision.stop or ""
         if save:
-            self._save(state, last=stop or bool(state.finished))
+            self._save(state, last=stop)
         if stop and self.team.rank == 0:
             say(f"stopped after iteration {state.iteration}; the same command with --resume auto goes on")
         return stop
 
+    def _sweep(self, state: State) -> None:
+        """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all."""
+        try:
+            self.method.sweep(state)
+        except Exception as error:
+            if numerics.is_arithmetic(error):
+                raise numerics.broken(self.plan.chain, state, self.method.mac.problems.last, error) from error
+            raise
+
     def finish(self, state: State) -> None:
-        """Postprocessing, its record, model.h5.  The checkpoint keeps the state before it.  Collective: yes."""
+        """Postprocessing, its record, model.h5.  The checkpoint keeps the state before it.  Collective: yes.
+
+        Raises StorageError where model.h5, or the checkpoint before it, could not be written.
+        """
         began = now()
         after = self.method.finish(state)
         after.seconds += now() - began
@@ -161,6 +178,10 @@ class Training:
                 say(line)
             say(f"model: {self.job.directory.model}")
         self.curve.close()
+        if self.unsaved:
+            error = StorageError("the last checkpoint could not be written, so that this run cannot be continued")
+            error.agreed = True
+            raise error
 
     def _record(self, state: State, phase: str, errors: Errors) -> None:
         timings = self.team.worst(self.clock.take())
@@ -195,12 +216,14 @@ class Training:
             say(f"  another architecture: {'-'.join(str(n) for n in self.plan.chain.layer_sizes)}")
 
     def _save(self, state: State, last: bool) -> None:
-        config, sha256, directory = self.job.config, self.data.sha256, self.job.directory
+        config, sha256, directory, began = self.job.config, self.data.sha256, self.job.directory, now()
         if self.plan.sharded:
-            save_together(directory, state, config, sha256, self.plan.train, self.team, last)
+            saved = save_together(directory, state, config, sha256, self.plan.train, self.team, last)
         else:
-            self.team.from_root(lambda: directory.save(state, config, sha256, last))
+            saved = self.team.from_root(lambda: directory.save(state, config, sha256, last))
+        self.unsaved = not saved
         self.saved_at = now()
+        self.saving = max(self.saving, self.saved_at - began)
 
     def _coordinates(self, state: State) -> Array | None:
         """Those that a file of a model keeps: none of sharded points."""
@@ -235,6 +258,16 @@ def check_finite(errors: Errors) -> None:
             f"the error at the start is {errors.train:g} (training) and {errors.validation:g} (validation); "
             "a smaller start.range, or scaled data (data.scale), may help"
         )
+
+
+def check_errors(errors: Errors, iteration: int) -> None:
+    """Raises NumericalError, agreed, when an error of an iteration is not finite: all ranks have the same."""
+    named = {"E1 (training)": errors.train, "E1 (validation)": errors.validation, "E_Q": errors.E_Q}
+    bad = [f"{name} is {value:g}" for name, value in named.items() if not np.isfinite(value)]
+    if bad:
+        error = NumericalError(f"iteration {iteration}: {', '.join(bad)} at its end; {numerics.FATE}")
+        error.agreed = True
+        raise error
 
 
 def describe(plan: Plan, data: Dataset, ranks: int) -> str:

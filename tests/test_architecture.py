@@ -73,6 +73,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config", "deals"})
     | {"build", "layer_refusals", "refusals"},
     "evaluation": frozenset({"layers", "objective", "deals", "plan", "data", "team"}),
+    "numerics": ERRORS | {"layers", "chain", "state"},
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
     | {"points", "data"},
     "mac": frozenset(
@@ -108,14 +109,18 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # the edge
     "config": ERRORS,
     "team": ERRORS,
-    "record": frozenset(),
-    "sources": ERRORS | {"config", "layers", "streams"},
+    "faults": ERRORS | {"team", "train"},
+    "record": ERRORS,
+    "lock": ERRORS,
+    "scheduler": ERRORS,
+    "sources": ERRORS | {"config", "layers", "streams", "untrusted"},
     "data": ERRORS | {"config", "layers", "sources", "streams"},
-    "shards": ERRORS | {"config", "data", "deals", "layers", "sources", "team", "tiles"},
-    "checkpoint": ERRORS | {"state"},
+    "untrusted": ERRORS | {"layers"},
+    "shards": ERRORS | {"config", "data", "deals", "layers", "sources", "team", "tiles", "untrusted"},
+    "checkpoint": ERRORS | {"state", "untrusted"},
     "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team"},
-    "rundir": ERRORS | {"checkpoint", "config", "state"},
-    "model": ERRORS | {"chain", "checkpoint", "data", "layers", "state"},
+    "rundir": ERRORS | {"checkpoint", "config", "lock", "state"},
+    "model": ERRORS | {"chain", "checkpoint", "data", "layers", "state", "untrusted"},
     "fetch": ERRORS | {"checkpoint", "layers", "sources"},
     "predict": ERRORS | {"checkpoint", "data", "layers", "model"},
     "results": ERRORS | {"build", "config", "data", "layers", "levels", "model"},
@@ -126,36 +131,25 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "alternating", "stochastic"})
     | {"config", "data", "record", "team"},
     "train": ERRORS
-    | {"layers", "levels", "penalty", "state", "plan", "evaluation", "methods", "starts"}
+    | {"layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "sharded_state", "team"},
+    "doctor": ERRORS | {"checkpoint", "team"},
     "run": ERRORS
-    | {
-        "build",
-        "config",
-        "data",
-        "estimate",
-        "model",
-        "plan",
-        "rundir",
-        "sharded_state",
-        "shards",
-        "starts",
-        "team",
-        "train",
-    },
+    | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"}
+    | {"faults", "record", "scheduler", "sharded_state", "shards"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
 OWNERS = {
     "mpi4py": {"team"},
-    "h5py": {"sources", "shards", "checkpoint", "sharded_state", "model"},
+    "h5py": {"sources", "shards", "checkpoint", "sharded_state", "model", "untrusted", "doctor"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
     "scipy": {"curvature", "selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
-    "argparse": {"run", "predict", "fetch", "report"},
-    "time": {"record", "team", "rundir", "estimate"},
-    "signal": {"run", "train"},
+    "argparse": {"run", "predict", "fetch", "report", "doctor"},
+    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor"},
+    "signal": {"run", "train", "faults"},
     "pickle": {"team"},
     "datetime": set(),
     "random": set(),
@@ -165,12 +159,12 @@ OWNERS = {
 }
 """Library -> the only rooms that import it."""
 
-PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint", "rundir"}
-"""The console belongs to record, run and the small programs; team, checkpoint and rundir warn on standard error."""
+PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint", "rundir", "faults", "lock", "doctor"}
+"""The console belongs to record, run and the small programs; the warners write to standard error."""
 
-WARNERS = {"team", "checkpoint", "rundir"}
+WARNERS = {"team", "checkpoint", "rundir", "faults", "lock"}
 
-VERBS = {"use", "from_root", "together", "share_array", "gather_rows", "gather_parts", "worst"}
+VERBS = {"use", "from_root", "together", "share_array", "gather_rows", "gather_parts", "worst", "meet"}
 
 
 def room(path: Path) -> str:
@@ -282,7 +276,7 @@ def test_the_world_is_asked_for_in_one_place() -> None:
         )
 
     assert {here for here, _, node in nodes() if names(node)} == {"team"}
-    assert {here for here, _, node in nodes() if called(node) == "launch"} == {"run"}
+    assert {here for here, _, node in nodes() if called(node) == "launch"} == {"run", "doctor"}
 
 
 def test_nobody_asks_what_kind_a_layer_or_a_solver_is() -> None:

@@ -34,12 +34,14 @@ LIMIT = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a launch ended.  left: the process ids that outlived the launcher by more than five seconds."""
+    """How a launch ended.  left: the process ids that outlived the launcher by more than five seconds; shared: the
+    segments of shared memory that nobody maps any more."""
 
     code: int
     out: str
     err: str
     left: list[int]
+    shared: list[str]
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -51,12 +53,14 @@ def environment(**changes: str) -> dict[str, str]:
     return env | changes
 
 
-def command(arguments: Sequence[object], ranks: int, program: Sequence[object] = PROGRAM) -> list[str]:
-    """ranks = 0: plain Python, without mpiexec."""
+def command(
+    arguments: Sequence[object], ranks: int, program: Sequence[object] = PROGRAM, prefix: Sequence[object] = ()
+) -> list[str]:
+    """ranks = 0: plain Python, without mpiexec.  prefix: what starts the whole line."""
     if ranks and not MPIEXEC.exists():
         pytest.skip(f"no mpiexec beside {sys.executable}: pip install '.[mpich]'")
     start = [MPIEXEC, "-n", ranks] if ranks else []
-    return [str(part) for part in (*start, sys.executable, *program, *arguments)]
+    return [str(part) for part in (*prefix, *start, sys.executable, *program, *arguments)]
 
 
 @dataclass
@@ -66,6 +70,7 @@ class Running:
     process: subprocess.Popen[bytes]
     mark: str
     files: tuple[Path, Path]
+    before: set[str]
     left: list[int] = field(default_factory=list)
 
     def pids(self) -> list[int]:
@@ -101,7 +106,8 @@ class Running:
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {timeout:g} s: {self.process.args}\n" + "\n".join(self.text()))
         self.left = self.gone(5.0)
-        return Outcome(code, *self.text(), self.left)
+        shared = _shared_memory() - self.before
+        return Outcome(code, *self.text(), self.left, sorted(shared - _in_use()) if shared else [])
 
     def gone(self, timeout: float) -> list[int]:
         """The processes that are still there after `timeout` seconds: none, if all is well."""
@@ -118,9 +124,10 @@ def launched(
     cwd: Path,
     program: Sequence[object] = PROGRAM,
     env: dict[str, str] | None = None,
+    prefix: Sequence[object] = (),
 ) -> Iterator[Running]:
     """A launch that is over, with all its processes and its shared memory, when the block ends."""
-    line, mark, shared = command(arguments, ranks, program), uuid.uuid4().hex, _shared_memory()
+    line, mark, shared = command(arguments, ranks, program, prefix), uuid.uuid4().hex, _shared_memory()
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder, "out"), Path(folder, "err")
         with files[0].open("wb") as out, files[1].open("wb") as err:
@@ -133,7 +140,7 @@ def launched(
                 stderr=err,
                 start_new_session=True,
             )
-        running = Running(process, mark, files)
+        running = Running(process, mark, files, shared)
         try:
             yield running
         finally:
@@ -179,9 +186,10 @@ def run_program(
     env: dict[str, str] | None = None,
     timeout: float = LIMIT,
     code: int | None = None,
+    prefix: Sequence[object] = (),
 ) -> Outcome:
     """Launch and wait.  code: the exit code that the test counts on, checked here so that the output is shown."""
-    with launched(arguments, ranks, cwd, program, env) as running:
+    with launched(arguments, ranks, cwd, program, env, prefix) as running:
         outcome = running.outcome(timeout)
     assert code is None or outcome.code == code, (
         f"exit code {outcome.code}, not {code}: {running.process.args}\n{outcome.out}\n{outcome.err}"

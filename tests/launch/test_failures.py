@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from launch.cases import assert_same_run, checkpoints, curve, write_case
 from launch.launching import Outcome, run_program
 
+from macmpi.faults import VARIABLE
+
 pytestmark = pytest.mark.launch
 
-FAULTY = Path(__file__).with_name("faulty.py")
 INTERNAL, STORAGE, STOPPED = 70, 74, 75
 HANG = 50.0
 """Ten times the seconds within which such a launch is over; the program's own patience is half an hour."""
 
 
 def faulty(
-    folder: Path, kind: str, phase: str, rank: int, *arguments: object, times: int = 1, ranks: int = 3
+    folder: Path, kind: str, phase: str, rank: int, *arguments: object, iteration: int = 0, ranks: int = 3
 ) -> Outcome:
     write_case(folder, "autoencoder")
-    program = (FAULTY, kind, phase, rank, times, "autoencoder.toml", "--iterations", 6, "--output", "run")
-    return run_program(*arguments, program=program, ranks=ranks, cwd=folder, timeout=HANG)
+    words = ("autoencoder.toml", "--iterations", 6, "--output", "run", *arguments)
+    fault = {VARIABLE: f"{rank}:{phase}:{iteration}:{kind}"}
+    outcome = run_program(*words, ranks=ranks, cwd=folder, env=fault, timeout=HANG)
+    assert f"fault: {kind} at rank {rank} in {phase}" in outcome.err
+    return outcome
 
 
 @pytest.mark.parametrize(
     ("kind", "phase", "rank"),
     [
-        ("exception", "z_step", 1),
-        ("exception", "w_step", 0),
+        ("exception", "z", 1),
+        ("exception", "w", 0),
         ("exception", "evaluate", 2),
-        ("exception", "finish", 1),
+        ("exception", "postprocess", 1),
         ("exception", "start", 2),
         ("exception", "plan", 1),
         ("exception", "read", 0),
         ("exception", "checkpoint", 0),
-        ("memory", "z_step", 1),
-        ("exit", "z_step", 1),
-        ("interrupt", "w_step", 2),
+        ("memory", "z", 1),
+        ("exit", "z", 1),
+        ("interrupt", "w", 2),
     ],
 )
 def test_an_unforeseen_error_ends_all_ranks(kind: str, phase: str, rank: int, tmp_path: Path) -> None:
@@ -45,34 +50,34 @@ def test_an_unforeseen_error_ends_all_ranks(kind: str, phase: str, rank: int, tm
     assert outcome.code == INTERNAL, outcome.err
     assert f"rank {rank}/3" in outcome.err
     assert outcome.err.count("macmpi: ") == 1
-    assert ("SystemExit" if kind == "exit" else "the fault of the test") in outcome.err
+    assert ("SystemExit" if kind == "exit" else "the fault that MACMPI_FAULT asks for") in outcome.err
     assert outcome.left == []
 
 
 def test_a_known_error_in_one_rank_alone_ends_all_ranks(tmp_path: Path) -> None:
     """Known errors are raised on rank 0 for all ranks; one that is not must not leave the others waiting."""
-    outcome = faulty(tmp_path, "known", "z_step", 1, "--set", "run.deadline=10.0")
+    outcome = faulty(tmp_path, "known", "z", 1, "--set", "run.deadline=10.0")
     assert outcome.code == INTERNAL, outcome.err
     assert outcome.err.count("macmpi: rank 1/3 failed") == 1
-    assert "the fault of the test" in outcome.err
+    assert "the fault that MACMPI_FAULT asks for" in outcome.err
 
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_killed_rank_ends_all_ranks(rank: int, tmp_path: Path) -> None:
-    outcome = faulty(tmp_path, "kill", "w_step", rank)
+    outcome = faulty(tmp_path, "kill", "w", rank)
     assert outcome.code not in (0, STOPPED)
     assert outcome.left == []
 
 
 def test_an_error_of_one_process_alone(tmp_path: Path) -> None:
-    outcome = faulty(tmp_path, "exception", "w_step", 0, ranks=0)
+    outcome = faulty(tmp_path, "exception", "w", 0, ranks=0)
     assert outcome.code == INTERNAL
     assert "rank 0/1" in outcome.err
-    assert "the fault of the test" in outcome.err
+    assert "the fault that MACMPI_FAULT asks for" in outcome.err
 
 
-def test_the_others_give_up_on_a_rank_that_hangs(tmp_path: Path) -> None:
-    outcome = faulty(tmp_path, "hang", "z_step", 2, "--set", "run.deadline=1.0", times=3)
+def test_the_others_give_up_on_a_rank_that_is_stopped(tmp_path: Path) -> None:
+    outcome = faulty(tmp_path, "stop", "z", 2, "--set", "run.deadline=1.0", iteration=3)
     assert outcome.code == STOPPED
     assert outcome.err.count("no answer from the other ranks for 1 s while waiting for") == 1
     assert "rank 0/3" in outcome.err
@@ -81,7 +86,7 @@ def test_the_others_give_up_on_a_rank_that_hangs(tmp_path: Path) -> None:
 
 def test_the_run_goes_on_after_a_fault(tmp_path: Path) -> None:
     often = ("--set", "run.checkpoint_minutes=1e-9")
-    assert faulty(tmp_path, "exception", "z_step", 1, *often, times=5).code == INTERNAL
+    assert faulty(tmp_path, "exception", "z", 1, *often, iteration=5).code == INTERNAL
     assert checkpoints(tmp_path / "run")[0].name == "iteration-000004.h5"
     arguments = ("autoencoder.toml", "--iterations", 6, *often)
     run_program(*arguments, "--output", "run", "--resume", "auto", ranks=2, cwd=tmp_path, code=0)
@@ -92,11 +97,28 @@ def test_the_run_goes_on_after_a_fault(tmp_path: Path) -> None:
 def test_a_full_disk_is_a_warning_until_the_last_save(tmp_path: Path) -> None:
     outcome = faulty(tmp_path, "full", "checkpoint", 0, "--set", "run.checkpoint_minutes=1e-9")
     assert outcome.code == STORAGE, outcome.err
-    lines = outcome.err.splitlines()
-    assert len(lines) == 6
-    assert all("No space left on device" in line for line in lines)
-    assert all("training goes on" in line for line in lines[:5])
-    assert curve(tmp_path / "run")[-1]["iteration"] == 6
+    lines = [line for line in outcome.err.splitlines() if not line.startswith("fault: ")]
+    assert len(lines) == 7
+    assert all("No space left on device" in line and "training goes on" in line for line in lines[:6])
+    assert "the last checkpoint could not be written" in lines[6]
+    assert curve(tmp_path / "run")[-1]["phase"] == "postprocess"
+    assert (tmp_path / "run" / "model.h5").exists(), "what was trained is not lost with the checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("phase", "rank", "named"),
+    [("gather_rows", 1, r"the Z-step gave point \d+ a coordinate"), ("gather_parts", 2, r"the W-step gave layer \d a")],
+)
+def test_a_number_that_is_not_finite_is_named_and_the_checkpoint_before_it_kept(
+    phase: str, rank: int, named: str, tmp_path: Path
+) -> None:
+    often = ("--set", "run.checkpoint_minutes=1e-9")
+    outcome = faulty(tmp_path, "nan", phase, rank, *often, iteration=3)
+    assert outcome.code == INTERNAL
+    assert re.search(rf"iteration 3: {named} .*not finite, unit \d", outcome.err), outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.err.count("macmpi: ") == 1
+    assert checkpoints(tmp_path / "run")[0].name == "iteration-000002.h5"
 
 
 def test_a_model_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:

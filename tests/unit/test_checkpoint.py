@@ -254,7 +254,7 @@ def test_no_flipped_bit_is_read_as_something_else(tmp_path: Path) -> None:
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
         try:
-            process.wait(15)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -1,0 +1,86 @@
+"""Where the numbers of a run stop being finite: which half step, layer, unit or point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from macmpi import NumericalError
+from macmpi.chain import Chain
+from macmpi.layers import Array
+from macmpi.state import State
+
+FATE = "the run ends here and keeps its checkpoints of before"
+
+
+def first_bad(A: Array) -> int:
+    """The flat index of the first number of A that is not finite, or -1.  Cost: one sum."""
+    with np.errstate(all="ignore"):
+        if np.isfinite(A.sum(dtype=float)):
+            return -1
+    bad = np.flatnonzero(~np.isfinite(A))
+    return int(bad[0]) if len(bad) else -1
+
+
+def bad_places(state: State, first: int = 0) -> dict[str, float]:
+    """`first_bad` of the coordinates and of the weights: numbers, so that ranks can agree on the worst.
+
+    first: the number of the first point of which the state holds coordinates.
+    """
+    bad = first_bad(state.Z)
+    width = state.Z.shape[1]
+    return {"bad_z": float(bad if bad < 0 else bad + first * width), "bad_w": float(first_bad(state.weights))}
+
+
+def check(chain: Chain, iteration: int, places: dict[str, float]) -> None:
+    """Raises NumericalError, agreed, where a place of `bad_places` is one; the same on every rank that knows it."""
+    where = None
+    if places["bad_z"] >= 0.0:
+        point, column = divmod(int(places["bad_z"]), sum(chain.site_sizes))
+        site, unit = _locate(chain.site_sizes, column)
+        where = f"the Z-step gave point {point} a coordinate that is not finite, unit {unit} of site {site + 1}"
+    elif places["bad_w"] >= 0.0:
+        layer, at = _locate([h * d for h, d in chain.block_shapes], int(places["bad_w"]))
+        unit, column = divmod(at, chain.block_shapes[layer][1])
+        where = f"the W-step gave layer {layer + 1} a weight that is not finite, unit {unit}, input {column}"
+    if where:
+        error = NumericalError(f"iteration {iteration}: {where}; {FATE}")
+        error.agreed = True
+        raise error
+
+
+def is_arithmetic(error: Exception) -> bool:
+    """What the libraries raise when they are given, or come to, numbers that are not finite."""
+    known = isinstance(error, np.linalg.LinAlgError | FloatingPointError)
+    return known or "infs or NaNs" in str(error)
+
+
+def broken(chain: Chain, state: State, problem: tuple[Any, ...], error: Exception) -> NumericalError:
+    """The same for a sweep that a library has ended in this rank.  problem: the last one that was made here."""
+    try:
+        check(chain, state.iteration + 1, bad_places(state))
+    except NumericalError as found:
+        found.agreed = False
+        return found
+    half = "W" if state.next_half == "w" else "Z"
+    at = ""
+    if problem and problem[0] == half:
+        at = f" at {_points(problem[1])}" if half == "Z" else f" in segment {problem[1] + 1}, {_units(problem[2])}"
+    return NumericalError(f"iteration {state.iteration + 1}: the {half}-step failed{at} ({error}); {FATE}")
+
+
+def _points(rows: Any) -> str:
+    return f"points {rows.start} to {rows.stop - 1}" if isinstance(rows, slice) else f"{len(rows)} sample points"
+
+
+def _units(tile: Any) -> str:
+    return "all units" if tile is None else f"units {tile.start} to {tile.stop - 1}"
+
+
+def _locate(sizes: Sequence[int], at: int) -> tuple[int, int]:
+    """Which part of so many entries holds entry `at`, and where in it."""
+    bounds = np.cumsum([0, *sizes])
+    part = int(np.searchsorted(bounds, at, side="right")) - 1
+    return part, at - int(bounds[part])

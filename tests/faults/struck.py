@@ -1,0 +1,97 @@
+"""Runs that a fault strikes, and what must be true of them afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.cases import assert_same_run, checkpoints, write_case
+from launch.launching import Outcome, launched
+
+from macmpi import checkpoint, run
+from macmpi.faults import FILES, PLACES, VARIABLE, VERBS
+from macmpi.team import Solo
+
+CASE = "hasty"
+ITERATIONS = 5
+OFTEN = ("--set", "run.checkpoint_minutes=1e-9")
+"""A checkpoint every iteration."""
+
+BEFORE = {"read": 0, "plan": 0, "data": 0, "start": 0, "share_array": 0}
+"""Phases that come before the first iteration alone."""
+
+PHASES = (*PLACES, *VERBS)
+
+
+def iteration_of(phase: str) -> int:
+    return BEFORE.get(phase, 3)
+
+
+def places(ranks: int) -> list[tuple[str, int]]:
+    """Every phase, on rank 0 (2 ranks) and on the last one, where the phase is not rank 0's alone."""
+    first = [(phase, 0) for phase in PHASES if ranks == 2 or phase in FILES]
+    return first + [(phase, ranks - 1) for phase in PHASES if phase not in FILES]
+
+
+WALK = [(ranks, phase, rank) for ranks in (2, 3) for phase, rank in places(ranks)]
+
+
+@dataclass(frozen=True)
+class Struck:
+    """How it ended, and the seconds from the fault to the end of the launcher."""
+
+    outcome: Outcome
+    seconds: float
+
+
+def strike(folder: Path, fault: str, ranks: int, limit: float, *arguments: object) -> Struck:
+    """Launch a run with a fault.  limit: seconds after which it counts as hung."""
+    write_case(folder, CASE)
+    words = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN, *arguments)
+    with launched(words, ranks, folder, env={VARIABLE: fault}) as running:
+        running.process.wait(limit)
+        ended = time.time()
+        outcome = running.outcome()
+    moments = re.findall(r"^fault: .*, ([\d.]+)$", outcome.err, re.MULTILINE)
+    assert moments, f"the fault {fault} never struck\n{outcome.out}\n{outcome.err}"
+    return Struck(outcome, ended - float(moments[0]))
+
+
+@contextlib.contextmanager
+def here(folder: Path) -> Iterator[None]:
+    """In a folder, without the console."""
+    back = Path.cwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        os.chdir(back)
+
+
+def go_on(folder: Path, *arguments: str, name: str = "run") -> None:
+    """The same command again, in this process."""
+    words = [f"{CASE}.toml", "--output", name, "--iterations", str(ITERATIONS), *OFTEN, "--resume", "auto"]
+    with here(folder), contextlib.suppress(run.Done):
+        assert run.run(Solo(), [*words, *arguments]) == 0
+
+
+def assert_nothing_left(outcome: Outcome) -> None:
+    assert outcome.left == [], "processes outlived the run"
+    assert outcome.shared == [], "shared memory outlived the run"
+
+
+def assert_no_work_lost(folder: Path, straight: Path, *arguments: str) -> None:
+    """The newest checkpoint verifies, and the same command gives the bits of the run that was never struck."""
+    saved = checkpoints(folder / "run")
+    if saved:
+        checkpoint.read(saved[0])
+    go_on(folder, *arguments)
+    assert_same_run(folder / "run", straight)
+    assert not list((folder / "run").rglob("*.tmp"))

@@ -1,0 +1,138 @@
+"""Two runs in one folder, a folder with a finished run, small shared memory, odd places."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from faults.conftest import Tally
+from faults.struck import CASE, ITERATIONS, OFTEN, assert_nothing_left, go_on
+from faults.test_checkpoints import LONG, mounts, under_way
+from launch.cases import assert_same_run, curve, snapshot, untimed, write_case
+from launch.launching import launched, run_program
+
+pytestmark = pytest.mark.launch
+
+__all__ = ["mounts"]
+
+STOPPED, USAGE = 75, 2
+WORDS = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("straight")
+    write_case(folder, CASE)
+    go_on(folder)
+    return folder / "run"
+
+
+@pytest.mark.parametrize("resume", ["auto", "no"])
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_the_second_run_names_the_first(resume: str, ranks: int, tmp_path: Path, tally: Tally) -> None:
+    tally.row("two runs in one folder; a finished run")
+    write_case(tmp_path, "long")
+    with launched(LONG, 2, tmp_path) as first:
+        under_way(first, tmp_path)
+        outcome = run_program(*LONG, "--resume", resume, ranks=ranks, cwd=tmp_path, code=USAGE)
+        assert outcome.err.count("in use by the run of host") == 1
+        pid = int(outcome.err.split("pid ")[1].split(",")[0])
+        assert platform.node() in outcome.err
+        assert pid in first.pids()
+        first.process.send_signal(signal.SIGUSR1)
+        assert first.outcome().code == STOPPED, "the first was not disturbed"
+    run_program(*LONG, "--resume", "auto", "--max-time", 0.001, ranks=ranks, cwd=tmp_path, code=STOPPED)
+
+
+def test_a_finished_run_says_how_to_go_on(straight: Path, tmp_path: Path, tally: Tally) -> None:
+    tally.row("two runs in one folder; a finished run")
+    write_case(tmp_path, CASE)
+    shutil.copytree(straight, tmp_path / "run")
+    before = snapshot(tmp_path)
+    outcome = run_program(*WORDS, "--resume", "auto", ranks=2, cwd=tmp_path, code=0)
+    assert "--iterations N with a larger N goes on" in outcome.out
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("megabytes", [16, 64])
+def test_small_shared_memory(megabytes: int, mounts: Path, straight: Path, tally: Tally) -> None:
+    tally.row("/dev/shm of 16 and 64 MB, 12 ranks")
+    write_case(mounts, CASE)
+    script = f'mount -t tmpfs -o size={megabytes}m none /dev/shm && exec "$@"'
+    run_program(*WORDS, ranks=12, cwd=mounts, prefix=("unshare", "--mount", "sh", "-c", script, "sh"), code=0)
+    assert_same_run(mounts / "run", straight)
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1", "nowhere.UTF-8", ""])
+def test_locale(locale: str, straight: Path, tmp_path: Path, tally: Tally) -> None:
+    """With a folder whose name no ASCII holds, and with Python's own UTF-8 mode off."""
+    tally.row("locale, console, HOME, paths")
+    folder = tmp_path / "Ordner mit Ümlaut и пробел"
+    folder.mkdir()
+    write_case(folder, CASE)
+    env = {"LC_ALL": locale, "LANG": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    outcome = run_program(*WORDS, ranks=2, cwd=folder, env=env, code=0)
+    assert outcome.err == ""
+    assert_same_run(folder / "run", straight)
+
+
+@pytest.mark.parametrize("name", ["no space", "tab\tand 'quotes'", "ядро", "-n"])
+def test_names(name: str, straight: Path, tmp_path: Path, tally: Tally) -> None:
+    """Of the config and of the output folder."""
+    tally.row("locale, console, HOME, paths")
+    write_case(tmp_path, CASE).rename(tmp_path / f"{name}.toml")
+    words = ("--iterations", ITERATIONS, *OFTEN, f"--output={name}", "--", f"{name}.toml")
+    run_program(*words, ranks=2, cwd=tmp_path, code=0)
+    assert_same_run(tmp_path / name, straight)
+
+
+@pytest.mark.parametrize("stream", ["out", "err", "both"])
+def test_closed_console(stream: str, straight: Path, tmp_path: Path, tally: Tally) -> None:
+    """Its reader is gone from the first line on; or standard output was never open."""
+    tally.row("locale, console, HOME, paths")
+    write_case(tmp_path, CASE)
+    redirect = {"out": ">&-", "err": "2>&-", "both": ">&- 2>&-"}[stream]
+    prefix = ("sh", "-c", f'exec "$@" {redirect}', "sh")
+    run_program(*WORDS, ranks=0, cwd=tmp_path, prefix=prefix, code=0)
+    assert_same_run(tmp_path / "run", straight)
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_reader_that_leaves(ranks: int, straight: Path, tmp_path: Path, tally: Tally) -> None:
+    """`| head -1`: the launcher, or the program, writes to a pipe that nobody reads."""
+    tally.row("locale, console, HOME, paths")
+    write_case(tmp_path, CASE)
+    prefix = ("sh", "-c", '"$@" | head -n 1', "sh")
+    outcome = run_program(*WORDS, ranks=ranks, cwd=tmp_path, prefix=prefix, code=0)
+    assert len(outcome.out.splitlines()) == 1
+    if ranks == 0 or not (tmp_path / "run" / "model.h5").exists():
+        # mpiexec itself ends by SIGPIPE and takes its ranks along; the same command goes on
+        go_on(tmp_path)
+    assert untimed(curve(tmp_path / "run")) == untimed(curve(straight))
+
+
+def test_no_home(straight: Path, tmp_path: Path, tally: Tally) -> None:
+    tally.row("locale, console, HOME, paths")
+    write_case(tmp_path, CASE)
+    prefix = ("env", "-u", "HOME", "-u", "USER", "-u", "TERM")
+    run_program(*WORDS, ranks=2, cwd=tmp_path, prefix=prefix, code=0)
+    assert_same_run(tmp_path / "run", straight)
+
+
+def test_max_time_auto(tmp_path: Path, straight: Path, tally: Tally) -> None:
+    """A job of a batch system that ends in six seconds: stopped before that, and the same command goes on."""
+    tally.row("--max-time auto")
+    write_case(tmp_path, "long")
+    began = float(subprocess.run(["date", "+%s.%N"], capture_output=True, text=True, check=True).stdout)
+    end = int(began) + 6
+    env = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": str(end)}
+    outcome = run_program(*LONG, "--max-time", "auto", ranks=2, cwd=tmp_path, env=env, code=STOPPED)
+    tally.seconds(os.stat(tmp_path / "run" / "curve.jsonl").st_mtime - began)
+    assert os.stat(tmp_path / "run" / "curve.jsonl").st_mtime < end
+    assert outcome.out.count("--resume auto goes on") == 1
+    assert_nothing_left(outcome)

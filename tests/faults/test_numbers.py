@@ -1,0 +1,117 @@
+"""Problems at the edge of what numbers hold: finite, and no half step that claims descent raises its objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from faults.conftest import Tally
+from theory.nets import AUGMENTED, anywhere, method, points, started
+
+from macmpi.data import Dataset
+from macmpi.mac import Mac
+from macmpi.state import State
+
+ROUNDING = {"float64": 1e-9, "float32": 1e-3}
+"""Relative: what the sums behind an objective may lose."""
+
+NETS: dict[str, dict[str, Any]] = {
+    "after": {},
+    "before": {"sites": "before"},
+    "tanh, augmented": {"activation": "tanh", **AUGMENTED},
+    "relu": {"activation": "relu"},
+    "classifier": {"loss": "cross_entropy"},
+    "curvature": {"metric": "curvature", "sites": "before"},
+    "float32": {"precision": "float32", "mu_max": 1e4},
+    "newton": {"w_step": {"solver": "newton"}},
+    "lbfgs": {"w_step": {"solver": "lbfgs"}, "z_step": {"solver": "lbfgs"}},
+}
+
+
+def collinear(data: Dataset) -> None:
+    data.X[:, 1] = data.X[:, 0] * (1.0 + 1e-12)
+    data.X[:, 2] *= 1e-6
+
+
+def duplicates(data: Dataset) -> None:
+    data.X[:], data.Y[:] = data.X[:1], data.Y[:1]
+
+
+def nothing(data: Dataset) -> None:
+    pass
+
+
+def scaled(by: float) -> Callable[[State], None]:
+    def change(state: State) -> None:
+        state.weights *= by
+
+    return change
+
+
+def at(mu: float) -> Callable[[State], None]:
+    def change(state: State) -> None:
+        state.mu = mu
+
+    return change
+
+
+def dead(state: State) -> None:
+    """All hidden units of a rectifier off; a sigmoid's at 0."""
+    state.weights[:] = -np.abs(state.weights) - 30.0
+
+
+def same(state: State) -> None:
+    pass
+
+
+PROBLEMS: dict[str, tuple[Callable[[Dataset], None], Callable[[State], None]]] = {
+    "ill-conditioned": (collinear, same),
+    "duplicate points": (duplicates, same),
+    "dead units": (nothing, dead),
+    "saturated": (nothing, scaled(1e3)),
+    "weights of 1e6": (nothing, scaled(1e6)),
+    "mu = 1e12": (nothing, at(1e12)),
+    "mu = 1e-6": (nothing, at(1e-6)),
+}
+
+
+def objective(mac: Mac, state: State) -> float:
+    """E_Q, or the augmented Lagrangian, of all points, with the ridge."""
+    errors = mac.evaluate(state)
+    value = errors.E_Q if errors.lagrangian is None else errors.lagrangian
+    return value * mac.plan.n_train + mac.ridge_of(state, range(len(mac.plan.chain.segments)))
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("start", [started, anywhere])
+def test_half_steps(start: Callable[[Mac], State], problem: str, net: str, tally: Tally) -> None:
+    tally.row("numbers at the edge")
+    spoil, change = PROBLEMS[problem]
+    words = NETS[net]
+    precision = words.get("precision", "float64")
+    if net == "float32" and problem == "mu = 1e12":
+        pytest.skip("float32 is refused beyond mu = 1e4")
+    data = points(0, 37, 4, 3, words.get("loss") == "cross_entropy", precision)
+    spoil(data)
+    mac = method(data=replace(data), **words)
+    state = start(mac)
+    change(state)
+    state.metric_mu = 0.0
+    mac.problems.renew_metric(state)
+    mac.problems.forget_all()
+    values = [objective(mac, state)]
+    for _ in range(3):
+        mac.z_step(state)
+        values.append(objective(mac, state))
+        mac.w_step(state)
+        state.iteration += 1
+        values.append(objective(mac, state))
+    assert np.isfinite(state.Z).all() and np.isfinite(state.weights).all() and np.isfinite(values).all()
+    solvers = [mac.plan.z_solver.descends, all(s.descends for s in mac.plan.w_solvers)]
+    room = ROUNDING[precision] * np.maximum(np.abs(values[:-1]), 1.0)
+    raised = [after > before + r for before, after, r in zip(values, values[1:], room, strict=False)]
+    assert not any(up and solvers[i % 2] for i, up in enumerate(raised)), values

@@ -1,0 +1,118 @@
+"""Every kind of fault in every phase and every verb of the team, on 2 and 3 ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Tally
+from faults.struck import (
+    CASE,
+    WALK,
+    assert_no_work_lost,
+    assert_nothing_left,
+    checkpoints,
+    go_on,
+    iteration_of,
+    strike,
+)
+from launch.cases import curve, write_case
+
+pytestmark = pytest.mark.launch
+
+STOPPED, INTERNAL = 75, 70
+KILLED, FAILED, DEADLINE = 5.0, 2.0, 1.0
+"""Seconds promised after a kill and after an exception; the deadline of a rank that waits, here."""
+
+SOON = ("--set", f"run.deadline={DEADLINE}")
+
+HUNG = 10.0
+"""How many times the promise a case may take before it fails; the table shows the seconds themselves."""
+
+STARTUP = 20.0
+"""Seconds that a launch may need to come to the fault."""
+
+EARLY, AFTER = ("read", "plan", "data", "share_array"), ("postprocess", "model")
+"""Before training has begun there is nothing to save; after its last iteration all is."""
+
+
+def limit(promise: float) -> float:
+    return STARTUP + HUNG * promise
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that nothing strikes."""
+    folder = tmp_path_factory.mktemp("straight")
+    write_case(folder, CASE)
+    go_on(folder)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the deadline in its config, which checkpoints hold."""
+    folder = tmp_path_factory.mktemp("impatient")
+    write_case(folder, CASE)
+    go_on(folder, *SOON)
+    return folder / "run"
+
+
+every_place = pytest.mark.parametrize(("ranks", "phase", "rank"), WALK)
+
+
+@every_place
+def test_kill(ranks: int, phase: str, rank: int, tmp_path: Path, straight: Path, tally: Tally) -> None:
+    tally.row("kill -9")
+    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:kill", ranks, limit(KILLED))
+    tally.seconds(struck.seconds)
+    assert struck.outcome.code not in (0, STOPPED)
+    assert struck.seconds < HUNG * KILLED
+    assert_nothing_left(struck.outcome)
+    assert_no_work_lost(tmp_path, straight)
+
+
+@every_place
+@pytest.mark.parametrize("kind", ["exception", "memory", "exit"])
+def test_raise(kind: str, ranks: int, phase: str, rank: int, tmp_path: Path, straight: Path, tally: Tally) -> None:
+    tally.row("exception, MemoryError, sys.exit")
+    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:{kind}", ranks, limit(FAILED))
+    tally.seconds(struck.seconds)
+    error = {"exception": "ValueError", "memory": "MemoryError", "exit": "SystemExit"}[kind]
+    assert struck.outcome.code == INTERNAL
+    assert struck.outcome.err.count(f"macmpi: rank {rank}/{ranks} failed") == 1
+    assert struck.outcome.err.count("macmpi: ") == 1
+    assert error in struck.outcome.err
+    assert struck.seconds < HUNG * FAILED
+    assert_nothing_left(struck.outcome)
+    assert_no_work_lost(tmp_path, straight)
+
+
+@pytest.mark.parametrize(("ranks", "phase", "rank"), [place for place in WALK if place[1] != "read"])
+def test_stop(ranks: int, phase: str, rank: int, tmp_path: Path, impatient: Path, tally: Tally) -> None:
+    """Before the config is read nobody knows the deadline: a rank then waits `team.PATIENCE` seconds."""
+    tally.row("SIGSTOP (deadline 1 s)")
+    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:stop", ranks, limit(DEADLINE + 5.0), *SOON)
+    tally.seconds(struck.seconds)
+    assert struck.outcome.code == STOPPED
+    assert "no answer from the other ranks" in struck.outcome.err
+    assert "while waiting for " in struck.outcome.err
+    assert struck.seconds < HUNG * (DEADLINE + 5.0)
+    assert_nothing_left(struck.outcome)
+    assert_no_work_lost(tmp_path, impatient, *SOON)
+
+
+@every_place
+@pytest.mark.parametrize("kind", ["usr1", "term", "int"])
+def test_signal(kind: str, ranks: int, phase: str, rank: int, tmp_path: Path, straight: Path, tally: Tally) -> None:
+    """One rank alone gets it.  After the last iteration the run is complete but for its last file, and ends."""
+    tally.row("SIGUSR1, SIGTERM, SIGINT")
+    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:{kind}", ranks, limit(FAILED))
+    tally.seconds(struck.seconds)
+    assert struck.outcome.code == (0 if phase in AFTER else STOPPED), struck.outcome.err
+    assert struck.seconds < HUNG * FAILED
+    if phase not in (*AFTER, *EARLY):
+        last = curve(tmp_path / "run")[-1]["iteration"]
+        assert checkpoints(tmp_path / "run")[0].name == f"iteration-{last:06d}.h5"
+    assert_nothing_left(struck.outcome)
+    assert_no_work_lost(tmp_path, straight)

@@ -1,0 +1,56 @@
+"""The doctor: a line for each thing that a run needs, a remedy for each that is not well."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from launch.cases import snapshot
+from launch.launching import run_program
+
+from macmpi import doctor, team
+from macmpi.doctor import FAULT, FINE, WARNING, Finding
+
+PROGRAM = ("-m", "macmpi.doctor")
+LINES = ("MPI", "ranks", "/dev/shm", "HDF5", "folder", "dgemm", "BLAS threads", "Iallgatherv")
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_page_of_findings(ranks: int, tmp_path: Path) -> None:
+    outcome = run_program(ranks=ranks, cwd=tmp_path, program=PROGRAM, code=0)
+    for line in LINES:
+        assert len(re.findall(rf"^{line} +({FINE}|{WARNING}) ", outcome.out, re.MULTILINE)) == 1, outcome.out
+    assert re.search(r"^HDF5 +ok ", outcome.out, re.MULTILINE)
+    assert ("microseconds" in outcome.out) is (ranks == 2)
+    assert snapshot(tmp_path) == {}
+
+
+@pytest.mark.launch
+def test_a_folder_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    outcome = run_program("--output", "file", ranks=2, cwd=tmp_path, program=PROGRAM, code=2)
+    assert re.search(r"^folder +FAULT +file\n +-> cannot be written", outcome.out, re.MULTILINE)
+
+
+def test_every_remedy_is_shown() -> None:
+    assert str(Finding("a", "b", WARNING, "do c")).endswith("-> do c")
+    assert "do c" not in str(Finding("a", "b", FINE, "do c"))
+
+
+def test_a_file_system_without_locks_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.fcntl, "flock", lambda *arguments: None)
+    assert doctor.folder(tmp_path).verdict == WARNING
+
+
+def test_remains_of_dead_programs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "leftovers", lambda: ["/dev/shm/mpich_shm_1"])
+    found = doctor.shared_memory(team.Solo())
+    assert (found.verdict, found.remedy) == (WARNING, "rm /dev/shm/mpich_shm_1")
+
+
+def test_a_blas_that_takes_more_cores_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 8.0])
+    monkeypatch.setattr(doctor.time, "process_time", lambda: next(ticks))
+    assert [f.verdict for f in doctor.products(team.Solo())] == [FINE, FAULT]

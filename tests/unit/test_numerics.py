@@ -1,0 +1,72 @@
+"""A number that is not finite is named by its half step, layer, unit and point."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macmpi import NumericalError, numerics
+from macmpi.chain import Chain
+from macmpi.layers.activation import Activation
+from macmpi.layers.affine import Affine
+from macmpi.state import State
+
+BAD = [np.nan, np.inf, -np.inf]
+CHAIN = Chain(
+    (Affine(4, 3), Activation("tanh", 3), Affine(3, 2), Activation("tanh", 2), Affine(2, 4)),
+    (2, 4),
+)
+POINTS = 7
+
+
+def state() -> State:
+    random = np.random.default_rng(0)
+    return State(random.normal(size=sum(h * d for h, d in CHAIN.block_shapes)), random.normal(size=(POINTS, 5)), 1.0)
+
+
+def test_finite_numbers_pass() -> None:
+    numerics.check(CHAIN, 1, numerics.bad_places(state()))
+
+
+def test_numbers_whose_sum_overflows_are_finite() -> None:
+    assert numerics.first_bad(np.full(4, 1e308)) == -1
+
+
+@settings(deadline=None, derandomize=True, database=None)
+@given(st.integers(0, 10**6), st.sampled_from(BAD), st.sampled_from([np.float32, np.float64]))
+def test_the_first_bad_number_is_found(at: int, bad: float, dtype: type) -> None:
+    A = np.ones((30, 17), dtype)
+    A.flat[at % A.size :: 5] = bad
+    assert numerics.first_bad(A) == at % A.size
+
+
+@pytest.mark.parametrize(
+    ("column", "named"),
+    [(0, "unit 0 of site 1"), (2, "unit 2 of site 1"), (3, "unit 0 of site 2"), (4, "unit 1 of site 2")],
+)
+@pytest.mark.parametrize("bad", BAD)
+def test_a_coordinate(column: int, named: str, bad: float) -> None:
+    broken = state()
+    broken.Z[5, column] = bad
+    with pytest.raises(NumericalError, match=f"iteration 3: the Z-step gave point 5 .* {named}; ") as raised:
+        numerics.check(CHAIN, 3, numerics.bad_places(broken))
+    assert raised.value.agreed
+
+
+@pytest.mark.parametrize(("block", "unit", "column"), [(0, 0, 0), (0, 2, 4), (1, 1, 3), (2, 3, 2)])
+def test_a_weight(block: int, unit: int, column: int) -> None:
+    broken = state()
+    before = sum(h * d for h, d in CHAIN.block_shapes[:block])
+    broken.weights[before + unit * CHAIN.block_shapes[block][1] + column] = np.nan
+    with pytest.raises(NumericalError, match=f"W-step gave layer {block + 1} .* unit {unit}, input {column}; "):
+        numerics.check(CHAIN, 3, numerics.bad_places(broken))
+
+
+def test_a_library_that_gives_up_is_placed_by_the_last_problem() -> None:
+    error = np.linalg.LinAlgError("Singular matrix")
+    assert numerics.is_arithmetic(error)
+    assert not numerics.is_arithmetic(ValueError("another mistake"))
+    found = str(numerics.broken(CHAIN, state(), ("Z", slice(2, 5)), error))
+    assert "iteration 1: the Z-step failed at points 2 to 4 (Singular matrix)" in found

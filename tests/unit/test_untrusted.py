@@ -1,0 +1,214 @@
+"""Files that lie: links out of the file, numbers kept elsewhere, sizes of terabytes, pickled objects."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import macmpi
+from macmpi import UsageError, checkpoint
+from macmpi.sources import read_file
+
+TERABYTES = (1 << 30, 1 << 12)
+
+
+class Evil:
+    """Leaves a trace where it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (open, (str(Path("unpickled")), "w"))
+
+
+def external_link(file: h5py.File, name: str) -> None:
+    file[name] = h5py.ExternalLink("secret.h5", "X")
+
+
+def soft_link_to_an_external_one(file: h5py.File, name: str) -> None:
+    file["way out"] = h5py.ExternalLink("secret.h5", "X")
+    file[name] = h5py.SoftLink("/way out")
+
+
+def external_storage(file: h5py.File, name: str) -> None:
+    file.create_dataset(name, (4, 3), "f8", external=[("secret.bin", 0, 96)])
+
+
+def virtual(file: h5py.File, name: str) -> None:
+    layout = h5py.VirtualLayout((4, 3), "f8")
+    layout[...] = h5py.VirtualSource("secret.h5", "X", (4, 3))
+    file.create_virtual_dataset(name, layout)
+
+
+def terabytes(file: h5py.File, name: str) -> None:
+    file.create_dataset(name, TERABYTES, "f8", chunks=(64, 64), fletcher32=True)
+
+
+def compressed_terabytes(file: h5py.File, name: str) -> None:
+    dataset = file.create_dataset(name, TERABYTES, "f8", chunks=(1 << 8, 1 << 12), compression="gzip")
+    dataset[: 1 << 8] = 0.0
+
+
+def group(file: h5py.File, name: str) -> None:
+    file.create_group(name)
+
+
+def pickled(file: h5py.File, name: str) -> None:
+    file[name] = np.void(pickle.dumps(Evil()))
+
+
+LIES: dict[Callable[[h5py.File, str], None], str] = {
+    external_link: "is a link",
+    soft_link_to_an_external_one: "is a link",
+    external_storage: "in another file",
+    virtual: "in another file",
+    terabytes: "are stored",
+    compressed_terabytes: "are stored",
+    group: "is a group",
+}
+each_lie = pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With a file that no other one may reach."""
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("secret.h5", "w") as file:
+        file["X"] = np.arange(12.0).reshape(4, 3)
+    Path("secret.bin").write_bytes(np.arange(12.0).tobytes())
+    return tmp_path
+
+
+@each_lie
+def test_data(lie: Callable[[h5py.File, str], None]) -> None:
+    with h5py.File("points.h5", "w") as file:
+        lie(file, "X")
+    with pytest.raises(UsageError, match=rf"points\.h5: .*X.*{LIES[lie]}|points\.h5: .*{LIES[lie]}"):
+        read_file(Path("points.h5"), ("X",))
+
+
+@pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}, {"compression": "lzf", "shuffle": True}])
+def test_honest_data_are_read(filters: dict[str, object]) -> None:
+    X = np.zeros((2000, 300))
+    X[3, 4] = 1.0
+    with h5py.File("points.h5", "w") as file:
+        file.create_dataset("X", data=X, **filters)
+        file.create_dataset("Y", data=np.empty((0, 3)))
+    found = read_file(Path("points.h5"), ("X", "Y"))
+    assert_array_equal(found["X"], X)
+    assert found["Y"].shape == (0, 3)
+
+
+def test_objects_are_not_unpickled() -> None:
+    with h5py.File("points.h5", "w") as file:
+        pickled(file, "X")
+    assert read_file(Path("points.h5"), ("X",))["X"].dtype.kind == "V"
+    np.savez("points.npz", X=np.array([Evil()], dtype=object))
+    with pytest.raises(UsageError, match="not a file of plain arrays"):
+        read_file(Path("points.npz"), ("X",))
+    assert not Path("unpickled").exists()
+
+
+def npz_of_terabytes() -> None:
+    member = io.BytesIO()
+    np.lib.format.write_array_header_1_0(member, {"shape": TERABYTES, "fortran_order": False, "descr": "<f8"})
+    with zipfile.ZipFile("points.npz", "w") as file:
+        file.writestr("X.npy", member.getvalue())
+
+
+def test_an_npz_of_terabytes() -> None:
+    npz_of_terabytes()
+    with pytest.raises(UsageError, match=r"points\.npz cannot be read"):
+        read_file(Path("points.npz"), ("X",))
+
+
+@pytest.fixture
+def model(folder: Path) -> Path:
+    """An honest model.h5, of a run."""
+    from macmpi import run
+    from macmpi.team import Solo
+
+    np.savez("small.npz", X=np.random.default_rng(0).normal(size=(20, 3)))
+    Path("small.toml").write_text('data = "small.npz"\nmodel.hidden = [2]\n')
+    assert run.run(Solo(), ["small.toml", "--iterations", "1", "--output", "run"]) == 0
+    return folder / "run" / "model.h5"
+
+
+@each_lie
+@pytest.mark.parametrize("name", ["weights", "weights/last", "scaling/x_shift", "classes"])
+def test_a_model(name: str, lie: Callable[[h5py.File, str], None], model: Path) -> None:
+    assert macmpi.load(str(model)).code
+    with h5py.File(model, "a") as file:
+        if name in file:
+            del file[name]
+        lie(file, name)
+    with pytest.raises(UsageError):
+        macmpi.load(str(model))
+
+
+@each_lie
+@pytest.mark.parametrize("name", ["weights", "Z"])
+def test_a_checkpoint_with_a_seal(name: str, lie: Callable[[h5py.File, str], None], model: Path, folder: Path) -> None:
+    """Whoever writes a file can seal it."""
+    path = next((folder / "run" / "checkpoints").glob("*.h5"))
+    body = io.BytesIO(checkpoint.unseal(path.read_bytes()))
+    with h5py.File(body, "r+") as file:
+        del file[name]
+        lie(file, name)
+    path.write_bytes(checkpoint.seal(body.getvalue()))
+    with pytest.raises(UsageError, match=LIES[lie]):
+        checkpoint.read(path)
+
+
+@pytest.mark.parametrize("labels", [{}, {"config": "{"}, {"config": "[" * 10**5}, {"config": "{}"}, {"config": 3}])
+def test_a_checkpoint_that_does_not_say_what_it_is_of(labels: dict[str, object], model: Path, folder: Path) -> None:
+    from macmpi import run
+    from macmpi.team import Solo
+
+    path = next((folder / "run" / "checkpoints").glob("*.h5"))
+    state, _ = checkpoint.read(path)
+    shutil.rmtree(folder / "run" / "checkpoints")
+    checkpoint.save(path.parent, state, dict(labels), 1)
+    with pytest.raises(UsageError, match="which config and data"):
+        run.run(Solo(), ["small.toml", "--iterations", "2", "--output", "run", "--resume", "auto"])
+
+
+@pytest.mark.parametrize("name", ["..toml", "...toml"])
+def test_a_config_whose_name_leaves_the_folder_of_runs(name: str, model: Path, folder: Path) -> None:
+    from macmpi import run
+    from macmpi.team import Solo
+
+    if Path(name).stem not in (".", ".."):
+        pytest.skip("not a name of a folder here")
+    shutil.copy("small.toml", name)
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(UsageError, match="--output"):
+        run.run(Solo(), [name, "--iterations", "1"])
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_lock_that_points_elsewhere_is_not_followed(model: Path, folder: Path) -> None:
+    from macmpi import run
+    from macmpi.team import Solo
+
+    (folder / "precious").write_text("mine")
+    (folder / "run" / "lock").unlink()
+    (folder / "run" / "lock").symlink_to(folder / "precious")
+    with pytest.raises(UsageError, match="cannot write"):
+        run.run(Solo(), ["small.toml", "--iterations", "2", "--output", "run", "--resume", "auto"])
+    assert (folder / "precious").read_text() == "mine"
+
+
+def test_a_config_of_brackets(folder: Path) -> None:
+    from macmpi import config
+
+    Path("deep.toml").write_text("a = " + "[" * 10**5)
+    with pytest.raises(UsageError, match="is not TOML"):
+        config.read(Path("deep.toml"), [])
