@@ -85,8 +85,10 @@ def add_gradient(loss: Loss, tape: Tape, Y: Array, out: Sequence[Array]) -> floa
     return float(loss.value(Y, tape.F).sum(dtype=float))
 
 
-def add_curvature(loss: Loss, tape: Tape, Y: Array, probe: Array, out: Sequence[tuple[Array, Array]]) -> None:
-    """Adds the sums of [a, 1] [a, 1]^T and g g^T of each layer, g backpropagated from B^T probe.
+def add_curvature(
+    loss: Loss, tape: Tape, Y: Array, probe: Array, out: Sequence[tuple[Array, Array]], weight: float = 1.0
+) -> None:
+    """Adds `weight` times the sums of [a, 1] [a, 1]^T and g g^T of each layer, g backpropagated from B^T probe.
 
     probe (n, L): standard normal numbers, so that g g^T has the mean M_k.
     """
@@ -94,8 +96,8 @@ def add_curvature(loss: Loss, tape: Tape, Y: Array, probe: Array, out: Sequence[
     pulls = slopes(tape, loss.root(Y, tape.F).after(whole).vjp(probe))
     layers = [step for step in tape.steps if step.W is not None]
     for (G, M), step, pull in zip(out, layers, pulls, strict=True):
-        G += gram(step.A)
-        M += pull.T @ pull
+        G += weight * gram(step.A)
+        M += weight * (pull.T @ pull)
 
 
 def damped_inverses(G: Array, M: Array, damping: float) -> tuple[Array, Array]:

@@ -71,6 +71,8 @@ class Stochastic(Mac):
         self.sum = TreeSum(len(self.parts.blocks), team)
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.parts.blocks_of(team.rank)}
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
+        self._fresh = {i: np.zeros(self.layout.sizes[1], plan.dtype) for i in self.rows}
+        self._faded = 1.0
         shapes = self.layout.shapes
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
         costs = [float(sum(shapes[k]) * shapes[k][1]) * (rows.stop - rows.start) for k, rows in jobs]
@@ -138,6 +140,7 @@ class Stochastic(Mac):
         while state.position < steps:
             self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
             state.position += 1
+        self._fold(state)
         state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
 
     def _drawn(self, part: int, steps: int, state: State) -> Array:
@@ -155,21 +158,19 @@ class Stochastic(Mac):
 
     def step(self, rows: Drawn, state: State) -> None:
         """One minibatch; rows: this rank's points of each of its parts.  Collective: yes."""
-        keys, (count, squares) = self.keys, self.layout.sizes
+        keys, count = self.keys, self.layout.sizes[0]
         tapes: Tapes = {}
-        curved = state.steps % keys.curvature_every == 0 or state.steps < FIRST
-        width = count + 3 + (squares if curved else 0)
         with self.clock("z"):
-            sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), width, self.plan.dtype)
-        gradient, (loss, probed, n) = sums[:count], sums[count : count + 3].astype(float).tolist()
+            sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), count + 3, self.plan.dtype)
+        gradient, (loss, probed, n) = sums[:count], sums[count:].astype(float).tolist()
         loss /= n
         gradient /= n
         if state.steps and not loss <= SURGE * state.level:
             self._recover(state)
             return
         state.level = loss if state.steps == 0 else state.level + LEVEL * (loss - state.level)
-        if curved:
-            _towards(state.statistics, sums[count + 3 :] / probed, max(1.0 - keys.memory, 1.0 / (state.steps + 1)))
+        if state.steps % keys.curvature_every == 0 or state.steps < FIRST:
+            self._note(tapes, probed, state)
         if state.steps % keys.factor_every == 0 or state.steps < FIRST:
             self._factor(state)
         ways = [self._direction(gradient, state)]
@@ -186,7 +187,7 @@ class Stochastic(Mac):
             self._adapt(rows, n, loss, predicted, state)
 
     def _look(self, i: int, rows: Drawn, state: State, tapes: Tapes, out: Array) -> None:
-        """Adds part i's gradient, loss, points probed and all and, where `out` has room, statistics; keeps a tape."""
+        """Adds part i's gradient, loss, and points probed and all; keeps a tape of the probed ones."""
         (count, _), loss, weights = self.layout.sizes, self.plan.loss, self.weights(state)
         own, gradient = rows[i], self.layout.blocks(out[:count])
         probed = min(self.keys.probed, len(own))
@@ -195,15 +196,39 @@ class Stochastic(Mac):
                 tape, Y = self.plan.chain.whole.tape(weights, self.data.X[piece]), self.data.Y[piece]
                 out[count] += add_gradient(loss, tape, Y, gradient)
         tapes[i] = tape, Y
-        out[count + 1 : count + 3] += probed, len(own)
-        if len(out) == count + 3:
-            return
-        random = stream(self.plan.seed, "probe", state.iteration, state.position, i)
-        probe = random.standard_normal(Y.shape, dtype=np.float32).astype(self.plan.dtype, copy=False)
-        add_curvature(loss, tape, Y, probe, self.layout.pairs(out[count + 3 :]))
+        out[count + 1 :] += probed, len(own)
+
+    def _note(self, tapes: Tapes, probed: float, state: State) -> None:
+        """Adds a minibatch to the running Grams and metrics: what is new since the last `_fold`, each part by itself.
+
+        Collective: no.
+        """
+        rate = max(1.0 - self.keys.memory, 1.0 / (state.steps + 1))
+        self._faded *= 1.0 - rate
+        with self.clock("z"):
+            for i, (tape, Y) in tapes.items():
+                random = stream(self.plan.seed, "probe", state.iteration, state.position, i)
+                probe = random.standard_normal(Y.shape, dtype=np.float32).astype(self.plan.dtype, copy=False)
+                self._fresh[i] *= 1.0 - rate
+                add_curvature(self.plan.loss, tape, Y, probe, self.layout.pairs(self._fresh[i]), rate / probed)
+
+    def _fold(self, state: State) -> None:
+        """Running Grams and metrics over all parts: needed where they are inverted, and where a State must be whole.
+
+        Collective: yes.
+        """
+
+        def add(i: int, out: Array) -> None:
+            out += self._fresh[i]
+            self._fresh[i][:] = 0.0
+
+        state.statistics *= self._faded
+        state.statistics += self.sum(add, self.layout.sizes[1], self.plan.dtype)
+        self._faded = 1.0
 
     def _factor(self, state: State) -> None:
         """Damped inverses of all layers' statistics: each layer by one rank, then Allgatherv.  Collective: yes."""
+        self._fold(state)
         statistics, inverses = self.layout.pairs(state.statistics), self.layout.pairs(state.inverses)
         with self.clock("w"):
             for k in self.layers[self.team.rank]:

@@ -19,6 +19,7 @@ from macmpi.plan import make_plan
 from macmpi.record import Clock
 from macmpi.state import State
 from macmpi.stochastic import Stochastic as Method_
+from macmpi.streams import stream
 from macmpi.team import Solo
 from macmpi.tiles import Tile
 
@@ -166,19 +167,39 @@ def test_the_run_shows_and_keeps_the_average() -> None:
     np.testing.assert_array_equal(state.best_weights, state.average)
 
 
-def test_a_state_between_two_minibatches_holds_all_that_the_next_needs() -> None:
+def test_a_state_between_two_epochs_holds_all_that_the_next_needs() -> None:
     method, state = method_of(factor_every=4)
-    order = np.random.default_rng(0).permutation(90)
-    for i in range(5):
-        method.step(halves(order[i : i + 30]), state)
+    for _ in range(2):
+        method.sweep(state)
     copied = copy.deepcopy(state)
     other, _ = method_of(factor_every=4)
-    for i in range(5, 12):
-        method.step(halves(order[i : i + 30]), state)
-        other.step(halves(order[i : i + 30]), copied)
+    for _ in range(2):
+        method.sweep(state)
+        other.sweep(copied)
     for name in ("weights", "average", "momentum", "statistics", "inverses"):
         np.testing.assert_array_equal(getattr(state, name), getattr(copied, name))
     assert (state.damping, state.level, state.steps) == (copied.damping, copied.level, copied.steps)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_statistics_are_running_means_over_minibatches(loss: str) -> None:
+    """However late the parts are added up, and whatever a step that was taken back has seen."""
+    method, state = method_of(loss, memory=0.7, curvature_every=1, factor_every=100)
+    mean = np.zeros_like(state.statistics)
+    for i in range(5):
+        rows, kept = halves(np.arange(i, 30 + i)), copy.deepcopy(state)
+        method.step(rows, state)
+        total, probed = np.zeros_like(mean), 0
+        for part, own in rows.items():
+            own = own[:7]
+            tape = method.plan.chain.whole.tape(method.weights(kept), method.data.X[own])
+            Y = method.data.Y[own]
+            probe = stream(1, "probe", 0, 0, part).standard_normal(Y.shape, dtype=np.float32).astype(float)
+            add_curvature(method.plan.loss, tape, Y, probe, method.layout.pairs(total))
+            probed += len(own)
+        mean += max(0.3, 1.0 / (i + 1)) * (total / probed - mean)
+    method._fold(state)
+    np.testing.assert_allclose(state.statistics, mean, rtol=1e-9, atol=1e-13)
 
 
 def test_an_epoch_goes_on_from_its_position() -> None:
