@@ -107,6 +107,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "record", "results"},
     "estimate": ERRORS | {"tiles", "chain", "deals", "plan"},
+    "scaling": frozenset({"deals", "plan"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "alternating", "stochastic"})
     | {"config", "data", "record", "team"},
     "train": ERRORS
