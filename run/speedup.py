@@ -152,7 +152,8 @@ def print_measured(result: dict[str, Any]) -> None:
     first, rate = result["measured"]["1"]["seconds"], result["dgemm"]
     print(
         f"\n{result['name']}: iterations 2-{result['iterations']}, {result['repeats']} launches, "
-        f"{result['cores']} cores, dgemm {rate / 1e9:.1f} GFLOP/s, {result['flops'] / 1e9:.1f} GFLOP of products an iteration\n"
+        f"{result['cores']} cores, dgemm {rate / 1e9:.1f} GFLOP/s, "
+        f"{result['flops'] / 1e9:.1f} GFLOP of products an iteration\n"
     )
     print(
         "| ranks | seconds an iteration, median (min-max) | speedup | efficiency | Karp-Flatt | Z | W | exchange "
