@@ -1,6 +1,7 @@
 # make run    train an autoencoder on real digits with 2 ranks (sets itself up first)
 # make test   run the tests (sets itself up first)
 # make lint   style and types
+# make speedup  speedup against processors: measured, and predicted beyond the cores there are (about 15 minutes)
 # make clean  remove the environment and the runs
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 
-.PHONY: run test lint clean
+.PHONY: run test lint speedup clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +31,11 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check macmpi tests run
 	$(BIN)/ruff format --check macmpi tests run
 	$(BIN)/mypy
+
+speedup: $(VENV)/.installed
+	$(BIN)/python run/speedup.py run/usps_mac.toml run/coil_mac.toml synthetic
+	$(BIN)/python run/speedup.py run/coil_select.toml --iterations 24
+	$(BIN)/python run/speedup.py run/usps_mac.toml synthetic --weak
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -32,6 +32,11 @@ GROUP_COLOURS = (
 )
 
 
+def run_colour(number: int) -> str:
+    """That of a report's n-th run, in every picture and table."""
+    return RUN_COLOURS[number % len(RUN_COLOURS)]
+
+
 def column(curve: Curve, key: str) -> Array:
     """One value of each record."""
     return np.array([record.get(key, np.nan) for record in curve], float)
@@ -53,7 +58,7 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
     trained = [s for curve in runs.values() for s in column(curve, "seconds") if s > 0.0]
     edge = min(trained, default=1.0) / 1.6
     for i, (name, curve) in enumerate(runs.items()):
-        colour, changes = RUN_COLOURS[i % len(RUN_COLOURS)], mu_changes(curve)
+        colour, changes = run_colour(i), mu_changes(curve)
         seconds = column(curve, "seconds")
         for ax, x in ((left, np.where(seconds > 0.0, seconds, edge)), (right, column(curve, "iteration"))):
             train = column(curve, "E1_train")
@@ -62,7 +67,8 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
             after = [j for j, record in enumerate(curve) if record.get("phase") == "postprocess"]
             ax.plot(x[after], train[after], "D", color=colour, ms=5.0)
             if changes:
-                ax.plot(x[changes], train[changes], "o", color=RED, ms=6.0, label="mu changes after it")
+                rim = RED if len(runs) == 1 else colour
+                ax.plot(x[changes], train[changes], "o", color=RED, mec=rim, ms=6.0, label="mu changes after it")
         if len(runs) == 1:
             _name_mu(right, curve, column(curve, "iteration"), column(curve, "E1_train"))
     for (name, value), style in zip(levels.items(), [":", "-.", (0, (1, 4))] * len(levels), strict=False):
@@ -231,10 +237,10 @@ def selection(curve: Curve) -> Figure:
 
 
 def seconds(runs: Mapping[str, Curve]) -> Figure:
-    """Seconds of each phase an iteration, stacked, a panel a run."""
+    """Seconds of each phase an iteration, stacked, a panel a run, all on the same axes."""
     figure = Figure(figsize=(WIDTH, 0.6 + 2.1 * len(runs)), layout="constrained")
-    panels = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
-    for ax, (name, curve) in zip(panels, runs.items(), strict=True):
+    panels = figure.subplots(len(runs), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
+    for i, (ax, (name, curve)) in enumerate(zip(panels, runs.items(), strict=True)):
         swept = [record for record in curve if record["iteration"] and record["phase"] != "postprocess"]
         x, below = column(swept, "iteration"), np.zeros(len(swept))
         for (key, phase), colour in zip(PHASES.items(), ("#1f77b4", "#ff7f0e", GREEN, "0.75"), strict=True):
@@ -242,7 +248,7 @@ def seconds(runs: Mapping[str, Curve]) -> Figure:
             ax.bar(x, height, 0.85, below, color=colour, label=phase)
             below += height
         ax.set(ylabel="seconds")
-        ax.set_title(name, fontsize=9)
+        ax.set_title(name, fontsize=9, color="black" if len(runs) == 1 else run_colour(i))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[-1].set(xlabel="iterations")
     _legend(figure, panels[0])

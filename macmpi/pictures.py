@@ -55,6 +55,11 @@ def draw(results: Sequence[Result]) -> Iterator[Picture]:
         yield seconds(results)
 
 
+def colours_of(results: Sequence[Result]) -> list[str]:
+    """The colours of the runs in the pictures that compare them; none for a single run."""
+    return [figures.run_colour(i) for i in range(len(results))] if len(results) > 1 else []
+
+
 def label(result: Result) -> str:
     """A run's name as matplotlib shows it: dollars are no formula."""
     return result.name.replace("$", r"\$")
