@@ -25,6 +25,7 @@ Curve = Sequence[Mapping[str, Any]]
 WIDTH = 9.0
 GREY, RED, GREEN = "0.45", "#d62728", "#2ca02c"
 PHASES = {"seconds_z": "Z-step", "seconds_w": "W-step", "seconds_comm": "exchange", "seconds_wait": "waiting"}
+PHASE_COLOURS = ("#2f4858", "#86bbd8", GREEN, "0.8")
 RUN_COLOURS = ("#1f77b4", "#ff7f0e", "#9467bd", "#17becf", "#8c564b", "#e377c2", "#bcbd22", "#7f7f7f")
 GROUP_COLOURS = (
     *("#e6194b", "#3cb44b", "#d4b500", "#4363d8", "#f58231", "#911eb4", "#2ab7ca", "#f032e6", "#8db600", "#fa8072"),
@@ -243,7 +244,7 @@ def seconds(runs: Mapping[str, Curve]) -> Figure:
     for i, (ax, (name, curve)) in enumerate(zip(panels, runs.items(), strict=True)):
         swept = [record for record in curve if record["iteration"] and record["phase"] != "postprocess"]
         x, below = column(swept, "iteration"), np.zeros(len(swept))
-        for (key, phase), colour in zip(PHASES.items(), ("#1f77b4", "#ff7f0e", GREEN, "0.75"), strict=True):
+        for (key, phase), colour in zip(PHASES.items(), PHASE_COLOURS, strict=True):
             height = np.nan_to_num(column(swept, key))
             ax.bar(x, height, 0.85, below, color=colour, label=phase)
             below += height

@@ -27,17 +27,28 @@ from macmpi.scaling import Work
 from macmpi.selection import Selection, Trial
 from macmpi.starts import Origin, start
 from macmpi.state import State
+from macmpi.subproblems import Subproblems
 from macmpi.team import Solo
 
 
 class Tally:
-    """Seconds by kind and key: "point" (all), "factor" (width of the inputs), "unit" (segment)."""
+    """Seconds by kind and key, those of a call inside another one not counted twice.
+
+    "point" (all), "factor" (width of the inputs), "unit" (segment); "z" and "w": what every rank does for itself.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[tuple[str, int], float] = defaultdict(float)
+        self._inside = [0.0]
 
-    def add(self, kind: str, key: int, seconds: float) -> None:
-        self.seconds[kind, key] += seconds
+    @contextmanager
+    def __call__(self, kind: str, key: int) -> Iterator[None]:
+        began = now()
+        self._inside.append(0.0)
+        yield
+        took = now() - began
+        self.seconds[kind, key] += took - self._inside.pop()
+        self._inside[-1] += took
 
     def of(self, kind: str) -> float:
         return sum(seconds for (name, _), seconds in self.seconds.items() if name == kind)
@@ -67,17 +78,19 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
 
         @wraps(plain)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            began = now()
-            found = plain(*args, **kwargs)
-            tally.add(kind, key(*args), now() - began)
-            return found
+            with tally(kind, key(*args)):
+                return plain(*args, **kwargs)
 
         return patch.object(owner, name, wrapper)
 
     with ExitStack() as stack:
+        stack.enter_context(wrap(type(plan.z_solver), "prepare", "z", lambda *_: 0))
         stack.enter_context(wrap(type(plan.z_solver), "solve", "point", lambda *_: 0))
+        stack.enter_context(wrap(Subproblems, "features", "w", lambda *_: 0))
+        stack.enter_context(wrap(Trial, "features", "w", lambda *_: 0))
         stack.enter_context(wrap(Trial, "objectives", "unit", lambda trial, job, candidates: job.segment))
         for kind in {type(solver) for solver in (*plan.w_solvers, *plan.plain_solvers)}:
+            stack.enter_context(wrap(kind, "local", "w", lambda *_: 0))
             stack.enter_context(wrap(kind, "solve", "unit", lambda solver, problem, over_points: problem.key[2]))
             stack.enter_context(wrap(kind, "prepare", "factor", lambda solver, inputs, *_: inputs.shape[1]))
         yield
@@ -96,30 +109,36 @@ def trace(path: Path, settings: Sequence[str], iterations: int) -> list[tuple[Wo
         selected = isinstance(method, Selection) and method.changed is not None
         plan = method.largest if isinstance(method, Selection) and selected else before
         if i:
-            found.append((rates(plan, tally, took, selected), plan, took))
+            phases = clock.take()
+            work = rates(plan, tally, phases["seconds_z"], phases["seconds_w"], took, selected)
+            found.append((work, plan, took))
     return found
 
 
-def rates(plan: Plan, tally: Tally, took: float, anew: bool) -> Work:
-    """Seconds of an iteration divided by what the plan says that each thing costs."""
+def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool) -> Work:
+    """Seconds of an iteration divided by what the plan says that each thing costs.
+
+    z, w, took: seconds of the half steps and of the iteration.  What a half step takes beside the calls that are
+    timed belongs to its points and units; what is outside of both is shared.
+    """
     deal = plan.deal(range(len(plan.chain.segments))) if anew else plan.all_units
     shares, jobs = ([item for rank in dealt for item in rank] for dealt in (deal.shares, deal.jobs))
     width = [plan.chain.fan_in(segment.regressed[0]) for segment in plan.chain.segments]
+    beside = (w - tally.of("w") - tally.of("factor")) / tally.of("unit")
 
-    def of_width(w: int) -> float:
-        cost = sum(s.cost for s in shares if anew or width[s.segment] == w)
-        spent = tally.of("factor") if anew else tally.seconds["factor", w]
+    def of_width(size: int) -> float:
+        cost = sum(s.cost for s in shares if anew or width[s.segment] == size)
+        spent = tally.of("factor") if anew else tally.seconds["factor", size]
         return spent / cost if cost else 0.0
 
     def of_segment(k: int) -> float:
-        return tally.seconds["unit", k] / sum(j.cost for j in jobs if j.segment == k)
+        return beside * tally.seconds["unit", k] / sum(j.cost for j in jobs if j.segment == k)
 
-    dealt = sum(map(tally.of, ("point", "factor", "unit")))
     return Work(
-        point=tally.of("point") / plan.n_train,
+        point=(z - tally.of("z")) / plan.n_train,
         factor=tuple(map(of_width, width)),
         unit=tuple(of_segment(k) for k in range(len(width))),
-        shared=took - dealt,
+        shared=tally.of("z") + tally.of("w") + took - z - w,
         anew=anew,
     )
 
