@@ -41,7 +41,6 @@ from macmpi import data as datasets  # noqa: E402
 from macmpi.scaling import Machine, ceiling, efficiency, karp_flatt, parmac, predict_all  # noqa: E402
 
 PREDICTED = [1, 2, 4, 8, 12, 16, 24, 48, 96, 192, 384, 768, 1024, 2048, 4096]
-COUNTED = 3
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,13 @@ def strong(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -
         "repeats": repeats,
         "cores": cores(),
         "dgemm": statistics.median([m.rate for m in alone]),
-        "flops": flops(problem.path, problem.settings, COUNTED),
+        "flops": flops(problem.path, problem.settings, problem.iterations),
         "measured": {str(r): summary(m) for r, m in found.items()},
     }
     if configs.read(problem.path, list(problem.settings)).method.name == "mac":
         alpha, beta = messages()
-        machine = Machine(alpha, beta, cores(), 1.0, max(beside.seconds / found[1].seconds, 1.0))
+        crowding = max(beside.spread[0] / found[1].spread[0], 1.0)  # of the least disturbed launches
+        machine = Machine(alpha, beta, cores(), 1.0, crowding)
         result["model"] = asdict(machine)
     return result
 
