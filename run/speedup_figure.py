@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf")
 PAPER = (12, 6.0)
@@ -30,8 +31,10 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> Path:
         else:
             ax.set(xlim=(0, most + 0.5), ylim=(0, most + 0.5))
             ax.set_title("measured (dots) and predicted (lines)", fontsize=10)
+    styles = {"predicted by the cost model": "--", "ParMAC's model": ":"}
     handles, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    handles += [Line2D([], [], color="0.3", ls=style) for style in styles.values()]
+    figure.legend(handles, [*names, *styles], loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     figure.savefig(path, dpi=150)
     return path
 
@@ -47,6 +50,6 @@ def _problem(ax: Any, result: dict[str, Any], colour: str, most: int) -> None:
     if "predicted" not in result:
         return
     totals = {int(r): sum(terms.values()) for r, terms in result["predicted"].items() if int(r) <= most}
-    ax.plot(list(totals), [totals[1] / t for t in totals.values()], "--", color=colour, lw=1.3, label="predicted")
+    ax.plot(list(totals), [totals[1] / t for t in totals.values()], "--", color=colour, lw=1.3)
     ring = {int(r): s for r, s in result["parmac"].items() if int(r) <= most}
-    ax.plot(list(ring), list(ring.values()), ":", color=colour, lw=1.0, alpha=0.8, label="ParMAC's model")
+    ax.plot(list(ring), list(ring.values()), ":", color=colour, lw=1.0, alpha=0.8)
