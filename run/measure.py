@@ -81,6 +81,11 @@ class Measured:
         return float(means.min()), float(means.max())
 
     @property
+    def undisturbed(self) -> float:
+        """The mean over iterations of the least seconds of each: what other work on the machine disturbed least."""
+        return float(self.tables[:, :, 0].min(axis=0).mean())
+
+    @property
     def rate(self) -> float:
         return statistics.median(self.rates)
 

@@ -2,12 +2,14 @@
 
     python run/speedup.py run/usps_mac.toml run/coil_mac.toml run/coil_select.toml synthetic
     python run/speedup.py run/usps_mac.toml --weak                       as many points a rank at every rank count
-    python run/speedup.py --draw --cluster my_cluster.toml               from what was measured before
+    python run/speedup.py run/usps_mac.toml --draw --cluster my.toml     predict anew from what was measured before
 
 Strong scaling: the same iterations at every number of ranks (the same bits, so the same work), seconds of training.
 Each launch has one BLAS thread a rank; launches are interleaved (1, 2, 1 beside 1, 1, 2, ...) after one that is thrown
 away, the first iteration of each is left out.  Results go to OUTPUT/NAME.json, and the figure, with all that is there,
 to OUTPUT/speedup.png.
+
+Undisturbed: the efficiency from the least seconds of each iteration over the launches, for machines with other work.
 
 The model (macmpi/scaling.py) is fitted to one rank (its parts timed, run/workload.py), to an exchange between two
 ranks and to one-rank runs side by side (crowding: what cores cost each other); measured rank counts are held out, and
@@ -87,14 +89,14 @@ def strong(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -
     }
     if configs.read(problem.path, list(problem.settings)).method.name == "mac":
         alpha, beta = messages()
-        crowding = max(beside.spread[0] / found[1].spread[0], 1.0)  # of the least disturbed launches
+        crowding = max(beside.undisturbed / found[1].undisturbed, 1.0)
         machine = Machine(alpha, beta, cores(), 1.0, crowding)
         result["model"] = asdict(machine)
     return result
 
 
 def summary(m: Measured) -> dict[str, Any]:
-    return {**m.parts, "least": m.spread[0], "most": m.spread[1]}
+    return {**m.parts, "least": m.spread[0], "most": m.spread[1], "undisturbed": m.undisturbed}
 
 
 def sweeps_of(problem: Problem, seconds: float) -> list[Any]:
@@ -147,28 +149,42 @@ def print_weak(result: dict[str, Any]) -> None:
         print(f"| {count} | {result['points'][count]:,} | {span} | {first / m['seconds']:.2f} |")
 
 
+COLUMNS = (
+    *("ranks", "seconds an iteration, median (min-max)", "speedup", "efficiency", "undisturbed", "Karp-Flatt"),
+    *("Z", "W", "exchange", "waiting", "rest", "GFLOP/s", "of dgemm"),
+)
+
+
 def print_measured(result: dict[str, Any]) -> None:
-    """Tables in Markdown."""
-    first, rate = result["measured"]["1"]["seconds"], result["dgemm"]
+    """A table in Markdown."""
+    one, rate = result["measured"]["1"], result["dgemm"]
     print(
         f"\n{result['name']}: iterations 2-{result['iterations']}, {result['repeats']} launches, "
         f"{result['cores']} cores, dgemm {rate / 1e9:.1f} GFLOP/s, "
         f"{result['flops'] / 1e9:.1f} GFLOP of products an iteration\n"
     )
-    print(
-        "| ranks | seconds an iteration, median (min-max) | speedup | efficiency | Karp-Flatt | Z | W | exchange "
-        "| waiting | rest | GFLOP/s | of dgemm |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
-    )
+    print_row(COLUMNS)
+    print_row(["---"] * len(COLUMNS))
     for count, m in result["measured"].items():
-        ranks, speedup = int(count), first / m["seconds"]
-        z, w, comm, wait = (m[f"seconds_{part}"] for part in ("z", "w", "comm", "wait"))
-        done = result["flops"] / m["seconds"]
-        fraction = f"{karp_flatt(speedup, ranks):.3f}" if ranks > 1 else "-"
-        print(
-            f"| {count} | {m['seconds']:.3f} ({m['least']:.3f}-{m['most']:.3f}) | {speedup:.2f} "
-            f"| {efficiency(speedup, ranks):.3f} | {fraction} | {z:.3f} | {w:.3f} | {comm:.4f} | {wait:.4f} "
-            f"| {max(m['seconds'] - z - w - comm, 0.0):.4f} | {done / 1e9:.1f} | {done / rate / ranks:.0%} |"
+        ranks, seconds = int(count), m["seconds"]
+        speedup, done = one["seconds"] / seconds, result["flops"] / seconds
+        z, w, exchange, waiting = (m[f"seconds_{part}"] for part in ("z", "w", "comm", "wait"))
+        print_row(
+            [
+                *(count, f"{seconds:.3f} ({m['least']:.3f}-{m['most']:.3f})", f"{speedup:.2f}"),
+                *(
+                    f"{efficiency(speedup, ranks):.3f}",
+                    f"{efficiency(one['undisturbed'] / m['undisturbed'], ranks):.3f}",
+                ),
+                f"{karp_flatt(speedup, ranks):.3f}" if ranks > 1 else "-",
+                *(f"{z:.3f}", f"{w:.3f}", f"{exchange:.4f}", f"{waiting:.4f}", f"{seconds - z - w - exchange:.4f}"),
+                *(f"{done / 1e9:.1f}", f"{done / rate / ranks:.0%}"),
+            ]
         )
+
+
+def print_row(cells: Sequence[str]) -> None:
+    print("| " + " | ".join(cells) + " |")
 
 
 def print_predicted(result: dict[str, Any]) -> None:
