@@ -1,12 +1,18 @@
-"""Launches whose seconds are reported: interleaved, one BLAS thread a rank, after a warm-up that is thrown away."""
+"""Launches whose seconds are reported: interleaved, one BLAS thread a rank, after a warm-up that is thrown away.
+
+A launch beside which something else used the machine is repeated, within limits: see `measure`.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from macmpi.estimate import dgemm_rate
+
+QUIET, TRIES = 0.05, 2
+"""Share of a core that others may use during a launch, and how many times more launches are tried than are needed."""
 
 PARTS = ("seconds", "seconds_z", "seconds_w", "seconds_comm", "seconds_wait")
 HERE = Path(__file__).parent
@@ -58,12 +67,22 @@ def launch(config: Path, kind: Kind, count: int, folder: Path) -> np.ndarray:
     return np.stack([iterations(output / "curve.jsonl") for output in outputs])
 
 
+def busy() -> tuple[float, float]:
+    """Seconds for which the cores have worked, those taken by the machine's host among them; those of our launches."""
+    with open("/proc/stat") as file:
+        user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
+
+
 @dataclass(frozen=True)
 class Measured:
-    """tables: (launches, iterations, PARTS), the first iteration left out; rates: dgemm flop/s beside each launch."""
+    """tables: (launches, iterations, PARTS), the first iteration left out; rates: dgemm flop/s beside each launch;
+    others: the most cores that other work kept busy during one of them."""
 
     tables: np.ndarray
     rates: tuple[float, ...]
+    others: float
 
     @property
     def parts(self) -> dict[str, float]:
@@ -91,15 +110,24 @@ class Measured:
 
 
 def measure(config: Path, kinds: Sequence[Kind], count: int, repeats: int, folder: Path) -> list[Measured]:
-    """Each kind `repeats` times, in turns; before them one launch of the first, thrown away."""
+    """Each kind in turns until `repeats` launches of each were quiet, or `TRIES` times as many were tried: those beside
+    which others used the machine least are kept.  Before them one launch of the first kind, thrown away."""
     launch(config, kinds[0], 1, folder)
-    tables: list[list[np.ndarray]] = [[] for _ in kinds]
-    rates: list[list[float]] = [[] for _ in kinds]
-    for _ in range(repeats):
-        for kind, own, beside in zip(kinds, tables, rates, strict=True):
-            beside.append(dgemm_rate(repeats=20))
-            own.append(launch(config, kind, count, folder)[:, 1:])
-    return [Measured(np.concatenate(own), tuple(r)) for own, r in zip(tables, rates, strict=True)]
+    tried: list[list[tuple[float, float, np.ndarray]]] = [[] for _ in kinds]
+    for _ in range(TRIES * repeats):
+        for kind, own in zip(kinds, tried, strict=True):
+            if sum(others < QUIET for others, *_ in own) >= repeats:
+                continue
+            rate = dgemm_rate(repeats=20)
+            (all_before, own_before), began = busy(), time.perf_counter()
+            table = launch(config, kind, count, folder)[:, 1:]
+            (all_after, own_after), took = busy(), time.perf_counter() - began
+            own.append((max(all_after - all_before - (own_after - own_before), 0.0) / took, rate, table))
+    kept = [sorted(own, key=lambda launched: launched[0])[:repeats] for own in tried]
+    return [
+        Measured(np.concatenate([t for *_, t in own]), tuple(rate for _, rate, _ in own), max(o for o, *_ in own))
+        for own in kept
+    ]
 
 
 def messages() -> tuple[float, float]:

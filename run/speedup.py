@@ -9,7 +9,8 @@ Each launch has one BLAS thread a rank; launches are interleaved (1, 2, 1 beside
 away, the first iteration of each is left out.  Results go to OUTPUT/NAME.json, and the figure, with all that is there,
 to OUTPUT/speedup.png.
 
-Undisturbed: the efficiency from the least seconds of each iteration over the launches, for machines with other work.
+Undisturbed: the efficiency from the least seconds of each iteration over the launches.  Others: the most cores that
+other work kept busy during a launch; launches that are disturbed are repeated.
 
 The model (macmpi/scaling.py) is fitted to one rank (its parts timed, run/workload.py), to an exchange between two
 ranks and to one-rank runs side by side (crowding: what cores cost each other); measured rank counts are held out, and
@@ -96,7 +97,7 @@ def strong(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -
 
 
 def summary(m: Measured) -> dict[str, Any]:
-    return {**m.parts, "least": m.spread[0], "most": m.spread[1], "undisturbed": m.undisturbed}
+    return {**m.parts, "least": m.spread[0], "most": m.spread[1], "undisturbed": m.undisturbed, "others": m.others}
 
 
 def sweeps_of(problem: Problem, seconds: float) -> list[Any]:
@@ -151,7 +152,7 @@ def print_weak(result: dict[str, Any]) -> None:
 
 COLUMNS = (
     *("ranks", "seconds an iteration, median (min-max)", "speedup", "efficiency", "undisturbed", "Karp-Flatt"),
-    *("Z", "W", "exchange", "waiting", "rest", "GFLOP/s", "of dgemm"),
+    *("Z", "W", "exchange", "waiting", "rest", "GFLOP/s", "of dgemm", "others"),
 )
 
 
@@ -178,7 +179,7 @@ def print_measured(result: dict[str, Any]) -> None:
                 ),
                 f"{karp_flatt(speedup, ranks):.3f}" if ranks > 1 else "-",
                 *(f"{z:.3f}", f"{w:.3f}", f"{exchange:.4f}", f"{waiting:.4f}", f"{seconds - z - w - exchange:.4f}"),
-                *(f"{done / 1e9:.1f}", f"{done / rate / ranks:.0%}"),
+                *(f"{done / 1e9:.1f}", f"{done / rate / ranks:.0%}", f"{m['others']:.2f}"),
             ]
         )
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-POINTS, HELD_OUT, LATENT, WIDTH = 20_000, 1_000, 20, 256
+POINTS, HELD_OUT, LATENT, WIDTH = 12_000, 1_000, 20, 256
 HIDDEN = [300, 100, 20, 100, 300]
 
 
 def write_problem(folder: Path, points: int = POINTS) -> Path:
-    """Write synthetic.h5 and .toml, the net of run/usps_mac.toml on 4 times as many points.  Gives its path."""
+    """Write synthetic.h5 and .toml, the net of run/usps_mac.toml on more points.  Gives its path."""
     random = np.random.default_rng(0)
     A, B = random.normal(size=(LATENT, 100)) / np.sqrt(LATENT), random.normal(size=(100, WIDTH)) / 10.0
     latent = random.normal(size=(points + HELD_OUT, LATENT))
