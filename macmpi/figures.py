@@ -23,6 +23,9 @@ from macmpi.layers import Array
 Curve = Sequence[Mapping[str, Any]]
 
 WIDTH = 9.0
+ALIKE = 8.0
+"""Seconds of several runs are drawn on the same axis if they differ by less than this factor."""
+
 GREY, RED, GREEN = "0.45", "#d62728", "#2ca02c"
 PHASES = {"seconds_z": "Z-step", "seconds_w": "W-step", "seconds_comm": "exchange", "seconds_wait": "waiting"}
 PHASE_COLOURS = ("#2f4858", "#86bbd8", GREEN, "0.8")
@@ -238,9 +241,11 @@ def selection(curve: Curve) -> Figure:
 
 
 def seconds(runs: Mapping[str, Curve]) -> Figure:
-    """Seconds of each phase an iteration, stacked, a panel a run, all on the same axes."""
+    """Seconds of each phase an iteration, stacked, a panel a run; on the same axes if all can be read there."""
     figure = Figure(figsize=(WIDTH, 0.6 + 2.1 * len(runs)), layout="constrained")
-    panels = figure.subplots(len(runs), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
+    most = [np.nanmax(sum(column(curve, key) for key in PHASES), initial=0.0) for curve in runs.values()]
+    alike = max(most) < ALIKE * min(most)
+    panels = figure.subplots(len(runs), 1, squeeze=False, sharex=True, sharey=alike)[:, 0]
     for i, (ax, (name, curve)) in enumerate(zip(panels, runs.items(), strict=True)):
         swept = [record for record in curve if record["iteration"] and record["phase"] != "postprocess"]
         x, below = column(swept, "iteration"), np.zeros(len(swept))
