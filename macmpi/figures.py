@@ -96,12 +96,14 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
     return figure
 
 
-def _name_mu(ax: Axes, curve: Curve, x: Array, y: Array) -> None:
-    """Say what mu becomes, of many changes at the first and the last."""
+def _name_mu(ax: Axes, curve: Curve, x: Array, y: Array, below: bool = False) -> None:
+    """Say what mu becomes, of many changes at the first and the last, above or below the points."""
     changes = mu_changes(curve)
     style: dict[str, Any] = {"fontsize": 8, "color": RED, "ha": "center"}
     for i in changes if len(changes) <= 3 else (changes[0], changes[-1]):
-        ax.annotate(f"mu = {curve[i + 1]['mu']:g}", (x[i], y[i]), (0, 9), textcoords="offset points", **style)
+        ax.annotate(
+            f"mu = {curve[i + 1]['mu']:g}", (x[i], y[i]), (0, -16 if below else 9), textcoords="offset points", **style
+        )
 
 
 def _plain_log(axis: Any, decades: float = 2.0) -> None:
@@ -221,7 +223,7 @@ def selection(curve: Curve) -> Figure:
     changes = mu_changes(curve)
     if changes:
         ax.plot(x[changes], y[changes], "o", color=RED, ms=5.0, zorder=4, label="mu changes after it")
-        _name_mu(ax, curve, x, y)
+        _name_mu(ax, curve, x, y, below=True)
     for changed, face, name in ((True, GREEN, "another architecture"), (False, "white", "the same architecture")):
         at = [i for i, r in enumerate(curve) if r.get("phase") == "selection" and bool(r.get("changed")) is changed]
         if at:
