@@ -7,7 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-POINTS, HELD_OUT, LATENT, WIDTH = 12_000, 1_000, 20, 256
+POINTS, HELD_OUT, LATENT, WIDTH = 10_000, 1_000, 20, 256
 HIDDEN = [300, 100, 20, 100, 300]
 
 
