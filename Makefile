@@ -1,7 +1,7 @@
 # make run    train an autoencoder on real digits with 2 ranks (sets itself up first)
 # make test   run the tests (sets itself up first)
 # make lint   style and types
-# make speedup  speedup against processors: measured, and predicted beyond the cores there are (about 15 minutes)
+# make speedup  speedup against processors: measured, and predicted beyond the cores there are
 # make clean  remove the environment and the runs
 
 PYTHON ?= python3

@@ -13,12 +13,14 @@ read -ra python <<< "${PYTHON:-python}"
 read -ra options <<< "${OPTIONS:-}"
 trap : USR1 TERM
 
-# Torque names the limit in PBS_WALLTIME; of the others it is asked.
+# Torque names the limit in PBS_WALLTIME; of the others it is asked.  Without one the program refuses --max-time auto.
 if [ -z "${PBS_WALLTIME:-}" ]; then
     limit=$(qstat -f "$PBS_JOBID" | awk '$1 == "Resource_List.walltime" { print $3 }')
-    PBS_WALLTIME=$(awk -F: '{ s = 0; for (i = 1; i <= NF; i++) s = 60 * s + $i; print s }' <<< "${limit:-0}")
+    if [ -n "$limit" ]; then
+        PBS_WALLTIME=$(awk -F: '{ s = 0; for (i = 1; i <= NF; i++) s = 60 * s + $i; print s }' <<< "$limit")
+        export PBS_WALLTIME
+    fi
 fi
-export PBS_WALLTIME
 
 code=0
 mpiexec -n "${RANKS:-$(wc -l < "$PBS_NODEFILE")}" "${python[@]}" -m macmpi.run "$config" --resume auto \

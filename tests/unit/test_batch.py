@@ -27,8 +27,8 @@ STUB = """#!/bin/bash
 name=$(basename "$0")
 printf '%s' "$name" >> "$CALLS"; printf '\\t%s' "$@" >> "$CALLS"; printf '\\n' >> "$CALLS"
 case "$name $*" in
-    python*) exit "$CODE" ;;
-    qstat*) printf 'Job Id: 7\\n    Job_Name = macmpi\\n    Resource_List.walltime = 04:00:00\\n' ;;
+    python*) printf 'limit\\t%s\\n' "${PBS_WALLTIME-none}" >> "$CALLS"; exit "$CODE" ;;
+    qstat*) [ -z "$NO_LIMIT" ] && printf 'Job Id: 7\\n    Job_Name = macmpi\\n    Resource_List.walltime = 04:00:00\\n' ;;
     "flux job timeleft") echo 14321 ;;
     srun*|mpiexec*|"flux run"*)
         while [ "$1" != bash ] && [ "$1" != python ]; do shift; done
@@ -117,6 +117,15 @@ def test_the_limit_of_time_reaches_the_program(tmp_path: Path) -> None:
 
     assert [limit(script) for script in SCRIPTS] == ["auto", "auto", "3:50:00", "14321"]
     assert {limit(script, MAX_TIME="0:10:00") for script in SCRIPTS} == {"0:10:00"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "limit"), [({}, "14400"), ({"PBS_WALLTIME": "60"}, "60"), ({"NO_LIMIT": "1"}, "none")]
+)
+def test_pbs_is_asked_for_the_limit_if_the_environment_lacks_it(
+    environment: dict[str, str], limit: str, tmp_path: Path
+) -> None:
+    assert run("pbs", tmp_path, 0, **environment).of("limit") == [["limit", limit]]
 
 
 def test_the_program_may_be_in_a_container(tmp_path: Path) -> None:
