@@ -28,7 +28,7 @@ name=$(basename "$0")
 printf '%s' "$name" >> "$CALLS"; printf '\\t%s' "$@" >> "$CALLS"; printf '\\n' >> "$CALLS"
 case "$name $*" in
     python*) printf 'limit\\t%s\\n' "${PBS_WALLTIME-none}" >> "$CALLS"; exit "$CODE" ;;
-    qstat*) [ -z "$NO_LIMIT" ] && printf 'Job Id: 7\\n    Job_Name = macmpi\\n    Resource_List.walltime = 04:00:00\\n' ;;
+    qstat*) [ -z "$NO_LIMIT" ] && printf 'Job Id: 7\\n Resource_List.walltime = 04:00:00\\n' ;;
     "flux job timeleft") echo 14321 ;;
     srun*|mpiexec*|"flux run"*)
         while [ "$1" != bash ] && [ "$1" != python ]; do shift; done
