@@ -2,6 +2,7 @@
 # make test   run the tests (sets itself up first)
 # make faults the fault suite: every fault in every phase (docs/reliability.md); make soak: 200 stops and starts
 # make lint   style and types
+# make speedup  speedup against processors: measured, and predicted beyond the cores there are
 # make clean  remove the environment and the runs
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 
-.PHONY: run test faults soak lint clean
+.PHONY: run test faults soak speedup lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +38,11 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check macmpi tests run
 	$(BIN)/ruff format --check macmpi tests run
 	$(BIN)/mypy
+
+speedup: $(VENV)/.installed
+	$(BIN)/python run/speedup.py run/usps_mac.toml run/coil_mac.toml synthetic
+	$(BIN)/python run/speedup.py run/coil_select.toml --iterations 24
+	$(BIN)/python run/speedup.py run/usps_mac.toml synthetic --weak
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

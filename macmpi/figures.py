@@ -23,13 +23,22 @@ from macmpi.layers import Array
 Curve = Sequence[Mapping[str, Any]]
 
 WIDTH = 9.0
+ALIKE = 8.0
+"""Seconds of several runs are drawn on the same axis if they differ by less than this factor."""
+
 GREY, RED, GREEN = "0.45", "#d62728", "#2ca02c"
 PHASES = {"seconds_z": "Z-step", "seconds_w": "W-step", "seconds_comm": "exchange", "seconds_wait": "waiting"}
+PHASE_COLOURS = ("#2f4858", "#86bbd8", GREEN, "0.8")
 RUN_COLOURS = ("#1f77b4", "#ff7f0e", "#9467bd", "#17becf", "#8c564b", "#e377c2", "#bcbd22", "#7f7f7f")
 GROUP_COLOURS = (
     *("#e6194b", "#3cb44b", "#d4b500", "#4363d8", "#f58231", "#911eb4", "#2ab7ca", "#f032e6", "#8db600", "#fa8072"),
     *("#008080", "#b08ee6", "#9a6324", "#222222", "#800000", "#5fbf8f", "#808000", "#e8a070", "#000075", "#7f7f7f"),
 )
+
+
+def run_colour(number: int) -> str:
+    """That of a report's n-th run, in every picture and table."""
+    return RUN_COLOURS[number % len(RUN_COLOURS)]
 
 
 def column(curve: Curve, key: str) -> Array:
@@ -53,7 +62,7 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
     trained = [s for curve in runs.values() for s in column(curve, "seconds") if s > 0.0]
     edge = min(trained, default=1.0) / 1.6
     for i, (name, curve) in enumerate(runs.items()):
-        colour, changes = RUN_COLOURS[i % len(RUN_COLOURS)], mu_changes(curve)
+        colour, changes = run_colour(i), mu_changes(curve)
         seconds = column(curve, "seconds")
         for ax, x in ((left, np.where(seconds > 0.0, seconds, edge)), (right, column(curve, "iteration"))):
             train = column(curve, "E1_train")
@@ -62,7 +71,8 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
             after = [j for j, record in enumerate(curve) if record.get("phase") == "postprocess"]
             ax.plot(x[after], train[after], "D", color=colour, ms=5.0)
             if changes:
-                ax.plot(x[changes], train[changes], "o", color=RED, ms=6.0, label="mu changes after it")
+                rim = RED if len(runs) == 1 else colour
+                ax.plot(x[changes], train[changes], "o", color=RED, mec=rim, ms=6.0, label="mu changes after it")
         if len(runs) == 1:
             _name_mu(right, curve, column(curve, "iteration"), column(curve, "E1_train"))
     for (name, value), style in zip(levels.items(), [":", "-.", (0, (1, 4))] * len(levels), strict=False):
@@ -86,12 +96,14 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
     return figure
 
 
-def _name_mu(ax: Axes, curve: Curve, x: Array, y: Array) -> None:
-    """Say what mu becomes, of many changes at the first and the last."""
+def _name_mu(ax: Axes, curve: Curve, x: Array, y: Array, below: bool = False) -> None:
+    """Say what mu becomes, of many changes at the first and the last, above or below the points."""
     changes = mu_changes(curve)
     style: dict[str, Any] = {"fontsize": 8, "color": RED, "ha": "center"}
     for i in changes if len(changes) <= 3 else (changes[0], changes[-1]):
-        ax.annotate(f"mu = {curve[i + 1]['mu']:g}", (x[i], y[i]), (0, 9), textcoords="offset points", **style)
+        ax.annotate(
+            f"mu = {curve[i + 1]['mu']:g}", (x[i], y[i]), (0, -16 if below else 9), textcoords="offset points", **style
+        )
 
 
 def _plain_log(axis: Any, decades: float = 2.0) -> None:
@@ -211,7 +223,7 @@ def selection(curve: Curve) -> Figure:
     changes = mu_changes(curve)
     if changes:
         ax.plot(x[changes], y[changes], "o", color=RED, ms=5.0, zorder=4, label="mu changes after it")
-        _name_mu(ax, curve, x, y)
+        _name_mu(ax, curve, x, y, below=True)
     for changed, face, name in ((True, GREEN, "another architecture"), (False, "white", "the same architecture")):
         at = [i for i, r in enumerate(curve) if r.get("phase") == "selection" and bool(r.get("changed")) is changed]
         if at:
@@ -231,18 +243,20 @@ def selection(curve: Curve) -> Figure:
 
 
 def seconds(runs: Mapping[str, Curve]) -> Figure:
-    """Seconds of each phase an iteration, stacked, a panel a run."""
+    """Seconds of each phase an iteration, stacked, a panel a run; on the same axes if all can be read there."""
     figure = Figure(figsize=(WIDTH, 0.6 + 2.1 * len(runs)), layout="constrained")
-    panels = figure.subplots(len(runs), 1, squeeze=False)[:, 0]
-    for ax, (name, curve) in zip(panels, runs.items(), strict=True):
+    most = [np.nanmax(sum(column(curve, key) for key in PHASES), initial=0.0) for curve in runs.values()]
+    alike = max(most) < ALIKE * min(most)
+    panels = figure.subplots(len(runs), 1, squeeze=False, sharex=True, sharey=alike)[:, 0]
+    for i, (ax, (name, curve)) in enumerate(zip(panels, runs.items(), strict=True)):
         swept = [record for record in curve if record["iteration"] and record["phase"] != "postprocess"]
         x, below = column(swept, "iteration"), np.zeros(len(swept))
-        for (key, phase), colour in zip(PHASES.items(), ("#1f77b4", "#ff7f0e", GREEN, "0.75"), strict=True):
+        for (key, phase), colour in zip(PHASES.items(), PHASE_COLOURS, strict=True):
             height = np.nan_to_num(column(swept, key))
             ax.bar(x, height, 0.85, below, color=colour, label=phase)
             below += height
         ax.set(ylabel="seconds")
-        ax.set_title(name, fontsize=9)
+        ax.set_title(name, fontsize=9, color="black" if len(runs) == 1 else run_colour(i))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[-1].set(xlabel="iterations")
     _legend(figure, panels[0])

@@ -55,6 +55,11 @@ def draw(results: Sequence[Result]) -> Iterator[Picture]:
         yield seconds(results)
 
 
+def colours_of(results: Sequence[Result]) -> list[str]:
+    """The colours of the runs in the pictures that compare them; none for a single run."""
+    return [figures.run_colour(i) for i in range(len(results))] if len(results) > 1 else []
+
+
 def label(result: Result) -> str:
     """A run's name as matplotlib shows it: dollars are no formula."""
     return result.name.replace("$", r"\$")
@@ -62,7 +67,13 @@ def label(result: Result) -> str:
 
 def curves(results: Sequence[Result]) -> Picture:
     """Learning curves of all runs."""
-    levels = {level.name: level.value for r in results for level in r.levels if not level.share}
+    alike = len({r.data.sha256 for r in results if r.data is not None}) < 2
+    levels = {
+        level.name if alike else f"{level.name}, {label(r)}": level.value
+        for r in results
+        for level in r.levels
+        if not level.share
+    }
     text = (
         "The nested error E1 per point against seconds of training (the start at the left edge) and against "
         "iterations: training points solid with a marker an iteration, validation points dashed. A diamond is the "
@@ -72,7 +83,7 @@ def curves(results: Sequence[Result]) -> Picture:
         text += " Red: the iteration after which mu was changed."
     if any("centres" in r.records[0] for r in results):
         text += " The training error of a net of radial basis functions holds its ridge, as in eq. (6)."
-    if len({r.data.sha256 for r in results if r.data is not None}) > 1:
+    if not alike:
         text += " The runs have different data: their errors do not compare."
     return Picture("curves", "Learning curves", text, figures.curves({label(r): r.records for r in results}, levels))
 

@@ -6,12 +6,12 @@ import argparse
 import base64
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.record import duration
 from macmpi.results import Result, read
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ th:first-child, td:first-child { text-align: left; }
 figure { margin: 2.5rem 0; break-inside: avoid; }
 figure img { display: block; width: 100%; height: auto; background: white; border-radius: 4px; }
 figcaption, footer, .missing { color: var(--faint); font-size: 0.9rem; }
+.run { display: inline-block; width: 0.7em; height: 0.7em; border-radius: 50%; margin-right: 0.5em; }
+.table + .table { margin-top: 1.5rem; }
 h2 { font-size: 1.15rem; margin: 0 0 0.5rem; }
 .table { overflow-x: auto; }
 @media print {
@@ -63,17 +65,18 @@ def read_all(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
     return results, lost
 
 
-def page(results: Sequence[Result], pictures: Sequence[tuple[Picture, bytes]], missing: Sequence[str]) -> str:
-    """The report as HTML, with the pictures (PNG) inside."""
+def page(
+    results: Sequence[Result],
+    pictures: Sequence[tuple[Picture, bytes]],
+    missing: Sequence[str],
+    colours: Sequence[str] = (),
+) -> str:
+    """The report as HTML, with the pictures (PNG) inside.  colours: of the runs, in the pictures that compare them."""
     title = "macmpi: " + ", ".join(result.name for result in results)
-    heads = ("run", "net", "ranks", "iterations", "time", "E1 training", "E1 validation", "ended")
-    body = [
-        f"<h1>{escape(title)}</h1>",
-        '<div class="table"><table>',
-        "<tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>",
-        *("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row(result)) + "</tr>" for result in results),
-        "</table></div>",
-    ]
+    heads = ("run", "net", "ranks", "iterations", "seconds", "E1 training", "E1 validation", "ended")
+    body = [f"<h1>{escape(title)}</h1>", table(heads, [row(result) for result in results], colours)]
+    if other := differences(results):
+        body.append(table(("setting that differs", *(result.name for result in results)), other))
     if missing:
         lines = "".join(f"<li>{escape(line)}</li>" for line in missing)
         body.append(f'<div class="missing"><p>Missing:</p><ul>{lines}</ul></div>')
@@ -92,12 +95,30 @@ def page(results: Sequence[Result], pictures: Sequence[tuple[Picture, bytes]], m
     return "\n".join([f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>', *body, "</body></html>\n"])
 
 
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[str] = ()) -> str:
+    """Cells of text; the first of each row is marked with its colour."""
+    marks = [f'<span class="run" style="background: {c}"></span>' for c in colours] or [""] * len(rows)
+    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
+    for mark, cells in zip(marks, rows, strict=True):
+        lines.append(f"<td>{mark}" + "<td>".join(f"{escape(cell)}</td>" for cell in cells))
+    return '<div class="table"><table>\n' + "\n".join(f"<tr>{line}</tr>" for line in lines) + "\n</table></div>"
+
+
+def differences(results: Sequence[Result]) -> list[list[str]]:
+    """The keys of the configs that do not have one value in all runs, each with its values."""
+    tables = [{} if result.config is None else asdict(result.config) for result in results]
+    flat = [{f"{t}.{key}": value for t, keys in config.items() for key, value in keys.items()} for config in tables]
+    names = dict.fromkeys(name for keys in flat for name in keys)
+    values = {name: [str(keys.get(name, "-")) for keys in flat] for name in names}
+    return [[name, *found] for name, found in values.items() if len(set(found)) > 1]
+
+
 def row(result: Result) -> list[str]:
     """A run's cells of the table."""
     last = result.records[-1]
     net = "-" if result.config is None else "-".join(map(str, result.config.model.hidden))
     return [
-        *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", duration(last["seconds"])),
+        *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", f"{last['seconds']:.1f}"),
         *(f"{last['E1_train']:.4f}", f"{last['E1_val']:.4f}", "yes" if result.finished else "no"),
     ]
 
@@ -105,7 +126,7 @@ def row(result: Result) -> list[str]:
 def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> list[Path]:
     """Draw and write everything; the paths.  Raises UsageError and OSError."""
     try:
-        from macmpi.pictures import draw
+        from macmpi.pictures import colours_of, draw
     except ImportError as error:
         raise UsageError(f"pictures are drawn by matplotlib ({error}): pip install matplotlib") from None
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +136,7 @@ def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> li
         picture.save(path)
         drawn.append((picture, path.read_bytes()))
         written.append(path)
-    (folder / PAGE).write_text(page(results, drawn, missing), encoding="utf-8")
+    (folder / PAGE).write_text(page(results, drawn, missing, colours_of(results)), encoding="utf-8")
     return [*written, folder / PAGE]
 
 

@@ -126,8 +126,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "results": ERRORS | {"build", "config", "data", "layers", "levels", "model"},
     "figures": frozenset({"layers"}),
     "pictures": frozenset({"data", "figures", "layers", "results"}),
-    "report": ERRORS | {"pictures", "record", "results"},
+    "report": ERRORS | {"pictures", "results"},
     "estimate": ERRORS | {"tiles", "chain", "deals", "plan"},
+    "scaling": frozenset({"deals", "plan"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "alternating", "stochastic"})
     | {"config", "data", "record", "team"},
     "train": ERRORS

@@ -550,6 +550,32 @@ def test_the_page_holds_its_pictures(
     assert f"{curve(odd)[-1]['E1_val']:.4f}" in page
 
 
+def test_several_runs_are_told_apart_by_one_colour_each(runs: Path) -> None:
+    """In the table, the learning curves and the titles of the phase times; a single run needs none."""
+    names = ["net", "seed", "select"]
+    results = [result(runs / name) for name in names]
+    found = {picture.name: picture.figure for picture in pictures.draw(results)}
+    colours = pictures.colours_of(results)
+    assert len(set(colours)) == len(names)
+    assert [lines(found["curves"], 0, f"training, {name}").get_color() for name in names] == colours
+    assert [ax.title.get_color() for ax in found["seconds"].axes] == colours
+    assert re.findall(r"background: (#\w+)\"></span>(\w+)<", report.page(results, [], [], colours)) == list(
+        zip(colours, names, strict=True)
+    )
+    assert pictures.colours_of(results[:1]) == []
+
+
+def test_phase_times_of_several_runs_have_the_same_axes(runs: Path) -> None:
+    axes = drawn(runs / "net", runs / "select")["seconds"].figure.axes
+    assert len({(ax.get_xlim(), ax.get_ylim()) for ax in axes}) == 1
+
+
+def test_the_settings_that_differ_are_named(runs: Path) -> None:
+    found = report.differences([result(runs / name) for name in ("net", "seed")])
+    assert found == [["start.seed", "0", "1"], ["run.max_iterations", "6", "4"]]
+    assert report.differences([result(runs / "net")]) == []
+
+
 def test_a_report_lies_in_the_first_run_by_default(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(monkeypatch, copy, copy / "." / "checkpoints" / "..") == 0
     names = {path.name for path in (copy / "report").iterdir()}

@@ -1,0 +1,34 @@
+#!/bin/bash
+# Slurm: sbatch run/batch/slurm.sh run/usps_mac.toml [more options of macmpi.run]
+# Stops with a checkpoint before the time limit, goes back to the queue, and goes on from there.  docs/clusters.md
+#SBATCH --job-name=macmpi
+#SBATCH --nodes=1
+#SBATCH --ntasks=12
+#SBATCH --cpus-per-task=1
+#SBATCH --time=04:00:00
+#SBATCH --signal=USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%j.out
+set -u
+config=${1:?usage: sbatch run/batch/slurm.sh CONFIG.toml [options]}
+read -ra python <<< "${PYTHON:-python}"
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
+export STOPPED=$PWD/.macmpi-stopped-$SLURM_JOB_ID
+rm -f "$STOPPED"
+
+# A rank's exit code 75 becomes a file: srun kills the other ranks at once for any code but 0, and reports the largest.
+code=0
+# shellcheck disable=SC2016
+srun --kill-on-bad-exit=1 bash -c \
+    'trap : USR1 TERM; "$@"; code=$?; [ "$code" -eq 75 ] || exit "$code"; : > "$STOPPED"' rank \
+    "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "${MAX_TIME:-auto}" "${@:2}" || code=$?
+
+if [ "$code" -eq 0 ] && [ -e "$STOPPED" ]; then
+    rm -f "$STOPPED"
+    code=75
+    if [ "${SLURM_RESTART_COUNT:-0}" -lt "${MOST_RESTARTS:-200}" ]; then
+        scontrol requeue "$SLURM_JOB_ID"
+    fi
+fi
+exit "$code"

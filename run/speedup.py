@@ -1,0 +1,265 @@
+"""Speedup against processors: measured up to the number of cores, beyond it predicted by a model.
+
+    python run/speedup.py run/usps_mac.toml run/coil_mac.toml run/coil_select.toml synthetic
+    python run/speedup.py run/usps_mac.toml --weak                       as many points a rank at every rank count
+    python run/speedup.py run/usps_mac.toml --draw --cluster my.toml     predict anew from what was measured before
+
+Strong scaling: the same iterations at every number of ranks (the same bits, so the same work), seconds of training.
+Each launch has one BLAS thread a rank; launches are interleaved (1, 2, 1 beside 1, 1, 2, ...) after one that is thrown
+away, the first iteration of each is left out.  Results go to OUTPUT/NAME.json, and the figure, with all that is there,
+to OUTPUT/speedup.png.
+
+Undisturbed: the efficiency from the least seconds of each iteration over the launches.  Others: the most cores that
+other work kept busy during a launch; launches that are disturbed are repeated.
+
+The model (macmpi/scaling.py) is fitted to one rank (its parts timed, run/workload.py), to an exchange between two
+ranks and to one-rank runs side by side (crowding: what cores cost each other); measured rank counts are held out, and
+its error on them is printed.  CLUSTER.toml describes another machine: alpha, beta (seconds a message step and a byte),
+cores (of a node), speed (of a core, this machine's being 1), crowding (default: as here).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+
+from measure import Kind, Measured, measure, messages  # noqa: E402
+from synthetic import write_problem  # noqa: E402
+from workload import flops, trace  # noqa: E402
+
+from macmpi import config as configs  # noqa: E402
+from macmpi import data as datasets  # noqa: E402
+from macmpi.scaling import Machine, ceiling, efficiency, karp_flatt, parmac, predict_all  # noqa: E402
+
+PREDICTED = [1, 2, 4, 8, 12, 16, 24, 48, 96, 192, 384, 768, 1024, 2048, 4096]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A config, settings for it, and how many iterations are measured."""
+
+    name: str
+    path: Path
+    iterations: int
+    settings: tuple[str, ...] = ()
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(description="Speedup against processors: measured, and predicted beyond the cores.")
+    p.add_argument("problems", nargs="*", metavar="CONFIG.toml|synthetic")
+    p.add_argument("--ranks", type=int, nargs="+", default=[1, 2], help="rank counts to measure, none above the cores")
+    p.add_argument("--predict", type=int, nargs="+", default=PREDICTED, metavar="P", help="rank counts to predict")
+    p.add_argument("--iterations", type=int, default=7)
+    p.add_argument("--repeats", type=int, default=3)
+    p.add_argument("--weak", action="store_true", help="points in proportion to ranks (data.points)")
+    p.add_argument("--cluster", type=Path, metavar="FILE.toml", help="predict for another machine")
+    p.add_argument("--output", type=Path, default=Path("runs/speedup"), metavar="DIR")
+    p.add_argument("--draw", action="store_true", help="measure nothing: tables and figure of what is in DIR")
+    return p
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def strong(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -> dict[str, Any]:
+    """Measure one problem, and fit the model to all but the held-out rank counts."""
+    kinds = [Kind(r, 1, problem.settings) for r in ranks] + [Kind(1, cores(), problem.settings)]
+    *alone, beside = measure(problem.path, kinds, problem.iterations, repeats, folder)
+    found = dict(zip(ranks, alone, strict=True))
+    result = {
+        "name": problem.name,
+        "iterations": problem.iterations,
+        "repeats": repeats,
+        "cores": cores(),
+        "dgemm": statistics.median([m.rate for m in alone]),
+        "flops": flops(problem.path, problem.settings, problem.iterations),
+        "measured": {str(r): summary(m) for r, m in found.items()},
+    }
+    if configs.read(problem.path, list(problem.settings)).method.name == "mac":
+        alpha, beta = messages()
+        crowding = max(beside.undisturbed / found[1].undisturbed, 1.0)
+        machine = Machine(alpha, beta, cores(), 1.0, crowding)
+        result["model"] = asdict(machine)
+    return result
+
+
+def summary(m: Measured) -> dict[str, Any]:
+    return {**m.parts, "least": m.spread[0], "most": m.spread[1], "undisturbed": m.undisturbed, "others": m.others}
+
+
+def sweeps_of(problem: Problem, seconds: float) -> list[Any]:
+    """The traced iterations, scaled to the seconds measured on one rank."""
+    traced = trace(problem.path, problem.settings, problem.iterations)
+    scale = seconds * len(traced) / sum(took for _, _, took in traced)
+    return [(work.scaled(scale), plan) for work, plan, _ in traced]
+
+
+def predictions(problem: Problem, result: dict[str, Any], ranks: Sequence[int], cluster: Path | None) -> None:
+    """Adds what the model says: on this machine for the held-out rank counts, on that of `cluster` for all."""
+    here = Machine(**result["model"])
+    sweeps = sweeps_of(problem, result["measured"]["1"]["seconds"])
+    result["held_out"] = {
+        count: predict_all(sweeps, here, int(count)).total / len(sweeps) for count in result["measured"] if count != "1"
+    }
+    machine = replace(here, **tomllib.loads(cluster.read_text())) if cluster else here
+    result["machine"] = asdict(machine)
+    result["predicted"] = {
+        str(r): {name: s / len(sweeps) for name, s in vars(predict_all(sweeps, machine, r)).items()} for r in ranks
+    }
+    work, plan = sweeps[-1]
+    result["ceilings"] = ceiling(work, plan)
+    units = sum(plan.chain.block_shapes[b][0] for s in plan.chain.segments for b in s.regressed)
+    z = sum(w.point * p.n_train for w, p in sweeps) / len(sweeps)
+    w = result["predicted"]["1"]["ideal"] - z if "1" in result["predicted"] else result["measured"]["1"]["seconds"] - z
+    each = plan.dtype.itemsize * plan.weight_bounds[-1] / units
+    result["parmac"] = {str(r): parmac(r, units, z, w, machine, each) for r in ranks}
+
+
+def weak(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -> dict[str, Any]:
+    """Points in proportion to ranks: the largest number of ranks has all of them."""
+    config = configs.read(problem.path, list(problem.settings))
+    whole = len(datasets.load(config.data, config.model.loss == "cross_entropy", config.model.precision).X)
+    kinds = [Kind(r, 1, (*problem.settings, f"data.points={whole * r // max(ranks)}")) for r in ranks]
+    found = dict(zip(ranks, measure(problem.path, kinds, problem.iterations, repeats, folder), strict=True))
+    return {
+        "name": problem.name,
+        "points": {str(r): whole * r // max(ranks) for r in ranks},
+        "measured": {str(r): summary(m) for r, m in found.items()},
+    }
+
+
+def print_weak(result: dict[str, Any]) -> None:
+    first = result["measured"]["1"]["seconds"]
+    print(f"\n{result['name']}, weak scaling (as many points a rank)\n")
+    print("| ranks | points | seconds an iteration, median (min-max) | efficiency |\n|---|---|---|---|")
+    for count, m in result["measured"].items():
+        span = f"{m['seconds']:.3f} ({m['least']:.3f}-{m['most']:.3f})"
+        print(f"| {count} | {result['points'][count]:,} | {span} | {first / m['seconds']:.2f} |")
+
+
+COLUMNS = (
+    *("ranks", "seconds an iteration, median (min-max)", "speedup", "efficiency", "undisturbed", "Karp-Flatt"),
+    *("Z", "W", "exchange", "waiting", "rest", "GFLOP/s", "of dgemm", "others"),
+)
+
+
+def print_measured(result: dict[str, Any]) -> None:
+    """A table in Markdown."""
+    one, rate = result["measured"]["1"], result["dgemm"]
+    print(
+        f"\n{result['name']}: iterations 2-{result['iterations']}, {result['repeats']} launches, "
+        f"{result['cores']} cores, dgemm {rate / 1e9:.1f} GFLOP/s, "
+        f"{result['flops'] / 1e9:.1f} GFLOP of products an iteration\n"
+    )
+    print_row(COLUMNS)
+    print_row(["---"] * len(COLUMNS))
+    for count, m in result["measured"].items():
+        ranks, seconds = int(count), m["seconds"]
+        speedup, done = one["seconds"] / seconds, result["flops"] / seconds
+        z, w, exchange, waiting = (m[f"seconds_{part}"] for part in ("z", "w", "comm", "wait"))
+        print_row(
+            [
+                *(count, f"{seconds:.3f} ({m['least']:.3f}-{m['most']:.3f})", f"{speedup:.2f}"),
+                *(
+                    f"{efficiency(speedup, ranks):.3f}",
+                    f"{efficiency(one['undisturbed'] / m['undisturbed'], ranks):.3f}",
+                ),
+                f"{karp_flatt(speedup, ranks):.3f}" if ranks > 1 else "-",
+                *(f"{z:.3f}", f"{w:.3f}", f"{exchange:.4f}", f"{waiting:.4f}", f"{seconds - z - w - exchange:.4f}"),
+                *(f"{done / 1e9:.1f}", f"{done / rate / ranks:.0%}", f"{m['others']:.2f}"),
+            ]
+        )
+
+
+def print_row(cells: Sequence[str]) -> None:
+    print("| " + " | ".join(cells) + " |")
+
+
+def print_predicted(result: dict[str, Any]) -> None:
+    machine, first = result["machine"], result["predicted"].get("1") or result["measured"]["1"]
+    for count, seconds in result["held_out"].items():
+        seen = result["measured"][count]["seconds"]
+        error = abs(seconds / seen - 1.0)
+        print(f"\nheld out: {count} ranks predicted {seconds:.3f} s, seen {seen:.3f} s, error {error:.1%}")
+    print(
+        f"\nprediction for {machine['cores']} cores a node, a core {machine['speed']:g} times this one: "
+        f"alpha {machine['alpha'] * 1e6:.1f} us, beta {machine['beta'] * 1e9:.3f} ns a byte, "
+        f"crowding {machine['crowding']:.3f}; at most {result['ceilings'][0]:.1f} times by points, "
+        f"{result['ceilings'][1]:.1f} by units, {result['ceilings'][2]:.1f} in all\n"
+    )
+    print(
+        "| ranks (prediction) | seconds | speedup | efficiency | even share | uneven points | uneven units, factors "
+        "| on every rank | crowding | exchange | ParMAC's model |\n|---|---|---|---|---|---|---|---|---|---|---|"
+    )
+    one = sum(first[k] for k in first) if "ideal" in first else first["seconds"]
+    for count, terms in result["predicted"].items():
+        total = sum(terms.values())
+        print(
+            f"| {count} | {total:.4f} | {one / total:.2f} | {one / total / int(count):.3f} | "
+            + " | ".join(f"{s / total:.1%}" for s in terms.values())
+            + f" | {result['parmac'][count]:.2f} |"
+        )
+
+
+def problem_of(word: str, args: argparse.Namespace, folder: Path) -> Problem:
+    if word == "synthetic":
+        return Problem(word, write_problem(folder), args.iterations)
+    path = Path(word)
+    if not path.is_file():
+        raise SystemExit(f"{word}: there is no such config; or: synthetic")
+    return Problem(path.stem, path, args.iterations)
+
+
+def main() -> None:
+    args = parser().parse_args()
+    if not args.draw:
+        if too_many := [r for r in args.ranks if r > cores()]:
+            raise SystemExit(
+                f"--ranks {too_many}: this machine has {cores()} cores; what more would take is --predict's"
+            )
+        if 1 not in args.ranks:
+            raise SystemExit("--ranks: 1 is needed, to compare with")
+        if not args.problems:
+            raise SystemExit("which problems?  configs, or: synthetic")
+    args.output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        for word in args.problems:
+            problem = problem_of(word, args, Path(temporary))
+            stored = args.output / f"{problem.name}{'-weak' if args.weak else ''}.json"
+            if args.weak:
+                result = weak(problem, args.ranks, args.repeats, Path(temporary))
+            elif args.draw:
+                result = json.loads(stored.read_text())
+            else:
+                result = strong(problem, args.ranks, args.repeats, Path(temporary))
+            if "model" in result and not args.weak:
+                predictions(problem, result, args.predict, args.cluster)
+            stored.write_text(json.dumps(result, indent=1))
+            if args.weak:
+                print_weak(result)
+                continue
+            print_measured(result)
+            if "predicted" in result:
+                print_predicted(result)
+            sys.stdout.flush()
+    from speedup_figure import draw
+
+    results = [json.loads(path.read_text()) for path in sorted(args.output.glob("*.json"))]
+    print(f"\nfigure: {draw([r for r in results if 'flops' in r], args.output / 'speedup.png')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""run/speedup.py: its model accounts for every second of one rank, and the command measures, predicts and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launching import MPIEXEC, ROOT, environment
+
+from macmpi.scaling import Machine, predict
+
+MAC = """
+data = "{data}"
+[model]
+hidden = [24, 6, 24]
+"""
+
+SELECT = """
+data = "{data}"
+[model]
+hidden = [40, 2, 40]
+activation = ["rbf", "linear", "rbf"]
+sites = ["none", "after", "none"]
+width = [8.0, 2.0]
+centres = "subset"
+[start]
+method = "pca"
+[penalty]
+ridge = 1e-3
+ridge_scale = "objective"
+[selection]
+criterion = "aic"
+epsilon2 = [0.01]
+smallest = 10
+step = 10
+every = 2
+"""
+
+
+@pytest.fixture
+def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    random = np.random.default_rng(1)
+    np.savez(tmp_path / "points.npz", X=np.tanh(random.normal(size=(300, 3)) @ random.normal(size=(3, 12))))
+    path = tmp_path / "net.toml"
+    path.write_text(getattr(request, "param", MAC).format(data=tmp_path / "points.npz"))
+    return path
+
+
+@pytest.mark.parametrize("config", [MAC, SELECT], indirect=True, ids=["mac", "selection"])
+def test_the_model_of_one_rank_is_what_it_took(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second of a traced iteration is dealt to points, factors or units, or shared: none is lost or made."""
+    monkeypatch.syspath_prepend(ROOT / "run")
+    from workload import trace
+
+    traced = trace(config, [], 5)
+    assert len(traced) == 4
+    for work, plan, took in traced:
+        assert predict(work, plan, Machine(1.0, 1.0)).total == pytest.approx(took)
+        assert 0.0 < work.shared < took
+        assert min(work.point, *work.unit) > 0.0
+        assert predict(work, replace(plan, ranks=2), Machine(0.0, 0.0)).total < took
+    assert [work.anew for work, *_ in traced].count(True) == (2 if "selection" in config.read_text() else 0)
+
+
+def test_products_are_counted(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them on more points, in proportion but for what all points share."""
+    monkeypatch.syspath_prepend(ROOT / "run")
+    from workload import flops
+
+    few, many = (flops(config, [f"data.points={n}", "w_step.solver='gradient'"], 3) for n in (100, 200))
+    assert 1.2 * few < many < 4.0 * few
+
+
+def speedup(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    if not MPIEXEC.exists():
+        pytest.skip("no mpiexec beside this Python")
+    command = [sys.executable, ROOT / "run" / "speedup.py", *arguments, "--output", folder / "speedup"]
+    return subprocess.run(list(map(str, command)), env=environment(), capture_output=True, text=True, timeout=200)
+
+
+@pytest.mark.launch
+def test_the_command_measures_and_predicts(config: Path, tmp_path: Path) -> None:
+    measured = [r for r in (1, 2) if r <= len(os.sched_getaffinity(0))]
+    options = ("--iterations", 3, "--repeats", 1, "--ranks", *measured, "--predict", 1, 2, 1000)
+    done = speedup(tmp_path, config, *options)
+    assert done.returncode == 0, done.stderr
+    (result,) = [json.loads(path.read_text()) for path in (tmp_path / "speedup").glob("*.json")]
+    assert list(result["measured"]) == [str(r) for r in measured]
+    assert list(result["held_out"]) == [str(r) for r in measured if r > 1]
+    assert list(result["predicted"]) == ["1", "2", "1000"]
+    total = sum(result["predicted"]["1"].values())
+    assert total == pytest.approx(result["measured"]["1"]["seconds"])
+    assert "ranks (prediction)" in done.stdout
+    assert (tmp_path / "speedup" / "speedup.png").stat().st_size > 10_000
+
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text("alpha = 0.0\nbeta = 0.0\ncores = 48\nspeed = 4.0\ncrowding = 1.0\n")
+    done = speedup(tmp_path, config, "--draw", "--cluster", cluster, *options)
+    assert done.returncode == 0, done.stderr
+    (result,) = [json.loads(path.read_text()) for path in (tmp_path / "speedup").glob("*.json")]
+    assert sum(result["predicted"]["1"].values()) == pytest.approx(total / 4.0)
+
+
+def test_more_ranks_than_cores_are_not_measured(config: Path, tmp_path: Path) -> None:
+    done = speedup(tmp_path, config, "--ranks", 1, len(os.sched_getaffinity(0)) + 1)
+    assert done.returncode != 0
+    assert "cores" in done.stderr

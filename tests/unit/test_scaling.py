@@ -1,0 +1,112 @@
+"""The figures of a speedup and the cost model: laws of both, and a deal worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macmpi.config import Config, Model
+from macmpi.plan import Plan, make_plan
+from macmpi.scaling import Machine, Work, ceiling, efficiency, gather, karp_flatt, loads, parmac, predict, predict_all
+
+QUIET = Machine(alpha=0.0, beta=0.0)
+RANKS = st.integers(1, 200)
+TIMES = st.floats(1e-6, 10.0)
+
+
+def plan_of(ranks: int, points: int = 960, hidden: tuple[int, ...] = (64, 32)) -> Plan:
+    return make_plan(Config(model=Model(hidden=list(hidden))), 10, 10, points, 100, ranks)
+
+
+def work_of(plan: Plan, point: float = 1e-3, factor: float = 2e-6, unit: float = 1e-4, shared: float = 0.0) -> Work:
+    segments = len(plan.chain.segments)
+    return Work(point, (factor,) * segments, (unit,) * segments, shared)
+
+
+@given(TIMES, RANKS)
+def test_a_perfect_speedup_has_no_serial_fraction(seconds: float, ranks: int) -> None:
+    speedup = seconds / (seconds / ranks)
+    assert efficiency(speedup, ranks) == pytest.approx(1.0)
+    if ranks > 1:
+        assert karp_flatt(speedup, ranks) == pytest.approx(0.0, abs=1e-9)
+
+
+@given(st.floats(0.0, 1.0), st.integers(2, 4096))
+def test_karp_flatt_finds_the_fraction_of_amdahls_law(serial: float, ranks: int) -> None:
+    assert karp_flatt(1.0 / (serial + (1.0 - serial) / ranks), ranks) == pytest.approx(serial, abs=1e-9)
+
+
+@given(RANKS)
+def test_no_work_is_lost_or_made_by_dealing(ranks: int) -> None:
+    plan = plan_of(ranks)
+    one, many = (loads(work_of(plan), p) for p in (replace(plan, ranks=1), plan))
+    for alone, dealt in zip(one.rounds, many.rounds, strict=True):
+        assert len(dealt) == ranks
+        assert sum(dealt) == pytest.approx(sum(alone))
+    assert many.bytes == one.bytes
+
+
+@given(RANKS, TIMES, TIMES, st.floats(1.0, 2.0))
+def test_the_terms_of_a_prediction_are_its_total(ranks: int, alpha: float, shared: float, crowding: float) -> None:
+    plan = plan_of(ranks)
+    work, machine = work_of(plan, shared=shared), Machine(alpha, 1e-9, crowding=crowding)
+    found, dealt = predict(work, plan, machine), loads(work, plan)
+    computed = sum(max(round_) for round_ in dealt.rounds) + shared
+    messages = sum(gather(machine, count, ranks) for count in dealt.bytes)
+    assert found.total == pytest.approx((crowding if ranks > 1 else 1.0) * computed + messages)
+    assert all(term >= -1e-12 for term in vars(found).values())
+
+
+@given(RANKS)
+def test_no_more_than_the_ceiling_is_predicted(ranks: int) -> None:
+    plan = plan_of(ranks)
+    work = work_of(plan, shared=0.01)
+    alone = predict(work, replace(plan, ranks=1), QUIET).total
+    assert alone / predict(work, plan, QUIET).total <= min(ranks, ceiling(work, plan)[2]) * (1.0 + 1e-9)
+
+
+def test_the_deal_is_that_of_the_plan() -> None:
+    """960 points are 12 tiles of 80; on 5 ranks the busiest has 3 of them."""
+    plan = plan_of(5)
+    assert max(loads(work_of(plan), plan).points) == pytest.approx(3 * 80e-3)
+    assert ceiling(work_of(plan), plan)[0] == pytest.approx(12.0)
+
+
+def test_work_that_is_not_dealt_is_lost_on_every_rank_but_one() -> None:
+    plan = plan_of(4)
+    found = predict(work_of(plan, point=0.0, factor=0.0, unit=0.0, shared=1.0), plan, QUIET)
+    assert (found.ideal, found.shared, found.total) == (0.25, 0.75, 1.0)
+
+
+@given(st.floats(0.1, 10.0))
+def test_seconds_are_those_of_the_core(speed: float) -> None:
+    plan = plan_of(5)
+    work = work_of(plan, shared=0.1)
+    slow, fast = (predict(work, plan, replace(QUIET, speed=s)).total for s in (1.0, speed))
+    assert fast == pytest.approx(slow / speed)
+    assert predict(work.scaled(1.0 / speed), plan, QUIET).total == pytest.approx(fast)
+
+
+def test_iterations_add_up() -> None:
+    plan, machine = plan_of(1), Machine(1e-4, 1e-9)
+    work = work_of(plan)
+    twice = predict_all([(work, plan), (work, plan)], machine, 7)
+    assert twice.total == pytest.approx(2.0 * predict(work, plan_of(7), machine).total)
+
+
+def test_a_message_needs_another_rank() -> None:
+    machine = Machine(alpha=1.0, beta=0.5)
+    assert gather(machine, 1000, 1) == 0.0
+    assert gather(machine, 1000, 2) == 1.0 + 250.0
+    assert gather(machine, 0, 5) == 3.0
+
+
+@given(st.integers(1, 64), TIMES, TIMES)
+def test_parmac_is_linear_while_units_divide_and_messages_cost_nothing(times: int, z: float, w: float) -> None:
+    ranks = 4
+    assert parmac(ranks, times * ranks, z, w, QUIET, 8.0) == pytest.approx(ranks)
+    assert parmac(1, times, z, w, Machine(1.0, 1.0), 8.0) == pytest.approx(1.0)
+    assert parmac(ranks, times * ranks, z, w, Machine(1e-3, 0.0), 8.0) < ranks
