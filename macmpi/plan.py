@@ -116,16 +116,16 @@ class Plan:
         return self.ridge.of_unit(self.weight_of(segment, mu) if hidden else mu, not hidden)
 
     def jobs(self, segment: int) -> list[Job]:
-        blocks, bounds = self.chain.segments[segment].regressed, self.weight_bounds
+        """The segment's regressions: tiles of units, or one for all its weights."""
+        blocks, bounds, solver = self.chain.segments[segment].regressed, self.weight_bounds, self.w_solvers[segment]
         if not self.by_unit[segment]:
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
-            return [Job(segment, None, place, float(place.stop - place.start))]
+            return [Job(segment, None, place, sum(h * solver.effort(d) for h, d in self.shapes(segment)))]
         units, width = self.chain.block_shapes[blocks[0]]
-        start = bounds[blocks[0]]
-        wide = units if self.sharded else tiles.EXACT_WIDTH
+        start, wide = bounds[blocks[0]], units if self.sharded else tiles.EXACT_WIDTH
         return [
-            Job(segment, t, slice(start + t.start * width, start + t.stop * width), float(len(t) * width))
-            for t in tiles.unit_tiles(units, wide if self.w_solvers[segment].exact else tiles.UNIT_WIDTH)
+            Job(segment, t, slice(start + t.start * width, start + t.stop * width), len(t) * solver.effort(width))
+            for t in tiles.unit_tiles(units, wide if solver.exact else tiles.UNIT_WIDTH)
         ]
 
     def shares(self, segment: int) -> list[Share]:

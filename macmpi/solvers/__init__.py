@@ -94,6 +94,10 @@ class WSolver(Protocol):
 
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]: ...
 
+    def effort(self, n_in: int) -> float:
+        """What a unit of n_in inputs costs: flops a point, or what else takes as long.  By it units are dealt."""
+        ...
+
     def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
         """What a rank makes of `shared` once, for all units of the layer that it solves."""
         ...

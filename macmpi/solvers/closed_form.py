@@ -62,6 +62,10 @@ class ClosedForm:
             (G,) = over_points(lambda points: (gram_rows(inputs[points], rows, bias),))
         return G
 
+    def effort(self, n_in: int) -> float:
+        """2 D of the cross product, and half as much for reading the targets and solving."""
+        return 3.0 * n_in
+
     def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Factor:
         """The factor; `shared` need hold the Gram from the diagonal on only.  Single precision is never regular."""
         H, regular = shared.copy(), dtype == np.float64 and ridge > REGULAR * float(np.trace(shared)) / len(shared)

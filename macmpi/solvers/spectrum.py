@@ -14,6 +14,10 @@ JITTER = 1e-8
 """Added to the Gram's eigenvalues, relative to the largest: no step along what the inputs do not span."""
 
 
+ELEMENTWISE = 700.0
+"""What activations, residuals and line search of an iteration cost a unit and point, in flops of matrix products."""
+
+
 def spectrum(inputs: Rows, over_points: OverPoints) -> Array:
     """Row 0: eigenvalues of [A, 1]^T [A, 1]; the other rows: its eigenvectors, in columns.  (D + 2, D + 1).
 
@@ -39,6 +43,10 @@ class Unshared:
 
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
         return (0, 0)
+
+    def effort(self, n_in: int) -> float:
+        """As of three gradients with their activations."""
+        return 14.0 * n_in + 3.0 * ELEMENTWISE
 
     def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
         return None

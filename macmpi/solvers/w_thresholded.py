@@ -44,6 +44,9 @@ class Thresholded:
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
         return self.inner.shared_shape(n_in, bias)
 
+    def effort(self, n_in: int) -> float:
+        return self.inner.effort(n_in)
+
     def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
         return self.inner.local(shared, ridge, dtype, bias)
 
