@@ -65,7 +65,7 @@ def test_killed_while_checkpoints_are_written(case: int, tmp_path: Path, tally: 
     newest = checkpoints(tmp_path / "run")[0]
     checkpoint.read(newest)
     length = int(newest.stem.split("-")[1])
-    assert length >= 2
+    assert length >= iterations(tmp_path) - 1, "no more than the iteration under way is lost"
     words = ("long.toml", "--iterations", length + 2)
     assert in_process(tmp_path, *words, "--output", "run", "--resume", "auto") == 0
     assert in_process(tmp_path, *words, "--output", "straight") == 0
@@ -154,7 +154,7 @@ def test_resumed_by_other_ranks(
     folder = Path(shutil.copytree(halves[before], tmp_path / "copy"))
     words = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN, "--resume", "auto")
     assert_nothing_left(run_program(*words, ranks=after, cwd=folder, code=0))
-    assert_same_run(folder / "run", straight / "run")
+    assert_same_run(folder / "run", straight / "run", every_checkpoint=False)
 
 
 # --- disks ------------------------------------------------------------------------------------------------------------
