@@ -240,7 +240,9 @@ def test_read_only_on_the_way(mounts: Path, tally: Tally) -> None:
     with launched(LONG, 2, mounts, prefix=("unshare", "--mount")) as running:
         under_way(running, mounts, 4)
         saved = mounts / "run" / "checkpoints"
-        for mount in (("--bind", saved, saved), ("-o", "remount,ro,bind", saved)):
+        other = mounts / "read-only"
+        other.mkdir()
+        for mount in (("--bind", saved, other), ("-o", "remount,ro,bind", other), ("--move", other, saved)):
             subprocess.run(["nsenter", "-m", "-t", str(running.process.pid), "mount", *map(str, mount)], check=True)
         running.until(lambda: "Read-only file system; training goes on" in running.text()[1], "warning")
         running.process.send_signal(signal.SIGUSR1)
