@@ -158,7 +158,7 @@ class Team(Solo):
 
     def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
-        self._clock, self._deadline = clock, deadline + (5.0 if self.rank else 0.0)
+        self._clock, self._deadline = clock, deadline + (4.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
         """Wait politely: poll and yield the core, and after 20 ms sleep between polls."""
