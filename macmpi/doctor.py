@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.team import AnyTeam, die, launch, leftovers
+from macmpi.team import AnyTeam, die, launch, leftovers, speaks
 
 FINE, WARNING, FAULT = "ok", "warning", "FAULT"
 
@@ -241,7 +241,8 @@ def main() -> None:
     try:
         team = launch()
     except MacmpiError as error:
-        print(Finding("MPI", "", FAULT, str(error)), file=sys.stderr)
+        if speaks():
+            print(Finding("MPI", "", FAULT, str(error)), file=sys.stderr)
         sys.exit(error.exit_code)
     try:
         code = examine(team, sys.argv[1:])

@@ -16,6 +16,7 @@ from typing import Any
 from macmpi import UsageError
 
 BUSY = (errno.EAGAIN, errno.EACCES)
+PATIENCE = 1.0
 
 
 class Lock:
@@ -54,7 +55,7 @@ class Lock:
     def _hold(self, flags: int) -> None:
         file = os.open(self.path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file)
         except OSError as error:
             holder = self._holder(file)
             if error.errno in BUSY or _alive_here(holder):
@@ -79,6 +80,18 @@ class Lock:
         except ValueError:
             found = {}
         return found if isinstance(found, dict) else {}
+
+
+def _lock(file: int) -> None:
+    """Raises OSError where another process holds the file for `PATIENCE` seconds more, which one that ends does not."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in BUSY or time.monotonic() > end:
+                raise
+        time.sleep(0.02)
 
 
 def _alive_here(holder: dict[str, Any]) -> bool:

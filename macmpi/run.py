@@ -13,12 +13,11 @@ from typing import Any
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.record import now
 from macmpi.scheduler import time_left
-from macmpi.team import STOPPED, AnyTeam, die, launch
+from macmpi.team import STOPPED, AnyTeam, die, launch, speaks
 
 FAULT = "MACMPI_FAULT"
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
 
 class Done(MacmpiError):
@@ -218,7 +217,7 @@ def main() -> None:
         fault = _fault()
         team = launch()
     except MacmpiError as error:
-        if all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES):
+        if speaks():
             print(f"macmpi: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     _stop_at_once(team)

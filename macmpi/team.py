@@ -21,6 +21,9 @@ T = TypeVar("T")
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 """What the launchers set: the number of processes that they started together."""
 
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+"""The same for the number of a process among them."""
+
 PATIENCE = 1800.0
 """Seconds that a rank waits for the others while the config is being read."""
 
@@ -55,6 +58,11 @@ def launch() -> AnyTeam:
     team.meet("the start")
     _unname_shared_memory()
     return team
+
+
+def speaks() -> bool:
+    """This process is the first of its launch, as far as the launcher says.  Collective: no."""
+    return all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES)
 
 
 def _configure_mpich() -> None:
@@ -157,7 +165,7 @@ class Team(Solo):
 
     def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
-        self._clock, self._deadline = clock, deadline + (5.0 if self.rank else 0.0)
+        self._clock, self._deadline = clock, deadline + (4.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
         """Wait politely: poll and yield the core, and after 20 ms sleep between polls."""

@@ -65,7 +65,7 @@ def test_killed_while_checkpoints_are_written(case: int, tmp_path: Path, tally: 
     newest = checkpoints(tmp_path / "run")[0]
     checkpoint.read(newest)
     length = int(newest.stem.split("-")[1])
-    assert length >= 2
+    assert length >= iterations(tmp_path) - 1, "no more than the iteration under way is lost"
     words = ("long.toml", "--iterations", length + 2)
     assert in_process(tmp_path, *words, "--output", "run", "--resume", "auto") == 0
     assert in_process(tmp_path, *words, "--output", "straight") == 0
@@ -154,7 +154,7 @@ def test_resumed_by_other_ranks(
     folder = Path(shutil.copytree(halves[before], tmp_path / "copy"))
     words = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN, "--resume", "auto")
     assert_nothing_left(run_program(*words, ranks=after, cwd=folder, code=0))
-    assert_same_run(folder / "run", straight / "run")
+    assert_same_run(folder / "run", straight / "run", every_checkpoint=False)
 
 
 # --- disks ------------------------------------------------------------------------------------------------------------
@@ -212,12 +212,12 @@ def test_no_room_at_all(mounts: Path, tally: Tally) -> None:
 
 
 def test_quota(tmp_path: Path, straight: Path, tally: Tally) -> None:
-    """Files of at most 28 kB: room for start.h5, not for a checkpoint."""
+    """Files of at most 28 kB: room for start.h5, not for a checkpoint.  One process: the limit is MPICH's too."""
     tally.row("disk full, quota, read-only")
     write_case(tmp_path, CASE)
     words = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN)
     prefix = ("prlimit", f"--fsize={28 * 1024}")
-    outcome = run_program(*words, ranks=2, cwd=tmp_path, prefix=prefix, code=STORAGE)
+    outcome = run_program(*words, ranks=0, cwd=tmp_path, prefix=prefix, code=STORAGE)
     assert outcome.err.count("File too large; training goes on") == ITERATIONS
     assert untimed(curve(tmp_path / "run"))[: ITERATIONS + 1] == untimed(curve(straight / "run"))[: ITERATIONS + 1]
 
@@ -234,14 +234,16 @@ def test_read_only_at_the_start(mounts: Path, half: Path, tally: Tally) -> None:
 
 
 def test_read_only_on_the_way(mounts: Path, tally: Tally) -> None:
-    """The folder turns read-only under a run, which is then asked to stop."""
+    """The folder of the checkpoints turns read-only under a run, which is then asked to stop."""
     tally.row("disk full, quota, read-only")
     write_case(mounts, "long")
-    prefix = ("unshare", "--mount", "sh", "-c", 'mount --bind run run && exec "$@"', "sh")
-    with launched(LONG, 2, mounts, prefix=prefix) as running:
+    with launched(LONG, 2, mounts, prefix=("unshare", "--mount")) as running:
         under_way(running, mounts, 4)
-        remount = ["mount", "-o", "remount,ro,bind", mounts / "run"]
-        subprocess.run(["nsenter", "-m", "-t", str(running.process.pid), *remount], check=True)
+        saved = mounts / "run" / "checkpoints"
+        other = mounts / "read-only"
+        other.mkdir()
+        for mount in (("--bind", saved, other), ("-o", "remount,ro,bind", other), ("--move", other, saved)):
+            subprocess.run(["nsenter", "-m", "-t", str(running.process.pid), "mount", *map(str, mount)], check=True)
         running.until(lambda: "Read-only file system; training goes on" in running.text()[1], "warning")
         running.process.send_signal(signal.SIGUSR1)
         outcome = running.outcome()

@@ -24,11 +24,14 @@ NETS: dict[str, dict[str, Any]] = {
     "tanh, augmented": {"activation": "tanh", **AUGMENTED},
     "relu": {"activation": "relu"},
     "classifier": {"loss": "cross_entropy"},
-    "curvature": {"metric": "curvature", "sites": "before"},
+    "curvature": {"metric": "curvature", "sites": "before", "ridge": 0.0},
     "float32": {"precision": "float32", "mu_max": 1e4},
     "newton": {"w_step": {"solver": "newton"}},
     "lbfgs": {"w_step": {"solver": "lbfgs"}, "z_step": {"solver": "lbfgs"}},
 }
+
+
+"""curvature: without ridge, since the ridge of a unit is measured in its own form, not in the coupled one."""
 
 
 def collinear(data: Dataset) -> None:

@@ -26,6 +26,13 @@ MPIEXEC = Path(sys.executable).parent / "mpiexec"
 PROGRAM = ("-m", "macmpi.run")
 MARK = "MACMPI_TEST_LAUNCH"
 LAUNCHER_VARIABLES = ("PMI", "OMPI_", "PRTE_", "PMIX_", "MPI_LOCAL", "HYDRA_", "HYDI_", "SLURM_", "MPIR_CVAR_")
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+"""What Open MPI wants as root and with more ranks than cores; MPICH does not look at it."""
+
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 LIMIT = 60.0
@@ -50,7 +57,7 @@ def environment(**changes: str) -> dict[str, str]:
     env.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     env["MACMPI_DATA"] = str(Path(os.environ.get("MACMPI_DATA", "data")).resolve())
-    return env | changes
+    return env | OPEN_MPI | changes
 
 
 def command(

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from macmpi import UsageError, __version__, checkpoint
@@ -274,6 +277,34 @@ def test_a_future_format_is_refused_by_the_version_that_wrote_it(
     for read in (lambda: checkpoint.read(path), lambda: checkpoint.newest(tmp_path)):
         with pytest.raises(UsageError, match=rf"written by macmpi 99\.1\.2 in format {checkpoint.FORMAT + 1}"):
             read()
+
+
+shapes = st.integers(0, 5)
+numbers = st.floats(allow_nan=False, width=32)
+
+
+@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@given(st.lists(numbers, max_size=9), shapes, shapes, st.sampled_from([np.float32, np.float64]), st.floats(), st.text())
+def test_any_state_comes_back(weights: list[float], n: int, h: int, dtype: type, mu: float, finished: str) -> None:
+    """Of any shape, empty ones included, in either precision; with any mu and text that UTF-8 can hold."""
+    finished = finished.encode("utf-8", "ignore").decode().replace("\0", "")
+    saved = State(np.array(weights, dtype), np.full((n, h), 0.5, dtype), mu, finished=finished)
+    with tempfile.TemporaryDirectory() as folder:
+        assert_same(checkpoint.read(checkpoint.save(Path(folder), saved, {}, 1))[0], saved)
+
+
+@settings(deadline=None, derandomize=True, database=None, max_examples=200)
+@given(st.binary(max_size=300), st.integers(0, 10**6), st.integers(0, 7), st.integers(1, 400))
+def test_no_flip_and_no_cut_gets_through_the_seal(content: bytes, at: int, bit: int, cut: int) -> None:
+    sealed = checkpoint.seal(content)
+    assert checkpoint.unseal(sealed) == content
+    for damaged in (flipped_bit(sealed, at % len(sealed), bit), sealed[: -min(cut, len(sealed))]):
+        with pytest.raises(OSError, match="checksum"):
+            checkpoint.unseal(damaged)
+
+
+def flipped_bit(content: bytes, at: int, bit: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------

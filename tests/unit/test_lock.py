@@ -63,6 +63,13 @@ def test_a_killed_holder_holds_no_more(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["pid"] == os.getpid()
 
 
+def test_a_holder_that_is_about_to_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lock"
+    with holder(path) as first:
+        monkeypatch.setattr(lock.time, "sleep", lambda seconds: first.kill() or first.wait())
+        Lock(path).claim()
+
+
 def test_to_take_a_lock_that_is_not_there_creates_nothing(tmp_path: Path) -> None:
     Lock(tmp_path / "lock").take()
     assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from macmpi import StorageError
 from macmpi.record import COLUMNS, PHASES, Clock, Curve, duration, say
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
@@ -85,6 +86,21 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
         kept = records if lost == 1 else records[:-1]
         assert on_disk(path) == curve.records == kept
         assert path.read_text().endswith("}\n")
+
+
+@pytest.mark.parametrize("torn", ['{"iteration": 3, "centres": {}', '{"a": 1}', "[3]", "\0" * 40, '{"iteration": 3}'])
+def test_what_a_crash_has_left_in_the_middle_is_dropped(torn: str, tmp_path: Path) -> None:
+    path = tmp_path / "curve.jsonl"
+    records = filled(path, 4)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], torn, *lines[2:]]) + "\n")
+    Curve(path, 4).close()
+    assert on_disk(path) == records
+
+
+def test_a_curve_that_cannot_be_begun_is_a_storage_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"curve\.jsonl cannot be written"):
+        Curve(tmp_path / "nowhere" / "curve.jsonl")
 
 
 def test_resuming_without_a_curve_starts_one(tmp_path: Path) -> None:
