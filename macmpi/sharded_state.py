@@ -25,6 +25,9 @@ from macmpi.team import AnyTeam
 BY_POINT = ("Z", "multipliers")
 """Arrays of a State that have a row a point."""
 
+SPARE = 1 << 20
+"""Bytes, besides twice those of the arrays, that must be free for what HDF5 itself writes."""
+
 
 def save_together(
     directory: RunDirectory, state: State, config: Config, sha256: str, deal: PointDeal, team: AnyTeam, last: bool
@@ -68,15 +71,15 @@ def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointDeal) 
     path = _partial(folder)
     wide = {name: getattr(state, name) for name in BY_POINT}
     rows = {name: A for name, A in wide.items() if A.ndim == 2 and A.shape[1]}
-    size = sum(deal.n * A.shape[1] * A.itemsize for A in rows.values())
-    with path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size + (1 << 20))  # a full disk is found out before HDF5 meets it
     arrays, labels = checkpoint.written(state, labels)
     for name, A in wide.items():
         if name in rows:
             arrays.pop(name)
         elif A.ndim == 2:
             arrays[name] = np.zeros((deal.n, 0), A.dtype)
+    size = sum(deal.n * A.shape[1] * A.itemsize for A in rows.values()) + 2 * sum(A.nbytes for A in arrays.values())
+    with path.open("wb") as empty:
+        os.posix_fallocate(empty.fileno(), 0, size + SPARE)  # a full disk is found out before HDF5 meets it
     with h5py.File(path, "w") as file:
         checkpoint.fill(file, arrays, labels)
         space = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

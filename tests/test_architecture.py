@@ -111,7 +111,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "record": frozenset(),
     "sources": ERRORS | {"config", "layers", "streams"},
     "data": ERRORS | {"config", "layers", "sources", "streams"},
-    "shards": ERRORS | {"config", "data", "deals", "layers", "sources", "team", "tiles"},
+    "survey": ERRORS | {"checkpoint", "config", "data", "layers", "sources", "tiles"},
+    "shards": ERRORS | {"config", "data", "deals", "layers", "survey", "team", "tiles"},
     "checkpoint": ERRORS | {"state"},
     "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team"},
     "rundir": ERRORS | {"checkpoint", "config", "state"},
@@ -140,6 +141,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "sharded_state",
         "shards",
         "starts",
+        "survey",
         "team",
         "train",
     },
@@ -148,7 +150,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 
 OWNERS = {
     "mpi4py": {"team"},
-    "h5py": {"sources", "shards", "checkpoint", "sharded_state", "model"},
+    "h5py": {"sources", "survey", "checkpoint", "sharded_state", "model"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
     "scipy": {"curvature", "selection", "alternating", "embedding", "solvers", "fetch"},
