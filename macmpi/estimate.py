@@ -45,9 +45,13 @@ def estimate(plan: Plan) -> list[str]:
     held = n * sum(chain.site_sizes) * (3 if plan.schedule.multipliers else 1)
     data = (n + n_val) * (chain.n_in + chain.n_out)
     widest = max(
-        len(j.units) if j.units else 2 * sum(h for h, _ in plan.shapes(j.segment))
-        for r in plan.all_units.jobs
-        for j in r
+        (
+            len(j.units) if j.units else 2 * sum(h for h, _ in plan.shapes(j.segment))
+            for r in plan.all_units.jobs
+            for j in r
+            if not (plan.sharded and plan.w_solvers[j.segment].exact)  # these keep sums alone
+        ),
+        default=0,
     )
     factors = plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * n * widest) + 8.0 * (6 * weights + factors) + 180e6

@@ -142,6 +142,17 @@ def test_room_is_made_for_all_of_it(kind: str, tmp_path: Path, monkeypatch: pyte
     assert [str(one.name).isdigit() for one in opened] == [True]  # the number of a descriptor
 
 
+def test_rows_that_are_not_written_take_no_memory() -> None:
+    with open(os.memfd_create("test"), "w+b") as memory:
+        shapes = {"Z": (10**8, 20), "multipliers": (10**8, 20)}
+        places = sharded_state._laid_out(memory, {"weights": np.ones(50)}, {}, shapes, full())
+        memory.flush()
+        found = os.fstat(memory.fileno())
+    assert abs(places["Z"] - places["multipliers"]) >= 8 * 20 * 10**8
+    assert found.st_size > 2 * 8 * 20 * 10**8
+    assert 512 * found.st_blocks < 1 << 20
+
+
 @pytest.mark.parametrize(
     ("step", "times"), [("posix_fallocate", 1), ("fsync", 1), ("fsync", 2), ("fsync", 4), ("replace", 1)]
 )

@@ -14,9 +14,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from unit.crew import crew
 
 from macmpi import UsageError, data, shards, survey
-from macmpi.config import Data
+from macmpi.config import Config, Data, Parallel
 from macmpi.data import Dataset
 from macmpi.deals import deal_points
+from macmpi.estimate import estimate
+from macmpi.plan import make_plan
 from macmpi.tiles import Tile
 
 RANKS = (1, 3, 5)
@@ -305,3 +307,30 @@ def test_terabytes_that_are_only_declared(tmp_path: Path) -> None:
         file.create_dataset("X", (10**15, 100), dtype="f8", chunks=(100, 100))
     with pytest.raises(UsageError, match=r"points\.h5: dataset X has 1,000,000,000,000,000 rows"):
         survey.survey(Data(str(tmp_path / "points.h5")), False)
+
+
+# --- before anything is read ------------------------------------------------------------------------------------------
+
+
+def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_path: Path) -> None:
+    """Against the data set that is read whole."""
+    for name in ("regression", "labels", "drawn"):
+        config, labels = Data(write(tmp_path, FILES[name])), name == "labels"
+        found, whole = survey.survey(config, labels), data.load(config, labels)
+        assert found.sizes == whole.sizes
+        assert_array_equal(found.classes, whole.classes)
+        blank = found.blank()
+        assert [A.shape[1] for A in (blank.X, blank.Y)] == list(found.sizes[:2])
+        assert_array_equal(blank.scaling_y.apply(np.ones((1, found.n_out))), 1.0)
+
+
+def test_a_check_counts_the_memory_of_a_ranks_own_points() -> None:
+    def megabytes(kind: Any, ranks: int) -> float:
+        plan = make_plan(Config(parallel=Parallel(kind)), 100, 100, 1_000_000, 10_000, ranks)
+        (line,) = [line for line in estimate(plan) if line.startswith("memory")]
+        return float(line.split()[2].replace(",", ""))
+
+    one, four = megabytes("sharded", 1), megabytes("sharded", 4)
+    assert one <= megabytes("replicated", 1)
+    assert four < one / 3.0
+    assert megabytes("replicated", 4) > 0.9 * one
