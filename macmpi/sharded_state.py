@@ -100,6 +100,7 @@ def _laid_out(
         space = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         space.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         space.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        space.set_obj_track_times(False)
         for name, shape in shapes.items():
             kind = h5py.h5t.py_create(getattr(state, name).dtype)
             dataset = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(shape), dcpl=space)
