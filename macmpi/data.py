@@ -94,8 +94,8 @@ def read_own(config: Data, labels: bool) -> Raw:
         raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
     if labels:
         for name in ("Y", "Y_val"):
-            if name in arrays and arrays[name].dtype.kind in "iu" and np.abs(arrays[name]).max(initial=0) > 2**53:
-                raise UsageError(f"{path}: dataset {name} holds labels beyond 2^53; number the classes from 0")
+            if name in arrays:
+                check_size(arrays[name], f"{path}: dataset {name}")
         if "Y" not in checked:
             raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
         for name in ("Y", "Y_val"):
@@ -121,6 +121,12 @@ def _groups(numbers: dict[str, Array], points: dict[str, Array], path: str) -> t
             raise UsageError(f"{path}: {a} has {len(points[a])} rows but {b} has {len(numbers[b])}")
     groups = numbers["groups"].astype(np.int64)
     return groups, numbers.get("groups_val", groups[:0]).astype(np.int64)
+
+
+def check_size(labels: Array, name: str) -> None:
+    """Raises UsageError for whole numbers that float64 does not tell apart."""
+    if labels.dtype.kind in "iu" and np.abs(labels).max(initial=0) > 2**53:
+        raise UsageError(f"{name} holds labels beyond 2^53; number the classes from 0")
 
 
 def check_labels(Y: Array, name: str) -> None:
@@ -183,10 +189,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
     """
     raw = split(SOURCES.get(config.source, read_own)(config, labels), config)
     kind = raw.scale if config.scale == "auto" else config.scale
-    if len(raw.X) < 2:
-        raise UsageError(
-            f'data.source = "{config.source}": only {len(raw.X)} training point is left; at least 2 are needed'
-        )
+    check_enough(config, len(raw.X))
     scaling_x = fit_scaling(raw.X, kind)
     X, X_val = _rows(scaling_x, raw.X), _rows(scaling_x, raw.X_val)
     Y, Y_val, scaling_y, classes = X, X_val, scaling_x, None
@@ -255,6 +258,18 @@ def drawn(n: int, config: Data) -> tuple[Array, Array]:
     return np.sort(train[: config.points or len(train)]), np.sort(order[:held])
 
 
+def check_points(config: Data, left: int) -> None:
+    """Raises UsageError where data.points asks for more than the `left` training points."""
+    if config.points > left:
+        raise UsageError(f"data.points = {config.points}, but there are {left} training points")
+
+
+def check_enough(config: Data, n: int) -> None:
+    """Raises UsageError unless n >= 2 training points are left."""
+    if n < 2:
+        raise UsageError(f'data.source = "{config.source}": only {n} training point is left; at least 2 are needed')
+
+
 def split(raw: Raw, config: Data) -> Raw:
     """Draw data.validation of the points where the data have no validation set; keep data.points of the rest."""
     if raw.X_val is None:
@@ -268,8 +283,7 @@ def split(raw: Raw, config: Data) -> Raw:
         left = len(raw.X)
         train = np.arange(min(config.points or left, left))
         held, later = {}, [pair and pair[1] for pair in (raw.groups, raw.order)]
-    if config.points > left:
-        raise UsageError(f"data.points = {config.points}, but there are {left} training points")
+    check_points(config, left)
     now = [pair and pair[0][train] for pair in (raw.groups, raw.order)]
     groups, places = (None if a is None or b is None else (a, b) for a, b in zip(now, later, strict=True))
     Y = None if raw.Y is None else raw.Y[train]

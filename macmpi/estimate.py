@@ -41,15 +41,20 @@ def estimate(plan: Plan) -> list[str]:
     point_tiles = [len(t) for t in tiles.point_tiles(N)]
     units = sum(len(r) for r in plan.all_units.jobs)
     coordinates = N * sum(chain.site_sizes)
-    held = coordinates * (3 if plan.schedule.multipliers else 1)
-    data = (N + plan.n_val) * (chain.n_in + chain.n_out)
+    n, n_val = (len(deal.held(0)) for deal in (plan.train, plan.validation))  # rank 0 has as many as any
+    held = n * sum(chain.site_sizes) * (3 if plan.schedule.multipliers else 1)
+    data = (n + n_val) * (chain.n_in + chain.n_out)
     widest = max(
-        len(j.units) if j.units else 2 * sum(h for h, _ in plan.shapes(j.segment))
-        for r in plan.all_units.jobs
-        for j in r
+        (
+            len(j.units) if j.units else 2 * sum(h for h, _ in plan.shapes(j.segment))
+            for r in plan.all_units.jobs
+            for j in r
+            if not (plan.sharded and plan.w_solvers[j.segment].exact)  # these keep sums alone
+        ),
+        default=0,
     )
     factors = plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
-    memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * N * widest) + 8.0 * (6 * weights + factors) + 180e6
+    memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * n * widest) + 8.0 * (6 * weights + factors) + 180e6
     z_share = max(plan.train.row_counts) / N
     w_costs = [sum(j.cost for j in r) for r in plan.all_units.jobs]
     w_share = max(w_costs) / sum(w_costs)
@@ -72,7 +77,7 @@ def factor_flops(plan: Plan, share: Share) -> float:
     """Of a share of a layer's factor: rows of a Gram, or an eigen-decomposition."""
     rows, width = plan.shared_shape(share.segment)
     if plan.w_solvers[share.segment].by_rows:
-        return plan.n_train * (2.0 * rows * width if share.rows is None else share.cost)
+        return len(plan.train.held(0)) * (2.0 * rows * width if share.rows is None else share.cost)
     return FACTOR_FLOPS * float(width) ** 3
 
 

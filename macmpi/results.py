@@ -119,7 +119,9 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _data(config: Config, facts: dict[str, Any]) -> Dataset:
-    """The data of a run.  Raises UsageError when they are gone or have changed."""
+    """The data of a run.  Raises UsageError when they are gone or have changed, or were sharded."""
+    if config.parallel.data == "sharded":
+        raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
     data = load(config.data, config.model.loss == "cross_entropy", config.model.precision)
     if data.sha256 != facts["data_sha256"]:
         raise UsageError(f"they have changed since (data.source = {config.data.source!r})")

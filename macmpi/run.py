@@ -97,9 +97,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     _set_threads(config.run.threads)
     labels = config.model.loss == "cross_entropy"
     if config.parallel.data == "sharded":
-        from macmpi import shards
+        from macmpi.survey import survey
 
-        return args, config, shards.survey(config.data, labels)
+        return args, config, survey(config.data, labels)
     from macmpi import data as datasets
 
     return args, config, datasets.load(config.data, labels, config.model.precision)
@@ -155,8 +155,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         found, deals = team.from_root(lambda: kept[0]), (plan.train, plan.validation)
         kept[:] = [shards.load(config.data, found, config.model.precision, deals, team)]
     if args.check:
-        if not plan.sharded:
-            team.from_root(lambda: _origin(config, plan, kept[0]))
+        team.from_root(lambda: _origin(config, plan, kept[0].blank() if plan.sharded else kept[0]))
         team.from_root(lambda: print("\n".join(estimate(plan)), flush=True))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)

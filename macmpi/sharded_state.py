@@ -1,7 +1,7 @@
 """Checkpoints of sharded runs: what all ranks share as ever, and behind it the coordinates, each rank's in its turn.
 
-The file is that of checkpoint.py, the coordinates in plain datasets whose place in the file is known: ranks write and
-read their rows there.  Rank 0 makes it under a temporary name, seals it and renames it when all have written.
+The file is that of checkpoint.py, the coordinates in plain datasets whose place in the file is known: ranks write their
+rows there.  Rank 0 makes it under a temporary name, seals it and renames it when all have written.
 """
 
 from __future__ import annotations
@@ -70,26 +70,44 @@ def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointDeal) 
     path = _partial(folder)
     wide = {name: getattr(state, name) for name in BY_POINT}
     rows = {name: A for name, A in wide.items() if A.ndim == 2 and A.shape[1]}
-    size = sum(deal.n * A.shape[1] * A.itemsize for A in rows.values())
-    with path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size + (1 << 20))  # a full disk is found out before HDF5 meets it
     arrays, labels = checkpoint.written(state, labels)
     for name, A in wide.items():
         if name in rows:
             arrays.pop(name)
         elif A.ndim == 2:
             arrays[name] = np.zeros((deal.n, 0), A.dtype)
-    with h5py.File(path, "w") as file:
+    with open(os.memfd_create("checkpoint"), "w+b") as memory, path.open("wb") as file:
+        places = _laid_out(memory, arrays, labels, {name: (deal.n, A.shape[1]) for name, A in rows.items()}, state)
+        size, at = memory.seek(0, os.SEEK_END), 0
+        os.posix_fallocate(file.fileno(), 0, size)
+        sizes = {name: deal.n * A.shape[1] * A.itemsize for name, A in rows.items()}
+        for start, length in [*sorted((places[name], sizes[name]) for name in rows), (size, 0)]:
+            memory.seek(at)
+            file.seek(at)
+            file.write(memory.read(start - at))
+            at = start + length
+    return path, places
+
+
+def _laid_out(
+    memory: Any, arrays: dict[str, Any], labels: dict[str, Any], shapes: dict[str, tuple[int, int]], state: State
+) -> dict[str, int]:
+    """An HDF5 file in memory, where what is not written takes none; the places of what the shapes leave room for.
+
+    On a full disk HDF5 would end the process, so it never meets one.
+    """
+    places = {}
+    with h5py.File(memory, "w") as file:
         checkpoint.fill(file, arrays, labels)
         space = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         space.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         space.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        places = {}
-        for name, A in rows.items():
-            shape = h5py.h5s.create_simple((deal.n, A.shape[1]))
-            dataset = h5py.h5d.create(file.id, name.encode(), h5py.h5t.py_create(A.dtype), shape, dcpl=space)
+        space.set_obj_track_times(False)
+        for name, shape in shapes.items():
+            kind = h5py.h5t.py_create(getattr(state, name).dtype)
+            dataset = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(shape), dcpl=space)
             places[name] = int(dataset.get_offset())
-    return path, places
+    return places
 
 
 def _write(begun: tuple[Path, dict[str, int]], state: State, deal: PointDeal, rank: int) -> None:

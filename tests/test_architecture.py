@@ -116,7 +116,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sources": ERRORS | {"config", "layers", "streams", "untrusted"},
     "data": ERRORS | {"config", "layers", "sources", "streams"},
     "untrusted": ERRORS | {"layers"},
-    "shards": ERRORS | {"config", "data", "deals", "layers", "sources", "team", "tiles", "untrusted"},
+    "survey": ERRORS | {"checkpoint", "config", "data", "layers", "sources", "tiles", "untrusted"},
+    "shards": ERRORS | {"config", "data", "deals", "layers", "survey", "team", "tiles"},
     "checkpoint": ERRORS | {"state", "untrusted"},
     "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team"},
     "rundir": ERRORS | {"checkpoint", "config", "lock", "state"},
@@ -137,13 +138,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "doctor": ERRORS | {"checkpoint", "team"},
     "run": ERRORS
     | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"}
-    | {"faults", "record", "scheduler", "sharded_state", "shards"},
+    | {"faults", "record", "scheduler", "sharded_state", "shards", "survey"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
 OWNERS = {
     "mpi4py": {"team"},
-    "h5py": {"sources", "shards", "checkpoint", "sharded_state", "model", "untrusted", "doctor"},
+    "h5py": {"sources", "survey", "checkpoint", "sharded_state", "model", "untrusted", "doctor"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
     "scipy": {"curvature", "selection", "alternating", "embedding", "solvers", "fetch"},

@@ -10,6 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+SHARDED = {"parallel": {"data": "sharded"}}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -82,6 +84,14 @@ CASES = {
             "method": {"name": "alternating", "cg_iterations": 4},
         },
     ),
+    "sharded": Case(
+        *(403, 0, 9, 0, [7, 5, 7]),
+        {"model": {"sites": "before"}, "penalty": {**SETTLES_SOON, "factor": 3.0}, **SHARDED},
+    ),
+    "minibatches": Case(
+        *(403, 40, 9, 0, [7, 5, 7]),
+        {"method": {"name": "stochastic"}, "stochastic": {"batch": 50, "parts": 5}, **SHARDED},
+    ),
 }
 """hasty: mu goes up at nearly every iteration; few: fewer points, units and tiles than ranks; long: mu creeps up, so
 the run goes on until it is stopped, and it saves every iteration; architecture: its sizes change in iteration 3."""
@@ -95,7 +105,7 @@ def points(seed: int, rows: int, columns: int) -> np.ndarray:
 
 
 def write_case(folder: Path, name: str) -> Path:
-    """Write folder/points.npz and folder/<name>.toml; gives the config's path."""
+    """Write folder/points.npz (sharded: points.h5) and folder/<name>.toml; gives the config's path."""
     case = CASES[name]
     arrays = {"X": points(1, case.rows, case.columns)}
     if case.validation:
@@ -104,13 +114,22 @@ def write_case(folder: Path, name: str) -> Path:
         arrays["Y"], arrays["Y_val"] = (np.sin(arrays[k][:, : case.targets]) for k in ("X", "X_val"))
         if case.tables.get("model", {}).get("loss") == "cross_entropy":
             arrays |= {k: LABELS[arrays[k].argmax(axis=1)] for k in ("Y", "Y_val")}
-    np.savez(folder / "points.npz", **arrays)
+    if case.tables.keys() >= SHARDED.keys():
+        write_h5(folder / "points.h5", **arrays)
+    else:
+        np.savez(folder / "points.npz", **arrays)
     return write_config(folder / f"{name}.toml", {"hidden": case.hidden}, case.tables)
+
+
+def write_h5(path: Path, **arrays: np.ndarray) -> None:
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
 
 
 def write_config(path: Path, model: dict[str, Any], tables: dict[str, dict[str, Any]]) -> Path:
     merged = {**tables, "model": {**model, **tables.get("model", {})}}
-    lines = ['data = "points.npz"']
+    lines = [f'data = "points.{"h5" if merged.keys() >= SHARDED.keys() else "npz"}"']
     for table, keys in merged.items():
         lines += [f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
     path.write_text("\n".join(lines) + "\n")

@@ -150,6 +150,31 @@ def error_from_root(team: Team) -> str:
     return "" if team.from_root(lambda: 5) == 5 else "out of step"
 
 
+def together_on_each(team: Team) -> str:
+    """Each rank has its own value; an error of any rank, of several the first one's, is raised on all."""
+    value = team.together(lambda: ["x" * 300_000, team.rank])
+    if value != ["x" * 300_000, team.rank]:
+        return f"{value!r:.80}"
+
+    def refuse(ranks: set[int]) -> int:
+        if team.rank in ranks:
+            kind = NumericalError if team.rank % 2 else UsageError
+            raise kind(f"no, because of rank {team.rank}")
+        return team.rank
+
+    for ranks in ({team.size - 1}, {0}, set(range(team.size // 2, team.size)), set(range(team.size))):
+        first = min(ranks)
+        try:
+            team.together(lambda ranks=ranks: refuse(ranks))  # type: ignore[misc]
+        except MacmpiError as error:
+            kind = NumericalError if first % 2 else UsageError
+            if type(error) is not kind or str(error) != f"no, because of rank {first}" or not error.agreed:
+                return repr(error)
+        else:
+            return "nothing was raised"
+    return "" if team.together(lambda: team.rank) == team.rank else "out of step"
+
+
 def rows_gathered(team: Team) -> str:
     """Rank r has r rows, the last none, so one rank at least has none; then rank 0 has all."""
     uneven = [*range(team.size - 1), 0]
@@ -225,6 +250,8 @@ def same_as_solo(team: Team) -> str:
         one.share_array(array)
         if one.worst({"a": 1.5}) != {"a": 1.5} or one.from_root(lambda: "value") != "value":
             return type(one).__name__
+        if one.together(lambda: "value") != "value":
+            return type(one).__name__
     return "" if np.array_equal(array.ravel(), np.arange(6.0)) else "an array changed"
 
 
@@ -232,6 +259,7 @@ VERBS = (
     value_from_root,
     none_from_root,
     error_from_root,
+    together_on_each,
     rows_gathered,
     parts_gathered,
     worst_by_name,

@@ -644,7 +644,7 @@ def test_a_run_that_has_not_finished(runs: Path, copy: Path) -> None:
     assert report.row(result(runs / "net"))[-1] == "yes"
 
 
-@pytest.mark.parametrize("damage", ["changed", "gone", "no provenance", "no config", "other config"])
+@pytest.mark.parametrize("damage", ["changed", "gone", "sharded", "no provenance", "no config", "other config"])
 def test_without_its_data_a_run_has_its_curves(
     damage: str, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -656,6 +656,10 @@ def test_without_its_data_a_run_has_its_curves(
     elif damage == "gone":
         monkeypatch.setenv("MACMPI_DATA", str(copy / "nowhere"))
         says = "coil20.h5 does not exist"
+    elif damage == "sharded":
+        text = (copy / "config.toml").read_text()
+        (copy / "config.toml").write_text(text.replace('data = "replicated"', 'data = "sharded"'))
+        says = 'of a sharded run (parallel.data = "sharded") they are not read here'
     elif damage == "no provenance":
         (copy / "provenance.json").write_text("{}")
         says = "provenance.json does not say which they were"
@@ -668,6 +672,7 @@ def test_without_its_data_a_run_has_its_curves(
     assert sorted(path.name for path in (copy / "out").iterdir()) == ["curves.png", "report.html", "seconds.png"]
     page = (copy / "out" / "report.html").read_text()
     assert "only the curves are drawn" in page
+    assert ("have changed" in page) is (damage == "changed")
 
 
 @pytest.mark.parametrize("name", ["start.h5", "model.h5"])

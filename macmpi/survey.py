@@ -1,0 +1,194 @@
+"""What a data set holds, found without reading its points: sizes, classes, and the rows of each part.
+
+Raises UsageError for all that headers tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from macmpi import UsageError, untrusted
+from macmpi.checkpoint import first_line
+from macmpi.config import Data
+from macmpi.data import (
+    HUGE,
+    Dataset,
+    Scaling,
+    check,
+    check_enough,
+    check_labels,
+    check_points,
+    check_size,
+    classes_of,
+    drawn,
+    read_own,
+)
+from macmpi.layers import Array
+from macmpi.sources import SOURCES, Raw
+from macmpi.tiles import Tile
+
+GAP = 16
+"""Rows between two wanted ones that are read along; a wider gap is skipped."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Sizes of a data set, and a classifier's classes: found by rank 0 before any rank reads its rows."""
+
+    n_in: int
+    n_out: int
+    n_train: int
+    n_val: int
+    classes: Array | None
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        return self.n_in, self.n_out, self.n_train, self.n_val
+
+    def blank(self) -> Dataset:
+        """A data set of these sizes without points, not scaled: what a net is compared with before any is read."""
+        X, Y = np.empty((0, self.n_in)), np.empty((0, self.n_out))
+        of_x, of_y = (Scaling(np.zeros(n), np.ones(n)) for n in (self.n_in, self.n_out))
+        return Dataset(X, Y, X, Y, of_x, of_y, sha256="", classes=self.classes)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.  name: for messages."""
+
+    source: Any
+    rows: Array
+    name: str
+
+    @property
+    def width(self) -> int:
+        return int(np.prod(self.source.shape[1:], dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, tile: Tile) -> Array:
+        """Rows of the part (n, width), float64.  Raises UsageError at the first value that is no usable number."""
+        rows = self.rows[tile.rows]
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1)
+        try:
+            blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
+        except (OSError, RuntimeError) as error:
+            raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
+        found = np.concatenate(blocks).reshape(len(rows), -1).astype(np.float64)
+        bad = np.argwhere(~(np.abs(found) < HUGE))
+        if len(bad):
+            row, column = bad[0].tolist()
+            raise UsageError(f"{self.name} is {found[row, column]} at [{int(rows[row])}, {column}]; remove or fill it")
+        return found
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The training and validation rows of X and, but for autoencoders, of Y."""
+
+    X: Part
+    X_val: Part
+    Y: Part | None
+    Y_val: Part | None
+    raw: Raw
+
+
+def opened(config: Data, labels: bool) -> Parts:
+    """The parts of a data set; of an .h5 file without reading its points.  Raises UsageError.  Collective: no."""
+    path = Path(config.source)
+    own = config.source not in SOURCES
+    raw = _headers(path, labels) if own and path.suffix in (".h5", ".hdf5") else _whole(config, labels)
+    n = len(raw.X)
+    try:
+        if raw.X_val is None:
+            train, held = drawn(n, config)
+            sources = raw.X, raw.X, raw.Y, raw.Y
+        else:
+            train, held = np.arange(min(config.points or n, n)), np.arange(len(raw.X_val))
+            sources = raw.X, raw.X_val, raw.Y, raw.Y_val
+    except MemoryError:
+        raise UsageError(f"{config.source}: dataset X has {n:,} rows, too many for this machine to number") from None
+    check_points(config, n - len(held) if raw.X_val is None else n)
+    check_enough(config, len(train))
+    names = [f"{config.source}: dataset {name}" for name in ("X", "X_val", "Y", "Y_val")]
+    if raw.X_val is None:
+        names[1], names[3] = names[0], names[2]
+    parts = [
+        None if source is None else Part(source, rows, name)
+        for source, rows, name in zip(sources, (train, held, train, held), names, strict=True)
+    ]
+    return Parts(*parts, raw=raw)  # type: ignore[arg-type, misc]
+
+
+def _whole(config: Data, labels: bool) -> Raw:
+    """A named data set, or an .npz file: small, and read whole by every rank."""
+    return SOURCES.get(config.source, read_own)(config, labels)
+
+
+def _headers(path: Path, labels: bool) -> Raw:
+    if not path.is_file():
+        raise UsageError(f"data.source: {path.resolve()} does not exist")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
+    found = {name: _header(file, name, path) for name in ("X", "Y", "X_val", "Y_val") if name in file}
+    if "X" not in found:
+        raise UsageError(f"{path}: there is no dataset X")
+    for a, b in (("X", "Y"), ("X_val", "Y_val")):
+        if a in found and b in found and len(found[a]) != len(found[b]):
+            raise UsageError(f"{path}: {a} has {len(found[a])} rows but {b} has {len(found[b])}")
+    for a, b in (("X", "X_val"), ("Y", "Y_val")):
+        if a in found and b in found and found[a].shape[1:] != found[b].shape[1:]:
+            shapes = found[a].shape[1:], found[b].shape[1:]
+            raise UsageError(f"{path}: the rows of {a} have shape {shapes[0]}, those of {b} {shapes[1]}")
+    if ("Y" in found and "X_val" in found) != ("Y_val" in found):
+        raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
+    if labels and "Y" not in found:
+        raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
+    kinds = ["range" if name in found and found[name].dtype.kind in "iu" else "standard" for name in "XY"]
+    return Raw(**found, scale=kinds[0], scale_y=kinds[1], labels=labels)
+
+
+def _header(file: Any, name: str, path: Path) -> Any:
+    try:
+        dataset = untrusted.dataset(file, name)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except (OSError, KeyError) as error:
+        raise UsageError(f"{path}: dataset {name} cannot be read: {first_line(error)}") from None
+    if dataset.dtype.kind not in "biuf":
+        raise UsageError(f"{path}: dataset {name} holds {dataset.dtype}; real numbers are needed")
+    if not dataset.shape or len(dataset) < 2 or not dataset.size:
+        raise UsageError(f"{path}: dataset {name} has shape {dataset.shape}; at least 2 rows and 1 column are needed")
+    return dataset
+
+
+def survey(config: Data, labels: bool) -> Survey:
+    """Sizes and classes.  Cost: of a classifier all labels are read.  Raises UsageError.  Collective: no (rank 0)."""
+    parts = opened(config, labels)
+    classes = None
+    if labels:
+        assert parts.Y is not None and parts.Y_val is not None
+        classes = classes_of(_labels(parts.Y), _labels(parts.Y_val), config.source)
+    width = parts.X.width if parts.Y is None else parts.Y.width
+    n_out = width if classes is None else len(classes)
+    return Survey(parts.X.width, n_out, len(parts.X), len(parts.X_val), classes)
+
+
+def _labels(part: Part) -> Array:
+    """Those of a part (n, 1), once all of its dataset have been checked."""
+    try:
+        array = np.asarray(part.source[()] if part.width == 1 else part.source[:2])
+    except (OSError, RuntimeError) as error:
+        raise UsageError(f"{part.name} cannot be read: {first_line(error)}") from None
+    check_size(array, part.name)
+    labels = check(array, part.name)
+    check_labels(labels, part.name)
+    return labels[part.rows]

@@ -1,0 +1,78 @@
+"""Sharded runs: stopped, resumed on other numbers of ranks, refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from launch.cases import assert_same_run, checkpoints, curve, points, snapshot, write_case, write_h5
+from launch.launching import Outcome, launched, run_program
+
+pytestmark = pytest.mark.launch
+
+STOPPED = 75
+
+
+def run_in(folder: Path, case: str, *arguments: object, ranks: int, code: int = 0, output: str = "run") -> Outcome:
+    return run_program(f"{case}.toml", "--output", output, *arguments, ranks=ranks, cwd=folder, code=code)
+
+
+@pytest.mark.parametrize("case", ["sharded", "minibatches"])
+def test_3_then_2_then_5_ranks_have_the_bits_of_one_process(case: str, tmp_path: Path) -> None:
+    write_case(tmp_path, case)
+    for length, ranks in ((2, 3), (4, 2), (6, 5)):
+        run_in(tmp_path, case, "--iterations", length, "--resume", "auto", ranks=ranks)
+    run_in(tmp_path, case, "--iterations", 6, ranks=0, output="straight")
+    assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
+    records = curve(tmp_path / "run")
+    assert records[-1]["E1_train"] < 0.7 * records[0]["E1_train"]
+    with h5py.File(checkpoints(tmp_path / "run")[0]) as file:
+        assert file["Z"].shape == ((403 - 81, 19) if case == "sharded" else (403, 0))
+    with h5py.File(tmp_path / "run" / "model.h5") as file:
+        assert "codes" not in file
+
+
+def test_a_run_stopped_and_then_killed_while_it_saves_goes_on_with_its_bits(tmp_path: Path) -> None:
+    """A checkpoint an iteration, so that there is hardly a moment without one being written."""
+    write_case(tmp_path, "sharded")
+    often = ("--set", "run.checkpoint_minutes=1e-9", "--set", "penalty.factor=1.01", "--resume", "auto")
+    without_end = ("sharded.toml", "--output", "run", "--iterations", 100_000, *often)
+    folder = tmp_path / "run" / "checkpoints"
+    newest = folder / "iteration-000002.h5"
+    with launched(without_end, 3, tmp_path) as running:
+        running.until(newest.exists, "checkpoint")
+        running.process.send_signal(signal.SIGUSR1)
+        assert running.outcome().code == STOPPED
+    last = curve(tmp_path / "run")[-1]["iteration"]
+    newest = checkpoints(tmp_path / "run")[0]
+    assert newest.name == f"iteration-{last:06d}.h5"
+    with launched(without_end, 2, tmp_path) as running:
+        running.until(lambda: checkpoints(tmp_path / "run")[0] > newest, "further checkpoint")
+        running.until((folder / "sharded.tmp").exists, "checkpoint under way")
+        for pid in running.pids():
+            os.kill(pid, signal.SIGKILL)
+        outcome = running.outcome()
+        assert outcome.code not in (0, STOPPED)
+        assert outcome.left == []
+    length = int(checkpoints(tmp_path / "run")[0].stem.split("-")[1]) + 2
+    for output in ("run", "straight"):
+        run_in(tmp_path, "sharded", "--iterations", length, *often, ranks=0, output=output)
+    assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
+    assert not (folder / "sharded.tmp").exists()
+
+
+def test_a_nan_in_the_last_ranks_rows_is_refused_before_anything_is_created(tmp_path: Path) -> None:
+    write_case(tmp_path, "minibatches")
+    X = points(1, 403, 9)
+    X[-1, 2] = np.nan
+    write_h5(tmp_path / "points.h5", X=X, X_val=points(2, 40, 9))
+    before = snapshot(tmp_path)
+    outcome = run_in(tmp_path, "minibatches", ranks=3, code=2)
+    assert outcome.err == "macmpi: points.h5: dataset X is nan at [402, 2]; remove or fill it\n"
+    assert outcome.out == ""
+    assert outcome.left == []
+    assert snapshot(tmp_path) == before

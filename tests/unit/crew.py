@@ -1,0 +1,83 @@
+"""A team of threads: what ranks exchange, without MPI."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any, TypeVar
+
+from macmpi import MacmpiError
+from macmpi.team import AnyTeam, Solo
+
+T = TypeVar("T")
+PATIENCE = 30.0
+"""Seconds after which a rank that waits for the others fails: they have left the collective."""
+
+
+class Member(Solo):
+    """One thread of a crew.  `slots` are shared: what each rank shows to the others."""
+
+    def __init__(self, rank: int, barrier: Barrier, slots: list[Any]) -> None:
+        self.rank, self.size = rank, len(slots)
+        self._barrier, self._slots = barrier, slots
+
+    def _shown(self, value: Any) -> list[Any]:
+        """What all ranks have shown, copied; nobody goes on before all have seen it."""
+        self._slots[self.rank] = value
+        self._barrier.wait(PATIENCE)
+        found = copy.deepcopy(self._slots)
+        self._barrier.wait(PATIENCE)
+        return found
+
+    def _agree(self, function: Callable[[], T], takes_part: bool) -> tuple[Any, list[Any]]:
+        value: Any = None
+        error: MacmpiError | None = None
+        if takes_part:
+            try:
+                value = function()
+            except MacmpiError as failed:
+                error = failed
+        return value, [e for e in self._shown(error) if e is not None]
+
+    def from_root(self, function: Callable[[], T]) -> T:
+        value, errors = self._agree(function, self.rank == 0)
+        if errors:
+            errors[0].agreed = True
+            raise errors[0]
+        return self._shown(value)[0]
+
+    def together(self, function: Callable[[], T]) -> T:
+        value, errors = self._agree(function, True)
+        if errors:
+            errors[0].agreed = True
+            raise errors[0]
+        return value
+
+    def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
+        for rank, theirs in enumerate(self._shown(array)):
+            rows = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
+            array[rows] = theirs[rows]
+
+
+def crew(size: int, work: Callable[[AnyTeam], T]) -> list[T | MacmpiError]:
+    """What `work` gives, or the MacmpiError that it raises, on each of `size` ranks."""
+    barrier, slots = Barrier(size), [None] * size
+    broken: list[BaseException] = []
+
+    def rank(number: int) -> Any:
+        try:
+            return work(Member(number, barrier, slots))
+        except MacmpiError as error:
+            return error
+        except BaseException as error:  # noqa: BLE001 - the others wait for this rank: they must end too
+            broken.append(error)
+            barrier.abort()
+            return None
+
+    with ThreadPoolExecutor(size) as pool:
+        found = list(pool.map(rank, range(size)))
+    if broken:
+        raise broken[0]
+    return found

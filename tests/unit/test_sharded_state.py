@@ -1,0 +1,190 @@
+"""What ranks have written in turn is read back equal on any number of ranks, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from unit.crew import crew
+from unit.test_checkpoint import assert_same, state
+
+from macmpi import StorageError, UsageError, checkpoint, sharded_state
+from macmpi.config import Config, Run
+from macmpi.deals import deal_points
+from macmpi.rundir import RunDirectory
+from macmpi.sharded_state import BY_POINT, rows_of, save_together
+from macmpi.state import State
+
+N = 211
+SHA256 = "0123abcd" * 8
+CONFIG = Config(run=Run(keep_checkpoints=2))
+
+
+def full(kind: str = "multipliers", iteration: int = 3) -> State:
+    """Of all points, with coordinates of an augmented Lagrangian, of a quadratic penalty, or with none."""
+    random = np.random.default_rng(iteration)
+    columns = {"multipliers": (5, 5), "coordinates": (5, 0), "single": (5, 5), "none": (0, 0), "minibatches": (0, 0)}
+    Z, multipliers = (random.normal(size=(N, c)) for c in columns[kind])
+    found = replace(state(iteration), Z=Z, multipliers=multipliers if kind != "none" else np.empty(0))
+    if kind == "single":
+        found = replace(found, Z=Z.astype(np.float32), multipliers=multipliers.astype(np.float32))
+    if kind == "minibatches":
+        found = replace(found, statistics=random.normal(size=300_000), inverses=random.normal(size=300_000))
+    return found
+
+
+def own(whole: State, ranks: int, rank: int) -> State:
+    rows = deal_points(N, ranks, sharded=True).held(rank).rows
+    parts = {name: getattr(whole, name) for name in BY_POINT}
+    return replace(whole, **{name: A[rows] if A.ndim == 2 else A for name, A in parts.items()})
+
+
+def save(folder: Path, whole: State, ranks: int, last: bool = False) -> list[Any]:
+    directory, deal = RunDirectory(folder), deal_points(N, ranks, sharded=True)
+
+    def work(team: Any) -> None:
+        save_together(directory, own(whole, ranks, team.rank), CONFIG, SHA256, deal, team, last)
+
+    return crew(ranks, work)
+
+
+def path_of(folder: Path, iteration: int = 3) -> Path:
+    return checkpoint.path_of(folder / "checkpoints", iteration)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 5, 20])
+@pytest.mark.parametrize("kind", ["multipliers", "coordinates", "single", "none"])
+def test_it_reads_back_equal_on_any_number_of_ranks(kind: str, ranks: int, tmp_path: Path) -> None:
+    whole = full(kind)
+    assert save(tmp_path, whole, ranks) == [None] * ranks
+    path = path_of(tmp_path)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    found, labels = checkpoint.read(path)
+    assert_same(found, whole)
+    assert labels["data_sha256"] == SHA256
+    shared, _ = checkpoint.read(path, BY_POINT)
+    assert not any(getattr(shared, name).size for name in BY_POINT)
+    for readers in (1, 2, 5, 20):
+        deal = deal_points(N, readers, sharded=True)
+        for rank in range(readers):
+            assert_same(rows_of(path, shared, deal, rank), own(whole, readers, rank))
+
+
+def test_the_number_of_ranks_leaves_no_trace(tmp_path: Path) -> None:
+    """Nor the clock: the same bytes."""
+    contents = []
+    for ranks in (1, 3):
+        time.sleep(1.0 if contents else 0.0)  # HDF5 would note whole seconds
+        save(tmp_path / str(ranks), full(), ranks)
+        contents.append(path_of(tmp_path / str(ranks)).read_bytes())
+    assert contents[0] == contents[1]
+
+
+def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    save(tmp_path, full(), 3)
+    path = path_of(tmp_path)
+    checkpoint.verify(path)
+    content = path.read_bytes()
+    for at in [*range(0, len(content), 97), len(content) - 1]:
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        with pytest.raises(OSError, match="checksum"):
+            checkpoint.verify(path)
+    for end in (0, 10, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:end])
+        with pytest.raises(OSError, match="checksum"):
+            checkpoint.verify(path)
+
+
+def test_a_damaged_one_gives_way_to_the_one_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for iteration in (3, 4):
+        save(tmp_path, full(iteration=iteration), 2)
+    path = path_of(tmp_path, 4)
+    content = bytearray(path.read_bytes())
+    content[content.index(full(iteration=4).Z[N - 1].tobytes())] ^= 1  # of a point of the last rank
+    path.write_bytes(content)
+    found = checkpoint.newest(tmp_path / "checkpoints", BY_POINT)
+    assert found is not None
+    assert found[1].iteration == 3
+    assert capsys.readouterr().err.count("iteration-000004.h5 is damaged") == 1
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    for iteration in (1, 2, 7, 4):
+        save(tmp_path, full(iteration=iteration), 3)
+    assert checkpoint.saved(tmp_path / "checkpoints") == [path_of(tmp_path, 4), path_of(tmp_path, 2)]
+
+
+def test_a_checkpoint_that_is_gone_is_named(tmp_path: Path) -> None:
+    save(tmp_path, full(), 2)
+    shared, _ = checkpoint.read(path_of(tmp_path), BY_POINT)
+    path_of(tmp_path).unlink()
+    with pytest.raises(UsageError, match=r"iteration-000003\.h5 cannot be read"):
+        rows_of(path_of(tmp_path), shared, deal_points(N, 2, sharded=True), 1)
+
+
+# --- a full disk ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["multipliers", "none", "minibatches"])
+def test_room_is_made_for_all_of_it(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the one that writes plainly: HDF5, which a full disk would crash, is given no file on a disk."""
+    asked, opened, fallocate, file = [], [], os.posix_fallocate, h5py.File
+    monkeypatch.setattr(sharded_state.os, "posix_fallocate", lambda f, at, n: (asked.append(n), fallocate(f, at, n)))
+    monkeypatch.setattr(h5py, "File", lambda *given, **keys: (opened.append(given[0]), file(*given, **keys))[1])
+    save(tmp_path, full(kind), 2)
+    monkeypatch.undo()
+    assert asked == [path_of(tmp_path).stat().st_size - len(checkpoint.seal(b""))]
+    assert [str(one.name).isdigit() for one in opened] == [True]  # the number of a descriptor
+
+
+def test_rows_that_are_not_written_take_no_memory() -> None:
+    with open(os.memfd_create("test"), "w+b") as memory:
+        shapes = {"Z": (10**8, 20), "multipliers": (10**8, 20)}
+        places = sharded_state._laid_out(memory, {"weights": np.ones(50)}, {}, shapes, full())
+        memory.flush()
+        found = os.fstat(memory.fileno())
+    assert abs(places["Z"] - places["multipliers"]) >= 8 * 20 * 10**8
+    assert found.st_size > 2 * 8 * 20 * 10**8
+    assert 512 * found.st_blocks < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("step", "times"), [("posix_fallocate", 1), ("fsync", 1), ("fsync", 2), ("fsync", 4), ("replace", 1)]
+)
+def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_else(
+    step: str, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is written, at the rows of a rank (the second fsync is rank 1's), at the seal, at the end."""
+    save(tmp_path, full(iteration=3), 3)
+    content, calls, real = path_of(tmp_path).read_bytes(), [], getattr(os, step)
+
+    def failing(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == times:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments)
+
+    for last in (False, True):
+        calls.clear()
+        with monkeypatch.context() as disk:
+            disk.setattr(sharded_state.os, step, failing)
+            found = save(tmp_path, full(iteration=4), 3, last)
+        assert len(calls) == times
+        says = "the checkpoint of iteration 4 could not be written: No space left on device"
+        if last:
+            assert all(isinstance(error, StorageError) and error.agreed and str(error) == says for error in found)
+            assert capsys.readouterr().err == ""
+        else:
+            assert found == [None] * 3
+            assert capsys.readouterr().err == f"macmpi: {says}; training goes on\n"
+        assert path_of(tmp_path).read_bytes() == content
+        assert list((tmp_path / "checkpoints").iterdir()) == [path_of(tmp_path)]
+    save(tmp_path, full(iteration=4), 3)
+    assert_same(checkpoint.read(path_of(tmp_path, 4))[0], full(iteration=4))

@@ -1,0 +1,336 @@
+"""Rows that ranks read one by one are together those that one process reads; what is wrong in them is named alike."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from unit.crew import crew
+
+from macmpi import UsageError, data, shards, survey
+from macmpi.config import Config, Data, Parallel
+from macmpi.data import Dataset
+from macmpi.deals import deal_points
+from macmpi.estimate import estimate
+from macmpi.plan import make_plan
+from macmpi.tiles import Tile
+
+RANKS = (1, 3, 5)
+N, D = 1203, 6
+X = np.random.default_rng(1).normal(size=(N, D)) * [1, 2, 3, 0, 5, 1e3] + [0, 1, 0, 7, 0, 1e4]
+X_VAL = np.random.default_rng(2).normal(size=(101, D))
+LABELS = np.array([-3, 0, 7])
+
+
+def bytes_of(A: np.ndarray) -> np.ndarray:
+    return np.clip(A * 20.0 + 100.0, 0.0, 255.0).astype(np.uint8)
+
+
+def labels_of(A: np.ndarray) -> np.ndarray:
+    return LABELS[A[:, :3].argmax(axis=1)]
+
+
+FILES: dict[str, dict[str, Any]] = {
+    "split by the file": {"X": X, "X_val": X_VAL},
+    "drawn": {"X": X},
+    "regression": {"X": X, "Y": np.sin(X[:, :2]), "X_val": X_VAL, "Y_val": np.sin(X_VAL[:, :2])},
+    "drawn regression": {"X": X, "Y": X[:, 1]},
+    "constant inputs": {"X": np.ones((50, 2)), "Y": X[:50]},
+    "labels": {"X": X, "Y": labels_of(X), "X_val": X_VAL, "Y_val": labels_of(X_VAL)},
+    "drawn labels": {"X": X, "Y": labels_of(X)[:, None].astype(np.float32)},
+    "bytes": {"X": bytes_of(X), "X_val": bytes_of(X_VAL)},
+    "whole numbers": {"X": (100.0 * X).astype(np.int32), "Y": X[:, :1]},
+    "half precision": {"X": X[:, :3].astype(np.float16)},
+    "big-endian": {"X": X.astype(">f4")},
+    "images": {"X": X.reshape(N, 2, 3), "X_val": X_VAL.reshape(-1, 2, 3)},
+    "few": {"X": X[:4], "X_val": X_VAL[:2]},
+    "very few": {"X": X[:2], "X_val": X_VAL[:2]},
+    "drawn from few": {"X": X[:3]},
+}
+
+
+def write(folder: Path, arrays: dict[str, Any], **options: Any) -> str:
+    """To a file of its own: those that an error still refers to are open."""
+    path = folder / f"points{len(list(folder.iterdir()))}.h5"
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array, **options)
+    return str(path)
+
+
+def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64") -> list[Any]:
+    """What each rank reads, or the error that it raises."""
+
+    def work(team: Any) -> Dataset:
+        found = team.from_root(lambda: survey.survey(config, labels))
+        n, n_val = (deal_points(size, ranks, sharded=True) for size in found.sizes[2:])
+        return shards.load(config, found, dtype, (n, n_val), team)
+
+    return crew(ranks, work)
+
+
+def together(parts: list[Dataset]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("X", "Y", "X_val", "Y_val")}
+
+
+# --- the law ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", ["auto", "none", "range", "standard"])
+@pytest.mark.parametrize("name", FILES)
+def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any, tmp_path: Path) -> None:
+    labels = "labels" in name
+    config = Data(write(tmp_path, FILES[name]), scale=scale)
+    whole, sums = data.load(config, labels), set()
+    for ranks in RANKS:
+        parts = loaded(config, ranks, labels)
+        for key, found in together(parts).items():
+            assert found.shape == getattr(whole, key).shape
+            assert_allclose(found, getattr(whole, key), rtol=1e-12, atol=1e-12)
+        for part in parts:
+            for ours, theirs in ((part.scaling_x, whole.scaling_x), (part.scaling_y, whole.scaling_y)):
+                assert_allclose(ours.scale, theirs.scale, rtol=1e-12)
+                assert_allclose(ours.shift, theirs.shift, rtol=1e-12, atol=1e-12)
+            assert part.autoencoder is whole.autoencoder
+            assert_array_equal(part.classes, whole.classes)
+        sums |= {part.sha256 for part in parts}
+    assert len(sums) == 1
+
+
+@pytest.mark.parametrize(
+    "keys", [{"points": 100}, {"points": 2}, {"validation": 0.6}, {"seed": 5}, {"points": 400, "validation": 0.01}]
+)
+@pytest.mark.parametrize("name", ["split by the file", "drawn regression"])
+def test_every_choice_of_points_is_that_of_one_process(name: str, keys: dict[str, Any], tmp_path: Path) -> None:
+    config = Data(write(tmp_path, FILES[name]), **keys)
+    whole = data.load(config)
+    for key, found in together(loaded(config, 3)).items():
+        assert_allclose(found, getattr(whole, key), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["drawn", "labels"])
+def test_single_precision(name: str, tmp_path: Path) -> None:
+    config = Data(write(tmp_path, FILES[name]))
+    whole = data.load(config, name == "labels", "float32")
+    for key, found in together(loaded(config, 3, name == "labels", "float32")).items():
+        assert found.dtype == np.float32
+        assert_allclose(found, getattr(whole, key), rtol=1e-6, atol=1e-6)
+
+
+def test_how_a_file_stores_its_rows_makes_no_difference(tmp_path: Path) -> None:
+    plain = loaded(Data(write(tmp_path, FILES["drawn"])), 2)
+    packed = loaded(Data(write(tmp_path, FILES["drawn"], chunks=(7, 5), compression="gzip", shuffle=True)), 3)
+    np.savez(tmp_path / "points.npz", **FILES["drawn"])
+    archived = loaded(Data(str(tmp_path / "points.npz")), 2)
+    assert plain[0].sha256 == packed[0].sha256 == archived[0].sha256
+
+
+def test_the_sum_tells_data_apart(tmp_path: Path) -> None:
+    sums = []
+    other, swapped = X.copy(), X.copy()
+    other[-1, -1] += 1e-9
+    swapped[[0, -1]] = X[[-1, 0]]
+    for arrays in ({"X": X}, {"X": other}, {"X": swapped}, {"X": X, "X_val": X_VAL[::-1]}, {"X": X, "Y": X}):
+        extra = {"Y_val": X_VAL} if "Y" in arrays else {}
+        config = Data(write(tmp_path, {"X_val": X_VAL, **arrays, **extra}))
+        sums.append(loaded(config, 2)[0].sha256)
+    assert len(set(sums)) == len(sums)
+
+
+# --- who reads what ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["split by the file", "drawn"])
+def test_no_row_is_read_by_two_ranks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[tuple[str, int], set[int]] = {}
+    read = survey.Part.read
+
+    def noted(part: survey.Part, tile: Tile) -> np.ndarray:
+        seen.setdefault((part.name, threading.get_ident()), set()).update(part.rows[tile.rows].tolist())
+        return read(part, tile)
+
+    monkeypatch.setattr(survey.Part, "read", noted)
+    config = Data(write(tmp_path, FILES[name]))
+    loaded(config, 3)
+    for dataset in {dataset for dataset, _ in seen}:
+        rows = [found for (where, _), found in seen.items() if where == dataset]
+        assert len(rows) == 3
+        assert sum(map(len, rows)) == len(set.union(*rows))
+
+
+class Counting:
+    """Rows that are asked for by runs."""
+
+    def __init__(self, A: np.ndarray) -> None:
+        self.A, self.shape, self.largest = A, A.shape, 0
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        self.largest = max(self.largest, rows.stop - rows.start)
+        return self.A[rows]
+
+
+def test_rows_far_apart_are_not_read_with_all_between_them() -> None:
+    A = np.arange(100_000.0)[:, None]
+    rows = np.sort(np.random.default_rng(3).choice(len(A), 50, replace=False))
+    source = Counting(A)
+    assert_array_equal(survey.Part(source, rows, "X").read(Tile(10, 40)), A[rows[10:40]])
+    assert source.largest <= survey.GAP * 30
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def bad(at: tuple[int, int], value: float, A: np.ndarray = X) -> np.ndarray:
+    A = A.copy()
+    A[at] = value
+    return A
+
+
+def with_label(value: Any) -> np.ndarray:
+    Y = labels_of(X).astype(type(value))
+    Y[-1] = value
+    return Y
+
+
+REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "nan in the last rank's rows": ({"X": bad((N - 1, 3), np.nan), "X_val": X_VAL}, ["dataset X is nan", "[1202, 3]"]),
+    "inf in the first rank's": ({"X": bad((0, 0), -np.inf), "X_val": X_VAL}, ["dataset X is -inf", "[0, 0]"]),
+    "huge": ({"X": bad((N - 1, 5), 1e120)}, ["dataset X is 1e+120", "[1202, 5]"]),
+    "nan to validate with": ({"X": X, "X_val": bad((100, 2), np.nan, X_VAL)}, ["dataset X_val is nan", "[100, 2]"]),
+    "nan in a target": ({"X": X, "Y": bad((N - 1, 0), np.nan)}, ["dataset Y is nan", "[1202, 0]"]),
+    "no X": ({"Z": X}, ["no dataset X"]),
+    "ragged": ({"X": X, "Y": X[1:]}, ["X has 1203 rows but Y has 1202"]),
+    "other columns": ({"X": X, "X_val": X_VAL[:, 1:]}, ["X", "X_val", "6", "5"]),
+    "half of a validation set": ({"X": X, "Y": X, "X_val": X_VAL}, ["Y_val goes with X_val and Y"]),
+    "complex": ({"X": X + 1j}, ["dataset X holds complex128"]),
+    "text": ({"X": np.full((9, 2), b"a")}, ["dataset X holds |S1"]),
+    "one row": ({"X": X[:1]}, ["dataset X has shape (1, 6)"]),
+    "no columns": ({"X": X[:, :0]}, ["dataset X has shape (1203, 0)"]),
+    "one number": ({"X": 3.0}, ["dataset X"]),
+    "two rows, one held out": ({"X": X[:2]}, ["only 1 training point is left"]),
+    "constant": ({"X": np.ones((40, 3))}, ["every column of X is constant"]),
+    "constant targets": ({"X": X, "Y": np.ones(N)}, ["every column of Y is constant"]),
+    "tiny": ({"X": 1e-120 * X}, ["dataset X holds nothing larger"]),
+    "labels: none": ({"X": X}, ["needs class labels"]),
+    "labels: half a label": ({"X": X, "Y": with_label(0.5)}, ["dataset Y is 0.5 at [1202]"]),
+    "labels: nan": ({"X": X, "Y": with_label(np.nan)}, ["dataset Y is nan at [1202, 0]"]),
+    "labels: inf": ({"X": X, "Y": with_label(np.inf)}, ["dataset Y is inf at [1202, 0]"]),
+    "labels: beyond float64": ({"X": X, "Y": with_label(2**60 + 1)}, ["dataset Y holds labels beyond 2^53"]),
+    "labels: one-hot": ({"X": X, "Y": np.eye(3)[labels_of(X) % 3]}, ["dataset Y has 3 columns", "argmax"]),
+    "labels: one class": ({"X": X, "Y": np.full(N, 4)}, ["Y holds 1 classes"]),
+    "labels: one class to train on": (
+        {"X": X, "Y": np.full(N, 4), "X_val": X_VAL, "Y_val": np.arange(101) % 2},
+        ["all training points belong to one class"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_data_are_refused_on_all_ranks_as_on_one(name: str, tmp_path: Path) -> None:
+    arrays, named = REFUSED[name]
+    config, labels = Data(write(tmp_path, arrays)), name.startswith("labels")
+    with pytest.raises(UsageError):
+        data.load(config, labels)
+    errors = loaded(config, 3, labels)
+    assert len({str(error) for error in errors}) == 1
+    for error in errors:
+        assert isinstance(error, UsageError)
+        assert error.agreed
+        for part in (*named, config.source):
+            assert part in str(error)
+
+
+def test_more_points_than_there_are(tmp_path: Path) -> None:
+    for name in ("split by the file", "drawn"):
+        config = Data(write(tmp_path, FILES[name]), validation=0.5)
+        left = N if name != "drawn" else len(data.drawn(N, config)[0])
+        config = replace(config, points=left + 1)
+        for error in loaded(config, 2):
+            assert f"data.points = {left + 1}, but there are {left} training points" in str(error)
+
+
+def test_values_too_large_for_single_precision(tmp_path: Path) -> None:
+    config = Data(write(tmp_path, {"X": bad((N - 1, 1), 1e50)}), scale="none")
+    for error in loaded(config, 3, dtype="float32"):
+        assert "too large for model.precision" in str(error)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "points.h5"
+    links = {"dangling": h5py.SoftLink("/nothing"), "outside": h5py.ExternalLink(str(tmp_path / "gone.h5"), "/X")}
+    for name, link in links.items():
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["X"] = link
+    with h5py.File(tmp_path / "group.h5", "w") as file:
+        file.create_group("X")
+    (tmp_path / "text.h5").write_text("1 2 3")
+    for name in ("gone", "dangling", "outside", "group", "text"):
+        path = tmp_path / f"{name}.h5"
+        for error in loaded(Data(str(path)), 2):
+            assert isinstance(error, UsageError), name
+            assert str(path) in str(error)
+
+
+def test_a_chunk_that_is_damaged(tmp_path: Path) -> None:
+    source = write(tmp_path, {"X": X}, chunks=(100, D), fletcher32=True)
+    with h5py.File(source) as file:
+        place = file["X"].id.get_chunk_info(12).byte_offset
+    content = bytearray(Path(source).read_bytes())
+    content[place] ^= 1
+    Path(source).write_bytes(content)
+    for error in loaded(Data(source), 3):
+        assert f"{source}: dataset X cannot be read" in str(error)
+
+
+def test_a_file_that_one_rank_cannot_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, calls, opened = write(tmp_path, FILES["drawn"]), [], survey.opened
+
+    def failing(config: Data, labels: bool) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise UsageError(f"{config.source} cannot be read: not from here")
+        return opened(config, labels)
+
+    monkeypatch.setattr(shards, "opened", failing)
+    for error in loaded(Data(source), 3):
+        assert "not from here" in str(error)
+
+
+def test_terabytes_that_are_only_declared(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "points.h5", "w") as file:
+        file.create_dataset("X", (10**15, 100), dtype="f8", chunks=(100, 100))
+    with pytest.raises(UsageError, match=r"points\.h5: dataset X says it is .* but 0 are stored"):
+        survey.survey(Data(str(tmp_path / "points.h5")), False)
+
+
+# --- before anything is read ------------------------------------------------------------------------------------------
+
+
+def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_path: Path) -> None:
+    """Against the data set that is read whole."""
+    for name in ("regression", "labels", "drawn"):
+        config, labels = Data(write(tmp_path, FILES[name])), name == "labels"
+        found, whole = survey.survey(config, labels), data.load(config, labels)
+        assert found.sizes == whole.sizes
+        assert_array_equal(found.classes, whole.classes)
+        blank = found.blank()
+        assert [A.shape[1] for A in (blank.X, blank.Y)] == list(found.sizes[:2])
+        assert_array_equal(blank.scaling_y.apply(np.ones((1, found.n_out))), 1.0)
+
+
+def test_a_check_counts_the_memory_of_a_ranks_own_points() -> None:
+    def megabytes(kind: Any, ranks: int) -> float:
+        plan = make_plan(Config(parallel=Parallel(kind)), 100, 100, 1_000_000, 10_000, ranks)
+        (line,) = [line for line in estimate(plan) if line.startswith("memory")]
+        return float(line.split()[2].replace(",", ""))
+
+    one, four = megabytes("sharded", 1), megabytes("sharded", 4)
+    assert one <= megabytes("replicated", 1)
+    assert four < one / 3.0
+    assert megabytes("replicated", 4) > 0.9 * one
