@@ -61,8 +61,9 @@ class Plan:
 
     @cached_property
     def train(self) -> PointDeal:
-        parts = self.minibatch_parts if self.sharded else 0
-        return deal_points(self.n_train, self.ranks, parts or tiles.BLOCKS, self.sharded)
+        if not self.sharded:
+            return deal_points(self.n_train, self.ranks)
+        return deal_points(self.n_train, self.ranks, self.minibatch_parts or tiles.sum_blocks(self.n_train), True)
 
     @cached_property
     def validation(self) -> PointDeal:

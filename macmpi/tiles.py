@@ -86,6 +86,14 @@ def blocks(tiles: Sequence[Tile], count: int = BLOCKS) -> tuple[tuple[Tile, ...]
     return tuple(tuple(tiles[run.rows]) for run in cut(len(tiles), count))
 
 
+def sum_blocks(n: int) -> int:
+    """Blocks of points whose Grams are added up: 48, or 24 or 12 where they would have fewer points than a chunk.
+
+    Adding two Grams costs as much as the products of many points.
+    """
+    return next((count for count in (BLOCKS, BLOCKS // 2) if n >= count * CHUNK_ROWS), BLOCKS // 4)
+
+
 def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:
     """Deal n items to ranks as contiguous runs, one a rank (some are empty when n < ranks)."""
     bounds = [-(-n * r // ranks) for r in range(ranks + 1)]
