@@ -1,0 +1,149 @@
+"""Contenders on one task: grids cut down by successive halving, winners run again in turn, seconds to each level.
+
+A curve is a list of [seconds of training, E1 train, E1 validation, misclassified validation points, epoch].  What has
+been run lies in a folder and is not run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+Curve = list[list[float]]
+SECONDS, TRAIN, VALIDATION, WRONG = range(4)
+ROOT = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config with settings; of a peer, which has the keys of an optimiser, they say where it starts."""
+
+    config: str
+    settings: tuple[str, ...] = ()
+    peer: tuple[tuple[str, Any], ...] = ()
+    ranks: int = 1
+
+    def __str__(self) -> str:
+        keys = [f"{k}={v}" for k, v in self.peer] + [s.split(".", 1)[-1] for s in self.settings]
+        return " ".join(
+            [*([] if self.peer else [Path(self.config).stem]), *keys, *(["2 ranks"] if self.ranks > 1 else [])]
+        )
+
+
+@dataclass(frozen=True)
+class Contender:
+    """rungs: (seconds of each candidate, how many go on); the last number of seconds is that of the final runs."""
+
+    name: str
+    candidates: Sequence[Candidate]
+    rungs: Sequence[tuple[float, int]]
+    finalists: int = 3
+
+
+@dataclass
+class Contest:
+    """folder: of results; python: the interpreter of the peers; wrap: words before each measured command."""
+
+    folder: Path
+    python: str
+    wrap: Sequence[str] = ()
+    spent: Counter[str] = field(default_factory=Counter)
+
+    def curves(self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0) -> list[Curve]:
+        """Their learning curves over so many seconds of training each."""
+        missing = [c for c in candidates if not self._path(c, seconds, repeat).exists()]
+        for ranks in sorted({c.ranks for c in missing}):
+            peers = [c for c in missing if c.peer and c.ranks == ranks]
+            share = max(1, int(120.0 / seconds))
+            for some in (peers[i : i + share] for i in range(0, len(peers), share)):
+                for c, curve in zip(some, self._peers(some, seconds, ranks, repeat), strict=True):
+                    self._path(c, seconds, repeat).write_text(json.dumps(curve))
+        for c in missing:
+            if not c.peer:
+                self._path(c, seconds, repeat).write_text(json.dumps(self._own(c, seconds, repeat)))
+        return [json.loads(self._path(c, seconds, repeat).read_text()) for c in candidates]
+
+    def _path(self, c: Candidate, seconds: float, repeat: int) -> Path:
+        text = json.dumps([asdict(c), seconds, repeat], sort_keys=True)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+    def _own(self, c: Candidate, seconds: float, repeat: int) -> Curve:
+        output = self.folder / "run"
+        subprocess.run(["rm", "-rf", str(output)], check=True)
+        launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(c.ranks)] if c.ranks > 1 else []
+        program = [sys.executable, "-m", "macmpi.run", c.config, "--output", str(output)]
+        limits = ["--max-time", str(1.4 * seconds + 10.0), "--iterations", "100000"]
+        settings = [word for s in (*c.settings, f"start.seed={repeat}") for word in ("--set", s)]
+        done = subprocess.run(
+            [*self.wrap, *launcher, *program, *limits, *settings], capture_output=True, text=True, check=False
+        )
+        if done.returncode not in (0, 75) and not (output / "curve.jsonl").exists():
+            raise SystemExit(f"{' '.join(program + settings)}\n{done.stderr}")
+        records = [json.loads(line) for line in (output / "curve.jsonl").read_text().splitlines()]
+        return [
+            [r["seconds"], r["E1_train"], r["E1_val"], r.get("error_val", 0.0), r["iteration"]]
+            for r in records
+            if r["seconds"] <= seconds * 1.02
+        ]
+
+    def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int, repeat: int) -> list[Curve]:
+        from starts import write_task
+
+        task = write_task(self.folder, some[0].config, some[0].settings)
+        rows = [
+            dict(c.peer) | {"start": write_task(self.folder, c.config, c.settings, repeat)["start"], "seed": repeat}
+            for c in some
+        ]
+        job = self.folder / "job.json"
+        job.write_text(json.dumps({**task, "seconds": seconds, "ranks": ranks, "candidates": rows}))
+        command = [*self.wrap, self.python, str(ROOT / "peers.py"), str(job)]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": ""})
+        return json.loads(job.with_suffix(".out.json").read_text())["curves"]
+
+    def tune(self, contender: Contender, levels: Sequence[float]) -> list[Candidate]:
+        """The winners of its grid: those soonest at most of the levels, then the lowest at the end of the last rung."""
+        alive, seen = list(contender.candidates), []
+        for seconds, keep in contender.rungs:
+            curves = dict(zip(alive, self.curves(alive, seconds), strict=True))
+            self.spent[contender.name] += round(seconds * len(alive))
+            seen.append(curves)
+            alive = sorted(alive, key=lambda c: lowest(curves[c], seconds))[:keep]
+            best = [f"{lowest(curves[c], seconds):.3f} ({c})" for c in alive[:3]]
+            print(f"  {contender.name}: {len(curves)} x {seconds:g} s, lowest {'; '.join(best)}", flush=True)
+        soonest: Counter[Candidate] = Counter()
+        for level in levels:
+            times = {c: reached(curve, level)[0] for curves in seen for c, curve in curves.items()}
+            if times and min(times.values()) < math.inf:
+                soonest[min(times, key=lambda c: times[c])] += 1
+        chosen = [*alive[:1], *(c for c, _ in soonest.most_common() if c not in alive[:1])]
+        return chosen[: contender.finalists]
+
+
+def lowest(curve: Curve, seconds: float) -> float:
+    """The least training error within so many seconds."""
+    found = [r[TRAIN] for r in curve if r[SECONDS] <= seconds * 1.05 and math.isfinite(r[TRAIN])]
+    return min(found, default=math.inf)
+
+
+def reached(curve: Curve, level: float, column: int = TRAIN) -> tuple[float, float]:
+    """Seconds until the error is at a level, and the validation error there; (inf, nan) if it never is."""
+    return next(((r[SECONDS], r[VALIDATION]) for r in curve if r[column] <= level), (math.inf, math.nan))
+
+
+def to_level(repeats: Sequence[Sequence[Curve]], level: float) -> tuple[float, float]:
+    """Medians over the runs of the finalist that is soonest at a level: of seconds and of the validation error."""
+    found = []
+    for curves in repeats:
+        pairs = [reached(curve, level) for curve in curves]
+        found.append((statistics.median(s for s, _ in pairs), statistics.median(v for _, v in pairs)))
+    return min(found, key=lambda pair: pair[0])
