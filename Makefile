@@ -1,6 +1,7 @@
 # make run    train an autoencoder on real digits with 2 ranks (sets itself up first)
 # make test   run the tests (sets itself up first)
 # make lint   style and types
+# make compare   MAC against what one would train with instead (an hour or two; installs PyTorch)
 # make clean  remove the environment and the runs
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 
-.PHONY: run test lint clean
+.PHONY: run test lint compare clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +31,13 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check macmpi tests run
 	$(BIN)/ruff format --check macmpi tests run
 	$(BIN)/mypy
+
+$(VENV)/.compare: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(MPI),compare]'
+	touch $@
+
+compare: $(VENV)/.compare
+	$(BIN)/python run/compare.py adam paper batch tasks parallel
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

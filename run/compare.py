@@ -9,8 +9,8 @@
 T: an interpreter with NumPy and torch.  Same split, net and initial weights (run/starts.py), one thread a process,
 precision as the configs and grids say; evaluation counts for nobody.  Grids are cut down by successive halving; the
 winners run `--repeats` times, all contenders in turn, every turn with a seed of its own.  At each level a contender's
-figure is the median of the finalist that is soonest there.  Results stay in --output; what lies there is not run again.
---wrap: words before each measured command (taskset, flock).
+figure is the median of the finalist that is soonest there.  Results stay in --output; what lies there is not run again,
+so that with --pause S the comparison ends after about S seconds (exit code 75) and the same command goes on.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import argparse
 import json
 import math
 import os
-import shlex
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,10 +68,10 @@ def table(study: who.Study, runs: Runs, levels: list[tuple[str, float]]) -> list
         for other in others:
             seconds, theirs = to_level(runs[other], level)
             if math.isfinite(seconds):
-                cells.append(cell(seconds, theirs) + (f" ({seconds / ours:.1f})" if math.isfinite(ours) else ""))
+                cells.append(cell(seconds, theirs) + (f" ({seconds / ours:.1f})" if 0.0 < ours < math.inf else ""))
             else:
                 last = statistics.median(curve[-1][0] for curves in runs[other] for curve in curves)
-                cells.append(f"> {last:.0f}" + (f" (> {last / ours:.1f})" if math.isfinite(ours) else ""))
+                cells.append(f"> {last:.0f}" + (f" (> {last / ours:.1f})" if 0.0 < ours < math.inf else ""))
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return lines
 
@@ -98,7 +98,7 @@ def facts(contest: Contest) -> str:
         "print(f'macmpi {v}, NumPy {numpy.__version__}, SciPy {scipy.__version__},"
         " dgemm {dgemm_rate(repeats=30) / 1e9:.1f} GFLOP/s')"
     )
-    ours = subprocess.run([*contest.wrap, sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    ours = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     jobs = contest.folder / "job.out.json"
     theirs = json.loads(jobs.read_text())["facts"] if jobs.exists() else {}
     rates = "".join(f", {k} {v if isinstance(v, str) else f'{v:.1f}'}" for k, v in theirs.items())
@@ -190,7 +190,7 @@ def tasks(contest: Contest, repeats: int) -> None:
 def with_winners(contest: Contest, study: who.Study) -> who.Study:
     """The parallel study: Adam's winners on one process, each minibatch divided over two."""
     winners = [replace(c, ranks=2) for c in contest.tune(who.ADAM, who.ADAM_STUDY.levels)]
-    peers = Contender("PyTorch Adam, DistributedDataParallel (gloo), 2 ranks", winners, ((40.0, 1),))
+    peers = Contender("PyTorch Adam, DistributedDataParallel (gloo), 2 ranks", winners, ((32.0, 1),), 2)
     return replace(study, contenders=(*study.contenders, peers))
 
 
@@ -202,12 +202,13 @@ def main() -> None:
     )
     p.add_argument("--output", type=Path, default=Path("runs/compare"))
     p.add_argument("--repeats", type=int, default=3)
-    p.add_argument("--wrap", type=shlex.split, default=[], metavar="WORDS", help="put before each measured command")
+    p.add_argument("--pause", type=float, default=math.inf, metavar="S", help="end after S seconds; go on by the same")
     args = p.parse_args()
     folder = args.output.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    pause = time.monotonic() + args.pause
     for name in args.study:
-        contest = Contest(folder, args.torch_python, args.wrap)
+        contest = Contest(folder, args.torch_python, pause)
         if name == "tasks":
             tasks(contest, args.repeats)
         elif name == "parallel":

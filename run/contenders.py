@@ -49,9 +49,10 @@ def own(config: str, *grid: Sequence[str], ranks: int = 1) -> list[Candidate]:
 ADAM = Contender(
     "PyTorch Adam",
     grid("adam", FAST, (1.0, 2.0, 4.0, OWN), lr=(1e-3, 2e-3, 4e-3), batch=(50, 100, 200), beta2=(0.99, 0.999)),
-    ((1.5, 18), (5.0, 6), (15.0, 3), (40.0, 1)),
+    ((1.5, 14), (5.0, 4), (15.0, 2), (32.0, 1)),
+    2,
 )
-STOCHASTIC = Contender("stochastic MAC", own(FAST), ((20.0, 1),))
+STOCHASTIC = Contender("stochastic MAC", own(FAST), ((14.0, 1),))
 
 ADAM_STUDY = Study(
     "stochastic MAC and full-batch MAC against PyTorch, one core",
@@ -63,10 +64,16 @@ ADAM_STUDY = Study(
         Contender(
             "PyTorch SGD, Nesterov 0.9",
             grid("sgd", FAST, (4.0, OWN), lr=(3e-3, 1e-2, 3e-2), batch=(20, 100), momentum=(0.9,)),
-            ((3.0, 3), (40.0, 1)),
+            ((3.0, 2), (20.0, 1)),
             1,
         ),
-        Contender("PyTorch L-BFGS", grid("lbfgs", FAST, (1.0, 4.0, OWN), memory=(10, 50)), ((8.0, 2), (40.0, 1)), 1),
+        Contender("PyTorch L-BFGS", grid("lbfgs", FAST, (1.0, 4.0, OWN), memory=(10, 50)), ((8.0, 2), (20.0, 1)), 1),
+        Contender(
+            "hessianfree",
+            grid("hessian_free", FAST, (4.0, OWN), cg=(30,), batch=(1000, 5000), damping=(1.0,)),
+            ((8.0, 1), (20.0, 1)),
+            1,
+        ),
     ),
     (15.4, 8.0, 6.0, 5.0, 4.5, 4.0, 3.5, 3.0, 2.5, 2.0),
 )
@@ -75,7 +82,7 @@ ADAM_STUDY = Study(
 PARALLEL_STUDY = Study(
     "on 2 ranks",
     FAST,
-    (Contender("stochastic MAC, 2 ranks", own(FAST, ranks=2), ((20.0, 1),)), STOCHASTIC),
+    (Contender("stochastic MAC, 2 ranks", own(FAST, ranks=2), ((14.0, 1),)), STOCHASTIC),
     ADAM_STUDY.levels,
 )
 """compare.py adds the winners of ADAM by DistributedDataParallel."""
@@ -93,10 +100,10 @@ PAPER_STUDY = Study(
                 [f"baseline.batch={b}" for b in (5, 20, 100)],
                 [f"baseline.rate={r}" for r in (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)],
             ),
-            ((6.0, 4), (20.0, 2), (160.0, 1)),
+            ((4.0, 3), (15.0, 2), (150.0, 1)),
             1,
         ),
-        Contender("CG", own("run/usps_cg.toml", ["start.range=1.0"]), ((160.0, 1),), 1),
+        Contender("CG", own("run/usps_cg.toml", ["start.range=1.0"]), ((150.0, 1),), 1),
     ),
     (15.4, 14.0, 12.0, 10.0, 8.0, 7.0, 6.0, 5.5, 5.0),
 )
@@ -109,7 +116,7 @@ BATCH_STUDY = Study(
             Contender(
                 name,
                 own(f"run/usps_{kind}.toml", [f"start.range={r}" for r in (1.0, 2.0, 4.0, 8.0)]),
-                ((15.0, 2), (100.0, 1)),
+                ((10.0, 2), (100.0, 1)),
                 1,
             )
             for name, kind in (("L-BFGS", "lbfgs"), ("CG", "cg"))
@@ -136,8 +143,8 @@ def task_study(name: str) -> Study:
         name,
         FAST,
         (
-            Contender("stochastic MAC", [Candidate(FAST, settings)], ((20.0, 1),)),
-            Contender("PyTorch Adam", adam, ((2.0, 5), (6.0, 2), (20.0, 1)), 1),
+            Contender("stochastic MAC", [Candidate(FAST, settings)], ((15.0, 1),)),
+            Contender("PyTorch Adam", adam, ((1.5, 4), (5.0, 2), (15.0, 1)), 1),
         ),
         (),
     )

@@ -13,6 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,6 +23,9 @@ from typing import Any
 Curve = list[list[float]]
 SECONDS, TRAIN, VALIDATION, WRONG = range(4)
 ROOT = Path(__file__).resolve().parent
+AT_ONCE = 60.0
+"""Seconds of training in one process of peers."""
+PAUSED = 75
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,11 @@ class Contender:
 
 @dataclass
 class Contest:
-    """folder: of results; python: the interpreter of the peers; wrap: words before each measured command."""
+    """folder: of results; python: the interpreter of the peers; pause: no new command after this time of the clock."""
 
     folder: Path
     python: str
-    wrap: Sequence[str] = ()
+    pause: float = math.inf
     spent: Counter[str] = field(default_factory=Counter)
 
     def curves(self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0) -> list[Curve]:
@@ -64,7 +68,7 @@ class Contest:
         missing = [c for c in candidates if not self._path(c, seconds, repeat).exists()]
         for ranks in sorted({c.ranks for c in missing}):
             peers = [c for c in missing if c.peer and c.ranks == ranks]
-            share = max(1, int(120.0 / seconds))
+            share = max(1, int(AT_ONCE / seconds))
             for some in (peers[i : i + share] for i in range(0, len(peers), share)):
                 for c, curve in zip(some, self._peers(some, seconds, ranks, repeat), strict=True):
                     self._path(c, seconds, repeat).write_text(json.dumps(curve))
@@ -77,16 +81,20 @@ class Contest:
         text = json.dumps([asdict(c), seconds, repeat], sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
+    def _measure(self, command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        if time.monotonic() > self.pause:
+            raise SystemExit(PAUSED)
+        keys = os.environ | environment
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=keys)
+
     def _own(self, c: Candidate, seconds: float, repeat: int) -> Curve:
         output = self.folder / "run"
         subprocess.run(["rm", "-rf", str(output)], check=True)
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(c.ranks)] if c.ranks > 1 else []
         program = [sys.executable, "-m", "macmpi.run", c.config, "--output", str(output)]
-        limits = ["--max-time", str(1.4 * seconds + 10.0), "--iterations", "100000"]
+        limits = ["--max-time", str(1.3 * seconds + 3.0), "--iterations", "100000"]
         settings = [word for s in (*c.settings, f"start.seed={repeat}") for word in ("--set", s)]
-        done = subprocess.run(
-            [*self.wrap, *launcher, *program, *limits, *settings], capture_output=True, text=True, check=False
-        )
+        done = self._measure([*launcher, *program, *limits, *settings])
         if done.returncode not in (0, 75) and not (output / "curve.jsonl").exists():
             raise SystemExit(f"{' '.join(program + settings)}\n{done.stderr}")
         records = [json.loads(line) for line in (output / "curve.jsonl").read_text().splitlines()]
@@ -106,8 +114,9 @@ class Contest:
         ]
         job = self.folder / "job.json"
         job.write_text(json.dumps({**task, "seconds": seconds, "ranks": ranks, "candidates": rows}))
-        command = [*self.wrap, self.python, str(ROOT / "peers.py"), str(job)]
-        subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": ""})
+        done = self._measure([self.python, str(ROOT / "peers.py"), str(job)], PYTHONPATH="")
+        if done.returncode:
+            raise SystemExit(f"{self.python} run/peers.py\n{done.stderr}")
         return json.loads(job.with_suffix(".out.json").read_text())["curves"]
 
     def tune(self, contender: Contender, levels: Sequence[float]) -> list[Candidate]:
