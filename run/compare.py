@@ -41,11 +41,12 @@ def held(contest: Contest, study: who.Study, repeats: int) -> Runs:
     finals: list[tuple[Contender, Candidate]] = []
     for contender in study.contenders:
         single = len(contender.candidates) <= contender.finalists
-        winners = contender.candidates if single else contest.tune(contender, study.levels)
+        grids = contender if repeats else replace(contender, rungs=contender.rungs[:-1])
+        winners = contender.candidates if single else contest.tune(grids, study.levels)
         finals += [(contender, c) for c in winners]
     runs: dict[tuple[str, Candidate], list[Curve]] = {}
     for repeat in range(repeats):
-        for contender, c in finals:
+        for contender, c in ((k, c) for k, c in finals if repeat < k.turns):
             (curve,) = contest.curves([c], contender.rungs[-1][0], repeat)
             runs.setdefault((contender.name, c), []).append(curve)
             contest.spent[contender.name] += round(contender.rungs[-1][0])
@@ -53,7 +54,8 @@ def held(contest: Contest, study: who.Study, repeats: int) -> Runs:
         ends = [f"{curve[-1][TRAIN]:.3f}" for curve in curves]
         print(f"  final, {name}: {c}; ends {', '.join(ends)}", flush=True)
     return {
-        contender.name: [runs[contender.name, c] for k, c in finals if k is contender] for contender in study.contenders
+        contender.name: [runs.get((contender.name, c), []) for k, c in finals if k is contender]
+        for contender in study.contenders
     }
 
 
@@ -99,8 +101,8 @@ def facts(contest: Contest) -> str:
         " dgemm {dgemm_rate(repeats=30) / 1e9:.1f} GFLOP/s')"
     )
     ours = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    jobs = contest.folder / "job.out.json"
-    theirs = json.loads(jobs.read_text())["facts"] if jobs.exists() else {}
+    peers = contest.folder / "peers.json"
+    theirs = json.loads(peers.read_text()) if peers.exists() else {}
     rates = "".join(f", {k} {v if isinstance(v, str) else f'{v:.1f}'}" for k, v in theirs.items())
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
@@ -133,7 +135,10 @@ def compare(contest: Contest, study: who.Study, repeats: int) -> None:
     print(f"## {study.title}\n", flush=True)
     for c in study.contenders:
         print(f"  {c.name}: {len(c.candidates)} candidates, rungs {', '.join(f'{s:g} s' for s, _ in c.rungs)}")
-    runs, marks = held(contest, study, repeats), reference(study)
+    runs = held(contest, study, repeats)
+    if not repeats:
+        return
+    marks = reference(study)
     levels = [(f"{v:g}", v) for v in study.levels]
     pca = next((v for name, v in marks.items() if name.startswith("PCA")), None)
     if pca:
@@ -159,6 +164,8 @@ def tasks(contest: Contest, repeats: int) -> None:
         print(f"## {name}\n", flush=True)
         study = who.task_study(name)
         ours, theirs = held(contest, study, repeats).values()
+        if not repeats:
+            continue
         (adam,) = theirs
         seconds = statistics.median(curve[-1][0] for curve in adam)
         end = statistics.median(lowest(curve, seconds) for curve in adam)
@@ -182,6 +189,8 @@ def tasks(contest: Contest, repeats: int) -> None:
         )
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)
+    if not repeats:
+        return
     print("\n" + "\n".join(lines))
     print(f"\nBudget, seconds of training: {', '.join(f'{k} {v}' for k, v in contest.spent.items())}")
     print(facts(contest), flush=True)
@@ -189,8 +198,8 @@ def tasks(contest: Contest, repeats: int) -> None:
 
 def with_winners(contest: Contest, study: who.Study) -> who.Study:
     """The parallel study: Adam's winners on one process, each minibatch divided over two."""
-    winners = [replace(c, ranks=2) for c in contest.tune(who.ADAM, who.ADAM_STUDY.levels)]
-    peers = Contender("PyTorch Adam, DistributedDataParallel (gloo), 2 ranks", winners, ((32.0, 1),), 2)
+    winners = [replace(c, ranks=2) for c in contest.tune(who.ADAM, who.ADAM_STUDY.levels)[:1]]
+    peers = Contender("PyTorch Adam, DistributedDataParallel (gloo), 2 ranks", winners, ((32.0, 1),), 1)
     return replace(study, contenders=(*study.contenders, peers))
 
 
@@ -202,6 +211,7 @@ def main() -> None:
     )
     p.add_argument("--output", type=Path, default=Path("runs/compare"))
     p.add_argument("--repeats", type=int, default=3)
+    p.add_argument("--tune", action="store_true", help="the grids alone")
     p.add_argument("--pause", type=float, default=math.inf, metavar="S", help="end after S seconds; go on by the same")
     args = p.parse_args()
     folder = args.output.resolve()
@@ -209,13 +219,14 @@ def main() -> None:
     pause = time.monotonic() + args.pause
     for name in args.study:
         contest = Contest(folder, args.torch_python, pause)
+        repeats = 0 if args.tune else args.repeats
         if name == "tasks":
-            tasks(contest, args.repeats)
+            tasks(contest, repeats)
         elif name == "parallel":
-            compare(contest, with_winners(contest, who.PARALLEL_STUDY), args.repeats)
+            compare(contest, with_winners(contest, who.PARALLEL_STUDY), repeats)
         else:
             studies = {"adam": who.ADAM_STUDY, "paper": who.PAPER_STUDY, "batch": who.BATCH_STUDY}
-            compare(contest, studies[name], args.repeats)
+            compare(contest, studies[name], repeats)
 
 
 if __name__ == "__main__":

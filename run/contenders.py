@@ -60,18 +60,20 @@ ADAM_STUDY = Study(
     (
         STOCHASTIC,
         ADAM,
-        Contender("MAC", [Candidate(PRE), Candidate(MAC)], ((30.0, 2),), 2),
+        Contender("MAC", [Candidate(PRE), Candidate(MAC)], ((30.0, 2),), 2, 1),
         Contender(
             "PyTorch SGD, Nesterov 0.9",
             grid("sgd", FAST, (4.0, OWN), lr=(3e-3, 1e-2, 3e-2), batch=(20, 100), momentum=(0.9,)),
-            ((3.0, 2), (20.0, 1)),
+            ((3.0, 1), (20.0, 1)),
+            1,
             1,
         ),
-        Contender("PyTorch L-BFGS", grid("lbfgs", FAST, (1.0, 4.0, OWN), memory=(10, 50)), ((8.0, 2), (20.0, 1)), 1),
+        Contender("PyTorch L-BFGS", grid("lbfgs", FAST, (1.0, 4.0, OWN), memory=(10, 50)), ((8.0, 1), (20.0, 1)), 1, 1),
         Contender(
             "hessianfree",
             grid("hessian_free", FAST, (4.0, OWN), cg=(30,), batch=(1000, 5000), damping=(1.0,)),
             ((8.0, 1), (20.0, 1)),
+            1,
             1,
         ),
     ),
@@ -100,7 +102,7 @@ PAPER_STUDY = Study(
                 [f"baseline.batch={b}" for b in (5, 20, 100)],
                 [f"baseline.rate={r}" for r in (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)],
             ),
-            ((4.0, 3), (15.0, 2), (150.0, 1)),
+            ((8.0, 4), (30.0, 1), (150.0, 1)),
             1,
         ),
         Contender("CG", own("run/usps_cg.toml", ["start.range=1.0"]), ((150.0, 1),), 1),
@@ -116,7 +118,7 @@ BATCH_STUDY = Study(
             Contender(
                 name,
                 own(f"run/usps_{kind}.toml", [f"start.range={r}" for r in (1.0, 2.0, 4.0, 8.0)]),
-                ((10.0, 2), (100.0, 1)),
+                ((10.0, 1), (100.0, 1)),
                 1,
             )
             for name, kind in (("L-BFGS", "lbfgs"), ("CG", "cg"))

@@ -46,12 +46,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Contender:
-    """rungs: (seconds of each candidate, how many go on); the last number of seconds is that of the final runs."""
+    """rungs: (seconds of each candidate, how many go on), the last of them those of the final runs; turns: how many."""
 
     name: str
     candidates: Sequence[Candidate]
     rungs: Sequence[tuple[float, int]]
     finalists: int = 3
+    turns: int = 9
 
 
 @dataclass
@@ -88,7 +89,7 @@ class Contest:
         return subprocess.run(command, capture_output=True, text=True, check=False, env=keys)
 
     def _own(self, c: Candidate, seconds: float, repeat: int) -> Curve:
-        output = self.folder / "run"
+        output = self.folder / f"run-{os.getpid()}"
         subprocess.run(["rm", "-rf", str(output)], check=True)
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(c.ranks)] if c.ranks > 1 else []
         program = [sys.executable, "-m", "macmpi.run", c.config, "--output", str(output)]
@@ -112,12 +113,14 @@ class Contest:
             dict(c.peer) | {"start": write_task(self.folder, c.config, c.settings, repeat)["start"], "seed": repeat}
             for c in some
         ]
-        job = self.folder / "job.json"
+        job = self.folder / f"job-{os.getpid()}.json"
         job.write_text(json.dumps({**task, "seconds": seconds, "ranks": ranks, "candidates": rows}))
         done = self._measure([self.python, str(ROOT / "peers.py"), str(job)], PYTHONPATH="")
         if done.returncode:
             raise SystemExit(f"{self.python} run/peers.py\n{done.stderr}")
-        return json.loads(job.with_suffix(".out.json").read_text())["curves"]
+        found = json.loads(job.with_suffix(".out.json").read_text())
+        (self.folder / "peers.json").write_text(json.dumps(found["facts"]))
+        return list(found["curves"])
 
     def tune(self, contender: Contender, levels: Sequence[float]) -> list[Candidate]:
         """The winners of its grid: those soonest at most of the levels, then the lowest at the end of the last rung."""
