@@ -8,9 +8,10 @@
 
 T: an interpreter with NumPy and torch.  Same split, net and initial weights (run/starts.py), one thread a process,
 precision as the configs and grids say; evaluation counts for nobody.  Grids are cut down by successive halving; the
-winners run `--repeats` times, all contenders in turn, every turn with a seed of its own.  At each level a contender's
-figure is the median of the finalist that is soonest there.  Results stay in --output; what lies there is not run again,
-so that with --pause S the comparison ends after about S seconds (exit code 75) and the same command goes on.
+winners run `--repeats` times, all contenders in turn; the turns do the same arithmetic, and every iteration takes the
+median of its seconds.  At each level a contender's figure is that of the finalist that is soonest there.  Results stay
+in --output; what lies there is not run again, so that with --pause S the comparison ends after about S seconds (exit
+code 75) and the same command goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import argparse
 import json
 import math
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -30,10 +30,14 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import contenders as who  # noqa: E402
-from contest import TRAIN, VALIDATION, WRONG, Candidate, Contender, Contest, Curve, lowest, reached, to_level  # noqa: E402
+from contest import Candidate, Contender, Contest, Curve, lowest, merged, reached, to_level  # noqa: E402
 
-Runs = dict[str, list[list[Curve]]]
-"""Of each contender: of each finalist: its repeated runs."""
+SECONDS, TRAIN, VALIDATION, WRONG = range(4)
+"""Columns of a curve."""
+
+
+Runs = dict[str, list[Curve]]
+"""Of each contender the curves of its finalists."""
 
 
 def held(contest: Contest, study: who.Study, repeats: int) -> Runs:
@@ -50,13 +54,13 @@ def held(contest: Contest, study: who.Study, repeats: int) -> Runs:
             (curve,) = contest.curves([c], contender.rungs[-1][0], repeat)
             runs.setdefault((contender.name, c), []).append(curve)
             contest.spent[contender.name] += round(contender.rungs[-1][0])
-    for (name, c), curves in runs.items():
-        ends = [f"{curve[-1][TRAIN]:.3f}" for curve in curves]
-        print(f"  final, {name}: {c}; ends {', '.join(ends)}", flush=True)
-    return {
-        contender.name: [runs.get((contender.name, c), []) for k, c in finals if k is contender]
-        for contender in study.contenders
-    }
+    found: Runs = {contender.name: [] for contender in study.contenders}
+    for (name, c), turns in runs.items():
+        curve = merged(turns)
+        spread = ", ".join(f"{turn[-1][SECONDS] / (len(turn) - 1):.3f}" for turn in turns)
+        print(f"  final, {name}: {c}; ends at {curve[-1][TRAIN]:.3f}; seconds an iteration {spread}", flush=True)
+        found[name].append(curve)
+    return found
 
 
 def table(study: who.Study, runs: Runs, levels: list[tuple[str, float]]) -> list[str]:
@@ -72,7 +76,7 @@ def table(study: who.Study, runs: Runs, levels: list[tuple[str, float]]) -> list
             if math.isfinite(seconds):
                 cells.append(cell(seconds, theirs) + (f" ({seconds / ours:.1f})" if 0.0 < ours < math.inf else ""))
             else:
-                last = statistics.median(curve[-1][0] for curves in runs[other] for curve in curves)
+                last = max(curve[-1][SECONDS] for curve in runs[other])
                 cells.append(f"> {last:.0f}" + (f" (> {last / ours:.1f})" if 0.0 < ours < math.inf else ""))
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return lines
@@ -116,7 +120,7 @@ def picture(path: Path, study: who.Study, runs: Runs, marks: dict[str, float]) -
     figure = Figure(figsize=(8, 5.5), layout="constrained")
     axes = figure.subplots()
     for i, (name, finalists) in enumerate(runs.items()):
-        for j, curve in enumerate(curve for curves in finalists for curve in curves):
+        for j, curve in enumerate(finalists):
             seconds, errors = zip(*((r[0], r[TRAIN]) for r in curve if r[0] > 0.0), strict=True)
             axes.plot(seconds, errors, color=f"C{i}", lw=1.0, alpha=0.6, label=None if j else name)
     for name, value in marks.items():
@@ -166,26 +170,19 @@ def tasks(contest: Contest, repeats: int) -> None:
         ours, theirs = held(contest, study, repeats).values()
         if not repeats:
             continue
-        (adam,) = theirs
-        seconds = statistics.median(curve[-1][0] for curve in adam)
-        end = statistics.median(lowest(curve, seconds) for curve in adam)
-        best = statistics.median(min(r[VALIDATION] for r in curve) for curve in adam)
-        at = statistics.median(reached(curve, best * 1.0001, VALIDATION)[0] for curve in adam)
-        wrong = [statistics.median(min(r[WRONG] for r in curve) for curve in curves) for curves in (adam, ours[0])]
-        there = [
-            statistics.median(reached(c, level, column)[0] for c in ours[0])
-            for level, column in ((end, TRAIN), (best, VALIDATION))
-        ]
-        mine = statistics.median(min(r[VALIDATION] for r in curve) for curve in ours[0])
-        low = statistics.median(lowest(curve, seconds) for curve in ours[0])
+        (adam,), (mac,) = theirs, ours
+        end, best = lowest(adam), min(r[VALIDATION] for r in adam)
+        at = reached(adam, best, VALIDATION)[0]
+        wrong = [min(r[WRONG] for r in curve) for curve in (adam, mac)]
+        there = reached(mac, end)[0], reached(mac, best, VALIDATION)[0]
         labels = f"; wrong {wrong[0]:.2%}, MAC {wrong[1]:.2%}" if any(wrong) else ""
         cells = (
             name,
-            f"{seconds:.1f} s",
-            f"{end:.4g} (MAC {low:.4g})",
+            f"{adam[-1][SECONDS]:.1f} s",
+            f"{end:.4g} (MAC {lowest(mac):.4g})",
             f"{there[0]:.1f} s" if math.isfinite(there[0]) else "never",
             f"{best:.4g} after {at:.1f} s{labels}",
-            f"{mine:.4g}; there after {there[1]:.1f} s" if math.isfinite(there[1]) else f"{mine:.4g}; never",
+            f"{min(r[VALIDATION] for r in mac):.4g}; there after {there[1]:.1f} s",
         )
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)

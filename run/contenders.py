@@ -48,10 +48,15 @@ def own(config: str, *grid: Sequence[str], ranks: int = 1) -> list[Candidate]:
 
 ADAM = Contender(
     "PyTorch Adam",
-    grid("adam", FAST, (1.0, 2.0, 4.0, OWN), lr=(1e-3, 2e-3, 4e-3), batch=(50, 100, 200), beta2=(0.99, 0.999)),
+    grid("adam", FAST, (1.0, 2.0, 4.0, OWN), lr=(1e-3, 2e-3, 4e-3), batch=(50, 100, 200), beta2=(0.99, 0.999))
+    + grid("adam", FAST, (4.0, OWN), lr=(8e-3,), batch=(25, 50, 100), beta2=(0.97, 0.99))
+    + grid("adam", FAST, (4.0, OWN), lr=(2e-3, 4e-3), batch=(25,), beta2=(0.97, 0.99))
+    + grid("adam", FAST, (4.0, OWN), lr=(4e-3,), batch=(50, 100), beta2=(0.97,)),
     ((1.5, 14), (5.0, 4), (15.0, 2), (32.0, 1)),
     2,
 )
+"""Where the optimum was at the edge of the first grid, the others go on."""
+
 STOCHASTIC = Contender("stochastic MAC", own(FAST), ((14.0, 1),))
 
 ADAM_STUDY = Study(

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +72,11 @@ class Contest:
             peers = [c for c in missing if c.peer and c.ranks == ranks]
             share = max(1, int(AT_ONCE / seconds))
             for some in (peers[i : i + share] for i in range(0, len(peers), share)):
-                for c, curve in zip(some, self._peers(some, seconds, ranks, repeat), strict=True):
+                for c, curve in zip(some, self._peers(some, seconds, ranks), strict=True):
                     self._path(c, seconds, repeat).write_text(json.dumps(curve))
         for c in missing:
             if not c.peer:
-                self._path(c, seconds, repeat).write_text(json.dumps(self._own(c, seconds, repeat)))
+                self._path(c, seconds, repeat).write_text(json.dumps(self._own(c, seconds)))
         return [json.loads(self._path(c, seconds, repeat).read_text()) for c in candidates]
 
     def _path(self, c: Candidate, seconds: float, repeat: int) -> Path:
@@ -88,31 +89,24 @@ class Contest:
         keys = os.environ | environment
         return subprocess.run(command, capture_output=True, text=True, check=False, env=keys)
 
-    def _own(self, c: Candidate, seconds: float, repeat: int) -> Curve:
+    def _own(self, c: Candidate, seconds: float) -> Curve:
         output = self.folder / f"run-{os.getpid()}"
         subprocess.run(["rm", "-rf", str(output)], check=True)
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(c.ranks)] if c.ranks > 1 else []
         program = [sys.executable, "-m", "macmpi.run", c.config, "--output", str(output)]
         limits = ["--max-time", str(1.3 * seconds + 3.0), "--iterations", "100000"]
-        settings = [word for s in (*c.settings, f"start.seed={repeat}") for word in ("--set", s)]
+        settings = [word for s in c.settings for word in ("--set", s)]
         done = self._measure([*launcher, *program, *limits, *settings])
         if done.returncode not in (0, 75) and not (output / "curve.jsonl").exists():
             raise SystemExit(f"{' '.join(program + settings)}\n{done.stderr}")
         records = [json.loads(line) for line in (output / "curve.jsonl").read_text().splitlines()]
-        return [
-            [r["seconds"], r["E1_train"], r["E1_val"], r.get("error_val", 0.0), r["iteration"]]
-            for r in records
-            if r["seconds"] <= seconds * 1.02
-        ]
+        return [[r["seconds"], r["E1_train"], r["E1_val"], r.get("error_val", 0.0), r["iteration"]] for r in records]
 
-    def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int, repeat: int) -> list[Curve]:
+    def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int) -> list[Curve]:
         from starts import write_task
 
         task = write_task(self.folder, some[0].config, some[0].settings)
-        rows = [
-            dict(c.peer) | {"start": write_task(self.folder, c.config, c.settings, repeat)["start"], "seed": repeat}
-            for c in some
-        ]
+        rows = [dict(c.peer) | {"start": write_task(self.folder, c.config, c.settings)["start"]} for c in some]
         job = self.folder / f"job-{os.getpid()}.json"
         job.write_text(json.dumps({**task, "seconds": seconds, "ranks": ranks, "candidates": rows}))
         done = self._measure([self.python, str(ROOT / "peers.py"), str(job)], PYTHONPATH="")
@@ -129,8 +123,8 @@ class Contest:
             curves = dict(zip(alive, self.curves(alive, seconds), strict=True))
             self.spent[contender.name] += round(seconds * len(alive))
             seen.append(curves)
-            alive = sorted(alive, key=lambda c: lowest(curves[c], seconds))[:keep]
-            best = [f"{lowest(curves[c], seconds):.3f} ({c})" for c in alive[:3]]
+            alive = sorted(alive, key=lambda c: lowest(curves[c]))[:keep]
+            best = [f"{lowest(curves[c]):.3f} ({c})" for c in alive[:3]]
             print(f"  {contender.name}: {len(curves)} x {seconds:g} s, lowest {'; '.join(best)}", flush=True)
         soonest: Counter[Candidate] = Counter()
         for level in levels:
@@ -141,10 +135,9 @@ class Contest:
         return chosen[: contender.finalists]
 
 
-def lowest(curve: Curve, seconds: float) -> float:
-    """The least training error within so many seconds."""
-    found = [r[TRAIN] for r in curve if r[SECONDS] <= seconds * 1.05 and math.isfinite(r[TRAIN])]
-    return min(found, default=math.inf)
+def lowest(curve: Curve) -> float:
+    """The least training error."""
+    return min((r[TRAIN] for r in curve if math.isfinite(r[TRAIN])), default=math.inf)
 
 
 def reached(curve: Curve, level: float, column: int = TRAIN) -> tuple[float, float]:
@@ -152,10 +145,17 @@ def reached(curve: Curve, level: float, column: int = TRAIN) -> tuple[float, flo
     return next(((r[SECONDS], r[VALIDATION]) for r in curve if r[column] <= level), (math.inf, math.nan))
 
 
-def to_level(repeats: Sequence[Sequence[Curve]], level: float) -> tuple[float, float]:
-    """Medians over the runs of the finalist that is soonest at a level: of seconds and of the validation error."""
-    found = []
-    for curves in repeats:
-        pairs = [reached(curve, level) for curve in curves]
-        found.append((statistics.median(s for s, _ in pairs), statistics.median(v for _, v in pairs)))
-    return min(found, key=lambda pair: pair[0])
+def merged(turns: Sequence[Curve]) -> Curve:
+    """One curve of several runs that do the same arithmetic: every iteration takes the median of its seconds."""
+    longest = max(turns, key=len)
+    steps = [[b[SECONDS] - a[SECONDS] for a, b in pairwise(curve)] for curve in turns]
+    seconds, found = longest[0][SECONDS], [longest[0]]
+    for i, record in enumerate(longest[1:]):
+        seconds += statistics.median(s[i] for s in steps if i < len(s))
+        found.append([seconds, *record[1:]])
+    return found
+
+
+def to_level(finalists: Sequence[Curve], level: float) -> tuple[float, float]:
+    """Seconds and validation error of the finalist that is soonest at a level."""
+    return min((reached(curve, level) for curve in finalists), key=lambda pair: pair[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,12 @@ from macmpi.starts import Origin, start
 from macmpi.team import Solo
 
 
-def write_task(folder: Path, config: str, settings: Sequence[str], seed: int = 0) -> dict[str, Any]:
+def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, Any]:
     """{data, activations, loss, start}; what exists is not written again."""
-    name = hashlib.sha256(json.dumps([config, list(settings), seed]).encode()).hexdigest()[:16]
+    name = hashlib.sha256(json.dumps([config, list(settings)]).encode()).hexdigest()[:16]
     found = folder / f"task-{name}.json"
     if not found.exists():
         keys = configs.read(Path(config), list(settings))
-        keys = replace(keys, start=replace(keys.start, seed=seed))
         data = datasets.load(keys.data, keys.model.loss == "cross_entropy", keys.model.precision)
         plan = make_plan(keys, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
         method: Any = choose(keys, plan, data, Solo(), Clock())

@@ -42,14 +42,23 @@ def test_a_level_is_reached_at_the_first_record_below_it() -> None:
     assert contest.reached(curve, 6.0) == (1.0, 7.0)
     assert contest.reached(curve, 5.0, contest.VALIDATION) == (2.0, 5.0)
     assert contest.reached(curve, 3.0)[0] == math.inf
-    assert contest.lowest(curve, 1.0) == 6.0
-    assert contest.lowest([[0.0, math.nan, math.nan, 0, 0]], 1.0) == math.inf
+    assert contest.lowest(curve) == 4.0
+    assert contest.lowest([[0.0, math.nan, math.nan, 0, 0]]) == math.inf
 
 
-def test_a_contenders_figure_is_the_median_of_its_soonest_finalist() -> None:
+def test_turns_of_the_same_arithmetic_take_the_median_of_each_iterations_seconds() -> None:
     contest = module("contest")
-    slow, fast = ([[[t, 1.0, 2.0, 0, 1]] for t in times] for times in ((5.0, 6.0, 7.0), (4.0, 9.0, 1.0)))
-    assert contest.to_level([slow, fast], 1.0) == (4.0, 2.0)
+    turns = [
+        [[t, 9.0 - i, 9.5 - i, 0.0, i] for i, t in enumerate(times)]
+        for times in ((0.0, 1.0, 2.0), (0.0, 5.0, 6.5, 7.0), (0.0, 2.0, 9.0))
+    ]
+    assert contest.merged(turns) == [[s, 9.0 - i, 9.5 - i, 0.0, i] for i, s in enumerate((0.0, 2.0, 3.5, 4.0))]
+
+
+def test_a_contenders_figure_is_that_of_its_soonest_finalist() -> None:
+    contest = module("contest")
+    slow, fast = ([[t, 1.0, t + 2.0, 0, 1]] for t in (5.0, 4.0))
+    assert contest.to_level([slow, fast], 1.0) == (4.0, 6.0)
     assert contest.to_level([slow], 0.5)[0] == math.inf
 
 
@@ -76,8 +85,8 @@ def test_halving_keeps_the_lowest_and_whoever_is_soonest_at_most_levels(monkeypa
 def test_peers_start_with_the_bits_of_a_run(tmp_path: Path) -> None:
     config = write_case(tmp_path, "regression")
     settings = ('method.name="sgd"', "start.range=3.0", f'data.source="{tmp_path}/points.npz"')
-    task = module("starts").write_task(tmp_path, str(config), settings, seed=5)
-    options = [word for s in (*settings, "start.seed=5") for word in ("--set", s)]
+    task = module("starts").write_task(tmp_path, str(config), settings)
+    options = [word for s in settings for word in ("--set", s)]
     run_program("regression.toml", *options, "--iterations", 0, "--output", "run", cwd=tmp_path, code=0)
     ours = macmpi.load(str(tmp_path / "run" / "start.h5")).weights
     with np.load(task["start"]) as theirs:
