@@ -209,13 +209,16 @@ def main() -> None:
     p.add_argument("--output", type=Path, default=Path("runs/compare"))
     p.add_argument("--repeats", type=int, default=3)
     p.add_argument("--tune", action="store_true", help="the grids alone")
+    p.add_argument(
+        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: the processor's seconds, of one process"
+    )
     p.add_argument("--pause", type=float, default=math.inf, metavar="S", help="end after S seconds; go on by the same")
     args = p.parse_args()
     folder = args.output.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     pause = time.monotonic() + args.pause
     for name in args.study:
-        contest = Contest(folder, args.torch_python, pause)
+        contest = Contest(folder, args.torch_python, pause, args.clock)
         repeats = 0 if args.tune else args.repeats
         if name == "tasks":
             tasks(contest, repeats)

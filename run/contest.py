@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parent
 AT_ONCE = 60.0
 """Seconds of training in one process of peers."""
 PAUSED = 75
+CPU = "import time, macmpi.record as r; r.now = time.process_time; from macmpi.run import main; main()"
+"""macmpi by another clock."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,15 @@ class Contender:
 
 @dataclass
 class Contest:
-    """folder: of results; python: the interpreter of the peers; pause: no new command after this time of the clock."""
+    """folder: of results; python: the interpreter of the peers; pause: no new command after this time of the clock.
+
+    clock: "wall", or "cpu", the processor's seconds of single processes, for machines that others use as well.
+    """
 
     folder: Path
     python: str
     pause: float = math.inf
+    clock: str = "wall"
     spent: Counter[str] = field(default_factory=Counter)
 
     def curves(self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0) -> list[Curve]:
@@ -80,7 +86,7 @@ class Contest:
         return [json.loads(self._path(c, seconds, repeat).read_text()) for c in candidates]
 
     def _path(self, c: Candidate, seconds: float, repeat: int) -> Path:
-        text = json.dumps([asdict(c), seconds, repeat], sort_keys=True)
+        text = json.dumps([asdict(c), seconds, repeat, self.clock], sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
     def _measure(self, command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
@@ -93,7 +99,8 @@ class Contest:
         output = self.folder / f"run-{os.getpid()}"
         subprocess.run(["rm", "-rf", str(output)], check=True)
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(c.ranks)] if c.ranks > 1 else []
-        program = [sys.executable, "-m", "macmpi.run", c.config, "--output", str(output)]
+        module = ["-c", CPU] if self.clock == "cpu" and c.ranks == 1 else ["-m", "macmpi.run"]
+        program = [sys.executable, *module, c.config, "--output", str(output)]
         limits = ["--max-time", str(1.3 * seconds + 3.0), "--iterations", "100000"]
         settings = [word for s in c.settings for word in ("--set", s)]
         done = self._measure([*launcher, *program, *limits, *settings])
@@ -108,7 +115,9 @@ class Contest:
         task = write_task(self.folder, some[0].config, some[0].settings)
         rows = [dict(c.peer) | {"start": write_task(self.folder, c.config, c.settings)["start"]} for c in some]
         job = self.folder / f"job-{os.getpid()}.json"
-        job.write_text(json.dumps({**task, "seconds": seconds, "ranks": ranks, "candidates": rows}))
+        job.write_text(
+            json.dumps({**task, "seconds": seconds, "ranks": ranks, "clock": self.clock, "candidates": rows})
+        )
         done = self._measure([self.python, str(ROOT / "peers.py"), str(job)], PYTHONPATH="")
         if done.returncode:
             raise SystemExit(f"{self.python} run/peers.py\n{done.stderr}")

@@ -154,20 +154,21 @@ OPTIMISERS: dict[str, Callable[..., Iterator[None]]] = {
 
 
 def train(job: dict[str, Any], candidate: Candidate, rank: int = 0, ranks: int = 1) -> list[list[float]]:
-    """The learning curve of a candidate over job["seconds"] of the processor's time in training."""
+    """The learning curve of a candidate over job["seconds"] of training."""
     task = Task(job, candidate["precision"])
     plain = network(job, candidate, task.dtype)
     net = nn.parallel.DistributedDataParallel(plain) if ranks > 1 else plain
     epochs = OPTIMISERS[candidate["optimiser"]](task, net, candidate, rank, ranks)
-    curve, seconds, busy, epoch = [task.record(plain, 0.0, 0)], 0.0, 0.0, 0
+    clock = time.process_time if job["clock"] == "cpu" and ranks == 1 else time.perf_counter
+    curve, seconds, epoch = [task.record(plain, 0.0, 0)], 0.0, 0
     go_on = True
     while go_on:
-        began, worked = time.perf_counter(), time.process_time()
+        began = clock()
         next(epochs)
-        seconds, busy, epoch = seconds + time.perf_counter() - began, busy + time.process_time() - worked, epoch + 1
+        seconds, epoch = seconds + clock() - began, epoch + 1
         if rank == 0:
             curve.append(task.record(plain, seconds, epoch))
-        go_on = busy < job["seconds"] and np.isfinite(curve[-1][1])
+        go_on = seconds < job["seconds"] and np.isfinite(curve[-1][1])
         if ranks > 1:
             flag = torch.tensor([float(go_on)])
             dist.broadcast(flag, 0)

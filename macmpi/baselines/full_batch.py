@@ -99,7 +99,7 @@ class Descent(Nested):
 class ConjugateGradients(Descent):
     """d <- -g + max(0, g . (g - g_old) / g_old . g_old) d, anew every `restart` iterations.  Collective: as Descent."""
 
-    bend = 0.1
+    bend = 0.3
 
     def turn(self, t: float, slope: float, before: Array, state: State) -> None:
         """Polak-Ribiere.  The first trial of the next line search promises the same decrease.  Collective: no."""
