@@ -3,6 +3,7 @@
 # make faults the fault suite: every fault in every phase (docs/reliability.md); make soak: 200 stops and starts
 # make lint   style and types
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
+# make compare   MAC against what one would train with instead (an hour or two; installs PyTorch)
 # make clean  remove the environment and the runs
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 
-.PHONY: run test faults soak speedup lint clean
+.PHONY: run test faults soak speedup compare lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +44,13 @@ speedup: $(VENV)/.installed
 	$(BIN)/python run/speedup.py run/usps_mac.toml run/coil_mac.toml synthetic
 	$(BIN)/python run/speedup.py run/coil_select.toml --iterations 24
 	$(BIN)/python run/speedup.py run/usps_mac.toml synthetic --weak
+
+$(VENV)/.compare: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(MPI),compare]'
+	touch $@
+
+compare: $(VENV)/.compare
+	$(BIN)/python run/compare.py adam paper batch tasks parallel
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

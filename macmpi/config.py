@@ -201,9 +201,9 @@ class WStep:
 
 @dataclass(frozen=True)
 class Method:
-    """How the net is trained: "mac", or for nets with one code "alternating", the paper's alternating optimisation."""
+    """How the net is trained: by auxiliary coordinates, or by a baseline."""
 
-    name: Literal["mac", "stochastic", "alternating"] = "mac"
+    name: Literal["mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "mac"
     cg_iterations: PositiveInt = 10
     __pydantic_config__: ClassVar[Any] = _STRICT
 
@@ -225,6 +225,25 @@ class Stochastic:
     patience: PositiveInt = 20
     parts: PositiveInt = 2
     __pydantic_config__: ClassVar[Any] = _STRICT
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Backpropagation, for comparison: minibatches of "sgd" and "adam", line searches of "cg" and "lbfgs"."""
+
+    batch: PositiveInt = 20
+    rate: Positive = 0.01
+    momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.0
+    beta2: Annotated[float, Ge(0.0), Lt(1.0)] = 0.999
+    parts: PositiveInt = 2
+    restart: PositiveInt = 100
+    memory: PositiveInt = 10
+    patience: PositiveInt = 20
+    __pydantic_config__: ClassVar[Any] = _STRICT
+
+
+NESTED = ("stochastic", "sgd", "adam", "cg", "lbfgs")
+"""Methods that keep no coordinates."""
 
 
 @dataclass(frozen=True)
@@ -281,6 +300,7 @@ class Config:
     w_step: WStep = field(default_factory=WStep)
     method: Method = field(default_factory=Method)
     stochastic: Stochastic = field(default_factory=Stochastic)
+    baseline: Baseline = field(default_factory=Baseline)
     selection: Selection = field(default_factory=Selection)
     parallel: Parallel = field(default_factory=Parallel)
     run: Run = field(default_factory=Run)

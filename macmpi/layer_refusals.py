@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from macmpi import UsageError
 from macmpi.chain import Chain, Segment
-from macmpi.config import Config
+from macmpi.config import NESTED, Config
 from macmpi.layers import Map
 from macmpi.solvers import ZSolver
 
@@ -15,8 +15,8 @@ MOST_EMBEDDED = 20_000
 def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     """Refuse what the layers that trainers fit cannot do; before solvers are chosen."""
     model, start = config.model, config.start
-    if config.method.name == "stochastic":
-        _check_derivatives(chain)
+    if config.method.name in NESTED:
+        _check_derivatives(config.method.name, chain)
     trained = [m for m in chain.blocks if "centres" in m.capabilities]
     for map_, name in zip(trained, model.each("centres", len(trained)), strict=True):
         count, kind = (map_.parameter_shape or (0, 0))[0], map_.spec()["kind"]
@@ -55,11 +55,11 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
         )
 
 
-def _check_derivatives(chain: Chain) -> None:
+def _check_derivatives(name: str, chain: Chain) -> None:
     regressed = [m for m in chain.blocks if "weight_jacobian" not in m.capabilities]
     for map_ in [*regressed, *(m for m in chain.maps if "jacobian" not in m.capabilities)]:
         raise UsageError(
-            f'method.name = "stochastic" needs the derivatives of every layer, and {map_.spec()["kind"]} has none; '
+            f'method.name = "{name}" needs the derivatives of every layer, and {map_.spec()["kind"]} has none; '
             'use method.name = "mac"'
         )
 

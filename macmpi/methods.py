@@ -49,6 +49,14 @@ def choose(config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Cloc
         from macmpi.stochastic import Stochastic
 
         return Stochastic(plan, data, team, clock, config.stochastic)
+    if config.method.name in ("sgd", "adam"):
+        from macmpi.baselines.minibatch import Adam, Sgd
+
+        return {"sgd": Sgd, "adam": Adam}[config.method.name](plan, data, team, clock, config.baseline)
+    if config.method.name in ("cg", "lbfgs"):
+        from macmpi.baselines.full_batch import ConjugateGradients, Lbfgs
+
+        return {"cg": ConjugateGradients, "lbfgs": Lbfgs}[config.method.name](plan, data, team, clock, config.baseline)
     if config.selection.criterion != "none":
         from macmpi.selection import Selection
 

@@ -12,7 +12,7 @@ import numpy as np
 from macmpi import tiles
 from macmpi.build import build_chain, is_basis
 from macmpi.chain import Chain, Segment
-from macmpi.config import Config, Model, WStep
+from macmpi.config import NESTED, Config, Model, WStep
 from macmpi.deals import Deal, Job, Layer, LayerDeal, PointDeal, Share, deal_points, places
 from macmpi.layer_refusals import check_layers, check_method
 from macmpi.layers import Map, registered
@@ -235,7 +235,7 @@ class Plan:
 
 def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, ranks: int) -> Plan:
     """The plan of a run.  Raises UsageError, naming a remedy, for what does not fit together.  Collective: no."""
-    if config.method.name == "stochastic":  # no coordinates are kept
+    if config.method.name in NESTED:
         config = replace(config, model=replace(config.model, sites="none"))
     chain, loss, penalty = build_chain(config.model, n_in, n_out), LOSSES[config.model.loss], config.penalty
     check_layers(config, chain, n_train)
@@ -294,6 +294,8 @@ def _schedule(config: Config) -> Quadratic:
         return Quadratic(penalty.mu0, penalty.factor, penalty.mu0, 0.0, config.run.max_iterations, every=1)
     if config.method.name == "stochastic":
         return Patient(*common, patience=config.stochastic.patience)
+    if config.method.name in NESTED:
+        return Patient(*common, patience=config.baseline.patience)
     if penalty.method == "quadratic":
         return Quadratic(*common, decay, every=every)
     return AugmentedLagrangian(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from macmpi import UsageError
 from macmpi.chain import Chain, Segment
-from macmpi.config import Config
+from macmpi.config import NESTED, Config
 from macmpi.layer_refusals import check_bits
 from macmpi.solvers import W_SOLVERS, WSolver, ZSolver
 
@@ -33,7 +33,7 @@ def check(
             "give one for each"
         )
     largest = penalty.mu_max * max([1.0, *penalty.site_weights])
-    if config.method.name != "stochastic" and model.precision == "float32" and largest > FLOAT32_MU:
+    if config.method.name not in NESTED and model.precision == "float32" and largest > FLOAT32_MU:
         raise UsageError(
             f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
             f"(penalty.mu_max = {penalty.mu_max:g}, with site_weights {largest:g}); "

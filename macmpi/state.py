@@ -33,7 +33,9 @@ class State:
     error so far, since the sizes changed last; next_half: "z" or "w"; seconds: training time so far;
     finished: why the run ended, or "".  Of the stochastic method: average of the weights, momentum (the last step),
     statistics (Grams and metrics of the layers) and their inverses, damping, level (running mean of the loss), steps
-    so far and position in the epoch.  Arrays are global and the same on every rank.
+    so far and position in the epoch.  The baselines keep in the same places: sgd, adam the running step or gradient
+    (momentum) and mean squares (statistics); cg, lbfgs the next direction (momentum), the gradient and E1 (statistics),
+    the first trial step (level), pairs (inverses).  Arrays are global and the same on every rank.
     """
 
     weights: Array

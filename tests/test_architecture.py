@@ -46,6 +46,7 @@ MATHEMATICS = (
         "sums",
         "points",
         "stochastic",
+        "baselines",
         "starts",
         "embedding",
     ),
@@ -104,6 +105,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     )
     | {"curvature", "sums", "mac", "config", "data", "record", "team"},
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
+    "baselines": frozenset({"tiles", "streams", "layers", "state", "plan", "curvature", "sums", "mac", "config"})
+    | {"data", "record", "team"},
     "levels": frozenset({"chain", "data", "layers", "regression"}),
     "starts": frozenset({"streams", "embedding", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
     # the edge
@@ -131,7 +134,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "estimate": ERRORS | {"tiles", "chain", "deals", "plan"},
     "scaling": frozenset({"deals", "plan"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "alternating", "stochastic"})
-    | {"config", "data", "record", "team"},
+    | {"baselines", "config", "data", "record", "team"},
     "train": ERRORS
     | {"layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "sharded_state", "team"},
@@ -323,7 +326,11 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
 
 
 @pytest.mark.parametrize(
-    "name", ["mac", "evaluation", "starts", "train", "data", "selection", "alternating", "stochastic"]
+    "name",
+    (
+        *("mac", "evaluation", "starts", "train", "data", "selection", "alternating", "stochastic"),
+        *("baselines/__init__", "baselines/minibatch", "baselines/full_batch"),
+    ),
 )
 def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
     wrong = []
@@ -358,7 +365,9 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
                 yield f"{owner.name}.{name}", document(owner, name)
 
 
-@pytest.mark.parametrize("name", ["team", "mac", "alternating", "stochastic"])
+@pytest.mark.parametrize(
+    "name", ["team", "mac", "alternating", "stochastic", "baselines/minibatch", "baselines/full_batch"]
+)
 def test_docstrings_say_who_has_to_call(name: str) -> None:
     wrong = [what for what, text in public_docstrings(PACKAGE / f"{name}.py") if "Collective:" not in text]
     assert wrong == []

@@ -123,6 +123,11 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield SMALL, {**small, "model.activation": "tanh"}
     yield CLASSES, {**small, "model.loss": "cross_entropy", "stochastic.factor_every": 1}
     yield WIDE, {"method.name": "stochastic", "stochastic.batch": 60, "stochastic.grow_every": 1, **single}
+    for i, name in enumerate(("sgd", "adam", "cg", "lbfgs")):
+        keys = {"method.name": name, "baseline.batch": 9, "baseline.parts": 4, "baseline.momentum": 0.5}
+        yield WIDE, {**keys, **(single if i % 2 else {})}
+        yield CLASSES, {**keys, "model.loss": "cross_entropy", "model.activation": "softmax"}
+        yield LONG, {**keys, "baseline.batch": 700}
     yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})
 
 

@@ -372,13 +372,14 @@ TABLE = {
         "`selection.criterion` with centres",
     ),
     **{
-        f"stochastic {kind}": Row(
-            keys | {"method.name": "stochastic"},
-            ('method.name = "stochastic" needs the derivatives of every layer', 'use method.name = "mac"'),
+        f"{name} {kind}": Row(
+            keys | {"method.name": name},
+            (f'method.name = "{name}" needs the derivatives of every layer', 'use method.name = "mac"'),
             ({"method.name": "mac"},),
             '`method.name = "stochastic"`',
         )
         for kind, keys in {"centres": BASIS, "codewords": CODES, "bits": BITS}.items()
+        for name in config.NESTED
     },
     "selection without a price": Row(
         SELECTED | {"selection.epsilon2": []},

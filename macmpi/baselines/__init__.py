@@ -1,0 +1,43 @@
+"""Baselines that know no coordinates: E1 (eq. 1) over all weights by gradients from backpropagation.
+
+The same kind of Method as MAC, with its start, its records, its checkpoints and its sums over parts dealt to ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from macmpi.config import Baseline as Keys
+from macmpi.curvature import add_gradient
+from macmpi.data import Dataset
+from macmpi.layers import Array
+from macmpi.mac import Mac
+from macmpi.plan import Plan
+from macmpi.record import Clock
+from macmpi.state import State, block_views
+from macmpi.team import AnyTeam
+
+
+class Nested(Mac):
+    """What all baselines share: E1 and its gradient on some points.  Collective: where a method says so."""
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+        super().__init__(plan, data, team, clock)
+        self.keys, self.size = keys, plan.weight_bounds[-1]
+
+    def begin(self, state: State) -> None:
+        """Nothing is missing.  Collective: no."""
+
+    def add_gradient(self, weights: Array, rows: slice | Array, out: Array) -> None:
+        """Adds the sums over points of dE1/dW (flat) and of the losses to `out` (P + 1,).  Collective: no.
+
+        Cost: three passes through the net.
+        """
+        plan = self.plan
+        shapes = plan.chain.block_shapes
+        tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
+        out[-1] += add_gradient(plan.loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
+
+    def finish(self, state: State) -> State:
+        """The weights as they are.  Collective: no."""
+        return replace(state, weights=state.weights.copy(), mu=state.mu_done or state.mu)

@@ -1,0 +1,87 @@
+"""Stochastic gradient descent (section 4.2) and Adam (Kingma and Ba, 2015): an iteration is an epoch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from macmpi import tiles
+from macmpi.baselines import Nested
+from macmpi.config import Baseline as Keys
+from macmpi.data import Dataset
+from macmpi.layers import Array
+from macmpi.plan import Plan
+from macmpi.record import Clock
+from macmpi.state import State
+from macmpi.streams import stream
+from macmpi.sums import TreeSum
+from macmpi.team import AnyTeam
+
+EPSILON = 1e-8
+"""Of Adam: what is added to the root of the mean square."""
+
+
+class Sgd(Nested):
+    """w <- w - rate v, v <- momentum v + g, g the mean gradient of a minibatch.  Collective: where a method says so."""
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+        super().__init__(plan, data, team, clock, keys)
+        self.batch = min(keys.batch, plan.n_train)
+        self.sum = TreeSum(min(keys.parts, self.batch), team)
+
+    def start_at(self, weights: Array, gradient_step: bool) -> State:
+        """The given weights (flat), one gradient step, no step before it.  Collective: yes."""
+        state = super().start_at(weights, gradient_step)
+        state.momentum = np.zeros_like(state.weights)
+        return state
+
+    def sweep(self, state: State) -> None:
+        """An epoch: the points in a new random order, without the rest of a minibatch.  Collective: yes."""
+        order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
+        with self.clock("w"):
+            for first in range(0, len(order) - self.batch + 1, self.batch):
+                self.step(order[first : first + self.batch], state)
+        state.iteration, state.mu_done = state.iteration + 1, state.mu
+
+    def step(self, rows: Array, state: State) -> None:
+        """One minibatch: its parts dealt to ranks, their sums by Allgatherv.  Collective: yes."""
+        parts = tiles.cut(len(rows), self.sum.leaves)
+
+        def add(i: int, out: Array) -> None:
+            self.add_gradient(state.weights, rows[parts[i].rows], out)
+
+        gradient = self.sum(add, self.size + 1, self.plan.dtype)[:-1]
+        gradient /= len(rows)
+        state.steps += 1
+        self.move(gradient, state)
+
+    def move(self, gradient: Array, state: State) -> None:
+        """The step; may write over the gradient.  Collective: no."""
+        state.momentum *= self.keys.momentum
+        state.momentum += gradient
+        state.weights -= np.multiply(state.momentum, self.keys.rate, out=gradient)
+
+
+class Adam(Sgd):
+    """w <- w - rate m / (sqrt(v) + epsilon), m and v the corrected means of g and g^2.  Collective: as Sgd."""
+
+    def start_at(self, weights: Array, gradient_step: bool) -> State:
+        """As Sgd, with no mean squares either.  Collective: yes."""
+        state = super().start_at(weights, gradient_step)
+        state.statistics = np.zeros_like(state.weights)
+        return state
+
+    def move(self, gradient: Array, state: State) -> None:
+        """The step; writes over the gradient.  Collective: no."""
+        beta1, beta2, t = self.keys.momentum, self.keys.beta2, state.steps
+        state.momentum *= beta1
+        state.momentum += (1.0 - beta1) * gradient
+        gradient *= gradient
+        gradient *= 1.0 - beta2
+        state.statistics *= beta2
+        state.statistics += gradient
+        below = np.sqrt(state.statistics, out=gradient)
+        below *= 1.0 / np.sqrt(1.0 - beta2**t)
+        below += EPSILON
+        np.divide(state.momentum, below, out=below)
+        below *= self.keys.rate / (1.0 - beta1**t)
+        state.weights -= below

@@ -1,0 +1,110 @@
+"""run/compare.py's figures: what a curve reaches when, whom a grid keeps; peers start with macmpi's own bits."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from launch.cases import write_case
+from launch.launching import ROOT, run_program
+
+import macmpi
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scripts() -> Any:
+    """The scripts of run/ as modules."""
+    sys.path.insert(0, str(ROOT / "run"))
+    yield
+    sys.path.remove(str(ROOT / "run"))
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def falling(rate: float, end: float = 1.0) -> list[list[float]]:
+    """E1 = end + 9 exp(-rate t), a record a second; validation 1 more."""
+    errors = [(float(t), end + 9.0 * math.exp(-rate * t)) for t in range(21)]
+    return [[t, e, e + 1.0, 0.0, t] for t, e in errors]
+
+
+def test_a_level_is_reached_at_the_first_record_below_it() -> None:
+    contest = module("contest")
+    curve = [[0.0, 9.0, 9.5, 0, 0], [1.0, 6.0, 7.0, 0, 1], [2.0, 4.0, 5.0, 0, 2], [3.0, 4.5, 4.8, 0, 3]]
+    assert contest.reached(curve, 6.0) == (1.0, 7.0)
+    assert contest.reached(curve, 5.0, contest.VALIDATION) == (2.0, 5.0)
+    assert contest.reached(curve, 3.0)[0] == math.inf
+    assert contest.lowest(curve) == 4.0
+    assert contest.lowest([[0.0, math.nan, math.nan, 0, 0]]) == math.inf
+
+
+def test_turns_of_the_same_arithmetic_take_the_median_of_each_iterations_seconds() -> None:
+    contest = module("contest")
+    turns = [
+        [[t, 9.0 - i, 9.5 - i, 0.0, i] for i, t in enumerate(times)]
+        for times in ((0.0, 1.0, 2.0), (0.0, 5.0, 6.5, 7.0), (0.0, 2.0, 9.0))
+    ]
+    assert contest.merged(turns) == [[s, 9.0 - i, 9.5 - i, 0.0, i] for i, s in enumerate((0.0, 2.0, 3.5, 4.0))]
+
+
+def test_a_contenders_figure_is_that_of_its_soonest_finalist() -> None:
+    contest = module("contest")
+    slow, fast = ([[t, 1.0, t + 2.0, 0, 1]] for t in (5.0, 4.0))
+    assert contest.to_level([slow, fast], 1.0) == (4.0, 6.0)
+    assert contest.to_level([slow], 0.5)[0] == math.inf
+
+
+def test_halving_keeps_the_lowest_and_whoever_is_soonest_at_most_levels(monkeypatch: Any, capsys: Any) -> None:
+    contest = module("contest")
+    curves = {0.9: falling(0.9, 3.0), 0.3: falling(0.3, 1.0), 0.2: falling(0.2, 2.0), 0.1: falling(0.1, 5.0)}
+    candidates = {contest.Candidate("a.toml", (f"x={rate}",)): curve for rate, curve in curves.items()}
+    asked: list[tuple[int, float]] = []
+
+    def measured(self: Any, some: Any, seconds: float, repeat: int = 0) -> Any:
+        asked.append((len(some), seconds))
+        return [candidates[c] for c in some]
+
+    monkeypatch.setattr(contest.Contest, "curves", measured)
+    contender = contest.Contender("a", list(candidates), ((2.0, 3), (20.0, 1)), 2)
+    match = contest.Contest(Path(), "python")
+    winners = match.tune(contender, [8.0, 6.0, 4.0, 3.5, 1.5])
+    assert asked == [(4, 2.0), (3, 20.0)]
+    assert [c.settings for c in winners] == [("x=0.3",), ("x=0.9",)]
+    assert match.spent["a"] == 4 * 2 + 3 * 20
+    assert "4 x 2 s" in capsys.readouterr().out
+
+
+def test_peers_start_with_the_bits_of_a_run(tmp_path: Path) -> None:
+    config = write_case(tmp_path, "regression")
+    settings = ('method.name="sgd"', "start.range=3.0", f'data.source="{tmp_path}/points.npz"')
+    task = module("starts").write_task(tmp_path, str(config), settings)
+    options = [word for s in settings for word in ("--set", s)]
+    run_program("regression.toml", *options, "--iterations", 0, "--output", "run", cwd=tmp_path, code=0)
+    ours = macmpi.load(str(tmp_path / "run" / "start.h5")).weights
+    with np.load(task["start"]) as theirs:
+        assert all(np.array_equal(W, theirs[f"W{i}"]) for i, W in enumerate(ours))
+    assert task["activations"] == ["tanh", "tanh"] and task["loss"] == "squared"
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "sgd", "lbfgs"])
+def test_a_peer_has_macmpis_error_at_the_start_and_lowers_it(optimiser: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config = write_case(tmp_path, "regression")
+    settings = ('method.name="sgd"', f'data.source="{tmp_path}/points.npz"')
+    task = module("starts").write_task(tmp_path, str(config), settings)
+    candidate = {"optimiser": optimiser, "precision": "float64", "start": task["start"], "lr": 0.01, "batch": 10}
+    job = {**task, "seconds": 0.1, "ranks": 1, "clock": "wall"}
+    curve = module("peers").train(job, candidate | {"beta2": 0.99, "memory": 5})
+    options = [word for s in settings for word in ("--set", s)]
+    run_program("regression.toml", *options, "--iterations", 0, "--output", "run", cwd=tmp_path, code=0)
+    record = json.loads((tmp_path / "run" / "curve.jsonl").read_text().splitlines()[0])
+    assert curve[0][1:3] == pytest.approx([record["E1_train"], record["E1_val"]], rel=1e-9)
+    assert curve[-1][1] < curve[0][1]
