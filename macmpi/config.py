@@ -201,9 +201,13 @@ class WStep:
 
 @dataclass(frozen=True)
 class Method:
-    """How the net is trained: "mac", or for nets with one code "alternating", the paper's alternating optimisation."""
+    """How the net is trained: "mac", or for nets with one code "alternating", the paper's alternating optimisation.
+
+    acceleration: of "mac", by momentum.
+    """
 
     name: Literal["mac", "stochastic", "alternating"] = "mac"
+    acceleration: Literal["none", "momentum"] = "none"
     cg_iterations: PositiveInt = 10
     __pydantic_config__: ClassVar[Any] = _STRICT
 

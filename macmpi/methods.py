@@ -49,6 +49,10 @@ def choose(config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Cloc
         from macmpi.stochastic import Stochastic
 
         return Stochastic(plan, data, team, clock, config.stochastic)
+    if config.method.acceleration != "none":
+        from macmpi.acceleration import Accelerated
+
+        return Accelerated(plan, data, team, clock)
     if config.selection.criterion != "none":
         from macmpi.selection import Selection
 

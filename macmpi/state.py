@@ -33,7 +33,8 @@ class State:
     error so far, since the sizes changed last; next_half: "z" or "w"; seconds: training time so far;
     finished: why the run ended, or "".  Of the stochastic method: average of the weights, momentum (the last step),
     statistics (Grams and metrics of the layers) and their inverses, damping, level (running mean of the loss), steps
-    so far and position in the epoch.  Arrays are global and the same on every rank.
+    so far and position in the epoch.  Of an accelerated alternation: average (the weights that the run shows) and
+    momentum.  Arrays are global and the same on every rank.
     """
 
     weights: Array
@@ -66,12 +67,12 @@ class State:
 
     @property
     def result(self) -> Array:
-        """The weights that the run shows and keeps: their running average where a method makes one."""
+        """The weights that the run shows and keeps: the method's own ones, where it makes any beside the iterate."""
         return self.average if len(self.average) else self.weights
 
-    def note_validation(self, e1_val: float) -> None:
-        """Keep the present weights if they are the best on validation so far."""
-        self.e1_val = e1_val
+    def note_validation(self, e1_val: float, watched: float | None = None) -> None:
+        """Keep the present weights if they are the best on validation so far.  watched: as in Errors."""
+        self.e1_val = e1_val if watched is None else watched
         if e1_val < self.best_e1_val:
             self.best_e1_val, self.best_iteration = e1_val, self.iteration
             self.best_weights = self.result.copy()

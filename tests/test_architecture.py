@@ -42,6 +42,7 @@ MATHEMATICS = (
         "mac",
         "selection",
         "alternating",
+        "acceleration",
         "curvature",
         "sums",
         "stochastic",
@@ -89,6 +90,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     )
     | {"curvature", "sums", "mac", "config", "data", "record", "team"},
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
+    "acceleration": frozenset({"layers", "objective", "evaluation", "state", "mac"}),
     "levels": frozenset({"chain", "data"}),
     "starts": frozenset({"streams", "embedding", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
     # the edge
@@ -107,8 +109,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "record", "results"},
     "estimate": ERRORS | {"tiles", "chain", "deals", "plan"},
-    "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "alternating", "stochastic"})
-    | {"config", "data", "record", "team"},
+    "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
+    | {"stochastic", "config", "data", "record", "team"},
     "train": ERRORS
     | {"layers", "levels", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "team"},
@@ -297,7 +299,8 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
 
 
 @pytest.mark.parametrize(
-    "name", ["mac", "evaluation", "starts", "train", "data", "selection", "alternating", "stochastic"]
+    "name",
+    ["mac", "evaluation", "starts", "train", "data", "selection", "alternating", "stochastic", "acceleration"],
 )
 def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
     wrong = []
@@ -332,7 +335,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
                 yield f"{owner.name}.{name}", document(owner, name)
 
 
-@pytest.mark.parametrize("name", ["team", "mac", "alternating", "stochastic"])
+@pytest.mark.parametrize("name", ["team", "mac", "alternating", "stochastic", "acceleration"])
 def test_docstrings_say_who_has_to_call(name: str) -> None:
     wrong = [what for what, text in public_docstrings(PACKAGE / f"{name}.py") if "Collective:" not in text]
     assert wrong == []
