@@ -1,16 +1,19 @@
-"""Momentum on the alternation, safeguarded by E1, and the output layer fitted to the nested features.
+"""Feasible coordinates after each iteration, the output layer fitted to them, and momentum safeguarded by E1.
 
-A Z-step and a W-step move the weights from W_0 to W_1.  Then
+After a Z-step and a W-step the coordinates become feasible, z_k = f_k(z_{k-1}): the next Z-step starts from what the
+net computes, and E_Q = E1 of the iterate.
+
+What the run shows and keeps is the iterate with its output layer fitted to f_K(... f_1(x)), on which its error depends,
+instead of z_K, to which the W-step fits it: W_{K+1} = argmin E1 + ridge (variable projection; Golub & Pereyra 1973).
+Neither the alternation nor the schedule sees that layer: begun from it, z_K hardly moves, and with it the layers below.
+
+With momentum, where the half steps have moved the weights from W_0 to W_1,
 
     W_2 = W_1 + x (W_1 - W_0) + y P,   P the move of the iteration before,
 
 (x, y) the minimum in that plane of the Gauss-Newton model of E1 at W_1, over every `EVERY`-th point.  W_2 is kept where
 E1(W_2) < E1(W_1), else tried closer to W_1, else W_1 stays: the iterate never has a larger E1 than the alternation's
-own.  Coordinates become feasible, z_k = f_k(z_{k-1}), so E_Q = E1 of the iterate.
-
-What the run shows and keeps is the iterate with its output layer fitted to f_K(... f_1(x)), on which its error depends,
-instead of z_K, to which the W-step fits it: W_{K+1} = argmin E1 + ridge (variable projection; Golub & Pereyra 1973).
-Neither the alternation nor the schedule sees that layer: begun from it, z_K hardly moves, and with it the layers below.
+own.
 """
 
 from __future__ import annotations
@@ -20,11 +23,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from macmpi.data import Dataset
 from macmpi.evaluation import Errors, Nested
 from macmpi.layers import Array
 from macmpi.mac import Mac
 from macmpi.objective import misclassified
+from macmpi.plan import Plan
+from macmpi.record import Clock
 from macmpi.state import State, block_views
+from macmpi.team import AnyTeam
 
 EVERY = 4
 """The model of E1 is taken from every so manieth point of a tile."""
@@ -37,23 +44,34 @@ LENGTHS = (1.0, 0.5, 0.25)
 
 
 class Accelerated(Mac):
-    """MAC with momentum as a Method.  Its state: weights and Z the iterate, momentum its last move, average the weights
-    that the run shows and keeps.  Collective: where a method says so."""
+    """MAC from feasible coordinates, with or without momentum, as a Method.
+
+    Its state: weights and Z the iterate, average the weights that the run shows and keeps, momentum the iterate's last
+    move, or empty.  Collective: where a method says so.
+    """
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, momentum: bool) -> None:
+        super().__init__(plan, data, team, clock)
+        self.momentum = momentum
 
     def begin(self, state: State) -> None:
-        """As MAC's; a new State has no momentum.  Collective: yes."""
+        """As MAC's.  Collective: yes."""
         super().begin(state)
         if not len(state.average):
-            state.average, state.momentum = state.weights.copy(), np.zeros_like(state.weights)
+            state.average = state.weights.copy()
 
     def sweep(self, state: State) -> None:
         """One iteration: a Z-step, a W-step, a step in the plane of the last two moves, the output layer.
 
+        Cost beside MAC's, without momentum: two passes through the net and an exact W-step of the last segment.
         Collective: yes.
         """
         before = state.weights.copy()
         super().sweep(state)
-        self._extrapolate(before, state)
+        if self.momentum:
+            self._extrapolate(before, state)
+        else:
+            self._feasible(state)
         self._fit_output(state)
 
     def _extrapolate(self, before: Array, state: State) -> None:
@@ -62,7 +80,7 @@ class Accelerated(Mac):
         Cost: two passes through the net, and five with one of `EVERY` points.
         """
         plain = state.weights.copy()
-        ways = [plain - before, *([state.momentum] if state.momentum.any() else [])]
+        ways = [plain - before, *([state.momentum] if len(state.momentum) else [])]
         lengths = self.lengths(ways, state).astype(plain.dtype)
         step = sum(x * way for x, way in zip(lengths, ways, strict=True))
         error = self.evaluation.nested(self.weights(state)).error

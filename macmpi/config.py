@@ -203,11 +203,11 @@ class WStep:
 class Method:
     """How the net is trained: "mac", or for nets with one code "alternating", the paper's alternating optimisation.
 
-    acceleration: of "mac", by momentum.
+    acceleration: of "mac": feasible coordinates after each iteration, and momentum.
     """
 
     name: Literal["mac", "stochastic", "alternating"] = "mac"
-    acceleration: Literal["none", "momentum"] = "none"
+    acceleration: Literal["none", "feasible", "momentum"] = "none"
     cg_iterations: PositiveInt = 10
     __pydantic_config__: ClassVar[Any] = _STRICT
 

@@ -52,7 +52,7 @@ def choose(config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Cloc
     if config.method.acceleration != "none":
         from macmpi.acceleration import Accelerated
 
-        return Accelerated(plan, data, team, clock)
+        return Accelerated(plan, data, team, clock, momentum=config.method.acceleration == "momentum")
     if config.selection.criterion != "none":
         from macmpi.selection import Selection
 

@@ -90,7 +90,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     )
     | {"curvature", "sums", "mac", "config", "data", "record", "team"},
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
-    "acceleration": frozenset({"layers", "objective", "evaluation", "state", "mac"}),
+    "acceleration": frozenset({"layers", "objective", "plan", "evaluation", "state", "mac", "data", "record", "team"}),
     "levels": frozenset({"chain", "data"}),
     "starts": frozenset({"streams", "embedding", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
     # the edge

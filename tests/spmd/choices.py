@@ -119,6 +119,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     momentum = {"method.acceleration": "momentum"}
     for data, sites in ((SMALL, "before"), (WIDE, "after"), (LONG, "after")):
         yield data, {**momentum, "model.sites": sites}
+        yield data, {"method.acceleration": "feasible", "model.sites": sites}
     yield CLASSES, {**momentum, "model.loss": "cross_entropy", "penalty.metric": "variance"}
     yield WIDE, {**momentum, **single, "model.sites": ["none", "after", "before"]}
     yield from basis_functions(single, lagrangian)

@@ -21,7 +21,7 @@ from macmpi.team import Solo
 
 NETS: dict[str, dict[str, Any]] = {
     "sigmoid": {},
-    "pre-activation": {"sites": "before", "ridge": 0.1},
+    "pre-activation": {"sites": "before", "ridge": 1e-3},
     "relu": {"activation": "relu"},
     "tanh, some sites": {"activation": "tanh", "sites": ["after", "none"]},
     "mixed, deep": {"hidden": (7, 6, 2, 5), "activation": "tanh", "sites": ["none", "before", "after", "before"]},
@@ -35,9 +35,9 @@ NETS: dict[str, dict[str, Any]] = {
 ITERATIONS = 6
 
 
-def accelerated(**keys: Any) -> tuple[Accelerated, State]:
+def accelerated(momentum: bool = True, **keys: Any) -> tuple[Accelerated, State]:
     mac = method(**keys)
-    own = Accelerated(mac.plan, mac.data, Solo(), Clock())
+    own = Accelerated(mac.plan, mac.data, Solo(), Clock(), momentum)
     state = own.start(2.0, True, 1)
     own.begin(state)
     return own, state
@@ -76,9 +76,10 @@ def test_the_iterate_never_has_a_larger_error_than_the_alternations_own(keys: di
     assert moved > 0
 
 
+@pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
-def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(keys: dict[str, Any]) -> None:
-    own, state = accelerated(**keys)
+def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: bool, keys: dict[str, Any]) -> None:
+    own, state = accelerated(momentum, **keys)
     start, moved = own.plan.weight_bounds[own.plan.chain.segments[-1].weighted[0]], 0
     for _ in range(ITERATIONS):
         own.sweep(state)
@@ -102,6 +103,19 @@ def test_the_shown_output_layer_is_least_squares_on_the_nested_features() -> Non
     shrink = own.plan.unit_ridge(2, state.mu) * np.diag([1.0] * (A.shape[1] - 1) + [0.0])
     expected = np.linalg.solve(A.T @ A + shrink, A.T @ own.data.Y).T
     np.testing.assert_allclose(own.weights(replace(state, weights=state.average))[-1], expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
+def test_without_momentum_the_iterate_is_the_alternations_own(keys: dict[str, Any]) -> None:
+    own, state = accelerated(momentum=False, **keys)
+    plain = alternation(own)
+    for _ in range(3):
+        other = copy.deepcopy(state)
+        plain.sweep(other)
+        own.sweep(state)
+        np.testing.assert_array_equal(state.weights, other.weights)
+        np.testing.assert_allclose(state.Z, feasible(own, state), rtol=1e-4, atol=1e-6)
+        grown(state)
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
@@ -153,13 +167,16 @@ def test_a_step_that_raises_the_error_is_not_taken(lengths: float, monkeypatch: 
     np.testing.assert_allclose(state.Z, feasible(own, state), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
-def test_a_checkpoint_holds_all_that_the_next_iteration_needs(keys: dict[str, Any], tmp_path: Path) -> None:
-    own, state = accelerated(**keys)
+def test_a_checkpoint_holds_all_that_the_next_iteration_needs(
+    momentum: bool, keys: dict[str, Any], tmp_path: Path
+) -> None:
+    own, state = accelerated(momentum, **keys)
     for _ in range(2):
         own.sweep(state)
     read, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    other = Accelerated(own.plan, own.data, Solo(), Clock())
+    other = Accelerated(own.plan, own.data, Solo(), Clock(), momentum)
     other.begin(read)
     for _ in range(2):
         own.sweep(state)
@@ -169,9 +186,10 @@ def test_a_checkpoint_holds_all_that_the_next_iteration_needs(keys: dict[str, An
     assert own.evaluate(state) == other.evaluate(read)
 
 
+@pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
-def test_postprocessing_gives_what_was_shown_or_better(keys: dict[str, Any]) -> None:
-    own, state = accelerated(**keys)
+def test_postprocessing_gives_what_was_shown_or_better(momentum: bool, keys: dict[str, Any]) -> None:
+    own, state = accelerated(momentum, **keys)
     for _ in range(3):
         own.sweep(state)
     last, after = [len(own.plan.chain.sites)], own.finish(state)
@@ -183,14 +201,15 @@ def test_postprocessing_gives_what_was_shown_or_better(keys: dict[str, Any]) -> 
     np.testing.assert_array_equal(after.result, after.weights)
 
 
+@pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("sites", ["after", "before"])
 @pytest.mark.parametrize("seed", range(3))
-def test_it_is_soon_ahead_of_the_alternation(seed: int, sites: str) -> None:
+def test_it_is_soon_ahead_of_the_alternation(seed: int, sites: str, momentum: bool) -> None:
     """Autoencoders of points near a surface of three dimensions."""
     random = np.random.default_rng(seed)
     X = np.tanh(random.normal(size=(150, 3)) @ random.normal(size=(3, 10)))
     keys = {"hidden": (12, 3, 12), "sites": sites, "data": replace(points(0, 150, 10, 10), X=X, Y=X)}
-    own, state = accelerated(**keys)
+    own, state = accelerated(momentum, **keys)
     plain = method(**keys)
     other = plain.start(2.0, True, 1)
     plain.begin(other)
