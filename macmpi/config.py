@@ -201,9 +201,13 @@ class WStep:
 
 @dataclass(frozen=True)
 class Method:
-    """How the net is trained: by auxiliary coordinates, or by a baseline."""
+    """How the net is trained: by auxiliary coordinates, or by a baseline.
+
+    acceleration: of "mac": feasible coordinates after each iteration, and momentum.
+    """
 
     name: Literal["mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "mac"
+    acceleration: Literal["none", "feasible", "momentum"] = "none"
     cg_iterations: PositiveInt = 10
     __pydantic_config__: ClassVar[Any] = _STRICT
 

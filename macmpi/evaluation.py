@@ -18,7 +18,8 @@ from macmpi.team import AnyTeam
 class Errors(NamedTuple):
     """Per point, with the 1/2: nested errors on both sets; E_Q, the (augmented) Lagrangian and mean squared z - f.
 
-    wrong_*: the share of misclassified points, for losses of labels.
+    wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
+    compares, where it is not that of the weights that are shown.
     """
 
     train: float
@@ -29,6 +30,7 @@ class Errors(NamedTuple):
     multiplier: float | None = None
     wrong_train: float | None = None
     wrong_validation: float | None = None
+    watched: float | None = None
 
 
 class Nested(NamedTuple):

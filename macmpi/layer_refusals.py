@@ -16,7 +16,9 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     """Refuse what the layers that trainers fit cannot do; before solvers are chosen."""
     model, start = config.model, config.start
     if config.method.name in NESTED:
-        _check_derivatives(config.method.name, chain)
+        _check_derivatives(chain, f'method.name = "{config.method.name}"', 'method.name = "mac"')
+    if config.method.acceleration != "none":
+        _check_acceleration(config, chain)
     trained = [m for m in chain.blocks if "centres" in m.capabilities]
     for map_, name in zip(trained, model.each("centres", len(trained)), strict=True):
         count, kind = (map_.parameter_shape or (0, 0))[0], map_.spec()["kind"]
@@ -55,13 +57,26 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
         )
 
 
-def _check_derivatives(name: str, chain: Chain) -> None:
+def _check_derivatives(chain: Chain, key: str, remedy: str) -> None:
     regressed = [m for m in chain.blocks if "weight_jacobian" not in m.capabilities]
     for map_ in [*regressed, *(m for m in chain.maps if "jacobian" not in m.capabilities)]:
         raise UsageError(
-            f'method.name = "{name}" needs the derivatives of every layer, and {map_.spec()["kind"]} has none; '
-            'use method.name = "mac"'
+            f"{key} needs the derivatives of every layer, and {map_.spec()['kind']} has none; use {remedy}"
         )
+
+
+def _check_acceleration(config: Config, chain: Chain) -> None:
+    key, remedy = f'method.acceleration = "{config.method.acceleration}"', 'method.acceleration = "none"'
+    mistakes = {
+        f'method.name = "{config.method.name}"': config.method.name != "mac",
+        "selection.criterion": config.selection.criterion != "none",
+        "penalty.method, whose multipliers belong to coordinates that are not feasible": config.penalty.method
+        != "quadratic",
+        'model.sites = "none"': not chain.sites,
+    }
+    for which in (name for name, wrong in mistakes.items() if wrong):
+        raise UsageError(f"{key} does not go with {which}; use {remedy}")
+    _check_derivatives(chain, key, remedy)
 
 
 def check_method(config: Config, chain: Chain) -> None:

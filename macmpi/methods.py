@@ -57,6 +57,10 @@ def choose(config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Cloc
         from macmpi.baselines.full_batch import ConjugateGradients, Lbfgs
 
         return {"cg": ConjugateGradients, "lbfgs": Lbfgs}[config.method.name](plan, data, team, clock, config.baseline)
+    if config.method.acceleration != "none":
+        from macmpi.acceleration import Accelerated
+
+        return Accelerated(plan, data, team, clock, momentum=config.method.acceleration == "momentum")
     if config.selection.criterion != "none":
         from macmpi.selection import Selection
 

@@ -35,7 +35,8 @@ class State:
     statistics (Grams and metrics of the layers) and their inverses, damping, level (running mean of the loss), steps
     so far and position in the epoch.  The baselines keep in the same places: sgd, adam the running step or gradient
     (momentum) and mean squares (statistics); cg, lbfgs the next direction (momentum), the gradient and E1 (statistics),
-    the first trial step (level), pairs (inverses).  Arrays are global and the same on every rank.
+    the first trial step (level), pairs (inverses).  An accelerated alternation: average (the weights that the run
+    shows) and momentum.  Arrays are global and the same on every rank, but for sharded coordinates.
     """
 
     weights: Array
@@ -68,12 +69,12 @@ class State:
 
     @property
     def result(self) -> Array:
-        """The weights that the run shows and keeps: their running average where a method makes one."""
+        """The weights that the run shows and keeps: the method's own ones, where it makes any beside the iterate."""
         return self.average if len(self.average) else self.weights
 
-    def note_validation(self, e1_val: float) -> None:
-        """Keep the present weights if they are the best on validation so far."""
-        self.e1_val = e1_val
+    def note_validation(self, e1_val: float, watched: float | None = None) -> None:
+        """Keep the present weights if they are the best on validation so far.  watched: as in Errors."""
+        self.e1_val = e1_val if watched is None else watched
         if e1_val < self.best_e1_val:
             self.best_e1_val, self.best_iteration = e1_val, self.iteration
             self.best_weights = self.result.copy()

@@ -127,7 +127,7 @@ class Training:
         asked = self.team.worst({"asked": float(self.stop.asked)})["asked"] > 0.0
 
         progress = Progress(
-            state.iteration, mu, before, errors.validation, errors.constraint, state.reference, state.best_iteration
+            state.iteration, mu, before, state.e1_val, errors.constraint, state.reference, state.best_iteration
         )
 
         def decide() -> tuple[Decision, float, bool, bool]:
@@ -186,7 +186,7 @@ class Training:
     def _record(self, state: State, phase: str, errors: Errors) -> None:
         timings = self.team.worst(self.clock.take())
         if phase != "postprocess":
-            state.note_validation(errors.validation)
+            state.note_validation(errors.validation, errors.watched)
         record: dict[str, Any] = {
             "iteration": state.iteration,
             "phase": phase,

@@ -42,6 +42,7 @@ MATHEMATICS = (
         "mac",
         "selection",
         "alternating",
+        "acceleration",
         "curvature",
         "sums",
         "points",
@@ -107,6 +108,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
     "baselines": frozenset({"tiles", "streams", "layers", "state", "plan", "curvature", "sums", "mac", "config"})
     | {"data", "record", "team"},
+    "acceleration": frozenset({"layers", "objective", "plan", "evaluation", "state", "mac", "data", "record", "team"}),
     "levels": frozenset({"chain", "data", "layers", "regression"}),
     "starts": frozenset({"streams", "embedding", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
     # the edge
@@ -133,8 +135,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "report": ERRORS | {"pictures", "results"},
     "estimate": ERRORS | {"tiles", "chain", "deals", "plan"},
     "scaling": frozenset({"deals", "plan"}),
-    "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "alternating", "stochastic"})
-    | {"baselines", "config", "data", "record", "team"},
+    "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
+    | {"baselines", "stochastic", "config", "data", "record", "team"},
     "train": ERRORS
     | {"layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "sharded_state", "team"},
@@ -328,7 +330,7 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
 @pytest.mark.parametrize(
     "name",
     (
-        *("mac", "evaluation", "starts", "train", "data", "selection", "alternating", "stochastic"),
+        *("mac", "evaluation", "starts", "train", "data", "selection", "alternating", "stochastic", "acceleration"),
         *("baselines/__init__", "baselines/minibatch", "baselines/full_batch"),
     ),
 )
@@ -366,7 +368,8 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["team", "mac", "alternating", "stochastic", "baselines/minibatch", "baselines/full_batch"]
+    "name",
+    ["team", "mac", "alternating", "stochastic", "acceleration", "baselines/minibatch", "baselines/full_batch"],
 )
 def test_docstrings_say_who_has_to_call(name: str) -> None:
     wrong = [what for what, text in public_docstrings(PACKAGE / f"{name}.py") if "Collective:" not in text]

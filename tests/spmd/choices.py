@@ -116,6 +116,12 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield WIDE, {"w_step.factor_every": 2, "w_step.cg_iterations": 5, "w_step.forcing": 0.5, "z_step.forcing": 0.5}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
     yield SMALL, {"penalty.ridge_until_mu": 1.0}
+    momentum = {"method.acceleration": "momentum"}
+    for data, sites in ((SMALL, "before"), (WIDE, "after"), (LONG, "after")):
+        yield data, {**momentum, "model.sites": sites}
+        yield data, {"method.acceleration": "feasible", "model.sites": sites}
+    yield CLASSES, {**momentum, "model.loss": "cross_entropy", "penalty.metric": "variance"}
+    yield WIDE, {**momentum, **single, "model.sites": ["none", "after", "before"]}
     yield from basis_functions(single, lagrangian)
     yield from selections(single, lagrangian)
     yield from discrete(single, lagrangian)
@@ -147,6 +153,7 @@ def sharded(
     for solver in MOVING:
         yield SMALL, {**own, **single, "z_step.solver": solver, "penalty.metric": "variance"}
     yield CLASSES, {**own, "model.loss": "cross_entropy", "model.sites": "none"}
+    yield WIDE, {**own, "method.acceleration": "momentum"}
     drawn = {"method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5}
     yield SMALL, {**own, **drawn, "model.activation": "tanh"}
     yield CLASSES, {**own, **drawn, **single, "model.loss": "cross_entropy"}
@@ -260,6 +267,7 @@ def words(choice: Choice) -> list[str]:
     z, w = ({kind: name for name, kind in solvers.items()} for solvers in (Z_SOLVERS, W_SOLVERS))
     found = [f"loss={c.model.loss}", f"method={c.penalty.method}", f"metric={plan.metric}", f"start={c.start.method}"]
     found += [f"precision={plan.dtype}", f"direction={c.z_step.direction}", f"by={c.method.name}"]
+    found += [f"acceleration={c.method.acceleration}"]
     trainers = {kind: name for name, kind in TRAINERS.items()}
     found += [f"centres={trainers[type(t)]}" for t in plan.trainers.values()]
     found += [f"criterion={c.selection.criterion}", f"errors={c.selection.errors}"]

@@ -53,7 +53,8 @@ def test_every_layer_trainer_criterion_and_method_was_among_them(verdicts: Verdi
     found = {word for name in verdicts for word in name.split()}
     for word, names in (("activation", LAYERS), ("centres", TRAINERS), ("criterion", CRITERIA)):
         assert {f"{word}={name}" for name in names} <= found
-    for word, table, key in (("by", Method, "name"), ("criterion", Selection, "criterion")):
+    tables = (("by", Method, "name"), ("acceleration", Method, "acceleration"), ("criterion", Selection, "criterion"))
+    for word, table, key in tables:
         assert {f"{word}={name}" for name in get_args(get_type_hints(table)[key])} <= found
     assert {"gram=rows", "bits=enumerated", "bits=alternating", "errors=sum"} <= found
     assert any({"gram=rows", "activation=rbf", "criterion=aic"} <= set(name.split()) for name in verdicts)

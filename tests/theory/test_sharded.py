@@ -31,6 +31,8 @@ CONFIGS = {
     "classes": Config(model=Model([5, 3], ["relu", "softmax"], loss="cross_entropy")),
     "primal": Config(model=Model([5, 3, 5]), z_step=ZStep(direction="primal")),
     "exact units": Config(model=Model([5, 3]), w_step=WStep("gauss_newton_exact")),
+    "feasible": Config(model=Model([5, 3, 5]), method=Method(acceleration="feasible")),
+    "momentum": Config(model=Model([5, 3, 5], sites="before"), method=Method(acceleration="momentum")),
     "stochastic": Config(model=Model([5, 3, 5]), method=Method("stochastic"), stochastic=Stochastic(batch=20, parts=3)),
 }
 

@@ -90,6 +90,7 @@ MISTAKES: dict[str, list[Any]] = {
     "w_step.rate": NOT_POSITIVE,
     "w_step.momentum": NOT_A_FRACTION,
     "method.name": ["MAC", "", 1, ["mac"]],
+    "method.acceleration": ["Momentum", "", True, ["momentum"]],
     "method.cg_iterations": NOT_A_COUNT,
     **{
         f"stochastic.{name}": NOT_A_COUNT

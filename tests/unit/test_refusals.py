@@ -358,6 +358,25 @@ TABLE = {
             "selection.criterion": {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
         }.items()
     },
+    # --- acceleration
+    **{
+        f"acceleration and {key}": Row(
+            {"method.acceleration": "momentum", **keys},
+            (f'method.acceleration = "momentum" {says}', 'use method.acceleration = "none"'),
+            ({"method.acceleration": "none"}, *others),
+            "`method.acceleration` with",
+        )
+        for key, keys, says, others in (
+            ("stochastic", {"method.name": "stochastic"}, 'does not go with method.name = "stochastic"', ()),
+            ("alternating", HALVES, 'does not go with method.name = "alternating"', ()),
+            ("selection", SELECTED, "does not go with selection.criterion", ()),
+            ("multipliers", {"penalty.method": "augmented_lagrangian"}, "does not go with penalty.method", ()),
+            ("no sites", {"model.sites": "none"}, 'does not go with model.sites = "none"', ({"model.sites": "after"},)),
+            ("centres", BASIS, "needs the derivatives of every layer", ()),
+            ("codewords", CODES, "needs the derivatives of every layer", ()),
+            ("bits", BITS, "needs the derivatives of every layer", ()),
+        )
+    },
     # --- model selection
     "selection of nothing": Row(
         {"selection.criterion": "bic", "selection.epsilon2": [0.1]},

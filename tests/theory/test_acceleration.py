@@ -1,0 +1,229 @@
+"""Momentum: the safeguard holds whatever the net, the step is the model's minimum, the shown layer the best one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from theory.nets import feasible, method, points
+
+from macmpi import checkpoint
+from macmpi.acceleration import DAMPING, EVERY, Accelerated, minimum
+from macmpi.layers import Array
+from macmpi.mac import Mac
+from macmpi.record import Clock
+from macmpi.state import State, block_views
+from macmpi.team import Solo
+
+NETS: dict[str, dict[str, Any]] = {
+    "sigmoid": {},
+    "pre-activation": {"sites": "before", "ridge": 1e-3},
+    "relu": {"activation": "relu"},
+    "tanh, some sites": {"activation": "tanh", "sites": ["after", "none"]},
+    "mixed, deep": {"hidden": (7, 6, 2, 5), "activation": "tanh", "sites": ["none", "before", "after", "before"]},
+    "classes": {"loss": "cross_entropy", "mu0": 0.1},
+    "sigmoid outputs": {"output": "sigmoid"},
+    "metric": {"metric": "variance"},
+    "ridge of the objective": {"ridge_scale": "objective", "ridge": 3e-3},
+    "steepest descent": {"z_step": {"solver": "gradient"}, "w_step": {"solver": "sgd", "batch": 8}},
+    "single precision": {"precision": "float32", "mu_max": 1e4},
+}
+ITERATIONS = 6
+
+
+def accelerated(momentum: bool = True, **keys: Any) -> tuple[Accelerated, State]:
+    mac = method(**keys)
+    own = Accelerated(mac.plan, mac.data, Solo(), Clock(), momentum)
+    state = own.start(2.0, True, 1)
+    own.begin(state)
+    return own, state
+
+
+def alternation(own: Accelerated) -> Mac:
+    return Mac(own.plan, own.data, Solo(), Clock())
+
+
+def error(mac: Mac, flat: Array) -> float:
+    return mac.evaluation.nested(block_views(flat, mac.plan.chain.block_shapes)).error
+
+
+def grown(state: State) -> None:
+    """The next iteration, at another mu now and then."""
+    state.mu *= 10.0 if state.iteration % 2 == 0 else 1.0
+
+
+@pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
+def test_the_iterate_never_has_a_larger_error_than_the_alternations_own(keys: dict[str, Any]) -> None:
+    own, state = accelerated(**keys)
+    plain, moved = alternation(own), 0
+    for _ in range(ITERATIONS):
+        other = copy.deepcopy(state)
+        plain.sweep(other)
+        own.sweep(state)
+        before, after = error(plain, other.weights), error(plain, state.weights)
+        assert after < before or np.array_equal(state.weights, other.weights)
+        moved += after < before
+        np.testing.assert_allclose(state.Z, feasible(own, state), rtol=1e-4, atol=1e-6)
+        errors = own.evaluate(state)
+        assert after == pytest.approx(errors.E_Q, rel=1e-6)
+        validation = own.evaluation.nested(own.weights(state), validation=True).error
+        assert errors.watched == pytest.approx(validation, rel=1e-6)
+        grown(state)
+    assert moved > 0
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
+def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: bool, keys: dict[str, Any]) -> None:
+    own, state = accelerated(momentum, **keys)
+    start, moved = own.plan.weight_bounds[own.plan.chain.segments[-1].weighted[0]], 0
+    for _ in range(ITERATIONS):
+        own.sweep(state)
+        np.testing.assert_array_equal(state.average[:start], state.weights[:start])
+        assert error(own, state.average) <= error(own, state.weights)
+        shown = own.evaluate(state)
+        assert shown.train == pytest.approx(error(own, state.average), rel=1e-6)
+        weights = own.weights(replace(state, weights=state.result))
+        nested = own.evaluation.nested(weights, validation=True)
+        assert shown.validation == pytest.approx(nested.error, rel=1e-6)
+        assert shown.wrong_validation == (nested.wrong if own.plan.loss.labels else None)
+        moved += error(own, state.average) < error(own, state.weights)
+        grown(state)
+    assert moved > 0
+
+
+def test_the_shown_output_layer_is_least_squares_on_the_nested_features() -> None:
+    own, state = accelerated(ridge=1e-3)
+    own.sweep(state)
+    A = np.hstack([own.plan.chain.coordinates(own.weights(state), own.data.X)[-1], np.ones((own.plan.n_train, 1))])
+    shrink = own.plan.unit_ridge(2, state.mu) * np.diag([1.0] * (A.shape[1] - 1) + [0.0])
+    expected = np.linalg.solve(A.T @ A + shrink, A.T @ own.data.Y).T
+    np.testing.assert_allclose(own.weights(replace(state, weights=state.average))[-1], expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
+def test_without_momentum_the_iterate_is_the_alternations_own(keys: dict[str, Any]) -> None:
+    own, state = accelerated(momentum=False, **keys)
+    plain = alternation(own)
+    for _ in range(3):
+        other = copy.deepcopy(state)
+        plain.sweep(other)
+        own.sweep(state)
+        np.testing.assert_array_equal(state.weights, other.weights)
+        np.testing.assert_allclose(state.Z, feasible(own, state), rtol=1e-4, atol=1e-6)
+        grown(state)
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+def test_the_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
+    own, state = accelerated(loss=loss)
+    random = np.random.default_rng(4)
+    ways = [random.normal(size=state.weights.shape) for _ in range(2)]
+    X, Y, weights = own.data.X[::EVERY], own.data.Y[::EVERY], own.weights(state)
+    tape, h = own.plan.chain.whole.tape(weights, X), 1e-6
+
+    def outputs(x: Array) -> Array:
+        flat = state.weights + x[0] * ways[0] + x[1] * ways[1]
+        return own.plan.chain.forward(block_views(flat, own.plan.chain.block_shapes), X)
+
+    J = [(outputs(h * e) - outputs(-h * e)) / (2.0 * h) for e in np.eye(2)]
+    scale = [float(np.vdot(a, own.plan.loss.root(Y, tape.F).normal(a))) for a in J]
+
+    def model(x: Array) -> float:
+        dF = x[0] * J[0] + x[1] * J[1]
+        curved = own.plan.loss.root(Y, tape.F).normal(dF)
+        damping = DAMPING * float(np.dot(scale, np.square(x)))
+        return float(-np.vdot(own.plan.loss.residual(Y, tape.F), dF) + 0.5 * np.vdot(dF, curved) + 0.5 * damping)
+
+    lengths = own.lengths(ways, state)
+    least, size = model(lengths), float(np.abs(lengths).max())
+    assert least < 0.0
+    for moved in random.normal(size=(20, 2)):
+        assert model(lengths + 0.1 * size * moved) > least
+
+
+def test_the_minimum_leaves_alone_what_the_model_does_not_see() -> None:
+    assert minimum(np.zeros((1, 1)), np.zeros(1)) == 0.0
+    found = minimum(np.diag([2.0, 0.0]), np.array([4.0, 0.0]))
+    np.testing.assert_allclose(found, [2.0 / (1.0 + DAMPING), 0.0])
+    same = minimum(np.ones((2, 2)), np.ones(2))
+    np.testing.assert_allclose(same, 1.0 / (2.0 + DAMPING))
+
+
+@pytest.mark.parametrize("lengths", [1e6, -1e6, np.nan])
+def test_a_step_that_raises_the_error_is_not_taken(lengths: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, state = accelerated()
+    other = copy.deepcopy(state)
+    alternation(own).sweep(other)
+    monkeypatch.setattr(own, "lengths", lambda ways, state: np.full(len(ways), lengths))
+    before = state.weights.copy()
+    own.sweep(state)
+    np.testing.assert_array_equal(state.weights, other.weights)
+    np.testing.assert_array_equal(state.momentum, other.weights - before)
+    np.testing.assert_allclose(state.Z, feasible(own, state), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
+def test_a_checkpoint_holds_all_that_the_next_iteration_needs(
+    momentum: bool, keys: dict[str, Any], tmp_path: Path
+) -> None:
+    own, state = accelerated(momentum, **keys)
+    for _ in range(2):
+        own.sweep(state)
+    read, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
+    other = Accelerated(own.plan, own.data, Solo(), Clock(), momentum)
+    other.begin(read)
+    for _ in range(2):
+        own.sweep(state)
+        other.sweep(read)
+    for name in checkpoint.ARRAYS:
+        np.testing.assert_array_equal(getattr(state, name), getattr(read, name))
+    assert own.evaluate(state) == other.evaluate(read)
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
+def test_postprocessing_gives_what_was_shown_or_better(momentum: bool, keys: dict[str, Any]) -> None:
+    own, state = accelerated(momentum, **keys)
+    for _ in range(3):
+        own.sweep(state)
+    last, after = [len(own.plan.chain.sites)], own.finish(state)
+
+    def value(flat: Array) -> float:
+        return error(own, flat) + own.ridge_of(replace(state, weights=flat), last) / own.plan.n_train
+
+    assert value(after.result) <= value(state.average) * (1.0 + 1e-5)
+    np.testing.assert_array_equal(after.result, after.weights)
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("sites", ["after", "before"])
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_soon_ahead_of_the_alternation(seed: int, sites: str, momentum: bool) -> None:
+    """Autoencoders of points near a surface of three dimensions."""
+    random = np.random.default_rng(seed)
+    X = np.tanh(random.normal(size=(150, 3)) @ random.normal(size=(3, 10)))
+    keys = {"hidden": (12, 3, 12), "sites": sites, "data": replace(points(0, 150, 10, 10), X=X, Y=X)}
+    own, state = accelerated(momentum, **keys)
+    plain = method(**keys)
+    other = plain.start(2.0, True, 1)
+    plain.begin(other)
+    for _ in range(2):
+        own.sweep(state)
+        plain.sweep(other)
+    assert own.evaluate(state).train < plain.evaluate(other).train
+
+
+def test_the_schedule_watches_the_iterate_and_the_best_are_the_shown() -> None:
+    own, state = accelerated()
+    own.sweep(state)
+    errors = own.evaluate(state)
+    state.note_validation(errors.validation, errors.watched)
+    assert errors.watched not in (None, errors.validation)
+    assert (state.e1_val, state.best_e1_val) == (errors.watched, errors.validation)
+    np.testing.assert_array_equal(state.best_weights, state.average)
