@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ KILLED, FAILED, DEADLINE = 5.0, 2.0, 1.0
 """Seconds promised after a kill and after an exception; the deadline of a rank that waits, here."""
 
 SOON = ("--set", f"run.deadline={DEADLINE}")
+SHARDED = ("--set", 'parallel.data="sharded"')
 
 HUNG = 10.0
 """How many times the promise a case may take before it fails; the table shows the seconds themselves."""
@@ -40,43 +43,47 @@ def limit(promise: float) -> float:
     return STARTUP + HUNG * promise
 
 
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run that nothing strikes."""
-    folder = tmp_path_factory.mktemp("straight")
-    write_case(folder, CASE)
-    go_on(folder)
-    return folder / "run"
+Straight = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with the deadline in its config, which checkpoints hold."""
-    folder = tmp_path_factory.mktemp("impatient")
-    write_case(folder, CASE)
-    go_on(folder, *SOON)
-    return folder / "run"
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Straight:
+    """The run that nothing strikes, with some settings, which checkpoints hold."""
+
+    @cache
+    def found(*settings: str) -> Path:
+        folder = tmp_path_factory.mktemp("straight")
+        write_case(folder, CASE)
+        go_on(folder, *settings)
+        return folder / "run"
+
+    return found
+
+
+def keys_of(phase: str) -> tuple[str, ...]:
+    """Settings of a run that comes to the phase."""
+    return SHARDED if phase == "together" else ()
 
 
 every_place = pytest.mark.parametrize(("ranks", "phase", "rank"), WALK)
 
 
 @every_place
-def test_kill(ranks: int, phase: str, rank: int, tmp_path: Path, straight: Path, tally: Tally) -> None:
+def test_kill(ranks: int, phase: str, rank: int, tmp_path: Path, straight: Straight, tally: Tally) -> None:
     tally.row("kill -9")
-    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:kill", ranks, limit(KILLED))
+    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:kill", ranks, limit(KILLED), *keys_of(phase))
     tally.seconds(struck.seconds)
     assert struck.outcome.code not in (0, STOPPED)
     assert struck.seconds < HUNG * KILLED
     assert_nothing_left(struck.outcome)
-    assert_no_work_lost(tmp_path, straight)
+    assert_no_work_lost(tmp_path, straight(*keys_of(phase)), *keys_of(phase))
 
 
 @every_place
 @pytest.mark.parametrize("kind", ["exception", "memory", "exit"])
-def test_raise(kind: str, ranks: int, phase: str, rank: int, tmp_path: Path, straight: Path, tally: Tally) -> None:
+def test_raise(kind: str, ranks: int, phase: str, rank: int, tmp_path: Path, straight: Straight, tally: Tally) -> None:
     tally.row("exception, MemoryError, sys.exit")
-    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:{kind}", ranks, limit(FAILED))
+    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:{kind}", ranks, limit(FAILED), *keys_of(phase))
     tally.seconds(struck.seconds)
     error = {"exception": "ValueError", "memory": "MemoryError", "exit": "SystemExit"}[kind]
     assert struck.outcome.code == INTERNAL
@@ -85,29 +92,30 @@ def test_raise(kind: str, ranks: int, phase: str, rank: int, tmp_path: Path, str
     assert error in struck.outcome.err
     assert struck.seconds < HUNG * FAILED
     assert_nothing_left(struck.outcome)
-    assert_no_work_lost(tmp_path, straight)
+    assert_no_work_lost(tmp_path, straight(*keys_of(phase)), *keys_of(phase))
 
 
 @pytest.mark.parametrize(("ranks", "phase", "rank"), [place for place in WALK if place[1] != "read"])
-def test_stop(ranks: int, phase: str, rank: int, tmp_path: Path, impatient: Path, tally: Tally) -> None:
+def test_stop(ranks: int, phase: str, rank: int, tmp_path: Path, straight: Straight, tally: Tally) -> None:
     """Before the config is read nobody knows the deadline: a rank then waits `team.PATIENCE` seconds."""
+    keys = (*SOON, *keys_of(phase))
     tally.row("SIGSTOP (deadline 1 s)")
-    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:stop", ranks, limit(DEADLINE + 5.0), *SOON)
+    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:stop", ranks, limit(DEADLINE + 5.0), *keys)
     tally.seconds(struck.seconds)
     assert struck.outcome.code == STOPPED
     assert "no answer from the other ranks" in struck.outcome.err
     assert "while waiting for " in struck.outcome.err
     assert struck.seconds < HUNG * (DEADLINE + 5.0)
     assert_nothing_left(struck.outcome)
-    assert_no_work_lost(tmp_path, impatient, *SOON)
+    assert_no_work_lost(tmp_path, straight(*keys), *keys)
 
 
 @every_place
 @pytest.mark.parametrize("kind", ["usr1", "term", "int"])
-def test_signal(kind: str, ranks: int, phase: str, rank: int, tmp_path: Path, straight: Path, tally: Tally) -> None:
+def test_signal(kind: str, ranks: int, phase: str, rank: int, tmp_path: Path, straight: Straight, tally: Tally) -> None:
     """One rank alone gets it.  After the last iteration the run is complete but for its last file, and ends."""
     tally.row("SIGUSR1, SIGTERM, SIGINT")
-    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:{kind}", ranks, limit(FAILED))
+    struck = strike(tmp_path, f"{rank}:{phase}:{iteration_of(phase)}:{kind}", ranks, limit(FAILED), *keys_of(phase))
     tally.seconds(struck.seconds)
     assert struck.outcome.code == (0 if phase in AFTER else STOPPED), struck.outcome.err
     assert struck.seconds < HUNG * FAILED
@@ -115,4 +123,4 @@ def test_signal(kind: str, ranks: int, phase: str, rank: int, tmp_path: Path, st
         last = curve(tmp_path / "run")[-1]["iteration"]
         assert checkpoints(tmp_path / "run")[0].name == f"iteration-{last:06d}.h5"
     assert_nothing_left(struck.outcome)
-    assert_no_work_lost(tmp_path, straight)
+    assert_no_work_lost(tmp_path, straight(*keys_of(phase)), *keys_of(phase))
