@@ -123,7 +123,7 @@ BATCH_STUDY = Study(
             Contender(
                 name,
                 own(f"run/usps_{kind}.toml", [f"start.range={r}" for r in (1.0, 2.0, 4.0, 8.0)]),
-                ((10.0, 1), (100.0, 1)),
+                ((8.0, 1), (60.0, 1)),
                 1,
             )
             for name, kind in (("L-BFGS", "lbfgs"), ("CG", "cg"))
