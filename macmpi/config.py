@@ -224,8 +224,8 @@ class Stochastic:
     probed: PositiveInt = 64
     curvature_every: PositiveInt = 2
     factor_every: PositiveInt = 10
-    damping: Positive = 0.01
-    least_damping: Positive = 1e-4
+    damping: Annotated[float, Ge(0.0)] = 0.0
+    least_damping: Annotated[float, Ge(0.0)] = 0.0
     patience: PositiveInt = 20
     parts: PositiveInt = 2
     __pydantic_config__: ClassVar[Any] = _STRICT

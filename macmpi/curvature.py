@@ -1,7 +1,7 @@
-"""What a minibatch says of a net: gradient, and running averages that measure each layer's inputs and outputs.
+"""What a minibatch says of a net: gradient, the Grams of each layer's inputs and the metrics of its outputs.
 
-For layer k with inputs [a, 1] and outputs s: G_k = mean of [a, 1] [a, 1]^T, M_k = mean of Phi^T B^T B Phi, with Phi the
-derivative of the net's outputs with respect to s and B^T B the loss's Hessian.  The direction of the weights,
+For layer k with inputs [a, 1] and outputs s: G_k = mean of [a, 1] [a, 1]^T, and M_k the mean curvature of the loss with
+respect to s, carried back from the outputs map by map: M <- mean of J^T M J.  The direction of the weights,
 
     D_k = -(M_k + a_k I)^-1 (dE1/dW_k) (G_k + b_k I)^-1,   a_k b_k = damping,
 
@@ -11,22 +11,25 @@ and its W-step each to first order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy import linalg
 
-from macmpi.chain import Tape
-from macmpi.layers import Array, Tangent
+from macmpi.chain import Step, Tape
+from macmpi.layers import Array
 from macmpi.layers.design import gram
 from macmpi.losses import Loss
+
+OverPoints = Callable[[Callable[[Tape], Array], int], Array]
+"""The mean of a (n, n) matrix over probed points: of(tape) gives it for a tape."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the layers' numbers lie in flat buffers: weights (h, d), d with the bias, Grams (d, d), metrics (h, h)."""
+    """Where the layers' numbers lie in flat buffers: weights (h, d), d with the bias, Grams (d, d), and inverses."""
 
     shapes: tuple[tuple[int, int], ...]
 
@@ -35,14 +38,17 @@ class Layout:
         return _runs([h * d for h, d in self.shapes])
 
     @cached_property
-    def squares(self) -> tuple[slice, ...]:
-        """Grams and metrics in turn: G_1, M_1, G_2, M_2, ..."""
-        return _runs([n * n for h, d in self.shapes for n in (d, h)])
+    def grams(self) -> tuple[slice, ...]:
+        return _runs([d * d for _, d in self.shapes])
 
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Numbers in all weights, and in all Grams and metrics."""
-        return self.weights[-1].stop, self.squares[-1].stop
+    @cached_property
+    def squares(self) -> tuple[slice, ...]:
+        """Inverses of Grams and metrics in turn: of G_1, M_1, G_2, M_2, ..."""
+        return _runs([n * n for n in self.sides])
+
+    @cached_property
+    def sides(self) -> tuple[int, ...]:
+        return tuple(n for h, d in self.shapes for n in (d, h))
 
     def place(self, layer: int, rows: slice) -> slice:
         """Where some rows of a layer's weights lie."""
@@ -53,11 +59,13 @@ class Layout:
         """Views (h, d) of the weights, or of anything of their shape."""
         return [flat[part].reshape(shape) for part, shape in zip(self.weights, self.shapes, strict=True)]
 
-    def pairs(self, flat: Array) -> list[tuple[Array, Array]]:
-        """Views (G_k, M_k)."""
-        sides = [n for h, d in self.shapes for n in (d, h)]
-        views = [flat[part].reshape(n, n) for part, n in zip(self.squares, sides, strict=True)]
-        return list(zip(views[::2], views[1::2], strict=True))
+    def square_blocks(self, flat: Array) -> list[Array]:
+        """Views of the inverses: of G_1, M_1, G_2, M_2, ..."""
+        return [flat[part].reshape(n, n) for part, n in zip(self.squares, self.sides, strict=True)]
+
+    def gram_blocks(self, flat: Array) -> list[Array]:
+        """Views G_k (d, d)."""
+        return [flat[part].reshape(d, d) for part, (_, d) in zip(self.grams, self.shapes, strict=True)]
 
 
 def _runs(sizes: Sequence[int]) -> tuple[slice, ...]:
@@ -65,53 +73,69 @@ def _runs(sizes: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(end - size, end) for size, end in zip(sizes, ends, strict=True))
 
 
-def slopes(tape: Tape, dF: Array) -> list[Array]:
-    """What backpropagation brings to the outputs of each layer with weights: (n, h_k) for k = 1, 2, ..."""
-    found = []
+def layers(tape: Tape) -> list[Step]:
+    """The steps of a tape that have weights."""
+    return [step for step in tape.steps if step.W is not None]
+
+
+def add_gradient(loss: Loss, tape: Tape, Y: Array, out: Sequence[Array]) -> Array:
+    """Adds the sum over points of dE1/dW_k to `out`, and gives the losses (n,).  Cost: 4 n D H flops a layer."""
+    dF, left = -loss.residual(Y, tape.F), list(out)
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.W is not None:
-            found.append(dF)
+            total = left.pop()
+            total += step.map.weight_vjp(step.W, step.A, dF)
         if i:
             dF = step.tangent.vjp(dF)
+    return loss.value(Y, tape.F)
+
+
+def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> None:
+    """Adds `weight` times the sum over the first points of [a, 1] [a, 1]^T to the Grams of the last len(out) layers."""
+    found = layers(tape)
+    for G, step in zip(out, found[len(found) - len(out) :], strict=True):
+        G += weight * gram(step.A[:points])
+
+
+def metrics(loss: Loss, tape: Tape, points: int, mean: OverPoints) -> list[Array]:
+    """M_k (h, h) of each layer, from means over the first `points` of each tape; `tape` is any of them.
+
+    Cost: 2 n h^2 flops a layer for its slopes, and 4 h h' max(h, h') between two layers.  Collective: as `mean` is.
+    """
+    dtype = tape.F.dtype
+    M, found = mean(lambda t: loss.hessian(t.F[:points]), tape.F.shape[1]).astype(dtype, copy=False), []
+    for i, step in reversed(list(enumerate(tape.steps))):
+        if step.W is not None:
+            found.append(M)
+        if i and "linear" in step.map.capabilities:
+            M = step.map.pullback(step.W, step.A, M)
+        elif i:
+            M = mean(_carried(i, points, M), step.map.n_in)
     return found[::-1]
 
 
-def add_gradient(loss: Loss, tape: Tape, Y: Array, out: Sequence[Array]) -> float:
-    """Adds the sum over points of dE1/dW_k to `out`, and gives the sum of losses.  Cost: 4 n D H flops a layer."""
-    pulls = slopes(tape, -loss.residual(Y, tape.F))
-    layers = [step for step in tape.steps if step.W is not None]
-    for total, step, pull in zip(out, layers, pulls, strict=True):
-        total += step.map.weight_vjp(step.W, step.A, pull)
-    return float(loss.value(Y, tape.F).sum(dtype=float))
+def _carried(i: int, points: int, M: Array) -> Callable[[Tape], Array]:
+    """The mean of J^T M J for map i of a tape."""
+    return lambda tape: tape.steps[i].map.pullback(tape.steps[i].W, tape.steps[i].A[:points], M)
 
 
-def add_curvature(
-    loss: Loss, tape: Tape, Y: Array, probe: Array, out: Sequence[tuple[Array, Array]], weight: float = 1.0
-) -> None:
-    """Adds `weight` times the sums of [a, 1] [a, 1]^T and g g^T of each layer, g backpropagated from B^T probe.
-
-    probe (n, L): standard normal numbers, so that g g^T has the mean M_k.
-    """
-    whole = Tangent(lambda dF: dF, lambda dF: dF)
-    pulls = slopes(tape, loss.root(Y, tape.F).after(whole).vjp(probe))
-    layers = [step for step in tape.steps if step.W is not None]
-    for (G, M), step, pull in zip(out, layers, pulls, strict=True):
-        G += weight * gram(step.A)
-        M += weight * (pull.T @ pull)
-
-
-def damped_inverses(G: Array, M: Array, damping: float) -> tuple[Array, Array]:
-    """(G + b I)^-1 and (M + a I)^-1 with a b = damping and a / b the ratio of their mean eigenvalues; in float64."""
+def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:
+    """b and a with a b = damping, and b / a the ratio of the mean eigenvalues of G and M."""
     means = [max(float(np.trace(A)) / len(A), 1e-30) for A in (G, M)]
     ratio, root = np.sqrt(means[0] / means[1]), np.sqrt(damping)
-    return _inverse(G, ratio * root), _inverse(M, root / ratio)
+    return float(ratio * root), float(root / ratio)
 
 
-def _inverse(A: Array, more: float) -> Array:
-    A = A.astype(np.float64)
-    A[np.diag_indices_from(A)] += more
-    factor, failed = linalg.lapack.dpotrf(A, lower=1)
+def shifted_inverse(A: Array, shift: float) -> Array:
+    """(A + shift I)^-1 in the precision of A, or in float64 where that fails.  Cost: n^3 flops."""
+    shifted = A.copy()
+    shifted[np.diag_indices_from(A)] += shift
+    potrf, potri = linalg.get_lapack_funcs(("potrf", "potri"), (shifted,))
+    factor, failed = potrf(shifted, lower=1, clean=1)
     if failed:
-        return np.linalg.pinv(A)
-    found, _ = linalg.lapack.dpotri(factor, lower=1)
-    return np.tril(found) + np.tril(found, -1).T
+        return np.linalg.pinv(shifted.astype(np.float64))
+    half, _ = potri(factor, lower=1, overwrite_c=1)
+    diagonal = np.diag(half).copy()
+    found = half + half.T
+    found[np.diag_indices_from(found)] = diagonal
+    return found

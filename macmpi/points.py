@@ -44,8 +44,7 @@ class Points:
 
 def _chunks(block: tuple[tiles.Tile, ...]) -> list[slice]:
     """Runs of a block's rows that a W-solver takes at a time."""
-    start, stop = block[0].start, block[-1].stop
-    return [slice(start + t.start, start + t.stop) for t in tiles.point_chunks(stop - start)]
+    return [t.rows for t in tiles.chunks_within(tiles.Tile(block[0].start, block[-1].stop))]
 
 
 def _within(sample: Array, start: int, stop: int) -> slice:

@@ -32,11 +32,12 @@ class State:
     sizes: units of each hidden layer where they are not the config's; best_*: the weights with the lowest validation
     error so far, since the sizes changed last; next_half: "z" or "w"; seconds: training time so far;
     finished: why the run ended, or "".  Of the stochastic method: average of the weights, momentum (the last step),
-    statistics (Grams and metrics of the layers) and their inverses, damping, level (running mean of the loss), steps
-    so far and position in the epoch.  The baselines keep in the same places: sgd, adam the running step or gradient
-    (momentum) and mean squares (statistics); cg, lbfgs the next direction (momentum), the gradient and E1 (statistics),
-    the first trial step (level), pairs (inverses).  An accelerated alternation: average (the weights that the run
-    shows) and momentum.  Arrays are global and the same on every rank, but for sharded coordinates.
+    statistics (Grams of the layers' inputs), inverses (of these and of the metrics), damping, length (of a step, in
+    directions), level (running mean of the loss), steps so far and position in the epoch.  The baselines keep in the
+    same places: sgd, adam the running step or gradient (momentum) and mean squares (statistics); cg, lbfgs the next
+    direction (momentum), the gradient and E1 (statistics), the first trial step (level), pairs (inverses).  An
+    accelerated alternation: average (the weights that the run shows) and momentum.  Arrays are global and the same on
+    every rank, but for sharded coordinates.
     """
 
     weights: Array
@@ -63,6 +64,7 @@ class State:
     statistics: Array = field(default_factory=_empty)
     inverses: Array = field(default_factory=_empty)
     damping: float = 0.0
+    length: float = 0.0
     level: float = 0.0
     steps: int = 0
     position: int = 0

@@ -3,62 +3,67 @@
 For each minibatch: coordinates z_k = f_k(z_{k-1}); Z-step and W-step each to first order, in the metrics of
 curvature.py; then a step along that direction D and the last step P,
 
-    W <- W + x D + y P,   (x, y) the minimum of the Gauss-Newton model of the minibatch in that plane;
+    W <- W + x D + y P,   x = STRIDE times the minimum along D of the Gauss-Newton model of a minibatch, y = MOMENTUM;
 
 the damping follows the ratio of actual to predicted decrease.  What a run shows and keeps is the running average of
 the weights.  The points of a minibatch are dealt to ranks and their sums added up a tree of fixed parts; directions
-are dealt by units, inverses by layers: the same bits on any number of ranks.
+are dealt by units, inverses one by one: the same bits on any number of ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from macmpi import stochastic_start as opening
 from macmpi import tiles
 from macmpi.chain import Tape
 from macmpi.config import Stochastic as Keys
-from macmpi.curvature import Layout, add_curvature, add_gradient, damped_inverses
+from macmpi.curvature import Layout, add_gradient, add_grams, metrics, shifted_inverse, shifts
 from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.layers import Array
+from macmpi.layers.design import gram
 from macmpi.mac import Mac
 from macmpi.plan import Plan
 from macmpi.record import Clock
-from macmpi.regression import Made, Term, UnitProblem
-from macmpi.solvers.closed_form import ClosedForm
-from macmpi.state import State
+from macmpi.regression import Made, OverPoints
+from macmpi.state import State, block_views
 from macmpi.streams import stream
 from macmpi.sums import TreeSum, over_parts
 from macmpi.team import AnyTeam
 from macmpi.tiles import Tile
 
-ADAPT, PATIENCE = 5, 0.95
-"""Minibatches between two looks at the actual decrease; what the damping changes by, for each of them."""
+STRIDE, MOMENTUM = 0.8, 0.6
+"""Of the minimum along the direction; of the last step.  In the long run a direction counts STRIDE / (1 - MOMENTUM)
+times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand."""
 
-SURGE, LEVEL = 3.0, 0.1
-"""A loss so many times its running mean is a step gone wrong; the share of a new loss in that mean."""
+MEASURE, ADAPT, PATIENCE = 2, 5, 0.9
+"""Minibatches between two measured lengths, and between two looks at the actual decrease; what the damping changes by,
+for each minibatch."""
+
+SURGE, SURE, LEVEL = 3.0, 3.0, 0.1
+"""A loss above so many times its running mean, and by so many of its standard errors, is a step gone wrong; the share
+of a new loss in that mean."""
 
 LEAST = 32
 """Points of a minibatch of few points."""
 
 FIRST = 3
-"""The first minibatches, each with inverses of its own."""
+"""The first minibatches, each with inverses of its own; the first averages are over about a third of all steps."""
 
-RANGES, USUAL = {"sigmoid": 6.0}, 1.7
-"""Range of random weights times sqrt(fan-in): wide where the slope at 0 is 1/4, else about Glorot and Bengio's."""
-
-REFIT_POINTS, REFIT_RIDGE = 2000, 1.0
-"""Points and ridge of the fit of the output layer that a run starts with."""
+DAMPING, LABELS_DAMPING, SETTLED = 5e-4, 2e-2, 0.2
+"""At first, where stochastic.damping is 0: more for labels, which are learnt too well rather than too slowly; the share
+of the first damping that remains, where stochastic.least_damping is 0."""
 
 
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
 
 Tapes = dict[int, tuple[Tape, Array]]
-"""The net at the probed points of each part of this rank, and their targets."""
+"""The net at the points of each part of this rank, and their targets."""
 
 
 class Stochastic(Mac):
@@ -71,27 +76,25 @@ class Stochastic(Mac):
         self.sum = TreeSum(len(self.parts.blocks), team)
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.parts.blocks_of(team.rank)}
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
-        self._fresh = {i: np.zeros(self.layout.sizes[1], plan.dtype) for i in self.rows}
+        self.settled = self.layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
+        self._fresh = {i: np.zeros(self.layout.grams[-1].stop, plan.dtype) for i in self.rows}
         self._faded = 1.0
+        self.least_damping = self.keys.least_damping or SETTLED * self.first_damping
         shapes = self.layout.shapes
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
         costs = [float(sum(shapes[k]) * shapes[k][1]) * (rows.stop - rows.start) for k, rows in jobs]
         self.units = [[jobs[i] for i in rank] for rank in tiles.deal_by_cost(costs, team.size)]
-        self.layers = tiles.deal_by_cost([float(h**3 + d**3) for h, d in shapes], team.size)
+        self.squares = tiles.deal_by_cost([float(n**3) for n in self.layout.sides], team.size)
 
     @property
     def own_range(self) -> float:
-        """0: by layer, see `RANGES`.  Collective: no."""
+        """0: by layer, and a code of principal components; see stochastic_start.py.  Collective: no."""
         return 0.0
 
-    def _random(self, range_: float, seed: int) -> Array:
-        """Random weights, flat: within range / sqrt(fan-in), or by the activation that follows."""
-        flat, chain = super()._random(1.0, seed), self.plan.chain
-        for i in range(len(chain.maps)):
-            if (block := chain.whole.blocks[i]) is not None:
-                after = chain.maps[i + 1].trained_as if i + 1 < len(chain.maps) else ""
-                flat[self.layout.weights[block]] *= range_ or RANGES.get(after, USUAL)
-        return flat
+    @property
+    def first_damping(self) -> float:
+        """Collective: no."""
+        return self.keys.damping or (LABELS_DAMPING if self.plan.loss.labels else DAMPING)
 
     def steps(self, epoch: int) -> int:
         """Minibatches of an epoch: at first of `batch` points, but of at most a twentieth of all (or `LEAST`); doubled
@@ -103,33 +106,49 @@ class Stochastic(Mac):
         grown = first << min(epoch // self.keys.grow_every, 30)
         return max(self.plan.n_train // min(grown, self.keys.batch_max), 1)
 
+    def start(self, range_: float, gradient_step: bool, seed: int) -> State:
+        """Random weights, and where no range is asked for a code of principal components.  Collective: yes."""
+        chain, flat = self.plan.chain, self._random(1.0, seed)
+        weights = list(block_views(flat, chain.block_shapes))
+        opening.scale_random(chain, weights, range_)
+        code = None if range_ else opening.code_of(chain)
+        if code is not None:
+            A, _, over = self._sample(weights, chain.whole.blocks.index(code))
+            opening.principal_code(chain, weights, A, over)
+        return self.start_at(flat, gradient_step)
+
     def start_at(self, weights: Array, gradient_step: bool) -> State:
-        """The given weights (flat), the output layer fitted to some points (0 for labels).  Collective: no."""
-        state = super().start_at(weights, False)
-        self._fit_output(state)
-        count, squares = self.layout.sizes
-        state.average, state.momentum = state.weights.copy(), np.zeros(count, self.plan.dtype)
-        state.statistics, state.inverses = np.zeros(squares, self.plan.dtype), np.zeros(squares, self.plan.dtype)
-        state.damping = self.keys.damping
+        """The given weights (flat), the output layer fitted to some points (0 for labels).  Collective: yes."""
+        state, chain, loss, dtype = super().start_at(weights, False), self.plan.chain, self.plan.loss, self.plan.dtype
+        last, found = len(chain.maps) - 1, list(self.weights(state))
+        if chain.maps[last].parameter_shape is not None:
+            if loss.labels:
+                found[-1][:] = 0.0
+            else:
+                A, Y, over = self._sample(found, last)
+                opening.fit_output(found, A, Y, over)
+        state.average, state.momentum = state.weights.copy(), np.zeros_like(state.weights)
+        state.statistics = np.zeros(self.layout.grams[-1].stop, dtype)
+        state.inverses = np.zeros(self.layout.squares[-1].stop, dtype)
+        state.damping = self.first_damping
+        if self.settled:
+            over = over_parts(self.sum, lambda i: [t.rows for t in tiles.chunks_within(self.rows[i])])
+            (total,) = over(lambda rows: (gram(self.data.X[rows]),))
+            self.layout.gram_blocks(state.statistics)[0][:] = total / self.plan.n_train
         return state
 
-    def _fit_output(self, state: State) -> None:
-        """From evenly spaced points of each part.  Collective: yes."""
-        plan, data, weights = self.plan, self.data, self.weights(state)
-        last = max(i for i, m in enumerate(plan.chain.maps) if m.parameter_shape is not None)
-        W, below = weights[-1], plan.chain.part(0, last)
-        if plan.loss.labels:
-            W[:] = 0.0
-        elif last + 1 == len(plan.chain.maps):
-            share = -(-REFIT_POINTS // self.sum.leaves)
-            rows = {i: _spread(own, share) for i, own in self.rows.items()}
-            ends = dict(zip(rows, np.cumsum([len(r) for r in rows.values()]).tolist(), strict=True))
-            over = over_parts(self.sum, lambda i: [slice(ends[i] - len(rows[i]), ends[i])])
-            every = np.concatenate([*rows.values(), np.zeros(0, dtype=int)])
-            A = Made(lambda some: below.forward(weights, data.X[every[some]]), (len(every), below.n_out), plan.dtype)
-            solver = ClosedForm()
-            problem = UnitProblem((Term(A, data.Y[every]),), "linear", REFIT_RIDGE, W, solver.prepare(A, over))
-            W[:] = solver.solve(problem, over)
+    def _sample(self, weights: list[Array], maps: int) -> tuple[Made, Array, OverPoints]:
+        """Evenly spaced points of each part, through the first maps as they are asked for; their targets; sums over
+        them.
+        """
+        share, below = -(-opening.POINTS // self.sum.leaves), self.plan.chain.part(0, maps)
+        rows = {i: _spread(own, share) for i, own in self.rows.items()}
+        ends = dict(zip(rows, np.cumsum([len(r) for r in rows.values()]).tolist(), strict=True))
+        every = np.concatenate([*rows.values(), np.zeros(0, dtype=int)])
+        X = self.data.X
+        width = below.n_out if maps else X.shape[1]
+        A = Made(lambda some: below.forward(weights, X[every[some]]), (len(every), width), self.plan.dtype)
+        return A, self.data.Y[every], over_parts(self.sum, lambda i: [slice(ends[i] - len(rows[i]), ends[i])])
 
     def begin(self, state: State) -> None:
         """Nothing is missing.  Collective: no."""
@@ -158,125 +177,129 @@ class Stochastic(Mac):
 
     def step(self, rows: Drawn, state: State) -> None:
         """One minibatch; rows: this rank's points of each of its parts.  Collective: yes."""
-        keys, count = self.keys, self.layout.sizes[0]
+        keys, count = self.keys, len(state.weights)
         tapes: Tapes = {}
         with self.clock("z"):
-            sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), count + 3, self.plan.dtype)
-        gradient, (loss, probed, n) = sums[:count], sums[count:].astype(float).tolist()
-        loss /= n
+            sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), count + 4, self.plan.dtype)
+        total, squares, probed, n = sums[count:].astype(float).tolist()
+        gradient, loss = sums[:count], total / n
         gradient /= n
-        if state.steps and not loss <= SURGE * state.level:
+        if state.steps and self._gone_wrong(loss, squares / n, n, state):
             self._recover(state)
             return
         state.level = loss if state.steps == 0 else state.level + LEVEL * (loss - state.level)
-        if state.steps % keys.curvature_every == 0 or state.steps < FIRST:
+        if state.steps:
+            _towards(state.average, state.weights, max(1.0 - keys.averaging, FIRST / (state.steps - 1 + FIRST)))
+        early = state.steps < FIRST
+        if early or state.steps % keys.curvature_every == 0:
             self._note(tapes, probed, state)
-        if state.steps % keys.factor_every == 0 or state.steps < FIRST:
-            self._factor(state)
-        ways = [self._direction(gradient, state)]
-        if state.momentum.any():
-            ways.append(state.momentum)
-        lengths, predicted = self._plane(ways, gradient, tapes, probed, state.damping)
-        state.momentum *= lengths[1] if len(ways) > 1 else 0.0
-        ways[0] *= lengths[0]
-        state.momentum += ways[0]
+        if early or state.steps % keys.factor_every == 0 or not state.inverses[0]:
+            self._factor(tapes, probed, state)
+        D = self._direction(gradient, state)
+        if early or state.steps % MEASURE == 0:
+            slope, curvature = self._along(D, gradient, tapes, n, state.damping)
+            state.length = slope / curvature if curvature > 0.0 else 0.0
+        state.momentum *= MOMENTUM
+        D *= STRIDE * state.length
+        state.momentum += D
         state.weights += state.momentum
         state.steps += 1
-        _towards(state.average, state.weights, max(1.0 - keys.averaging, 1.0 / state.steps))
         if state.steps % ADAPT == 0:
-            self._adapt(rows, n, loss, predicted, state)
+            slope, curvature = self._along(state.momentum, gradient, tapes, n, state.damping)
+            self._adapt(rows, n, loss, slope - 0.5 * curvature, state)
 
     def _look(self, i: int, rows: Drawn, state: State, tapes: Tapes, out: Array) -> None:
-        """Adds part i's gradient, loss, and points probed and all; keeps a tape of the probed ones."""
-        (count, _), loss, weights = self.layout.sizes, self.plan.loss, self.weights(state)
-        own, gradient = rows[i], self.layout.blocks(out[:count])
-        probed = min(self.keys.probed, len(own))
-        for piece in (own[probed:], own[:probed]):
-            if len(piece):
-                tape, Y = self.plan.chain.whole.tape(weights, self.data.X[piece]), self.data.Y[piece]
-                out[count] += add_gradient(loss, tape, Y, gradient)
+        """Adds part i's gradient, losses, their squares, and points probed and all; keeps its tape."""
+        own, count = rows[i], len(state.weights)
+        tape, Y = self.plan.chain.whole.tape(self.weights(state), self.data.X[own]), self.data.Y[own]
+        losses = add_gradient(self.plan.loss, tape, Y, self.layout.blocks(out[:count])).astype(float)
         tapes[i] = tape, Y
-        out[count + 1 :] += probed, len(own)
+        out[count:] += losses.sum(), losses @ losses, min(self.keys.probed, len(own)), len(own)
+
+    def _gone_wrong(self, loss: float, square: float, n: float, state: State) -> bool:
+        """Whether a minibatch's loss (mean, mean square) says that the last step has failed."""
+        error = np.sqrt(max(square - loss * loss, 0.0) / n)
+        return not (loss <= SURGE * state.level or loss - state.level <= SURE * error)
 
     def _note(self, tapes: Tapes, probed: float, state: State) -> None:
-        """Adds a minibatch to the running Grams and metrics: what is new since the last `_fold`, each part by itself.
+        """Adds a minibatch to the running Grams: what is new since the last `_fold`, each part by itself.
 
         Collective: no.
         """
         rate = max(1.0 - self.keys.memory, 1.0 / (state.steps + 1))
         self._faded *= 1.0 - rate
         with self.clock("z"):
-            for i, (tape, Y) in tapes.items():
-                random = stream(self.plan.seed, "probe", state.iteration, state.position, i)
-                probe = random.standard_normal(Y.shape, dtype=np.float32).astype(self.plan.dtype, copy=False)
+            for i, (tape, _) in tapes.items():
                 self._fresh[i] *= 1.0 - rate
-                add_curvature(self.plan.loss, tape, Y, probe, self.layout.pairs(self._fresh[i]), rate / probed)
+                running = self.layout.gram_blocks(self._fresh[i])[1 if self.settled else 0 :]
+                add_grams(tape, self.keys.probed, rate / probed, running)
 
     def _fold(self, state: State) -> None:
-        """Running Grams and metrics over all parts: needed where they are inverted, and where a State must be whole.
+        """Running Grams over all parts: needed where they are inverted, and where a State must be whole.
 
-        Collective: yes.
+        That of inputs which never change is settled, over all points, from the start.  Collective: yes.
         """
+        running = slice(self.settled, None)
 
         def add(i: int, out: Array) -> None:
-            out += self._fresh[i]
+            out += self._fresh[i][running]
             self._fresh[i][:] = 0.0
 
-        state.statistics *= self._faded
-        state.statistics += self.sum(add, self.layout.sizes[1], self.plan.dtype)
+        state.statistics[running] *= self._faded
+        state.statistics[running] += self.sum(add, len(state.statistics) - self.settled, self.plan.dtype)
         self._faded = 1.0
 
-    def _factor(self, state: State) -> None:
-        """Damped inverses of all layers' statistics: each layer by one rank, then Allgatherv.  Collective: yes."""
+    def _factor(self, tapes: Tapes, probed: float, state: State) -> None:
+        """Damped inverses of all Grams and metrics: each by one rank, then Allgatherv.  Collective: yes."""
         self._fold(state)
-        statistics, inverses = self.layout.pairs(state.statistics), self.layout.pairs(state.inverses)
+        loss, points = self.plan.loss, self.keys.probed
+        empty = self.plan.chain.whole.tape(self.weights(state), self.data.X[:0])
+        tape = next((tape for tape, _ in tapes.values()), empty)
+
+        def mean(of: Callable[[Tape], Array], side: int) -> Array:
+            def add(i: int, out: Array) -> None:
+                tape = tapes[i][0]
+                if share := min(points, len(tape.F)):
+                    out += np.ravel(of(tape)) * (share / probed)
+
+            return self.sum(add, side * side, self.plan.dtype).reshape(side, side)
+
+        with self.clock("z"):
+            found = metrics(loss, tape, points, mean)
+        inverses = self.layout.square_blocks(state.inverses)
+        pairs = list(zip(self.layout.gram_blocks(state.statistics), found, strict=True))
         with self.clock("w"):
-            for k in self.layers[self.team.rank]:
-                for out, found in zip(inverses[k], damped_inverses(*statistics[k], state.damping), strict=True):
-                    out[:] = found
-        places = self.layout.squares
-        parts = [[place for k in rank for place in places[2 * k : 2 * k + 2]] for rank in self.layers]
-        self.team.gather_parts(state.inverses, parts)
+            for j in self.squares[self.team.rank]:
+                shift = shifts(*pairs[j // 2], state.damping)
+                inverses[j][:] = shifted_inverse(pairs[j // 2][j % 2], shift[j % 2])
+        self.team.gather_parts(state.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
 
     def _direction(self, gradient: Array, state: State) -> Array:
         """D: each rank its units, then Allgatherv.  Collective: yes."""
         direction, slopes = np.empty_like(gradient), self.layout.blocks(gradient)
-        inverses, found = self.layout.pairs(state.inverses), self.layout.blocks(direction)
+        inverses, found = self.layout.square_blocks(state.inverses), self.layout.blocks(direction)
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:
-                G, M = inverses[k]
+                G, M = inverses[2 * k : 2 * k + 2]
                 np.matmul(-(M[units] @ slopes[k]), G, out=found[k][units])
         self.team.gather_parts(direction, [[self.layout.place(k, units) for k, units in rank] for rank in self.units])
         return direction
 
-    def _plane(
-        self,
-        ways: Sequence[Array],
-        gradient: Array,
-        tapes: Tapes,
-        probed: float,
-        damping: float,
-    ) -> tuple[Array, float]:
-        """The minimum of the damped Gauss-Newton model along `ways`, and the decrease it predicts.  Collective: yes.
+    def _along(self, way: Array, gradient: Array, tapes: Tapes, n: float, damping: float) -> tuple[float, float]:
+        """b and h of the damped Gauss-Newton model -b t + 1/2 h t^2 along a way w of the weights.  Collective: yes.
 
-        1/2 x^T H x - b^T x with H_ij = mean of (J w_i)^T B^T B (J w_j) + damping w_i^T w_j and b_i = -gradient^T w_i.
+        h = mean of (J w)^T B^T B (J w) + damping w^T w, b = -gradient^T w.
         """
-        blocks = [self.layout.blocks(way) for way in ways]
+        blocks = self.layout.blocks(way)
 
         def add(i: int, out: Array) -> None:
             tape, Y = tapes[i]
-            changes = [tape.weight_jvp(way) for way in blocks]
-            root = self.plan.loss.root(Y, tape.F)
-            out += [float(np.vdot(a, b)) for b in map(root.normal, changes) for a in changes]
+            change = tape.weight_jvp(blocks)
+            out += float(np.vdot(change, self.plan.loss.root(Y, tape.F).normal(change)))
 
-        c = len(ways)
         with self.clock("z"):
-            H = self.sum(add, c * c).reshape(c, c) / probed
-        H = 0.5 * (H + H.T) + damping * np.array([[float(np.vdot(a, b)) for b in ways] for a in ways])
-        b = np.array([-float(np.vdot(gradient, way)) for way in ways])
-        scale = 1.0 / np.sqrt(np.maximum(np.diag(H), 1e-300))
-        lengths = scale * np.linalg.lstsq(H * scale[:, None] * scale, b * scale, rcond=1e-6)[0]
-        return lengths.astype(self.plan.dtype), 0.5 * float(b @ lengths)
+            curved = float(self.sum(add, 1)[0]) / n
+        return -float(np.vdot(gradient, way)), curved + damping * float(np.vdot(way, way))
 
     def _adapt(self, rows: Drawn, n: float, before: float, predicted: float, state: State) -> None:
         """The damping, from the decrease of this minibatch's loss against the predicted one.  Collective: yes."""
@@ -290,16 +313,16 @@ class Stochastic(Mac):
             after = float(self.sum(add, 1)[0]) / n
         ratio = (before - after) / predicted if predicted > 0.0 else 0.0
         if ratio > 0.75:
-            state.damping = max(state.damping * PATIENCE**ADAPT, self.keys.least_damping)
+            state.damping = max(state.damping * PATIENCE**ADAPT, min(self.least_damping, state.damping))
         elif not ratio >= 0.25:
             state.damping = min(state.damping / PATIENCE**ADAPT, 1e6)
 
     def _recover(self, state: State) -> None:
-        """A step went wrong: back to the average, without momentum, with more damping."""
+        """A step went wrong: back to the average, without momentum, with more damping and new inverses."""
         state.weights[:] = state.average
         state.momentum = np.zeros_like(state.weights)
         state.damping, state.level = 10.0 * state.damping, 2.0 * state.level
-        self._factor(state)
+        state.inverses[:] = 0.0
 
     def evaluate(self, state: State, feasible: bool = False) -> Errors:
         """Errors of the averaged weights.  Collective: yes."""

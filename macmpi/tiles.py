@@ -73,6 +73,11 @@ def point_chunks(n: int) -> tuple[Tile, ...]:
     return cut(n, -(-n // CHUNK_ROWS))
 
 
+def chunks_within(run: Tile) -> tuple[Tile, ...]:
+    """The same of a run of points."""
+    return tuple(Tile(run.start + t.start, run.start + t.stop) for t in point_chunks(len(run)))
+
+
 def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
     """Tiles of `width` units; a remainder below half of it joins the last tile, so no tile of a wide layer is thin."""
     whole, rest = divmod(h, width)

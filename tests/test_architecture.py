@@ -46,6 +46,7 @@ MATHEMATICS = (
         "curvature",
         "sums",
         "points",
+        "stochastic_start",
         "stochastic",
         "baselines",
         "starts",
@@ -104,7 +105,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "stochastic": frozenset(
         {"tiles", "streams", "layers", "chain", "regression", "solvers", "state", "plan", "evaluation"}
     )
-    | {"curvature", "sums", "mac", "config", "data", "record", "team"},
+    | {"curvature", "stochastic_start", "sums", "mac", "config", "data", "record", "team"},
+    "stochastic_start": frozenset({"chain", "layers", "regression", "solvers"}),
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
     "baselines": frozenset({"tiles", "streams", "layers", "state", "plan", "curvature", "sums", "mac", "config"})
     | {"data", "record", "team"},

@@ -36,7 +36,8 @@ class Nested(Mac):
         plan = self.plan
         shapes = plan.chain.block_shapes
         tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
-        out[-1] += add_gradient(plan.loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
+        losses = add_gradient(plan.loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
+        out[-1] += losses.sum(dtype=float)
 
     def finish(self, state: State) -> State:
         """The weights as they are.  Collective: no."""

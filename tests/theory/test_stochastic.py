@@ -10,16 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macmpi import tiles
+from macmpi.build import build_chain
+from macmpi.chain import Tape
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
-from macmpi.curvature import Layout, add_curvature, add_gradient, damped_inverses
+from macmpi.curvature import Layout, add_gradient, add_grams, metrics, shifted_inverse, shifts
 from macmpi.data import Dataset, fit_scaling
 from macmpi.layers import Array
 from macmpi.losses import LOSSES
 from macmpi.plan import make_plan
 from macmpi.record import Clock
 from macmpi.state import State
+from macmpi.stochastic import MOMENTUM, STRIDE
 from macmpi.stochastic import Stochastic as Method_
-from macmpi.streams import stream
+from macmpi.stochastic_start import code_of
 from macmpi.team import Solo
 from macmpi.tiles import Tile
 
@@ -65,7 +68,7 @@ def test_the_gradient_is_that_of_the_error(loss: str, activation: str) -> None:
     flat = state.weights + 0.1 * np.random.default_rng(0).normal(size=state.weights.shape)
     out = np.zeros_like(flat)
     tape = method.plan.chain.whole.tape(method.layout.blocks(flat), method.data.X)
-    value = add_gradient(method.plan.loss, tape, method.data.Y, method.layout.blocks(out))
+    value = add_gradient(method.plan.loss, tape, method.data.Y, method.layout.blocks(out)).sum()
     assert value == pytest.approx(error(method, flat), rel=1e-12)
     direction = np.random.default_rng(1).normal(size=flat.shape)
     h = 1e-5
@@ -73,47 +76,55 @@ def test_the_gradient_is_that_of_the_error(loss: str, activation: str) -> None:
     assert slope == pytest.approx(float(out @ direction), rel=1e-6)
 
 
+def at_once(tape: Tape) -> object:
+    """Means over the points of a single tape."""
+    return lambda of, side: of(tape)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_metrics_are_the_curvature_at_the_outputs_of_each_layer(loss: str) -> None:
-    """The mean over many probes is sum_n Phi^T B^T B Phi, with Phi by finite differences of the pre-activations."""
-    method, state = method_of(loss)
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
+def test_the_metrics_of_one_point_are_the_curvature_at_the_outputs_of_each_layer(loss: str, activation: str) -> None:
+    """Phi^T B^T B Phi, with Phi by finite differences of the pre-activations."""
+    method, state = method_of(loss, activation)
     flat = state.weights + 0.3 * np.random.default_rng(0).normal(size=state.weights.shape)
-    weights, chain, X, Y = method.layout.blocks(flat), method.plan.chain, method.data.X[:4], method.data.Y[:4]
-    random, pairs = np.random.default_rng(5), None
-    repeats = 4000
-    total = np.zeros(method.layout.sizes[1])
+    weights, chain, X = method.layout.blocks(flat), method.plan.chain, method.data.X[:1]
     tape = chain.whole.tape(weights, X)
-    for _ in range(repeats):
-        add_curvature(method.plan.loss, tape, Y, random.standard_normal(Y.shape), method.layout.pairs(total))
-    pairs = method.layout.pairs(total / repeats)
+    found = metrics(method.plan.loss, tape, 1, at_once(tape))
     affine = [i for i, m in enumerate(chain.maps) if m.parameter_shape is not None]
-    for k, i in enumerate(affine):
-        inputs = chain.part(0, i).forward(weights, X)
-        A = np.hstack([inputs, np.ones((len(X), 1))])
-        np.testing.assert_allclose(pairs[k][0], A.T @ A, rtol=1e-10)
+    for M, i in zip(found, affine, strict=True):
         outputs, above = chain.part(0, i + 1).forward(weights, X), chain.part(i + 1, len(chain.maps))
         run = (lambda S, above=above: above.forward(weights, S)) if above.maps else (lambda S: S)
-        F, h = run(outputs), 1e-5
-        expected = np.zeros((outputs.shape[1],) * 2)
-        for n in range(len(X)):
-            Phi = np.empty((F.shape[1], outputs.shape[1]))
-            for j in range(outputs.shape[1]):
-                up, down = outputs[n : n + 1].copy(), outputs[n : n + 1].copy()
-                up[0, j] += h
-                down[0, j] -= h
-                Phi[:, j] = (run(up) - run(down))[0] / (2.0 * h)
-            expected += Phi.T @ method.plan.loss.hessian(F[n : n + 1]) @ Phi
-        assert np.linalg.norm(pairs[k][1] - expected) < 0.1 * np.linalg.norm(expected)
+        h = 1e-6 * np.eye(outputs.shape[1])
+        Phi = (run(outputs + h) - run(outputs - h)).T / 2e-6
+        np.testing.assert_allclose(M, Phi.T @ method.plan.loss.hessian(run(outputs)) @ Phi, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_metrics_are_means_of_the_maps_one_after_the_other(loss: str) -> None:
+    method, state = method_of(loss)
+    weights, chain, X, points = method.layout.blocks(state.weights), method.plan.chain, method.data.X[:9], 5
+    tape = chain.whole.tape(weights, X)
+    found, M = metrics(method.plan.loss, tape, points, at_once(tape)), method.plan.loss.hessian(tape.F[:points])
+    for k in (3, 2, 1, 0):
+        np.testing.assert_allclose(found[k], M, rtol=1e-12, atol=1e-14)
+        V, B = weights[k][:, :-1], chain.part(0, 2 * k).forward(weights, X[:points])
+        slope = B * (1.0 - B)
+        M = (V.T @ M @ V) * (slope.T @ slope / points)
 
 
 def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     method, state = method_of()
     method.step(halves(np.arange(30)), state)
     gradient = np.random.default_rng(2).normal(size=state.weights.shape)
-    method._factor(state)
+    tapes = {
+        i: (method.plan.chain.whole.tape(method.weights(state), method.data.X[:9]), method.data.Y[:9]) for i in (0, 1)
+    }
+    method._factor(tapes, 14.0, state)
     found = method.layout.blocks(method._direction(gradient, state))
-    statistics = method.layout.pairs(state.statistics)
-    for D, slope, (G, M) in zip(found, method.layout.blocks(gradient), statistics, strict=True):
+    tape = tapes[0][0]
+    M_k = metrics(method.plan.loss, tape, 7, at_once(tape))
+    grams = method.layout.gram_blocks(state.statistics)
+    for D, slope, G, M in zip(found, method.layout.blocks(gradient), grams, M_k, strict=True):
         means = [np.trace(A) / len(A) for A in (G, M)]
         b = np.sqrt(state.damping * means[0] / means[1])
         a = state.damping / b
@@ -122,26 +133,33 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
-    """1/2 |B J (x D + y P)|^2 + damping/2 |x D + y P|^2 + gradient, on the probed points, has no lower point around."""
+def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str) -> None:
+    """1/2 |B J w|^2 + damping/2 |w|^2 and the slope, over the points of both parts."""
     method, state = method_of(loss)
     random = np.random.default_rng(4)
-    ways = [random.normal(size=state.weights.shape) for _ in range(2)]
-    gradient = random.normal(size=state.weights.shape)
+    way, gradient = (random.normal(size=state.weights.shape) for _ in range(2))
     X, Y = method.data.X[:9], method.data.Y[:9]
     tape = method.plan.chain.whole.tape(method.weights(state), X)
-    tapes = {0: (tape, Y), 1: (tape, Y)}
-    lengths, predicted = method._plane(ways, gradient, tapes, 18.0, 0.3)
+    slope, curvature = method._along(way, gradient, {0: (tape, Y), 1: (tape, Y)}, 18.0, 0.3)
+    change = tape.weight_jvp(method.layout.blocks(way))
+    curved = sum(c @ method.plan.loss.hessian(f[None]) @ c for c, f in zip(change, tape.F, strict=True)) / 9.0
+    assert slope == pytest.approx(-gradient @ way, rel=1e-12)
+    assert curvature == pytest.approx(curved + 0.3 * way @ way, rel=1e-9)
 
-    def model(x: Array) -> float:
-        step = x[0] * ways[0] + x[1] * ways[1]
-        change = tape.weight_jvp(method.layout.blocks(step))
-        curved = method.plan.loss.root(Y, tape.F).normal(change)
-        return float(gradient @ step + 0.5 * np.vdot(change, curved) / 9.0 + 0.15 * step @ step)
 
-    assert model(lengths) == pytest.approx(-predicted, rel=1e-6)
-    for moved in random.normal(size=(20, 2)):
-        assert model(lengths + 1e-2 * moved) >= model(lengths)
+def test_a_step_goes_along_the_direction_and_the_last_step() -> None:
+    method, state = method_of()
+    for i in range(4):
+        before, last = state.weights.copy(), state.momentum.copy()
+        rows = halves(np.arange(i, 30 + i))
+        method.step(rows, state)
+        gradient = np.zeros_like(before)
+        for own in rows.values():
+            tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
+            add_gradient(method.plan.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
+        direction = method._direction(gradient / 30.0, state)
+        expected = MOMENTUM * last + STRIDE * state.length * direction
+        np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -154,11 +172,13 @@ def test_it_trains(loss: str) -> None:
 
 
 def test_the_run_shows_and_keeps_the_average() -> None:
+    """An average of weights whose loss has been seen: all but the last ones."""
     method, state = method_of(averaging=0.8)
     mean = state.weights.copy()
-    for i in range(6):
+    for i in range(20):
+        if i:
+            mean += max(0.2, 3.0 / (i + 2)) * (state.weights - mean)
         method.step(halves(np.arange(i, 30 + i)), state)
-        mean += max(0.2, 1.0 / (i + 1)) * (state.weights - mean)
     np.testing.assert_allclose(state.average, mean, rtol=1e-12)
     rows = slice(None)
     assert method.evaluate(state).train == pytest.approx(error(method, state.average, rows) / len(method.data.X))
@@ -183,23 +203,34 @@ def test_a_state_between_two_epochs_holds_all_that_the_next_needs() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_statistics_are_running_means_over_minibatches(loss: str) -> None:
-    """However late the parts are added up, and whatever a step that was taken back has seen."""
+    """However late the parts are added up; but for the inputs themselves, whose Gram is that of all points."""
     method, state = method_of(loss, memory=0.7, curvature_every=1, factor_every=100)
-    mean = np.zeros_like(state.statistics)
+    means = [np.zeros((d, d)) for _, d in method.layout.shapes]
     for i in range(5):
         rows, kept = halves(np.arange(i, 30 + i)), copy.deepcopy(state)
         method.step(rows, state)
-        total, probed = np.zeros_like(mean), 0
-        for part, own in rows.items():
-            own = own[:7]
+        totals = [np.zeros_like(G) for G in means]
+        for own in rows.values():
             tape = method.plan.chain.whole.tape(method.weights(kept), method.data.X[own])
-            Y = method.data.Y[own]
-            probe = stream(1, "probe", 0, 0, part).standard_normal(Y.shape, dtype=np.float32).astype(float)
-            add_curvature(method.plan.loss, tape, Y, probe, method.layout.pairs(total))
-            probed += len(own)
-        mean += max(0.3, 1.0 / (i + 1)) * (total / probed - mean)
+            add_grams(tape, 7, 1.0 / 14.0, totals)
+        for mean, total in zip(means, totals, strict=True):
+            mean += max(0.3, 1.0 / (i + 1)) * (total - mean)
     method._fold(state)
-    np.testing.assert_allclose(state.statistics, mean, rtol=1e-9, atol=1e-13)
+    found = method.layout.gram_blocks(state.statistics)
+    X = np.hstack([method.data.X, np.ones((len(method.data.X), 1))])
+    np.testing.assert_allclose(found[0], X.T @ X / len(X), rtol=1e-10, atol=1e-12)
+    for G, mean in zip(found[1:], means[1:], strict=True):
+        np.testing.assert_allclose(G, mean, rtol=1e-9, atol=1e-13)
+
+
+def test_grams_are_those_of_the_layers_inputs() -> None:
+    method, state = method_of()
+    weights, X = method.weights(state), method.data.X[:9]
+    found = [np.zeros((d, d)) for _, d in method.layout.shapes[1:]]
+    add_grams(method.plan.chain.whole.tape(weights, X), 5, 0.5, found)
+    for k, G in enumerate(found, start=1):
+        A = np.hstack([method.plan.chain.part(0, 2 * k).forward(weights, X[:5]), np.ones((5, 1))])
+        np.testing.assert_allclose(G, 0.5 * A.T @ A, rtol=1e-12)
 
 
 def test_an_epoch_goes_on_from_its_position() -> None:
@@ -241,10 +272,22 @@ def test_a_step_gone_wrong_is_taken_back() -> None:
     method.step(halves(np.arange(30)), state)
     np.testing.assert_array_equal(state.weights, state.average)
     assert not state.momentum.any()
+    assert not state.inverses.any()
     assert state.damping == 10.0 * damping
     state.weights = np.full_like(state.weights, np.nan)
     method.step(halves(np.arange(30)), state)
     assert np.isfinite(state.weights).all()
+    method.step(halves(np.arange(30)), state)
+    assert np.isfinite(state.weights).all()
+    assert state.inverses.any()
+
+
+@pytest.mark.parametrize(("losses", "wrong"), [([4.0] * 30, True), ([0.0] * 29 + [120.0], False), ([1.0] * 30, False)])
+def test_one_point_alone_does_not_say_that_a_step_went_wrong(losses: list[float], wrong: bool) -> None:
+    method, state = method_of()
+    state.level = 1.0
+    found = np.array(losses)
+    assert method._gone_wrong(found.mean(), (found**2).mean(), 30.0, state) is wrong
 
 
 def test_minibatches_grow() -> None:
@@ -256,8 +299,49 @@ def test_minibatches_grow() -> None:
 
 def test_inverses_of_what_is_singular_are_finite() -> None:
     for G in (np.zeros((3, 3)), np.ones((3, 3))):
-        for found in damped_inverses(G, np.zeros((2, 2)), 1e-4):
-            assert np.isfinite(found).all()
+        for A, shift in zip((G, np.zeros((2, 2))), shifts(G, np.zeros((2, 2)), 1e-4), strict=True):
+            assert np.isfinite(shifted_inverse(A, shift)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_shifted_inverse_is_symmetric_and_of_its_precision(dtype: type) -> None:
+    A = np.random.default_rng(0).normal(size=(9, 40)).astype(dtype)
+    found = shifted_inverse(A @ A.T, 0.1)
+    np.testing.assert_array_equal(found, found.T)
+    assert found.dtype == dtype
+    near = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(found @ (A @ A.T + 0.1 * np.eye(9)), np.eye(9), atol=near)
+
+
+# --- the start --------------------------------------------------------------------------------------------------------
+
+
+def test_the_code_starts_from_principal_components() -> None:
+    method, _ = method_of(n=900)
+    state = method.start(0.0, False, 1)
+    chain, weights, X = method.plan.chain, method.weights(state), method.data.X
+    A, S = (chain.part(0, maps).forward(weights, X) for maps in (2, 3))
+    variances, directions = np.linalg.eigh(np.cov(A.T, bias=True))
+    np.testing.assert_allclose(S.mean(axis=0), 0.0, atol=1e-10)
+    spread = variances[::-1][:2] / variances[-1]
+    np.testing.assert_allclose(np.cov(S.T, bias=True), np.diag(spread), atol=1e-8)
+    assert np.linalg.matrix_rank(np.vstack([directions.T[::-1][:2], weights[1][:, :-1]]), tol=1e-8) == 2
+
+
+@pytest.mark.parametrize(("loss", "hidden", "code"), [
+    ("squared", [5, 2, 4], 1), ("squared", [5, 2, 2], None), ("squared", [7, 8], None), ("squared", [3], 0),
+    ("cross_entropy", [5, 3, 4], None), ("cross_entropy", [5, 2, 4], 1),
+])  # fmt: skip
+def test_the_code_is_the_layer_narrower_than_all_others(loss: str, hidden: list[int], code: int | None) -> None:
+    n_out = 3 if loss == "cross_entropy" else SIZES[0]
+    assert code_of(build_chain(Model(hidden, loss=loss), SIZES[0], n_out)) == code  # type: ignore[arg-type]
+
+
+def test_a_range_that_is_asked_for_makes_all_layers_random() -> None:
+    method, _ = method_of()
+    narrow, wide = (method.weights(method.start(range_, False, 1)) for range_ in (1.0, 3.0))
+    for a, b in zip(narrow[:-1], wide[:-1], strict=True):
+        np.testing.assert_allclose(3.0 * a, b)
 
 
 # --- the tree of sums -------------------------------------------------------------------------------------------------
@@ -302,8 +386,9 @@ def test_a_rank_of_a_power_of_two_exchanges_one_sum(power: int) -> None:
 
 def test_the_layout_covers_both_buffers() -> None:
     layout = Layout(((3, 5), (2, 4)))
-    assert layout.sizes == (23, 25 + 9 + 16 + 4)
+    assert (layout.weights[-1].stop, layout.grams[-1].stop, layout.squares[-1].stop) == (23, 41, 25 + 9 + 16 + 4)
     flat = np.arange(23.0)
     assert [b.shape for b in layout.blocks(flat)] == [(3, 5), (2, 4)]
     np.testing.assert_array_equal(flat[layout.place(1, slice(1, 2))], layout.blocks(flat)[1][1])
-    assert [tuple(a.shape for a in pair) for pair in layout.pairs(np.zeros(54))] == [((5, 5), (3, 3)), ((4, 4), (2, 2))]
+    assert [a.shape for a in layout.square_blocks(np.zeros(54))] == [(5, 5), (3, 3), (4, 4), (2, 2)]
+    assert [a.shape for a in layout.gram_blocks(np.zeros(41))] == [(5, 5), (4, 4)]

@@ -52,6 +52,7 @@ def state(iteration: int = 3) -> State:
         inverses=random.normal(size=8),
         damping=0.03,
         level=0.21,
+        length=0.07,
         steps=41,
         position=250,
     )

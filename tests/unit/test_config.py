@@ -106,7 +106,7 @@ MISTAKES: dict[str, list[Any]] = {
         )
     },
     **{f"stochastic.{name}": NOT_A_FRACTION for name in ("memory", "averaging")},
-    **{f"stochastic.{name}": NOT_POSITIVE for name in ("damping", "least_damping")},
+    **{f"stochastic.{name}": NOT_POSITIVE[1:] for name in ("damping", "least_damping")},
     **{f"baseline.{name}": NOT_A_COUNT for name in ("batch", "parts", "restart", "memory", "patience")},
     **{f"baseline.{name}": NOT_A_FRACTION for name in ("momentum", "beta2")},
     "baseline.rate": NOT_POSITIVE,
