@@ -27,7 +27,7 @@ run: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) $(PURE)
-	$(BIN)/python -m pytest tests/launch tests/spmd
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/spmd tests/launch
 
 faults: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/faults -k "not soak"

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from macmpi.layers import Array, Map, Tangent
+from macmpi.tape import Step, Tape, compose
 
 EVERY = slice(None)
 
@@ -179,61 +180,6 @@ def _regressed(map_: Map) -> bool:
 def _begins_layer(map_: Map) -> bool:
     """What has weights begins a layer, but for a quantiser, which ends that of the map before it."""
     return "centres" not in map_.capabilities or "jacobian" in map_.capabilities
-
-
-@dataclass(frozen=True)
-class Step:
-    """One map of a tape: its weights, its inputs, its tangent there."""
-
-    map: Map
-    W: Array | None
-    A: Array
-    tangent: Tangent
-
-
-@dataclass(frozen=True)
-class Tape:
-    """A segment's outputs F (n, n_out) and its derivative with respect to its weights."""
-
-    F: Array
-    steps: tuple[Step, ...]
-
-    def weight_vjp(self, dF: Array) -> list[Array]:
-        """sum_n dF[n]^T df/dW of each parameter block, in order: backpropagation.  Cost: 4 n D H flops a layer."""
-        found = []
-        for i, step in reversed(list(enumerate(self.steps))):
-            if step.W is not None:
-                found.append(step.map.weight_vjp(step.W, step.A, dF))
-            if i:
-                dF = step.tangent.vjp(dF)
-        return found[::-1]
-
-    def weight_jvp(self, dW: Sequence[Array]) -> Array:
-        """dF (n, n_out) for changes dW of the parameter blocks, in order."""
-        changes, dF = iter(dW), None
-        for step in self.steps:
-            dF = None if dF is None else step.tangent.jvp(dF)
-            if step.W is not None:
-                own = step.map.weight_jvp(step.W, step.A, next(changes))
-                dF = own if dF is None else dF + own
-        assert dF is not None
-        return dF
-
-
-def compose(tangents: Sequence[Tangent]) -> Tangent:
-    """Chain rule: the tangent of maps applied one after the other."""
-
-    def jvp(dA: Array) -> Array:
-        for tangent in tangents:
-            dA = tangent.jvp(dA)
-        return dA
-
-    def vjp(dB: Array) -> Array:
-        for tangent in reversed(tangents):
-            dB = tangent.vjp(dB)
-        return dB
-
-    return Tangent(jvp, vjp)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from functools import cached_property
 import numpy as np
 from scipy import linalg
 
-from macmpi.chain import Step, Tape
 from macmpi.layers import Array
 from macmpi.layers.design import gram
 from macmpi.losses import Loss
+from macmpi.tape import Step, Tape
 
 OverPoints = Callable[[Callable[[Tape], Array], int], Array]
 """The mean of a (n, n) matrix over probed points: of(tape) gives it for a tape."""

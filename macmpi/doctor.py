@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.team import AnyTeam, die, launch, leftovers, speaks
+from macmpi.mpich import leftovers
+from macmpi.team import AnyTeam, die, launch, speaks
 
 FINE, WARNING, FAULT = "ok", "warning", "FAULT"
 

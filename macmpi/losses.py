@@ -10,10 +10,10 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from macmpi.chain import compose
 from macmpi.layers import Array, Tangent
 from macmpi.layers.design import row_dots
 from macmpi.layers.softmax import softmax
+from macmpi.tape import compose
 
 
 class Root(Protocol):

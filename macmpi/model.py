@@ -13,9 +13,10 @@ import numpy as np
 from macmpi import UsageError, __version__, untrusted
 from macmpi.chain import Chain
 from macmpi.checkpoint import DAMAGE, first_line, image, replace_file
-from macmpi.data import Dataset, Scaling, check
+from macmpi.data import Dataset, Scaling
 from macmpi.layers import Array, build
 from macmpi.layers.softmax import softmax
+from macmpi.own_file import check
 from macmpi.state import block_views
 
 FORMAT = 1

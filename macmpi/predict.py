@@ -10,9 +10,9 @@ import numpy as np
 
 from macmpi import MacmpiError, UsageError
 from macmpi.checkpoint import first_line, image, replace_file
-from macmpi.data import read_file
 from macmpi.layers import Array
 from macmpi.model import load
+from macmpi.sources import read_file
 
 ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")
 SUFFIXES = (".npy", ".npz", ".h5", ".hdf5")

@@ -13,11 +13,12 @@ import numpy as np
 from macmpi import UsageError, config
 from macmpi.build import build_chain
 from macmpi.config import Config
-from macmpi.data import Dataset, load, read_file
+from macmpi.data import Dataset, load
 from macmpi.layers import Array
 from macmpi.levels import Level, levels
 from macmpi.model import Model
 from macmpi.model import load as load_model
+from macmpi.sources import read_file
 
 NEEDED = ("iteration", "mu", "E1_train", "E1_val", "seconds")
 """Numbers without which a line of curve.jsonl is no record."""

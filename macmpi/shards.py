@@ -14,9 +14,10 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data import HUGE, HUGE_SINGLE, Dataset, Scaling
+from macmpi.data import HUGE_SINGLE, Dataset, Scaling
 from macmpi.deals import PointDeal
 from macmpi.layers import Array
+from macmpi.own_file import HUGE
 from macmpi.survey import Part, Survey, opened
 from macmpi.team import AnyTeam
 from macmpi.tiles import Tile

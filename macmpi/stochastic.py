@@ -12,24 +12,21 @@ are dealt by units, inverses one by one: the same bits on any number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from macmpi import stochastic_start as opening
-from macmpi import tiles
-from macmpi.chain import Tape
 from macmpi.config import Stochastic as Keys
-from macmpi.curvature import Layout, add_gradient, add_grams, metrics, shifted_inverse, shifts
+from macmpi.curvature import Layout, add_gradient
 from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.layers import Array
-from macmpi.layers.design import gram
 from macmpi.mac import Mac
 from macmpi.plan import Plan
 from macmpi.record import Clock
 from macmpi.regression import Made, OverPoints
+from macmpi.running import RunningCurvature, Tapes
 from macmpi.state import State, block_views
 from macmpi.streams import stream
 from macmpi.sums import TreeSum, over_parts
@@ -62,9 +59,6 @@ of the first damping that remains, where stochastic.least_damping is 0."""
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
 
-Tapes = dict[int, tuple[Tape, Array]]
-"""The net at the points of each part of this rank, and their targets."""
-
 
 class Stochastic(Mac):
     """Stochastic MAC as a Method: an iteration is an epoch.  Collective: where a method says so."""
@@ -76,15 +70,8 @@ class Stochastic(Mac):
         self.sum = TreeSum(len(self.parts.blocks), team)
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.parts.blocks_of(team.rank)}
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
-        self.settled = self.layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
-        self._fresh = {i: np.zeros(self.layout.grams[-1].stop, plan.dtype) for i in self.rows}
-        self._faded = 1.0
+        self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, keys)
         self.least_damping = self.keys.least_damping or SETTLED * self.first_damping
-        shapes = self.layout.shapes
-        jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
-        costs = [float(sum(shapes[k]) * shapes[k][1]) * (rows.stop - rows.start) for k, rows in jobs]
-        self.units = [[jobs[i] for i in rank] for rank in tiles.deal_by_cost(costs, team.size)]
-        self.squares = tiles.deal_by_cost([float(n**3) for n in self.layout.sides], team.size)
 
     @property
     def own_range(self) -> float:
@@ -119,7 +106,7 @@ class Stochastic(Mac):
 
     def start_at(self, weights: Array, gradient_step: bool) -> State:
         """The given weights (flat), the output layer fitted to some points (0 for labels).  Collective: yes."""
-        state, chain, loss, dtype = super().start_at(weights, False), self.plan.chain, self.plan.loss, self.plan.dtype
+        state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.loss
         last, found = len(chain.maps) - 1, list(self.weights(state))
         if chain.maps[last].parameter_shape is not None:
             if loss.labels:
@@ -128,13 +115,8 @@ class Stochastic(Mac):
                 A, Y, over = self._sample(found, last)
                 opening.fit_output(found, A, Y, over)
         state.average, state.momentum = state.weights.copy(), np.zeros_like(state.weights)
-        state.statistics = np.zeros(self.layout.grams[-1].stop, dtype)
-        state.inverses = np.zeros(self.layout.squares[-1].stop, dtype)
+        self.curvature.begin(state, self.data.X)
         state.damping = self.first_damping
-        if self.settled:
-            over = over_parts(self.sum, lambda i: [t.rows for t in tiles.chunks_within(self.rows[i])])
-            (total,) = over(lambda rows: (gram(self.data.X[rows]),))
-            self.layout.gram_blocks(state.statistics)[0][:] = total / self.plan.n_train
         return state
 
     def _sample(self, weights: list[Array], maps: int) -> tuple[Made, Array, OverPoints]:
@@ -159,7 +141,7 @@ class Stochastic(Mac):
         while state.position < steps:
             self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
             state.position += 1
-        self._fold(state)
+        self.curvature.fold(state)
         state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
 
     def _drawn(self, part: int, steps: int, state: State) -> Array:
@@ -192,10 +174,10 @@ class Stochastic(Mac):
             _towards(state.average, state.weights, max(1.0 - keys.averaging, FIRST / (state.steps - 1 + FIRST)))
         early = state.steps < FIRST
         if early or state.steps % keys.curvature_every == 0:
-            self._note(tapes, probed, state)
+            self.curvature.note(tapes, probed, state)
         if early or state.steps % keys.factor_every == 0 or not state.inverses[0]:
-            self._factor(tapes, probed, state)
-        D = self._direction(gradient, state)
+            self.curvature.factor(tapes, probed, state)
+        D = self.curvature.direction(gradient, state)
         if early or state.steps % MEASURE == 0:
             slope, curvature = self._along(D, gradient, tapes, n, state.damping)
             state.length = slope / curvature if curvature > 0.0 else 0.0
@@ -220,70 +202,6 @@ class Stochastic(Mac):
         """Whether a minibatch's loss (mean, mean square) says that the last step has failed."""
         error = np.sqrt(max(square - loss * loss, 0.0) / n)
         return not (loss <= SURGE * state.level or loss - state.level <= SURE * error)
-
-    def _note(self, tapes: Tapes, probed: float, state: State) -> None:
-        """Adds a minibatch to the running Grams: what is new since the last `_fold`, each part by itself.
-
-        Collective: no.
-        """
-        rate = max(1.0 - self.keys.memory, 1.0 / (state.steps + 1))
-        self._faded *= 1.0 - rate
-        with self.clock("z"):
-            for i, (tape, _) in tapes.items():
-                self._fresh[i] *= 1.0 - rate
-                running = self.layout.gram_blocks(self._fresh[i])[1 if self.settled else 0 :]
-                add_grams(tape, self.keys.probed, rate / probed, running)
-
-    def _fold(self, state: State) -> None:
-        """Running Grams over all parts: needed where they are inverted, and where a State must be whole.
-
-        That of inputs which never change is settled, over all points, from the start.  Collective: yes.
-        """
-        running = slice(self.settled, None)
-
-        def add(i: int, out: Array) -> None:
-            out += self._fresh[i][running]
-            self._fresh[i][:] = 0.0
-
-        state.statistics[running] *= self._faded
-        state.statistics[running] += self.sum(add, len(state.statistics) - self.settled, self.plan.dtype)
-        self._faded = 1.0
-
-    def _factor(self, tapes: Tapes, probed: float, state: State) -> None:
-        """Damped inverses of all Grams and metrics: each by one rank, then Allgatherv.  Collective: yes."""
-        self._fold(state)
-        loss, points = self.plan.loss, self.keys.probed
-        empty = self.plan.chain.whole.tape(self.weights(state), self.data.X[:0])
-        tape = next((tape for tape, _ in tapes.values()), empty)
-
-        def mean(of: Callable[[Tape], Array], side: int) -> Array:
-            def add(i: int, out: Array) -> None:
-                tape = tapes[i][0]
-                if share := min(points, len(tape.F)):
-                    out += np.ravel(of(tape)) * (share / probed)
-
-            return self.sum(add, side * side, self.plan.dtype).reshape(side, side)
-
-        with self.clock("z"):
-            found = metrics(loss, tape, points, mean)
-        inverses = self.layout.square_blocks(state.inverses)
-        pairs = list(zip(self.layout.gram_blocks(state.statistics), found, strict=True))
-        with self.clock("w"):
-            for j in self.squares[self.team.rank]:
-                shift = shifts(*pairs[j // 2], state.damping)
-                inverses[j][:] = shifted_inverse(pairs[j // 2][j % 2], shift[j % 2])
-        self.team.gather_parts(state.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
-
-    def _direction(self, gradient: Array, state: State) -> Array:
-        """D: each rank its units, then Allgatherv.  Collective: yes."""
-        direction, slopes = np.empty_like(gradient), self.layout.blocks(gradient)
-        inverses, found = self.layout.square_blocks(state.inverses), self.layout.blocks(direction)
-        with self.clock("w"):
-            for k, units in self.units[self.team.rank]:
-                G, M = inverses[2 * k : 2 * k + 2]
-                np.matmul(-(M[units] @ slopes[k]), G, out=found[k][units])
-        self.team.gather_parts(direction, [[self.layout.place(k, units) for k, units in rank] for rank in self.units])
-        return direction
 
     def _along(self, way: Array, gradient: Array, tapes: Tapes, n: float, damping: float) -> tuple[float, float]:
         """b and h of the damped Gauss-Newton model -b t + 1/2 h t^2 along a way w of the weights.  Collective: yes.

@@ -15,20 +15,9 @@ import numpy as np
 from macmpi import UsageError, untrusted
 from macmpi.checkpoint import first_line
 from macmpi.config import Data
-from macmpi.data import (
-    HUGE,
-    Dataset,
-    Scaling,
-    check,
-    check_enough,
-    check_labels,
-    check_points,
-    check_size,
-    classes_of,
-    drawn,
-    read_own,
-)
+from macmpi.data import Dataset, Scaling, check_enough, check_points, classes_of, drawn
 from macmpi.layers import Array
+from macmpi.own_file import HUGE, check, check_labels, check_size, read_own
 from macmpi.sources import SOURCES, Raw
 from macmpi.tiles import Tile
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import pickle
 import sys
@@ -10,11 +9,9 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from macmpi import MacmpiError, UsageError
+from macmpi import MacmpiError, UsageError, mpich
 
 T = TypeVar("T")
 
@@ -39,7 +36,7 @@ def launch() -> AnyTeam:
     started = max([int(os.environ[v]) for v in SIZE_VARIABLES if os.environ.get(v, "").isdigit()], default=1)
     if started == 1:
         return Solo()
-    _configure_mpich()
+    mpich.configure()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # mpi4py warns of the wrong launcher too; one message is enough
@@ -56,43 +53,13 @@ def launch() -> AnyTeam:
         )
     team = Team(MPI.COMM_WORLD)
     team.meet("the start")
-    _unname_shared_memory()
+    mpich.unname_shared_memory()
     return team
 
 
 def speaks() -> bool:
     """This process is the first of its launch, as far as the launcher says.  Collective: no."""
     return all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES)
-
-
-def _configure_mpich() -> None:
-    """MPICH's wheel on one node: a transport that needs a fifth of the shared memory.  Only before MPI is loaded."""
-    bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
-    one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
-    if bundled and one_node and "MPI4PY_LIBMPI" not in os.environ:
-        os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
-
-
-def leftovers() -> list[str]:
-    """Segments of MPICH that no process of this machine maps any more.  Collective: no."""
-    used: set[str] = set()
-    for maps in glob.glob("/proc/[0-9]*/maps"):
-        with suppress(OSError):
-            used |= _segments(Path(maps))
-    return sorted(set(glob.glob("/dev/shm/mpich_shm_*")) - used)
-
-
-def _segments(maps: Path) -> set[str]:
-    """The segments that a process maps."""
-    return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/mpich_shm_" in line}
-
-
-def _unname_shared_memory() -> None:
-    """Unlink the segments that MPICH has mapped: they live as long as the ranks, also of a run that is killed."""
-    with suppress(OSError):
-        for path in _segments(Path("/proc/self/maps")):
-            with suppress(OSError):
-                os.unlink(path)
 
 
 class Solo:

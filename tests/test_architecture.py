@@ -23,6 +23,7 @@ ERRORS = frozenset({"macmpi"})
 MATHEMATICS = (
     *(
         "layers",
+        "tape",
         "chain",
         "losses",
         "objective",
@@ -47,6 +48,7 @@ MATHEMATICS = (
         "sums",
         "points",
         "stochastic_start",
+        "running",
         "stochastic",
         "baselines",
         "starts",
@@ -62,12 +64,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # the mathematics
     "layers": frozenset(),
     "embedding": frozenset({"streams", "layers"}),
-    "chain": frozenset({"layers"}),
-    "losses": frozenset({"layers", "chain"}),
+    "tape": frozenset({"layers"}),
+    "chain": frozenset({"layers", "tape"}),
+    "losses": frozenset({"layers", "tape"}),
     "objective": frozenset({"layers", "chain", "losses"}),
     "regression": frozenset({"layers", "chain", "losses"}),
     "penalty": ERRORS,
-    "solvers": frozenset({"streams", "layers", "chain", "losses", "objective", "regression"}),
+    "solvers": frozenset({"streams", "layers", "tape", "chain", "losses", "objective", "regression"}),
     "state": frozenset({"layers"}),
     "build": frozenset({"layers", "chain", "config"}),
     "layer_refusals": ERRORS | {"layers", "chain", "config", "solvers"},
@@ -99,13 +102,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {"layers", "regression", "state", "deals", "plan", "evaluation", "mac", "config", "data", "record"}
     )
     | {"team"},
-    "curvature": frozenset({"layers", "chain", "losses"}),
+    "curvature": frozenset({"layers", "tape", "losses"}),
     "sums": frozenset({"tiles", "layers", "regression", "team"}),
     "points": frozenset({"tiles", "chain", "deals", "layers", "regression", "sums", "team"}),
     "stochastic": frozenset(
         {"tiles", "streams", "layers", "chain", "regression", "solvers", "state", "plan", "evaluation"}
     )
-    | {"curvature", "stochastic_start", "sums", "mac", "config", "data", "record", "team"},
+    | {"tape", "curvature", "running", "stochastic_start", "sums", "mac", "config", "data", "record", "team"},
+    "running": frozenset({"tiles", "layers", "tape", "curvature", "state", "plan", "sums", "config", "record", "team"}),
     "stochastic_start": frozenset({"chain", "layers", "regression", "solvers"}),
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
     "baselines": frozenset({"tiles", "streams", "layers", "state", "plan", "curvature", "sums", "mac", "config"})
@@ -114,24 +118,27 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "levels": frozenset({"chain", "data", "layers", "regression"}),
     "starts": frozenset({"streams", "embedding", "layers", "penalty", "state", "plan", "mac", "config", "data"}),
     # the edge
-    "config": ERRORS,
-    "team": ERRORS,
+    "tables": frozenset(),
+    "config": ERRORS | {"tables"},
+    "mpich": frozenset(),
+    "team": ERRORS | {"mpich"},
     "faults": ERRORS | {"team", "train"},
     "record": ERRORS,
     "lock": ERRORS,
     "scheduler": ERRORS,
     "sources": ERRORS | {"config", "layers", "streams", "untrusted"},
-    "data": ERRORS | {"config", "layers", "sources", "streams"},
+    "own_file": ERRORS | {"config", "layers", "sources"},
+    "data": ERRORS | {"config", "layers", "own_file", "sources", "streams"},
     "untrusted": ERRORS | {"layers"},
-    "survey": ERRORS | {"checkpoint", "config", "data", "layers", "sources", "tiles", "untrusted"},
-    "shards": ERRORS | {"config", "data", "deals", "layers", "survey", "team", "tiles"},
+    "survey": ERRORS | {"checkpoint", "config", "data", "layers", "own_file", "sources", "tiles", "untrusted"},
+    "shards": ERRORS | {"config", "data", "deals", "layers", "own_file", "survey", "team", "tiles"},
     "checkpoint": ERRORS | {"state", "untrusted"},
     "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team"},
     "rundir": ERRORS | {"checkpoint", "config", "lock", "state"},
-    "model": ERRORS | {"chain", "checkpoint", "data", "layers", "state", "untrusted"},
+    "model": ERRORS | {"chain", "checkpoint", "data", "layers", "own_file", "state", "untrusted"},
     "fetch": ERRORS | {"checkpoint", "layers", "sources"},
-    "predict": ERRORS | {"checkpoint", "data", "layers", "model"},
-    "results": ERRORS | {"build", "config", "data", "layers", "levels", "model"},
+    "predict": ERRORS | {"checkpoint", "layers", "model", "sources"},
+    "results": ERRORS | {"build", "config", "data", "layers", "levels", "model", "sources"},
     "figures": frozenset({"layers"}),
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "results"},
@@ -139,10 +146,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "scaling": frozenset({"deals", "plan"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
     | {"baselines", "stochastic", "config", "data", "record", "team"},
+    "summary": frozenset({"data", "evaluation", "plan", "record", "state"}),
     "train": ERRORS
     | {"layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
-    | {"config", "data", "model", "record", "rundir", "sharded_state", "team"},
-    "doctor": ERRORS | {"checkpoint", "team"},
+    | {"config", "data", "model", "record", "rundir", "sharded_state", "summary", "team"},
+    "doctor": ERRORS | {"checkpoint", "mpich", "team"},
     "run": ERRORS
     | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"}
     | {"faults", "record", "scheduler", "sharded_state", "shards", "survey"},
@@ -241,16 +249,17 @@ def test_a_room_imports_only_what_the_table_allows() -> None:
 
 def test_the_table_goes_one_way() -> None:
     TopologicalSorter(MAY_IMPORT).prepare()  # raises CycleError
-    line = ("layers", "chain", "losses", "objective", "solvers", "refusals", "plan", "evaluation", "mac", "starts")
-    for lower, upper in [*pairwise((*line, "train", "run")), ("losses", "regression"), ("regression", "solvers")]:
+    line = ("layers", "tape", "chain", "objective", "solvers", "refusals", "plan", "evaluation", "mac", "starts")
+    aside = (("tape", "losses"), ("losses", "objective"), ("losses", "regression"), ("regression", "solvers"))
+    for lower, upper in (*pairwise((*line, "train", "run")), *aside):
         assert lower in MAY_IMPORT[upper]
     for lower in MATHEMATICS:
         assert MAY_IMPORT[lower].isdisjoint({"run", "train", "rundir", "checkpoint", "model", "estimate"})
 
 
 def test_the_package_itself_imports_nothing() -> None:
-    """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team and config are light."""
-    for name in ("__init__", "run", "team", "config"):
+    """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
+    for name in ("__init__", "run", "team", "mpich", "config", "tables"):
         tree = trees()[PACKAGE / f"{name}.py"]
         top = {m.split(".")[0] for node in tree.body for m in modules(node)}
         assert top.isdisjoint({"numpy", "scipy", "h5py", "mpi4py", "pydantic"}), name
@@ -332,7 +341,8 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
 @pytest.mark.parametrize(
     "name",
     (
-        *("mac", "evaluation", "starts", "train", "data", "selection", "alternating", "stochastic", "acceleration"),
+        *("mac", "evaluation", "starts", "train", "data", "selection", "alternating", "acceleration"),
+        *("running", "stochastic"),
         *("baselines/__init__", "baselines/minibatch", "baselines/full_batch"),
     ),
 )
@@ -371,7 +381,16 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["team", "mac", "alternating", "stochastic", "acceleration", "baselines/minibatch", "baselines/full_batch"],
+    [
+        "team",
+        "mac",
+        "alternating",
+        "running",
+        "stochastic",
+        "acceleration",
+        "baselines/minibatch",
+        "baselines/full_batch",
+    ],
 )
 def test_docstrings_say_who_has_to_call(name: str) -> None:
     wrong = [what for what, text in public_docstrings(PACKAGE / f"{name}.py") if "Collective:" not in text]

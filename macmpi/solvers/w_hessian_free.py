@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from macmpi.chain import Tape
 from macmpi.layers import Array
 from macmpi.layers.design import gram, row_dots
 from macmpi.losses import Root
 from macmpi.regression import OverPoints, SegmentProblem, gradients, values
 from macmpi.solvers.descent import line_search
 from macmpi.solvers.spectrum import Unshared
+from macmpi.tape import Tape
 
 DAMPING = 1e-6
 """Added to a preconditioning Gram, relative to its mean diagonal entry."""

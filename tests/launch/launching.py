@@ -113,8 +113,15 @@ class Running:
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {timeout:g} s: {self.process.args}\n" + "\n".join(self.text()))
         self.left = self.gone(5.0)
+        return Outcome(code, *self.text(), self.left, sorted(self.abandoned()))
+
+    def abandoned(self) -> set[str]:
+        """New segments of shared memory that nobody maps, at two looks: other launches come and go at the same time."""
         shared = _shared_memory() - self.before
-        return Outcome(code, *self.text(), self.left, sorted(shared - _in_use()) if shared else [])
+        if shared and (shared := shared - _in_use()):
+            time.sleep(0.3)
+            shared &= _shared_memory() - _in_use()
+        return shared
 
     def gone(self, timeout: float) -> list[int]:
         """The processes that are still there after `timeout` seconds: none, if all is well."""

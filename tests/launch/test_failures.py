@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from launch.cases import assert_same_run, checkpoints, curve, write_case
+from launch.here import run_here
 from launch.launching import Outcome, run_program
 
 from macmpi.faults import VARIABLE
@@ -33,19 +34,14 @@ def faulty(
     ("kind", "phase", "rank"),
     [
         ("exception", "z", 1),
-        ("exception", "w", 0),
-        ("exception", "evaluate", 2),
-        ("exception", "postprocess", 1),
-        ("exception", "start", 2),
-        ("exception", "plan", 1),
         ("exception", "read", 0),
         ("exception", "checkpoint", 0),
-        ("memory", "z", 1),
         ("exit", "z", 1),
         ("interrupt", "w", 2),
     ],
 )
 def test_an_unforeseen_error_ends_all_ranks(kind: str, phase: str, rank: int, tmp_path: Path) -> None:
+    """tests/faults walks the other phases."""
     outcome = faulty(tmp_path, kind, phase, rank)
     assert outcome.code == INTERNAL, outcome.err
     assert f"rank {rank}/3" in outcome.err
@@ -60,13 +56,6 @@ def test_a_known_error_in_one_rank_alone_ends_all_ranks(tmp_path: Path) -> None:
     assert outcome.code == INTERNAL, outcome.err
     assert outcome.err.count("macmpi: rank 1/3 failed") == 1
     assert "the fault that MACMPI_FAULT asks for" in outcome.err
-
-
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_killed_rank_ends_all_ranks(rank: int, tmp_path: Path) -> None:
-    outcome = faulty(tmp_path, "kill", "w", rank)
-    assert outcome.code not in (0, STOPPED)
-    assert outcome.left == []
 
 
 def test_an_error_of_one_process_alone(tmp_path: Path) -> None:
@@ -89,8 +78,8 @@ def test_the_run_goes_on_after_a_fault(tmp_path: Path) -> None:
     assert faulty(tmp_path, "exception", "z", 1, *often, iteration=5).code == INTERNAL
     assert checkpoints(tmp_path / "run")[0].name == "iteration-000004.h5"
     arguments = ("autoencoder.toml", "--iterations", 6, *often)
-    run_program(*arguments, "--output", "run", "--resume", "auto", ranks=2, cwd=tmp_path, code=0)
-    run_program(*arguments, "--output", "straight", cwd=tmp_path, code=0)
+    run_here(*arguments, "--output", "run", "--resume", "auto", cwd=tmp_path, code=0)
+    run_here(*arguments, "--output", "straight", cwd=tmp_path, code=0)
     assert_same_run(tmp_path / "run", tmp_path / "straight")
 
 
@@ -126,6 +115,6 @@ def test_a_model_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
     assert outcome.code == STORAGE, outcome.err
     assert outcome.err.count("model.h5 could not be written: No space left on device") == 1
     arguments = ("autoencoder.toml", "--iterations", 6)
-    run_program(*arguments, "--output", "run", "--resume", "auto", ranks=2, cwd=tmp_path, code=0)
-    run_program(*arguments, "--output", "straight", cwd=tmp_path, code=0)
+    run_here(*arguments, "--output", "run", "--resume", "auto", cwd=tmp_path, code=0)
+    run_here(*arguments, "--output", "straight", cwd=tmp_path, code=0)
     assert_same_run(tmp_path / "run", tmp_path / "straight")

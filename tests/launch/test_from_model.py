@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from launch.cases import assert_same_run, curve, points, snapshot, write_case
+from launch.here import run_here
 from launch.launching import Outcome, run_program
 
 pytestmark = pytest.mark.launch
@@ -16,12 +17,11 @@ CASE = "autoencoder"
 
 
 def again(folder: Path, *settings: str, output: str = "again", ranks: int = 0, code: int = 0) -> Outcome:
-    """A run of two iterations from the model of the first."""
+    """A run of two iterations from the model of the first.  ranks = 0: in this process."""
     keys = ('start.method="model"', 'start.model="first/model.h5"', "start.gradient_step=false", *settings)
     arguments = [part for key in keys for part in ("--set", key)]
-    return run_program(
-        f"{CASE}.toml", *arguments, "--iterations", 2, "--output", output, ranks=ranks, cwd=folder, code=code
-    )
+    words = (f"{CASE}.toml", *arguments, "--iterations", 2, "--output", output)
+    return run_program(*words, ranks=ranks, cwd=folder, code=code) if ranks else run_here(*words, cwd=folder, code=code)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the first run."""
     folder = tmp_path_factory.mktemp("first")
     write_case(folder, CASE)
-    run_program(f"{CASE}.toml", "--iterations", 6, "--output", "first", cwd=folder, code=0)
+    run_here(f"{CASE}.toml", "--iterations", 6, "--output", "first", cwd=folder, code=0)
     return folder
 
 
@@ -61,7 +61,7 @@ def test_more_points_are_no_obstacle_and_ranks_make_no_difference(first: Path) -
     for ranks in (0, 3):
         again(first, more, output=f"more-{ranks}", ranks=ranks)
     assert_same_run(first / "more-0", first / "more-3")
-    run_program(f"{CASE}.toml", "--set", more, "--iterations", 0, "--output", "fresh", cwd=first, code=0)
+    run_here(f"{CASE}.toml", "--set", more, "--iterations", 0, "--output", "fresh", cwd=first, code=0)
     assert curve(first / "more-0")[0]["E1_train"] < 0.8 * curve(first / "fresh")[0]["E1_train"]
 
 
@@ -72,24 +72,24 @@ def test_a_resumed_run_needs_the_other_model_no_longer(first: Path) -> None:
     keys = ("--set", 'start.method="model"', "--set", 'start.model="first/model.h5"')
     arguments = (f"{CASE}.toml", *keys, "--set", "start.gradient_step=false", "--output", "cut", "--resume", "auto")
     try:
-        run_program(*arguments, "--iterations", 3, cwd=first, code=0)
+        run_here(*arguments, "--iterations", 3, cwd=first, code=0)
     finally:
         away.rename(model)
     assert curve(first / "cut")[-1]["iteration"] == 3
 
 
 @pytest.mark.parametrize(
-    ("setting", "named"),
+    ("ranks", "setting", "named"),
     [
-        ("model.hidden=[7,4,7]", ["first/model.h5", "7 sigmoid 5 sigmoid 7", "7 sigmoid 4 sigmoid 7", "must agree"]),
-        ('model.activation="tanh"', ["first/model.h5", "7 sigmoid 5 sigmoid 7", "7 tanh 5 tanh 7", "must agree"]),
-        ('start.model="nowhere.h5"', ["nowhere.h5", "no such file"]),
-        ('start.model="points.npz"', ["points.npz", "is not a model"]),
+        (2, "model.hidden=[7,4,7]", ["first/model.h5", "7 sigmoid 5 sigmoid 7", "7 sigmoid 4 sigmoid 7", "must agree"]),
+        (0, 'model.activation="tanh"', ["first/model.h5", "7 sigmoid 5 sigmoid 7", "7 tanh 5 tanh 7", "must agree"]),
+        (0, 'start.model="nowhere.h5"', ["nowhere.h5", "no such file"]),
+        (0, 'start.model="points.npz"', ["points.npz", "is not a model"]),
     ],
 )
-def test_another_net_is_refused(setting: str, named: list[str], first: Path) -> None:
+def test_another_net_is_refused(ranks: int, setting: str, named: list[str], first: Path) -> None:
     before = snapshot(first)
-    outcome = again(first, setting, output="refused", ranks=2, code=2)
+    outcome = again(first, setting, output="refused", ranks=ranks, code=2)
     assert outcome.err.count("macmpi: ") == 1
     for part in named:
         assert part in outcome.err

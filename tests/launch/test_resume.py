@@ -21,6 +21,7 @@ from launch.cases import (
     untimed,
     write_case,
 )
+from launch.here import run_here
 from launch.launching import Outcome, Running, launched, run_program
 
 pytestmark = pytest.mark.launch
@@ -29,8 +30,14 @@ CASE = "hasty"
 STOPPED = 75
 
 
-def run_in(folder: Path, *arguments: object, ranks: int = 0, code: int = 0, case: str = CASE) -> Outcome:
-    return run_program(f"{case}.toml", "--output", "run", *arguments, ranks=ranks, cwd=folder, code=code)
+def run_in(
+    folder: Path, *arguments: object, ranks: int | None = None, code: int = 0, case: str = CASE, output: str = "run"
+) -> Outcome:
+    """ranks: None for a run in this process, 0 for a launch without mpiexec."""
+    words = (f"{case}.toml", "--output", output, *arguments)
+    if ranks is None:
+        return run_here(*words, cwd=folder, code=code)
+    return run_program(*words, ranks=ranks, cwd=folder, code=code)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +66,7 @@ def stopped(half: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(half, tmp_path / "copy"))
 
 
-@pytest.mark.parametrize("ranks", [0, 2, 5])
+@pytest.mark.parametrize("ranks", [0, 5])
 def test_3_and_then_6_iterations_have_the_bits_of_6(ranks: int, stopped: Path, straight: Path) -> None:
     run_in(stopped, "--iterations", 6, "--resume", "auto", ranks=ranks)
     assert_same_run(stopped / "run", straight, every_checkpoint=False)
@@ -76,7 +83,7 @@ def test_coordinates_before_the_activation_go_on_too(tmp_path: Path) -> None:
     write_case(tmp_path, "regression")
     run_in(tmp_path, "--iterations", 3, case="regression")
     run_in(tmp_path, "--iterations", 6, "--resume", "auto", ranks=2, case="regression")
-    run_program("regression.toml", "--iterations", 6, "--output", "straight", cwd=tmp_path, code=0)
+    run_in(tmp_path, "--iterations", 6, case="regression", output="straight")
     assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
 
 
@@ -89,7 +96,7 @@ def test_multipliers_metrics_and_kept_factors_go_on_too(tmp_path: Path) -> None:
         assert file["metric"].size and file["factors"].size
         assert 0.0 < file.attrs["reference"] < float("inf")
     run_in(tmp_path, "--iterations", 9, "--resume", "auto", ranks=2, case="classifier")
-    run_program("classifier.toml", "--iterations", 9, "--output", "straight", cwd=tmp_path, code=0)
+    run_in(tmp_path, "--iterations", 9, case="classifier", output="straight")
     assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
     records = curve(tmp_path / "run")
     assert max(record["multiplier"] for record in records) > 0.0
@@ -152,7 +159,7 @@ def test_keys_of_the_run_table_may_change(stopped: Path, straight: Path) -> None
 def test_a_named_checkpoint_goes_on_in_another_folder(half: Path, tmp_path: Path, straight: Path) -> None:
     config = write_case(tmp_path, CASE)
     saved = checkpoints(half / "run")[0]
-    run_program(config, "--iterations", 6, "--resume", saved, "--output", "run", cwd=tmp_path, code=0)
+    run_here(config, "--iterations", 6, "--resume", saved, "--output", "run", cwd=tmp_path, code=0)
     assert_same_content(tmp_path / "run" / "model.h5", straight / "model.h5")
     assert_same_content(checkpoints(tmp_path / "run")[0], checkpoints(straight)[0])
 
@@ -168,7 +175,7 @@ def test_a_named_checkpoint_does_not_overwrite_the_run_of_another_config(half: P
 def test_something_else_than_a_checkpoint_is_refused(half: Path) -> None:
     before = snapshot(half)
     for path in ("nowhere.h5", "points.npz", "run/model.h5", "run"):
-        outcome = run_in(half, "--iterations", 6, "--resume", path, "--output", "other", code=2)
+        outcome = run_in(half, "--iterations", 6, "--resume", path, code=2, output="other")
         assert outcome.err.count("macmpi:") == 1
         assert f"--resume {path}" in outcome.err
     assert snapshot(half) == before
@@ -190,11 +197,11 @@ def long_run(folder: Path, ranks: int, end: Callable[[Running], None]) -> Outcom
         return running.outcome()
 
 
-def assert_goes_on_undisturbed(folder: Path, ranks: int) -> None:
+def assert_goes_on_undisturbed(folder: Path, ranks: int | None) -> None:
     """To two iterations beyond the stop, and compared with a run of that length."""
     length = int(checkpoints(folder / "run")[0].stem.split("-")[1]) + 2
     run_in(folder, "--iterations", length, "--resume", "auto", ranks=ranks, case="long")
-    run_program("long.toml", "--output", "straight", "--iterations", length, cwd=folder, code=0)
+    run_in(folder, "--iterations", length, case="long", output="straight")
     assert_same_run(folder / "run", folder / "straight", every_checkpoint=False)
 
 
@@ -209,7 +216,7 @@ def test_a_signal_asks_for_a_checkpoint_and_an_orderly_end(name: str, ranks: int
     assert checkpoints(tmp_path / "run")[0].name == f"iteration-{last:06d}.h5"
     assert outcome.out.count("--resume auto") == 1
     assert not (tmp_path / "run" / "model.h5").exists()
-    assert_goes_on_undisturbed(tmp_path, ranks=2 if ranks == 0 else 0)
+    assert_goes_on_undisturbed(tmp_path, ranks=2 if ranks == 0 else None)
 
 
 @pytest.mark.parametrize("ranks", [0, 3])
@@ -219,7 +226,7 @@ def test_a_run_killed_at_any_moment_goes_on(ranks: int, tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
     assert long_run(tmp_path, ranks, kill).code != 0
-    assert_goes_on_undisturbed(tmp_path, ranks=0)
+    assert_goes_on_undisturbed(tmp_path, ranks=None)
 
 
 def test_a_killed_launcher_takes_its_ranks_along(tmp_path: Path) -> None:
@@ -294,9 +301,9 @@ def saved_often(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("damage", "ranks"), [(truncate, 0), (empty, 0), (flip, 2)])
+@pytest.mark.parametrize(("damage", "ranks"), [(truncate, None), (empty, None), (flip, 2)])
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(
-    damage: Callable[[Path], None], ranks: int, saved_often: Path, tmp_path: Path, straight: Path
+    damage: Callable[[Path], None], ranks: int | None, saved_often: Path, tmp_path: Path, straight: Path
 ) -> None:
     folder = Path(shutil.copytree(saved_often, tmp_path / "copy"))
     damage(checkpoints(folder / "run")[0])

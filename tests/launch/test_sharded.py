@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 from launch.cases import assert_same_run, checkpoints, curve, points, snapshot, write_case, write_h5
+from launch.here import run_here
 from launch.launching import Outcome, launched, run_program
 
 pytestmark = pytest.mark.launch
@@ -18,7 +19,11 @@ STOPPED = 75
 
 
 def run_in(folder: Path, case: str, *arguments: object, ranks: int, code: int = 0, output: str = "run") -> Outcome:
-    return run_program(f"{case}.toml", "--output", output, *arguments, ranks=ranks, cwd=folder, code=code)
+    """ranks = 0: in this process."""
+    words = (f"{case}.toml", "--output", output, *arguments)
+    if not ranks:
+        return run_here(*words, cwd=folder, code=code)
+    return run_program(*words, ranks=ranks, cwd=folder, code=code)
 
 
 @pytest.mark.parametrize("case", ["sharded", "minibatches"])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from launching import MPIEXEC, ROOT, environment
+from launch.launching import MPIEXEC, ROOT, environment, run_program
 
 from macmpi.scaling import Machine, predict
 
@@ -54,8 +56,12 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("config", [MAC, SELECT], indirect=True, ids=["mac", "selection"])
 def test_the_model_of_one_rank_is_what_it_took(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every second of a traced iteration is dealt to points, factors or units, or shared: none is lost or made."""
+    """Every second of a traced iteration is dealt to points, factors or units, or shared: none is lost or made.
+
+    Of this process, since those in which others have the core may fall between a phase and its parts.
+    """
     monkeypatch.syspath_prepend(ROOT / "run")
+    monkeypatch.setattr(time, "perf_counter", time.process_time)
     from workload import trace
 
     traced = trace(config, [], 5)
@@ -77,37 +83,60 @@ def test_products_are_counted(config: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert 1.2 * few < many < 4.0 * few
 
 
-def speedup(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    if not MPIEXEC.exists():
-        pytest.skip("no mpiexec beside this Python")
-    command = [sys.executable, ROOT / "run" / "speedup.py", *arguments, "--output", folder / "speedup"]
-    return subprocess.run(list(map(str, command)), env=environment(), capture_output=True, text=True, timeout=200)
+@pytest.fixture
+def speedup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """The command in this process.  Launches beside which the machine is busy, as in tests, are not repeated."""
+    monkeypatch.syspath_prepend(ROOT / "run")
+    import measure
+    import speedup as program
+
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(measure, "TRIES", 1)
+
+    def call(*arguments: object) -> None:
+        words = ["speedup.py", *arguments, "--output", tmp_path / "speedup"]
+        monkeypatch.setattr(sys, "argv", [str(word) for word in words])
+        program.main()
+
+    return call
+
+
+def result_in(folder: Path) -> dict[str, Any]:
+    (path,) = (folder / "speedup").glob("*.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
 
 
 @pytest.mark.launch
-def test_the_command_measures_and_predicts(config: Path, tmp_path: Path) -> None:
+def test_the_command_measures_and_predicts(
+    config: Path, tmp_path: Path, speedup: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not MPIEXEC.exists():
+        pytest.skip("no mpiexec beside this Python")
     measured = [r for r in (1, 2) if r <= len(os.sched_getaffinity(0))]
     options = ("--iterations", 3, "--repeats", 1, "--ranks", *measured, "--predict", 1, 2, 1000)
-    done = speedup(tmp_path, config, *options)
-    assert done.returncode == 0, done.stderr
-    (result,) = [json.loads(path.read_text()) for path in (tmp_path / "speedup").glob("*.json")]
+    speedup(config, *options)
+    result = result_in(tmp_path)
     assert list(result["measured"]) == [str(r) for r in measured]
     assert list(result["held_out"]) == [str(r) for r in measured if r > 1]
     assert list(result["predicted"]) == ["1", "2", "1000"]
     total = sum(result["predicted"]["1"].values())
     assert total == pytest.approx(result["measured"]["1"]["seconds"])
-    assert "ranks (prediction)" in done.stdout
+    assert "ranks (prediction)" in capsys.readouterr().out
     assert (tmp_path / "speedup" / "speedup.png").stat().st_size > 10_000
 
     cluster = tmp_path / "cluster.toml"
     cluster.write_text("alpha = 0.0\nbeta = 0.0\ncores = 48\nspeed = 4.0\ncrowding = 1.0\n")
-    done = speedup(tmp_path, config, "--draw", "--cluster", cluster, *options)
-    assert done.returncode == 0, done.stderr
-    (result,) = [json.loads(path.read_text()) for path in (tmp_path / "speedup").glob("*.json")]
-    assert sum(result["predicted"]["1"].values()) == pytest.approx(total / 4.0)
+    speedup(config, "--draw", "--cluster", cluster, *options)
+    assert sum(result_in(tmp_path)["predicted"]["1"].values()) == pytest.approx(total / 4.0)
 
 
+@pytest.mark.launch
 def test_more_ranks_than_cores_are_not_measured(config: Path, tmp_path: Path) -> None:
-    done = speedup(tmp_path, config, "--ranks", 1, len(os.sched_getaffinity(0)) + 1)
-    assert done.returncode != 0
-    assert "cores" in done.stderr
+    """The command as it is typed."""
+    words = (ROOT / "run" / "speedup.py", config, "--output", tmp_path / "speedup")
+    many = ("--ranks", 1, len(os.sched_getaffinity(0)) + 1)
+    outcome = run_program(*many, program=words, cwd=tmp_path)
+    assert outcome.code != 0
+    assert "cores" in outcome.err

@@ -1,4 +1,4 @@
-"""Every registered choice and every verb of a team, on communicators of 1, 2, 3 and 5 ranks, in one launch."""
+"""Every verb of a team on 1, 2, 3 and 5 ranks, every registered choice on two numbers of them, in one launch."""
 
 from __future__ import annotations
 
@@ -30,11 +30,23 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
     return found
 
 
+def checked(verdicts: Verdicts, ranks: int) -> Verdicts:
+    start = f"{ranks} ranks: "
+    return {name.removeprefix(start): verdict for name, verdict in verdicts.items() if name.startswith(start)}
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_verbs_and_method_are_those_of_one_process(ranks: int, verdicts: Verdicts) -> None:
-    mine = {name: verdict for name, verdict in verdicts.items() if name.startswith(f"{ranks} ranks: ")}
-    assert len(mine) > 20
+    mine = checked(verdicts, ranks)
+    assert len(mine) > (9 if ranks == 1 else 60)
     assert {name: verdict for name, verdict in mine.items() if verdict} == {}
+
+
+def test_every_choice_ran_on_5_ranks_and_on_2_or_3(verdicts: Verdicts) -> None:
+    two, three, five = (checked(verdicts, ranks).keys() for ranks in (2, 3, 5))
+    verbs = checked(verdicts, 1).keys()
+    assert two | three == five
+    assert two & three == verbs
 
 
 def test_every_registered_choice_was_among_them(verdicts: Verdicts) -> None:

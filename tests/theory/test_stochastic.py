@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from macmpi import tiles
 from macmpi.build import build_chain
-from macmpi.chain import Tape
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.curvature import Layout, add_gradient, add_grams, metrics, shifted_inverse, shifts
 from macmpi.data import Dataset, fit_scaling
@@ -23,6 +22,7 @@ from macmpi.state import State
 from macmpi.stochastic import MOMENTUM, STRIDE
 from macmpi.stochastic import Stochastic as Method_
 from macmpi.stochastic_start import code_of
+from macmpi.tape import Tape
 from macmpi.team import Solo
 from macmpi.tiles import Tile
 
@@ -119,8 +119,8 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     tapes = {
         i: (method.plan.chain.whole.tape(method.weights(state), method.data.X[:9]), method.data.Y[:9]) for i in (0, 1)
     }
-    method._factor(tapes, 14.0, state)
-    found = method.layout.blocks(method._direction(gradient, state))
+    method.curvature.factor(tapes, 14.0, state)
+    found = method.layout.blocks(method.curvature.direction(gradient, state))
     tape = tapes[0][0]
     M_k = metrics(method.plan.loss, tape, 7, at_once(tape))
     grams = method.layout.gram_blocks(state.statistics)
@@ -157,7 +157,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step() -> None:
         for own in rows.values():
             tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
             add_gradient(method.plan.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
-        direction = method._direction(gradient / 30.0, state)
+        direction = method.curvature.direction(gradient / 30.0, state)
         expected = MOMENTUM * last + STRIDE * state.length * direction
         np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
 
@@ -215,7 +215,7 @@ def test_statistics_are_running_means_over_minibatches(loss: str) -> None:
             add_grams(tape, 7, 1.0 / 14.0, totals)
         for mean, total in zip(means, totals, strict=True):
             mean += max(0.3, 1.0 / (i + 1)) * (total - mean)
-    method._fold(state)
+    method.curvature.fold(state)
     found = method.layout.gram_blocks(state.statistics)
     X = np.hstack([method.data.X, np.ones((len(method.data.X), 1))])
     np.testing.assert_allclose(found[0], X.T @ X / len(X), rtol=1e-10, atol=1e-12)

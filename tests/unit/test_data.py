@@ -16,8 +16,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data import Dataset, Scaling, check, fit_scaling, load, share, split
+from macmpi.data import Dataset, Scaling, fit_scaling, load, share, split
 from macmpi.layers import Array
+from macmpi.own_file import check
 from macmpi.sources import Raw, folder, read_file
 from macmpi.team import Solo
 

@@ -10,6 +10,7 @@ import signal
 import sys
 from base64 import b64decode
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,9 @@ def values(path: Path, key: str, *phases: str) -> list[float]:
     return [record[key] for record in curve(path) if not phases or record["phase"] in phases]
 
 
+@cache
 def drawn(*paths: Path) -> dict[str, pictures.Picture]:
+    """The pictures of some runs, which are drawn once: a test that changes a run changes a copy of its own."""
     return {picture.name: picture for picture in pictures.draw([result(path) for path in paths])}
 
 

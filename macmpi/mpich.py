@@ -1,0 +1,45 @@
+"""What MPICH leaves to its user: a transport for one node, and what becomes of its segments of shared memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+
+def configure() -> None:
+    """MPICH's wheel on one node: a transport that needs a fifth of the shared memory.  Only before MPI is loaded.
+
+    Collective: no.
+    """
+    bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
+    one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
+    if bundled and one_node and "MPI4PY_LIBMPI" not in os.environ:
+        os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
+
+
+def leftovers() -> list[str]:
+    """Segments of MPICH that no process of this machine maps any more.  Collective: no."""
+    used: set[str] = set()
+    for maps in glob.glob("/proc/[0-9]*/maps"):
+        with suppress(OSError):
+            used |= _segments(Path(maps))
+    return sorted(set(glob.glob("/dev/shm/mpich_shm_*")) - used)
+
+
+def _segments(maps: Path) -> set[str]:
+    """The segments that a process maps."""
+    return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/mpich_shm_" in line}
+
+
+def unname_shared_memory() -> None:
+    """Unlink the segments that MPICH has mapped: they live as long as the ranks, also of a run that is killed.
+
+    Collective: no.
+    """
+    with suppress(OSError):
+        for path in _segments(Path("/proc/self/maps")):
+            with suppress(OSError):
+                os.unlink(path)

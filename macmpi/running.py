@@ -1,0 +1,130 @@
+"""The curvature that a stochastic run has gathered, and directions in it: Grams running on, inverses, who does what.
+
+Sums over points go up a tree of parts; inverses are dealt to ranks one by one, directions by units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from macmpi import tiles
+from macmpi.config import Stochastic as Keys
+from macmpi.curvature import Layout, add_grams, metrics, shifted_inverse, shifts
+from macmpi.layers import Array
+from macmpi.layers.design import gram
+from macmpi.plan import Plan
+from macmpi.record import Clock
+from macmpi.state import State, block_views
+from macmpi.sums import TreeSum, over_parts
+from macmpi.tape import Tape
+from macmpi.team import AnyTeam
+from macmpi.tiles import Tile
+
+Tapes = dict[int, tuple[Tape, Array]]
+"""The net at the points of each part of this rank, and their targets."""
+
+
+class RunningCurvature:
+    """Keeps state.statistics, the Grams, and state.inverses, of Grams and metrics.
+
+    rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
+    Grams travel only where they are inverted.  Collective: where a method says so.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Layout,
+        rows: dict[int, Tile],
+        tree: TreeSum,
+        team: AnyTeam,
+        clock: Clock,
+        keys: Keys,
+    ) -> None:
+        self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
+        self.team, self.clock, self.keys = team, clock, keys
+        self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
+        self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
+        self._faded = 1.0
+        shapes = layout.shapes
+        jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
+        costs = [float(sum(shapes[k]) * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
+        self.units = [[jobs[i] for i in rank] for rank in tiles.deal_by_cost(costs, team.size)]
+        self.squares = tiles.deal_by_cost([float(n**3) for n in layout.sides], team.size)
+
+    def begin(self, state: State, X: Array) -> None:
+        """Nothing known, but for the Gram of inputs that never change: over all points.  Collective: yes."""
+        state.statistics = np.zeros(self.layout.grams[-1].stop, self.plan.dtype)
+        state.inverses = np.zeros(self.layout.squares[-1].stop, self.plan.dtype)
+        if self.settled:
+            over = over_parts(self.sum, lambda i: [t.rows for t in tiles.chunks_within(self.rows[i])])
+            (total,) = over(lambda rows: (gram(X[rows]),))
+            self.layout.gram_blocks(state.statistics)[0][:] = total / self.plan.n_train
+
+    def note(self, tapes: Tapes, probed: float, state: State) -> None:
+        """Adds a minibatch to the running Grams.  Collective: no."""
+        rate = max(1.0 - self.keys.memory, 1.0 / (state.steps + 1))
+        self._faded *= 1.0 - rate
+        with self.clock("z"):
+            for i, (tape, _) in tapes.items():
+                self._fresh[i] *= 1.0 - rate
+                running = self.layout.gram_blocks(self._fresh[i])[1 if self.settled else 0 :]
+                add_grams(tape, self.keys.probed, rate / probed, running)
+
+    def fold(self, state: State) -> None:
+        """What is new since the last time, over all parts: before an inverse, and where a State must be whole.
+
+        Collective: yes.
+        """
+        running = slice(self.settled, None)
+
+        def add(i: int, out: Array) -> None:
+            out += self._fresh[i][running]
+            self._fresh[i][:] = 0.0
+
+        state.statistics[running] *= self._faded
+        state.statistics[running] += self.sum(add, len(state.statistics) - self.settled, self.plan.dtype)
+        self._faded = 1.0
+
+    def factor(self, tapes: Tapes, probed: float, state: State) -> None:
+        """Damped inverses of all Grams and metrics: each by one rank, then Allgatherv.  Collective: yes."""
+        self.fold(state)
+        found = self._metrics(tapes, probed, state)
+        inverses = self.layout.square_blocks(state.inverses)
+        pairs = list(zip(self.layout.gram_blocks(state.statistics), found, strict=True))
+        with self.clock("w"):
+            for j in self.squares[self.team.rank]:
+                shift = shifts(*pairs[j // 2], state.damping)
+                inverses[j][:] = shifted_inverse(pairs[j // 2][j % 2], shift[j % 2])
+        self.team.gather_parts(state.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
+
+    def _metrics(self, tapes: Tapes, probed: float, state: State) -> list[Array]:
+        """M_k of the minibatch, the same on every rank.  Collective: yes."""
+        chain, points = self.plan.chain, self.keys.probed
+
+        def mean(of: Callable[[Tape], Array], side: int) -> Array:
+            def add(i: int, out: Array) -> None:
+                tape = tapes[i][0]
+                if share := min(points, len(tape.F)):
+                    out += np.ravel(of(tape)) * (share / probed)
+
+            return self.sum(add, side * side, self.plan.dtype).reshape(side, side)
+
+        with self.clock("z"):
+            none = np.zeros((0, chain.n_in), self.plan.dtype)
+            empty = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
+            tape = next((tape for tape, _ in tapes.values()), empty)
+            return metrics(self.plan.loss, tape, points, mean)
+
+    def direction(self, gradient: Array, state: State) -> Array:
+        """D: each rank its units, then Allgatherv.  Collective: yes."""
+        direction, slopes = np.empty_like(gradient), self.layout.blocks(gradient)
+        inverses, found = self.layout.square_blocks(state.inverses), self.layout.blocks(direction)
+        with self.clock("w"):
+            for k, units in self.units[self.team.rank]:
+                G, M = inverses[2 * k : 2 * k + 2]
+                np.matmul(-(M[units] @ slopes[k]), G, out=found[k][units])
+        self.team.gather_parts(direction, [[self.layout.place(k, units) for k, units in rank] for rank in self.units])
+        return direction

@@ -1,0 +1,284 @@
+"""The tables of a config: every key with what it may be and its default.  Pydantic holds files to it (`config`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
+
+STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+
+PositiveInt = Annotated[int, Ge(1)]
+Positive = Annotated[float, Gt(0.0)]
+Width = Annotated[float, Ge(1e-9), Le(1e9)]
+Seed = Annotated[int, Ge(0), Lt(2**63)]
+Own = Annotated[int, Ge(0)]
+"""A number of iterations; 0 stands for the solver's or the method's own default."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """source: "digits", "usps", or the path of an .h5, .hdf5 or .npz file with X and optionally Y, X_val, Y_val."""
+
+    source: str = "digits"
+    validation: Annotated[float, Gt(0.0), Lt(1.0)] = 0.2
+    points: Annotated[int, Ge(0)] = 0
+    seed: Seed = 0
+    scale: Literal["auto", "none", "range", "standard"] = "auto"
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+
+Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
+LAYERS = (*get_args(Activation), "rbf", "quantise", "binary")
+TRAINERS = ("kmeans", "subset", "points")
+
+
+def extensions(group: str) -> list[str]:
+    """The names that other packages give by entry points of the group "macmpi.layers" or "macmpi.trainers"."""
+    return sorted(entry.name for entry in metadata.entry_points(group=group))
+
+
+def words(key: str) -> list[str]:
+    """What model.activation and model.centres may say."""
+    own, group = {"activation": (LAYERS, "macmpi.layers"), "centres": (TRAINERS, "macmpi.trainers")}[key]
+    return [*own, *extensions(group)]
+
+
+Layer = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]
+Trainer = Annotated[str, Predicate(lambda word: word in TRAINERS or word in words("centres"))]
+Site = Literal["after", "before", "none"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
+
+    `activation` and `sites` hold one word for all hidden layers or a list with one for each; `width` and `centres` one
+    for all layers of radial basis functions (and quantisers) or one for each of them.
+    """
+
+    hidden: Annotated[list[PositiveInt], Len(1)] = field(default_factory=lambda: [32, 8, 32])
+    activation: Layer | list[Layer] = "sigmoid"
+    output: Activation = "linear"
+    sites: Site | list[Site] = "after"
+    width: Width | list[Width] = 1.0
+    centres: Trainer | list[Trainer] = "kmeans"
+    words: PositiveInt = 64
+    loss: Literal["squared", "cross_entropy"] = "squared"
+    precision: Literal["float64", "float32"] = "float64"
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    def __post_init__(self) -> None:
+        for name in ("activation", "sites"):
+            given = getattr(self, name)
+            if isinstance(given, list) and len(given) != len(self.hidden):
+                raise ValueError(
+                    f"{name} has {len(given)} entries but there are {len(self.hidden)} hidden layers: "
+                    "give one word for all of them, or one for each"
+                )
+        kinds = [kind for _, kind, _ in self.layers()]
+        for name, owners in (("width", ("rbf",)), ("centres", ("rbf", "quantise"))):
+            given, count = getattr(self, name), sum(kind in owners for kind in kinds)
+            if isinstance(given, list) and len(given) != count:
+                raise ValueError(
+                    f"{name} has {len(given)} entries but {count} hidden layers have {name}: "
+                    f"give one for all of them, or one for each ({', '.join(owners)})"
+                )
+
+    def each(self, name: str, count: int) -> list[Any]:
+        """A key's entries, or its one word `count` times."""
+        given = getattr(self, name)
+        return list(given) if isinstance(given, list) else [given] * count
+
+    def layers(self) -> list[tuple[int, str, str]]:
+        """(units, activation, site) of each hidden layer."""
+        K = len(self.hidden)
+        return list(zip(self.hidden, self.each("activation", K), self.each("sites", K), strict=True))
+
+
+@dataclass(frozen=True)
+class Start:
+    """Initial weights, then one gradient step; or initial coordinates, then a W-step.
+
+    "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "greedy": each layer trained as an
+    autoencoder of its inputs, `iterations` long; "model": the weights of another run's model.h5.  Coordinates of a
+    code: "pca" (where the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`.
+    """
+
+    method: Literal["uniform", "pca", "greedy", "model", "elastic_embedding", "file"] = "uniform"
+    range: Annotated[float, Ge(0.0), Le(1e6)] = 0.0
+    gradient_step: bool = True
+    iterations: Own = 0
+    width: Width = 10.0
+    repulsion: Annotated[float, Gt(0.0), Le(1e12)] = 100.0
+    coordinates: str = ""
+    model: str = ""
+    weights: Literal["last", "best"] = "last"
+    seed: Seed = 0
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    def __post_init__(self) -> None:
+        if (self.method == "model") != bool(self.model):
+            raise ValueError('method = "model" and the path of a model.h5 in `model` go together')
+        if (self.method == "file") != bool(self.coordinates):
+            raise ValueError('method = "file" and the path of an .h5 or .npz file in `coordinates` go together')
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Quadratic penalty or augmented Lagrangian, the schedule of mu, and the ridge on the weights."""
+
+    method: Literal["quadratic", "augmented_lagrangian"] = "quadratic"
+    mu0: Annotated[float, Ge(1e-12), Le(1e16)] = 10.0
+    factor: Annotated[float, Gt(1.0)] = 10.0
+    mu_max: Annotated[float, Ge(1e-12), Le(1e16)] = 1e8
+    mu_every: Annotated[int, Ge(0)] = 0
+    tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
+    tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
+    site_weights: list[Annotated[float, Ge(1e-6), Le(1e6)]] = field(default_factory=list)
+    metric: Literal["identity", "variance", "curvature"] = "identity"
+    enough: Annotated[float, Gt(0.0), Lt(1.0)] = 0.8
+    multiplier_max: Positive = 100.0
+    ridge: Annotated[float, Ge(0.0), Le(1e12)] = 0.01
+    ridge_scale: Literal["unit", "objective"] = "unit"
+    ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    def __post_init__(self) -> None:
+        if self.mu_max < self.mu0:
+            raise ValueError(f"mu_max = {self.mu_max:g} is below mu0 = {self.mu0:g}")
+
+
+@dataclass(frozen=True)
+class ZStep:
+    """How the coordinates of each point are found.  A solver takes the keys that it knows."""
+
+    solver: Literal["auto", "gauss_newton", "lbfgs", "gradient", "alternating", "binary"] = "auto"
+    direction: Literal["auto", "dual", "primal", "direct"] = "auto"
+    iterations: Own = 0
+    relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
+    cg_iterations: PositiveInt = 4
+    cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
+    forcing: Annotated[float, Ge(0.0)] = 0.0
+    halvings: Annotated[int, Ge(0), Le(60)] = 10
+    memory: PositiveInt = 5
+    enumerated: Annotated[int, Ge(0), Le(16)] = 10
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+
+@dataclass(frozen=True)
+class WStep:
+    """How the weights of each unit or segment are found.  A solver takes the keys that it knows."""
+
+    solver: Literal[
+        "auto", "gauss_newton", "gauss_newton_exact", "newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"
+    ] = "auto"
+    linear_solver: Literal["closed_form", "same"] = "closed_form"
+    iterations: Own = 0
+    relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.0
+    cg_iterations: Own = 0
+    cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
+    forcing: Annotated[float, Ge(0.0)] = 0.0
+    tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
+    halvings: Annotated[int, Ge(0), Le(60)] = 10
+    factor_every: PositiveInt = 1
+    memory: PositiveInt = 10
+    batch: PositiveInt = 100
+    rate: Positive = 0.1
+    momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.9
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+
+@dataclass(frozen=True)
+class Method:
+    """How the net is trained: by auxiliary coordinates, or by a baseline.
+
+    acceleration: of "mac": feasible coordinates after each iteration, and momentum.
+    """
+
+    name: Literal["mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "mac"
+    acceleration: Literal["none", "feasible", "momentum"] = "none"
+    cg_iterations: PositiveInt = 10
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+
+@dataclass(frozen=True)
+class Stochastic:
+    """Stochastic MAC: minibatches that double every `grow_every` epochs, averages, damping, parts of a minibatch."""
+
+    batch: PositiveInt = 250
+    batch_max: PositiveInt = 500
+    grow_every: PositiveInt = 16
+    memory: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
+    averaging: Annotated[float, Ge(0.0), Lt(1.0)] = 0.9
+    probed: PositiveInt = 64
+    curvature_every: PositiveInt = 2
+    factor_every: PositiveInt = 10
+    damping: Annotated[float, Ge(0.0)] = 0.0
+    least_damping: Annotated[float, Ge(0.0)] = 0.0
+    patience: PositiveInt = 20
+    parts: PositiveInt = 2
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Backpropagation, for comparison: minibatches of "sgd" and "adam", line searches of "cg" and "lbfgs"."""
+
+    batch: PositiveInt = 20
+    rate: Positive = 0.01
+    momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.0
+    beta2: Annotated[float, Ge(0.0), Lt(1.0)] = 0.999
+    parts: PositiveInt = 2
+    restart: PositiveInt = 100
+    memory: PositiveInt = 10
+    patience: PositiveInt = 20
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+
+NESTED = ("stochastic", "sgd", "adam", "cg", "lbfgs")
+"""Methods that keep no coordinates."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Model selection in the W-step of every `every`-th iteration: how many centres each RBF layer has.
+
+    Candidates are smallest, smallest + step, ..., and the number that the layer starts with.  epsilon2: one for all
+    layers or one for each.  errors: "half", E1 + C as the paper prints it; "sum": the sum of squares, 2 E1 + C.
+    """
+
+    criterion: Literal["none", "aic", "bic", "mdl"] = "none"
+    epsilon2: Positive | list[Positive] = field(default_factory=list)
+    errors: Literal["half", "sum"] = "half"
+    every: Annotated[int, Ge(1)] = 11
+    smallest: PositiveInt = 150
+    step: PositiveInt = 25
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    def epsilons(self, count: int) -> list[float]:
+        """One for each of `count` nets; as they are if there are several."""
+        given = self.epsilon2 if isinstance(self.epsilon2, list) else [self.epsilon2]
+        return given * count if len(given) == 1 else given
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """What a rank holds: "replicated", all points; "sharded", its own, so that no rank ever has all of them."""
+
+    data: Literal["replicated", "sharded"] = "replicated"
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+
+@dataclass(frozen=True)
+class Run:
+    """Length of the run and what it leaves behind."""
+
+    max_iterations: Annotated[int, Ge(0)] = 100
+    threads: Annotated[int, Ge(1), Le(1024)] = 1
+    checkpoint_minutes: Positive = 10.0
+    keep_checkpoints: PositiveInt = 3
+    deadline: Positive = 1800.0
+    __pydantic_config__: ClassVar[Any] = STRICT
