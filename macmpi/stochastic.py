@@ -24,7 +24,7 @@ from macmpi.evaluation import Errors
 from macmpi.layers import Array
 from macmpi.mac import Mac
 from macmpi.plan import Plan
-from macmpi.record import Clock
+from macmpi.record import Clock, now
 from macmpi.regression import Made, OverPoints
 from macmpi.running import RunningCurvature, Tapes
 from macmpi.state import State, block_views
@@ -94,15 +94,20 @@ class Stochastic(Mac):
         return max(self.plan.n_train // min(grown, self.keys.batch_max), 1)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State:
-        """Random weights, and where no range is asked for a code of principal components.  Collective: yes."""
-        chain, flat = self.plan.chain, self._random(1.0, seed)
+        """Random weights, and where no range is asked for a code of principal components; counted as training.
+
+        Collective: yes.
+        """
+        began, chain, flat = now(), self.plan.chain, self._random(1.0, seed)
         weights = list(block_views(flat, chain.block_shapes))
         opening.scale_random(chain, weights, range_)
         code = None if range_ else opening.code_of(chain)
         if code is not None:
             A, _, over = self._sample(weights, chain.whole.blocks.index(code))
             opening.principal_code(chain, weights, A, over)
-        return self.start_at(flat, gradient_step)
+        state = self.start_at(flat, gradient_step)
+        state.seconds = now() - began
+        return state
 
     def start_at(self, weights: Array, gradient_step: bool) -> State:
         """The given weights (flat), the output layer fitted to some points (0 for labels).  Collective: yes."""
