@@ -32,6 +32,7 @@ MATHEMATICS = (
         "state",
         "refusals",
         "deals",
+        "choices",
         "plan",
     ),
     *(
@@ -72,8 +73,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "layer_refusals": ERRORS | {"layers", "chain", "config", "solvers"},
     "refusals": ERRORS | {"chain", "config", "layer_refusals", "solvers"},
     "deals": frozenset({"tiles"}),
+    "choices": frozenset({"layers", "chain", "losses", "penalty", "solvers", "config"}),
     "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config", "deals"})
-    | {"build", "layer_refusals", "refusals"},
+    | {"build", "choices", "layer_refusals", "refusals"},
     "evaluation": frozenset({"layers", "objective", "deals", "plan", "data", "team"}),
     "numerics": ERRORS | {"layers", "chain", "state"},
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
