@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 from macmpi import tiles
 from macmpi.tiles import Tile
+
+
+class Costed(Protocol):
+    """What is dealt by what it costs."""
+
+    @property
+    def cost(self) -> float: ...
+
+
+J = TypeVar("J", bound=Costed)
 
 
 @dataclass(frozen=True)
@@ -46,15 +57,63 @@ class Layer:
 
 @dataclass(frozen=True)
 class Deal:
-    """Jobs of the W-step dealt to ranks, and the shared factors that they need; `*_parts`: the places of each rank.
+    """Jobs of the W-step dealt to ranks, and the shared factors that they need; `*_parts`: where results lie.
 
-    Where all ranks do all jobs together there are no places.
+    early: jobs that need none of these factors, done before they are exchanged; late: the others.  Where all ranks do
+    all jobs together (`apart` is False) there are no places.
     """
 
-    jobs: tuple[tuple[Job, ...], ...]
-    weight_parts: tuple[tuple[slice, ...], ...]
+    early: tuple[tuple[Job, ...], ...]
+    late: tuple[tuple[Job, ...], ...]
     shares: tuple[tuple[Share, ...], ...]
-    shared_parts: tuple[tuple[slice, ...], ...]
+    apart: bool = True
+
+    @property
+    def jobs(self) -> tuple[tuple[Job, ...], ...]:
+        return tuple(a + b for a, b in zip(self.early, self.late, strict=True))
+
+    @cached_property
+    def weight_parts(self) -> tuple[tuple[slice, ...], ...]:
+        return places(self.jobs) if self.apart else ()
+
+    @cached_property
+    def shared_parts(self) -> tuple[tuple[slice, ...], ...]:
+        return places(self.shares) if self.apart else ()
+
+
+def dealt(jobs: Sequence[J], ranks: int) -> tuple[tuple[J, ...], ...]:
+    """Dealt to ranks by cost."""
+    owned = tiles.deal_by_cost([job.cost for job in jobs], ranks)
+    return tuple(tuple(jobs[j] for j in rank) for rank in owned)
+
+
+def busiest(items: Sequence[Costed], ranks: int) -> float:
+    """The largest cost that a rank has of what is dealt by cost."""
+    costs = [item.cost for item in items]
+    return max(sum(costs[i] for i in rank) for rank in tiles.deal_by_cost(costs, ranks))
+
+
+def deal_jobs(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> Deal:
+    """Two rounds: shares with some of the jobs that need none of them, then the other jobs.
+
+    Early are the costliest of these, as many as make the busiest ranks of both rounds together least busy.
+    """
+    fresh = {share.segment for share in shares}
+    free = sorted((j for j in jobs if j.segment not in fresh), key=lambda j: (-j.cost, j.place.start))
+    bound = [j for j in jobs if j.segment in fresh]
+    if not shares:
+        return Deal(((),) * ranks, dealt(jobs, ranks), ((),) * ranks)
+
+    def rounds(count: int) -> tuple[list[Costed], list[Costed]]:
+        return [*shares, *free[:count]], [*bound, *free[count:]]
+
+    count = min(range(len(free) + 1), key=lambda count: sum(busiest(items, ranks) for items in rounds(count)))
+    owned = tiles.deal_by_cost([item.cost for item in rounds(count)[0]], ranks)
+    return Deal(
+        early=tuple(tuple(free[i - len(shares)] for i in rank if i >= len(shares)) for rank in owned),
+        late=dealt([*bound, *free[count:]], ranks),
+        shares=tuple(tuple(shares[i] for i in rank if i < len(shares)) for rank in owned),
+    )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from macmpi import choices, tiles
 from macmpi.build import build_chain, is_basis
 from macmpi.chain import Chain, Segment
 from macmpi.config import NESTED, Config
-from macmpi.deals import Deal, Job, Layer, LayerDeal, PointDeal, Share, deal_points, places
+from macmpi.deals import Deal, Job, Layer, LayerDeal, PointDeal, Share, deal_jobs, deal_points, dealt, places
 from macmpi.layer_refusals import check_layers, check_method
 from macmpi.layers import Map
 from macmpi.losses import LOSSES, Loss
@@ -121,24 +120,30 @@ class Plan:
         blocks, bounds, solver = self.chain.segments[segment].regressed, self.weight_bounds, self.w_solvers[segment]
         if not self.by_unit[segment]:
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
-            return [Job(segment, None, place, sum(h * solver.effort(d) for h, d in self.shapes(segment)))]
+            return [Job(segment, None, place, sum(solver.effort(d, h) for h, d in self.shapes(segment)))]
         units, width = self.chain.block_shapes[blocks[0]]
         start, wide = bounds[blocks[0]], units if self.sharded else tiles.EXACT_WIDTH
         return [
-            Job(segment, t, slice(start + t.start * width, start + t.stop * width), len(t) * solver.effort(width))
+            Job(segment, t, slice(start + t.start * width, start + t.stop * width), solver.effort(width, len(t)))
             for t in tiles.unit_tiles(units, wide if solver.exact else tiles.UNIT_WIDTH)
         ]
 
     def shares(self, segment: int) -> list[Share]:
         """The segment's shared factor, whole or, where it is large and can be, by rows."""
-        rows, width = self.shared_shape(segment)
+        (rows, width), solver = self.shared_shape(segment), self.w_solvers[segment]
         start = self.shared_bounds[segment]
         if not rows or not width:
             return []
-        if width <= tiles.GRAM_WHOLE or self.sharded or not self.w_solvers[segment].by_rows:
-            return [Share(segment, None, slice(start, start + rows * width), float(width) ** 2)]
+        if width <= tiles.GRAM_WHOLE or self.sharded or not solver.by_rows:
+            cost = solver.share_effort(width, self.n_train)
+            return [Share(segment, None, slice(start, start + rows * width), cost)]
         return [
-            Share(segment, t, slice(start + t.start * width, start + t.stop * width), 2.0 * len(t) * (width - t.start))
+            Share(
+                segment,
+                t,
+                slice(start + t.start * width, start + t.stop * width),
+                solver.share_effort(width, self.n_train, t.rows),
+            )
             for t in tiles.cut(rows, -(-rows // tiles.GRAM_ROWS))
         ]
 
@@ -146,14 +151,8 @@ class Plan:
         jobs = [job for k in segments for job in self.jobs(k)]
         shares = [share for k in shared for share in self.shares(k)]
         if self.sharded:
-            return Deal((tuple(jobs),) * self.ranks, (), (tuple(shares),) * self.ranks, ())
-        mine, ours = self._dealt(jobs), self._dealt(shares)
-        return Deal(mine, places(mine), ours, places(ours))
-
-    def _dealt(self, jobs: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
-        """Dealt to ranks by cost."""
-        owned = tiles.deal_by_cost([job.cost for job in jobs], self.ranks)
-        return tuple(tuple(jobs[j] for j in rank) for rank in owned)
+            return Deal(((),) * self.ranks, (tuple(jobs),) * self.ranks, (tuple(shares),) * self.ranks, apart=False)
+        return deal_jobs(jobs, shares, self.ranks)
 
     def _layers(self, segments: Sequence[int], leading: bool) -> LayerDeal:
         found = []
@@ -164,7 +163,7 @@ class Plan:
                 assert block is not None
                 place = slice(self.weight_bounds[block], self.weight_bounds[block + 1])
                 found.append(Layer(k, i, block, place, float(place.stop - place.start)))
-        fitted = self._dealt([layer for layer in found if not self.trainers[layer.block].copies])
+        fitted = dealt([layer for layer in found if not self.trainers[layer.block].copies], self.ranks)
         return LayerDeal(tuple(f for f in found if self.trainers[f.block].copies), fitted, places(fitted))
 
     def leading(self, segments: Sequence[int]) -> LayerDeal:
@@ -223,9 +222,10 @@ class Plan:
         return self._deal(segments, segments[1:])
 
     @cached_property
-    def exact_factors(self) -> Deal:
-        """The shared factors that must be those of the present inputs."""
-        return self._deal([], [k for k, s in enumerate(self.w_solvers) if k and s.exact])
+    def exact_units(self) -> Deal:
+        """The same with those shared factors made anew that must be of the present inputs."""
+        segments = range(len(self.chain.segments))
+        return self._deal(segments, [k for k in segments if k and self.w_solvers[k].exact])
 
     @cached_property
     def first_factor(self) -> Deal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 from itertools import pairwise
 
 POINT_ROWS = 128
@@ -105,11 +106,11 @@ def deal_by_cost(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], .
 
     Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
     """
-    load = [0.0] * ranks
+    loads = [(0.0, rank) for rank in range(ranks)]
     owned: list[list[int]] = [[] for _ in range(ranks)]
     for job in sorted(range(len(costs)), key=lambda j: (-costs[j], j)):
-        rank = min(range(ranks), key=lambda r: (load[r], r))
-        load[rank] += costs[job]
+        load, rank = loads[0]
+        heapreplace(loads, (load + costs[job], rank))
         owned[rank].append(job)
     return tuple(tuple(sorted(jobs)) for jobs in owned)
 

@@ -40,6 +40,7 @@ MATHEMATICS = (
         "layer_refusals",
         "evaluation",
         "subproblems",
+        "fitting",
         "mac",
         "selection",
         "alternating",
@@ -80,17 +81,19 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "numerics": ERRORS | {"layers", "chain", "state"},
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
     | {"points", "data"},
+    "fitting": frozenset(
+        {"layers", "solvers", "state", "deals", "plan", "evaluation", "subproblems", "record", "team"}
+    ),
     "mac": frozenset(
         {
             "streams",
             "layers",
             "losses",
             "regression",
-            "solvers",
             "state",
-            "deals",
             "plan",
             "evaluation",
+            "fitting",
             "points",
             "subproblems",
         }
@@ -332,7 +335,18 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
 @pytest.mark.parametrize(
     "name",
     (
-        *("mac", "evaluation", "starts", "train", "data", "selection", "alternating", "stochastic", "acceleration"),
+        *(
+            "mac",
+            "fitting",
+            "evaluation",
+            "starts",
+            "train",
+            "data",
+            "selection",
+            "alternating",
+            "stochastic",
+            "acceleration",
+        ),
         *("baselines/__init__", "baselines/minibatch", "baselines/full_batch"),
     ),
 )
@@ -371,7 +385,16 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["team", "mac", "alternating", "stochastic", "acceleration", "baselines/minibatch", "baselines/full_batch"],
+    [
+        "team",
+        "mac",
+        "fitting",
+        "alternating",
+        "stochastic",
+        "acceleration",
+        "baselines/minibatch",
+        "baselines/full_batch",
+    ],
 )
 def test_docstrings_say_who_has_to_call(name: str) -> None:
     wrong = [what for what, text in public_docstrings(PACKAGE / f"{name}.py") if "Collective:" not in text]

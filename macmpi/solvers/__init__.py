@@ -94,8 +94,15 @@ class WSolver(Protocol):
 
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]: ...
 
-    def effort(self, n_in: int) -> float:
-        """What a unit of n_in inputs costs: flops a point, or what else takes as long.  By it units are dealt."""
+    def effort(self, n_in: int, units: int) -> float:
+        """What so many units of n_in inputs cost together, in flops a point or what else takes as long.
+
+        By it, and by `share_effort`, work is dealt.
+        """
+        ...
+
+    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
+        """What `prepare` costs for `width` columns, on the same scale."""
         ...
 
     def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:

@@ -11,6 +11,7 @@ from scipy import linalg
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, apply, gram, gram_rows, jitter, row_dots
 from macmpi.regression import OverPoints, Rows, Term, UnitProblem
+from macmpi.solvers.spectrum import GRAM, PASS
 
 JITTER = 1e-13
 """Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
@@ -62,9 +63,14 @@ class ClosedForm:
             (G,) = over_points(lambda points: (gram_rows(inputs[points], rows, bias),))
         return G
 
-    def effort(self, n_in: int) -> float:
-        """2 D of the cross product, and half as much for reading the targets and solving."""
-        return 3.0 * n_in
+    def effort(self, n_in: int, units: int) -> float:
+        """4 D of the cross products, and half as much for reading the targets and solving."""
+        return 6.0 * n_in * (units + PASS)
+
+    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
+        """As of a whole symmetric product; rows from the diagonal on are that share of its half."""
+        held = width**2 if rows is None else 2.0 * (rows.stop - rows.start) * (width - rows.start)
+        return GRAM * held
 
     def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Factor:
         """The factor; `shared` need hold the Gram from the diagonal on only.  Single precision is never regular."""

@@ -44,8 +44,11 @@ class Thresholded:
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
         return self.inner.shared_shape(n_in, bias)
 
-    def effort(self, n_in: int) -> float:
-        return self.inner.effort(n_in)
+    def effort(self, n_in: int, units: int) -> float:
+        return self.inner.effort(n_in, units)
+
+    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
+        return self.inner.share_effort(width, points, rows)
 
     def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
         return self.inner.local(shared, ridge, dtype, bias)

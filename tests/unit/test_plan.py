@@ -344,13 +344,36 @@ def test_more_ranks_than_tiles() -> None:
     assert len(p.all_units.jobs) == 40
 
 
-def test_costs_are_dealt_in_balance() -> None:
-    """One list over all layers: no rank has more than the largest job beyond another."""
-    p = make_plan(Config(model=Model(hidden=[300, 100, 20, 100, 300])), 256, 256, 5000, 5000, 12)
-    loads = [sum(job.cost for job in rank) for rank in p.all_units.jobs]
-    largest = max(job.cost for rank in p.all_units.jobs for job in rank)
-    assert max(loads) - min(loads) <= largest
-    assert max(loads) <= 1.15 * np.mean(loads)
+PAPER = Config(model=Model(hidden=[300, 100, 20, 100, 300]))
+
+
+@pytest.mark.parametrize("ranks", [2, 5, 12])
+def test_costs_are_dealt_in_balance(ranks: int) -> None:
+    """In each round no rank has more than the largest item beyond another; both together are nearly even."""
+    deal, whole = make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units, 0.0
+    for items in ([[*a, *b] for a, b in zip(deal.shares, deal.early, strict=True)], deal.late):
+        loads = [sum(item.cost for item in rank) for rank in items]  # type: ignore[attr-defined]
+        assert max(loads) - min(loads) <= max(item.cost for rank in items for item in rank)  # type: ignore[attr-defined]
+        whole += max(loads)
+    even = sum(item.cost for dealt in (deal.shares, deal.jobs) for rank in dealt for item in rank)
+    assert whole <= 1.35 * even / ranks
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_what_is_early_needs_no_factor_of_this_deal(sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
+    p = planned(*sizes, ranks)
+    for deal in (p.all_units, p.exact_units, p.deal([len(p.chain.segments) - 1]), p.deal([0])):
+        fresh = {share.segment for rank in deal.shares for share in rank}
+        assert fresh.isdisjoint(job.segment for rank in deal.early for job in rank)
+        assert deal.jobs == tuple(a + b for a, b in zip(deal.early, deal.late, strict=True))
+
+
+def test_ranks_without_a_factor_have_units_instead() -> None:
+    """The first layer's units wait for no factor; with one rank there is nobody to wait."""
+    alone, many = (make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units for ranks in (1, 12))
+    assert not any(alone.early)
+    assert all(bool(shares) or bool(early) for shares, early in zip(many.shares, many.early, strict=True))
+    assert {job.segment for rank in many.early for job in rank} == {0}
 
 
 @pytest.mark.parametrize("activation", FUNCTIONS)
