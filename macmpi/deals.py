@@ -73,6 +73,16 @@ class Deal:
         return tuple(a + b for a, b in zip(self.early, self.late, strict=True))
 
     @cached_property
+    def segments(self) -> frozenset[int]:
+        """Those that have jobs."""
+        return frozenset(job.segment for rank in self.jobs for job in rank)
+
+    @cached_property
+    def fresh(self) -> frozenset[int]:
+        """Those whose shared factor is made anew."""
+        return frozenset(share.segment for rank in self.shares for share in rank)
+
+    @cached_property
     def weight_parts(self) -> tuple[tuple[slice, ...], ...]:
         return places(self.jobs) if self.apart else ()
 

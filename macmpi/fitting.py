@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from macmpi.deals import Deal, Job, LayerDeal
 from macmpi.evaluation import Evaluation
 from macmpi.layers import Array
+from macmpi.pieces import Pieces
 from macmpi.plan import Plan
 from macmpi.record import Clock
 from macmpi.solvers import WSolver
@@ -20,7 +21,7 @@ class Fitting:
 
     def __init__(self, plan: Plan, team: AnyTeam, clock: Clock, problems: Subproblems, evaluation: Evaluation) -> None:
         self.plan, self.team, self.clock = plan, team, clock
-        self.problems, self.evaluation = problems, evaluation
+        self.problems, self.evaluation, self.in_pieces = problems, evaluation, Pieces(team)
 
     def regress(self, deal: Deal, state: State, solvers: Sequence[WSolver]) -> None:
         """A regression a unit, and what the units of a layer have in common, made anew where the deal says so.
@@ -30,12 +31,27 @@ class Fitting:
         """
         rank = self.team.rank
         with self.clock("w"):
+            self._make_features(deal, state)
+            self._make_local(deal.segments - deal.fresh, state)
             self._share(deal, state)
             self._solve(deal.early[rank], state, solvers)
         self.team.gather_parts(state.factors, deal.shared_parts)
         with self.clock("w"):
+            self._make_local(deal.segments & deal.fresh, state)
             self._solve(deal.late[rank], state, solvers)
         self.team.gather_parts(state.weights, deal.weight_parts)
+
+    def _make_features(self, deal: Deal, state: State) -> None:
+        """What regressions multiply: own points, then Allgatherv.  Collective: yes."""
+        for k in sorted(deal.segments | deal.fresh):
+            if self.plan.by_unit[k] or self.plan.chain.segments[k].leading:
+                self.problems.features(k, state, together=True)
+
+    def _make_local(self, segments: Iterable[int], state: State) -> None:
+        """Large factors, in pieces; a small one each rank makes that has units which need it.  Collective: yes."""
+        for k in sorted(segments):
+            if self.plan.large(k):
+                self.problems.local(k, state, self.in_pieces)
 
     def _share(self, deal: Deal, state: State) -> None:
         """Own factors: of the inputs' Grams or what is made of them."""

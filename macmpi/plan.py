@@ -128,13 +128,18 @@ class Plan:
             for t in tiles.unit_tiles(units, wide if solver.exact else tiles.UNIT_WIDTH)
         ]
 
+    def large(self, segment: int) -> bool:
+        """Its units share a factor so large that all ranks make it together."""
+        solver, (_, width) = self.w_solvers[segment], self.shared_shape(segment)
+        return self.by_unit[segment] and solver.by_rows and width > tiles.GRAM_WHOLE
+
     def shares(self, segment: int) -> list[Share]:
         """The segment's shared factor, whole or, where it is large and can be, by rows."""
         (rows, width), solver = self.shared_shape(segment), self.w_solvers[segment]
         start = self.shared_bounds[segment]
         if not rows or not width:
             return []
-        if width <= tiles.GRAM_WHOLE or self.sharded or not solver.by_rows:
+        if self.sharded or not self.large(segment):
             cost = solver.share_effort(width, self.n_train)
             return [Share(segment, None, slice(start, start + rows * width), cost)]
         return [

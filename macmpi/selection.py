@@ -206,7 +206,10 @@ class Trial:
             plan, bounds = self.plan, self.plan.shared_bounds
             G = self.factors[bounds[segment] : bounds[segment + 1]].reshape(plan.shared_shape(segment))
             self._roots[segment] = (
-                plan.w_solvers[segment].local(G, plan.unit_ridge(segment, self.state.mu), plan.dtype, False).cholesky[0]
+                plan.w_solvers[segment]
+                .local(G, plan.unit_ridge(segment, self.state.mu), plan.dtype, False)
+                .cholesky[0]
+                .T
             )
         return self._roots[segment]
 

@@ -40,6 +40,7 @@ MATHEMATICS = (
         "layer_refusals",
         "evaluation",
         "subproblems",
+        "pieces",
         "fitting",
         "mac",
         "selection",
@@ -81,9 +82,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "numerics": ERRORS | {"layers", "chain", "state"},
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
     | {"points", "data"},
-    "fitting": frozenset(
-        {"layers", "solvers", "state", "deals", "plan", "evaluation", "subproblems", "record", "team"}
-    ),
+    "pieces": frozenset({"tiles", "layers", "regression", "team"}),
+    "fitting": frozenset({"layers", "solvers", "state", "deals", "pieces", "plan", "evaluation", "subproblems"})
+    | {"record", "team"},
     "mac": frozenset(
         {
             "streams",

@@ -14,7 +14,7 @@ import numpy as np
 from macmpi.chain import AT_ONCE, Average
 from macmpi.layers import Array
 from macmpi.objective import ZProblem
-from macmpi.regression import OverPoints, Rows
+from macmpi.regression import InPieces, OverPoints, Rows, alone
 
 
 class ZSolution(NamedTuple):
@@ -105,8 +105,13 @@ class WSolver(Protocol):
         """What `prepare` costs for `width` columns, on the same scale."""
         ...
 
-    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
-        """What a rank makes of `shared` once, for all units of the layer that it solves."""
+    def local(
+        self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True, in_pieces: InPieces = alone
+    ) -> Any:
+        """What a rank makes of `shared` once, for all units of the layer that it solves.
+
+        in_pieces: shares this work among ranks.  Collective: where it is.
+        """
         ...
 
     def solve(self, problem: Any, over_points: OverPoints) -> Array:

@@ -10,7 +10,8 @@ from scipy import linalg
 
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, apply, gram, gram_rows, jitter, row_dots
-from macmpi.regression import OverPoints, Rows, Term, UnitProblem
+from macmpi.regression import InPieces, OverPoints, Rows, Term, UnitProblem, alone
+from macmpi.solvers.cholesky import cholesky
 from macmpi.solvers.spectrum import GRAM, PASS
 
 JITTER = 1e-13
@@ -72,14 +73,16 @@ class ClosedForm:
         held = width**2 if rows is None else 2.0 * (rows.stop - rows.start) * (width - rows.start)
         return GRAM * held
 
-    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Factor:
+    def local(
+        self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True, in_pieces: InPieces = alone
+    ) -> Factor:
         """The factor; `shared` need hold the Gram from the diagonal on only.  Single precision is never regular."""
         H, regular = shared.copy(), dtype == np.float64 and ridge > REGULAR * float(np.trace(shared)) / len(shared)
         weights = np.arange(len(H) - bias)
         H[weights, weights] += ridge
         if not regular:
             H[np.diag_indices_from(H)] += jitter(shared, JITTER, dtype)
-        return Factor(regular_factor(H), regular)
+        return Factor(regular_factor(H, in_pieces), regular)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
@@ -115,13 +118,18 @@ def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = No
     return total
 
 
-def regular_factor(H: Array) -> tuple[Array, bool]:
-    """Cholesky factor of H (from its upper half), with as much more on its diagonal as rounding takes."""
-    more = 0.0
+def regular_factor(H: Array, in_pieces: InPieces = alone) -> tuple[Array, bool]:
+    """Cholesky factor of H (from its upper half), lower, with as much more on its diagonal as rounding takes.
+
+    Collective: where `in_pieces` is.
+    """
+    more, largest = 0.0, float(np.abs(np.diag(H)).max())
+    if not np.isfinite(largest):
+        raise linalg.LinAlgError("a Gram that is not finite")
     while True:
         try:
-            return linalg.cho_factor(H + more * np.eye(len(H)))
+            return cholesky(H + more * np.eye(len(H)) if more else H, in_pieces).T, True
         except linalg.LinAlgError:
-            more = max(100.0 * more, 1e-12 * float(np.abs(np.diag(H)).max()), TINY)
+            more = max(100.0 * more, 1e-12 * largest, TINY)
             if not np.isfinite(more):
                 raise

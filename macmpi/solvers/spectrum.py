@@ -8,7 +8,7 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.layers.design import gram
-from macmpi.regression import OverPoints, Rows
+from macmpi.regression import InPieces, OverPoints, Rows, alone
 
 JITTER = 1e-8
 """Added to the Gram's eigenvalues, relative to the largest: no step along what the inputs do not span."""
@@ -57,7 +57,9 @@ class Unshared:
     def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
         return 0.0
 
-    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
+    def local(
+        self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True, in_pieces: InPieces = alone
+    ) -> Any:
         return None
 
 

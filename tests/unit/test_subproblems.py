@@ -156,7 +156,7 @@ def moved(net: str) -> tuple[Mac, State]:
 def test_a_factor_made_once_a_rank_is_that_of_the_moment(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether mu has grown, and with it a ridge, or the coordinates have moved: the same bits as made for each job."""
     _, once = moved(net)
-    monkeypatch.setattr(Subproblems, "_local", lambda self, k, ridge, state: None)
+    monkeypatch.setattr(Subproblems, "local", lambda self, k, state: None)
     _, each = moved(net)
     assert_array_equal(once.weights, each.weights)
     assert_array_equal(once.Z, each.Z)
