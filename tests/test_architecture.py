@@ -140,7 +140,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "results"},
     "estimate": ERRORS | {"tiles", "chain", "deals", "plan"},
-    "scaling": frozenset({"deals", "plan"}),
+    "scaling": frozenset({"tiles", "solvers", "deals", "plan"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
     | {"baselines", "stochastic", "config", "data", "record", "team"},
     "train": ERRORS

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-import numpy as np
 from scipy.linalg import LinAlgError, blas, lapack
 
 from macmpi.layers import Array
@@ -14,19 +13,18 @@ from macmpi.regression import InPieces, alone
 WHOLE, PANEL = 512, 96
 """A matrix of at most so many rows is one panel; panels of a larger one have so many rows."""
 
-MOST, LEAST = 24, 24
+MOST, LEAST = 24, 48
 """A panel is cut into at most so many pieces, of at least so many columns."""
 
 
-def cholesky(H: Array, in_pieces: InPieces = alone) -> Array:
-    """R (n, n), row-major, whose upper half has R^T R = H; the lower half is of no use.  H: its upper half is read.
+def cholesky(R: Array, in_pieces: InPieces = alone) -> Array:
+    """R with R^T R = H in the upper half of an array that holds H there, row-major; the lower half is of no use.
 
         R_ii^T R_ii = H_ii - S_i^T S_i,    R_ij = R_ii^-T (H_ij - S_i^T S_j),    S the rows of R above panel i.
 
     Every rank factors the diagonal blocks, at n^2 b / 2 flops for panels of b rows; the rest of the n^3 / 3 flops is in
     pieces.  Raises LinAlgError where H is not positive definite.  Collective: where `in_pieces` is.
     """
-    R = np.array(H, dtype=np.float64, order="C")
     for panel, columns in panels(len(R)):
         above = R[: panel.start, panel]
         diagonal = R[panel, panel] - above.T @ above if panel.start else R[panel, panel]
@@ -57,3 +55,14 @@ def panels(n: int) -> Iterator[tuple[slice, list[slice]]]:
         count = min(MOST, -(-(n - stop) // LEAST))
         bounds = [stop + (n - stop) * i // max(count, 1) for i in range(count + 1)]
         yield slice(start, stop), [slice(a, b) for a, b in pairwise(bounds)]
+
+
+def pieces(n: int) -> list[list[tuple[int, float]]]:
+    """Size and flops of the pieces of each panel that has any."""
+    found = []
+    for panel, columns in panels(n):
+        rows = panel.stop - panel.start
+        sizes = [rows * (c.stop - c.start) for c in columns]
+        if sizes:
+            found.append([(size, float(size * (2 * panel.start + rows))) for size in sizes])
+    return found

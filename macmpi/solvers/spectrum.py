@@ -20,7 +20,7 @@ ELEMENTWISE = 700.0
 PASS = 26
 """What a product with all inputs costs beside its units, in units: the inputs are read and put in order for it."""
 
-GRAM, DECOMPOSITION = 2.7, 26.0
+GRAM, DECOMPOSITION = 1.8, 14.0
 """What a Gram costs a point, in units of its columns squared, and its eigen-decomposition, of its columns cubed."""
 
 
