@@ -123,9 +123,10 @@ class Plan:
             return [Job(segment, None, place, sum(solver.effort(d, h) for h, d in self.shapes(segment)))]
         units, width = self.chain.block_shapes[blocks[0]]
         start, wide = bounds[blocks[0]], units if self.sharded else tiles.EXACT_WIDTH
+        cut = tiles.evenly(units, wide) if solver.exact else tiles.unit_tiles(units)
         return [
             Job(segment, t, slice(start + t.start * width, start + t.stop * width), solver.effort(width, len(t)))
-            for t in tiles.unit_tiles(units, wide if solver.exact else tiles.UNIT_WIDTH)
+            for t in cut
         ]
 
     def large(self, segment: int) -> bool:
@@ -149,7 +150,7 @@ class Plan:
                 slice(start + t.start * width, start + t.stop * width),
                 solver.share_effort(width, self.n_train, t.rows),
             )
-            for t in tiles.cut(rows, -(-rows // tiles.GRAM_ROWS))
+            for t in tiles.evenly(rows, tiles.GRAM_ROWS)
         ]
 
     def _deal(self, segments: Sequence[int], shared: Sequence[int]) -> Deal:

@@ -18,7 +18,7 @@ UNIT_WIDTH = 32
 """Number of units in a tile: wide enough for the matrix product, narrow enough to balance ranks."""
 
 EXACT_WIDTH = 64
-"""The same where a unit costs little: solved exactly, with one product over the points."""
+"""The most where a unit costs little: solved exactly, with one product over the points."""
 
 GRAM_WHOLE, GRAM_ROWS = 512, 96
 """A Gram of at most so many columns is one job; a larger one is cut into jobs of at most so many rows."""
@@ -54,6 +54,12 @@ def cut(n: int, pieces: int) -> tuple[Tile, ...]:
     pieces = max(1, min(n, pieces))
     bounds = [n * i // pieces for i in range(pieces + 1)]
     return tuple(Tile(a, b) for a, b in pairwise(bounds))
+
+
+def evenly(n: int, size: int) -> tuple[Tile, ...]:
+    """Runs of at most `size` indices; more than 12 of them are a multiple of 12, so that 12 ranks have equally many."""
+    count = -(-n // size)
+    return cut(n, count if count <= 12 else 12 * -(-count // 12))
 
 
 def point_tiles(n: int) -> tuple[Tile, ...]:

@@ -163,7 +163,7 @@ def test_a_factor_made_once_a_rank_is_that_of_the_moment(net: str, monkeypatch: 
 
 
 def test_jobs_of_a_layer_share_one_factor_and_the_first_layer_keeps_its_own() -> None:
-    mac, state = begun({"ridge_scale": "objective"}, hidden=[130, 4], sites="before")
+    mac, state = begun({"ridge_scale": "objective"}, hidden=[120, 4], sites="before")
     mac.w_step(state)
 
     def local(segment: int) -> list[Any]:

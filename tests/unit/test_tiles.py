@@ -130,3 +130,12 @@ def test_a_tile_is_its_rows() -> None:
     assert len(tile) == 5
     assert list(range(10))[tile.rows] == [3, 4, 5, 6, 7]
     assert Tile(1, 2) < Tile(3, 4)
+
+
+@given(st.integers(1, 5000), st.integers(1, 200))
+def test_even_tiles_are_within_their_size_and_as_many_for_each_of_12_ranks(n: int, size: int) -> None:
+    found = tiles.evenly(n, size)
+    assert [i for t in found for i in range(t.start, t.stop)] == list(range(n))
+    assert max(map(len, found)) <= size
+    assert len(found) <= 12 or len(found) % 12 == 0 or len(found) == n
+    assert len(found) < -(-n // size) + 12
