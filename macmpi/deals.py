@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heapify, heapreplace
 from typing import Any, Protocol, TypeVar
 
 from macmpi import tiles
@@ -19,6 +20,10 @@ class Costed(Protocol):
 
 
 J = TypeVar("J", bound=Costed)
+Dealt = tuple[tuple[J, ...], ...]
+
+LITTLE = 0.25
+"""A factor that costs at most so much of a job is made again by the job's rank rather than waited for."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,14 @@ class Layer:
 class Deal:
     """Jobs of the W-step dealt to ranks, and the shared factors that they need; `*_parts`: where results lie.
 
-    early: jobs that need none of these factors, done before they are exchanged; late: the others.  Where all ranks do
-    all jobs together (`apart` is False) there are no places.
+    early: jobs done before factors are exchanged; late: the others.  copies: what a rank makes of others' factors for
+    its early jobs.  Where all ranks do all jobs together (`apart` is False) there are no places.
     """
 
     early: tuple[tuple[Job, ...], ...]
     late: tuple[tuple[Job, ...], ...]
     shares: tuple[tuple[Share, ...], ...]
+    copies: tuple[tuple[Share, ...], ...]
     apart: bool = True
 
     @property
@@ -91,39 +97,66 @@ class Deal:
         return places(self.shares) if self.apart else ()
 
 
-def dealt(jobs: Sequence[J], ranks: int) -> tuple[tuple[J, ...], ...]:
+def dealt(jobs: Sequence[J], ranks: int) -> Dealt[J]:
     """Dealt to ranks by cost."""
     owned = tiles.deal_by_cost([job.cost for job in jobs], ranks)
     return tuple(tuple(jobs[j] for j in rank) for rank in owned)
 
 
-def busiest(items: Sequence[Costed], ranks: int) -> float:
-    """The largest cost that a rank has of what is dealt by cost."""
-    costs = [item.cost for item in items]
-    return max(sum(costs[i] for i in rank) for rank in tiles.deal_by_cost(costs, ranks))
-
-
 def deal_jobs(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> Deal:
-    """Two rounds: shares with some of the jobs that need none of them, then the other jobs.
+    """Two rounds: shares with some of the jobs that need not wait for them, then the other jobs.
 
-    Early are the costliest of these, as many as make the busiest ranks of both rounds together least busy.
+    Early are the costliest of these that fit, beside the shares, into as much of each rank's time as makes the busiest
+    ranks of both rounds together least busy.  A job need not wait for a factor that costs little beside it: its rank
+    makes that too.
     """
-    fresh = {share.segment for share in shares}
-    free = sorted((j for j in jobs if j.segment not in fresh), key=lambda j: (-j.cost, j.place.start))
-    bound = [j for j in jobs if j.segment in fresh]
+    none: Dealt[Any] = ((),) * ranks
     if not shares:
-        return Deal(((),) * ranks, dealt(jobs, ranks), ((),) * ranks)
+        return Deal(none, dealt(jobs, ranks), none, none)
+    of = {k: [s for s in shares if s.segment == k] for k in {s.segment for s in shares}}
 
-    def rounds(count: int) -> tuple[list[Costed], list[Costed]]:
-        return [*shares, *free[:count]], [*bound, *free[count:]]
+    def waits(job: Job) -> bool:
+        return sum(s.cost for s in of.get(job.segment, ())) > LITTLE * job.cost
 
-    count = min(range(len(free) + 1), key=lambda count: sum(busiest(items, ranks) for items in rounds(count)))
-    owned = tiles.deal_by_cost([item.cost for item in rounds(count)[0]], ranks)
-    return Deal(
-        early=tuple(tuple(free[i - len(shares)] for i in rank if i >= len(shares)) for rank in owned),
-        late=dealt([*bound, *free[count:]], ranks),
-        shares=tuple(tuple(shares[i] for i in rank if i < len(shares)) for rank in owned),
+    free = sorted((j for j in jobs if not waits(j)), key=lambda j: (-j.cost, j.place.start))
+    bound = [j for j in jobs if waits(j)]
+    own = dealt(shares, ranks)
+
+    def rounds(limit: float) -> tuple[Dealt[Job], Dealt[Job]]:
+        early, rest = _filled(own, free, limit)
+        return early, dealt([*bound, *rest], ranks)
+
+    def longest(limit: float) -> float:
+        early, late = rounds(limit)
+        return max(_loads(own, early)) + max(_loads(late))
+
+    limits = sorted({max(_loads(dealt([*shares, *free[:count]], ranks))) for count in range(len(free) + 1)})
+    early, late = rounds(min(limits, key=longest))
+    needed = (
+        {j.segment for j in rank} & of.keys() - {s.segment for s in mine} for rank, mine in zip(early, own, strict=True)
     )
+    return Deal(early, late, own, tuple(tuple(s for k in sorted(segments) for s in of[k]) for segments in needed))
+
+
+def _loads(*rounds: Dealt[Any]) -> list[float]:
+    """What each rank has to do."""
+    return [sum(item.cost for items in rank for item in items) for rank in zip(*rounds, strict=True)]
+
+
+def _filled(own: Dealt[Share], free: Sequence[Job], limit: float) -> tuple[Dealt[Job], list[Job]]:
+    """Jobs dealt to ranks beside what they have, the first first, as long as none has more than the limit; the rest."""
+    loads = [(load, rank) for rank, load in enumerate(_loads(own))]
+    early: list[list[Job]] = [[] for _ in own]
+    rest = []
+    heapify(loads)
+    for job in free:
+        load, rank = loads[0]
+        if load + job.cost <= limit * (1.0 + 1e-9):
+            heapreplace(loads, (load + job.cost, rank))
+            early[rank].append(job)
+        else:
+            rest.append(job)
+    return tuple(map(tuple, early)), rest
 
 
 @dataclass(frozen=True)

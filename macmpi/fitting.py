@@ -26,7 +26,7 @@ class Fitting:
     def regress(self, deal: Deal, state: State, solvers: Sequence[WSolver]) -> None:
         """A regression a unit, and what the units of a layer have in common, made anew where the deal says so.
 
-        Factors come first, and beside them the units that wait for none; the rest once factors have been exchanged.
+        Factors come first, and beside them units that need not wait; the rest once factors have been exchanged.
         Collective: yes.
         """
         rank = self.team.rank
@@ -54,9 +54,9 @@ class Fitting:
                 self.problems.local(k, state, self.in_pieces)
 
     def _share(self, deal: Deal, state: State) -> None:
-        """Own factors: of the inputs' Grams or what is made of them."""
+        """Own factors, and those of others that early units need: the inputs' Grams, or what is made of them."""
         plan, problems = self.plan, self.problems
-        for share in deal.shares[self.team.rank]:
+        for share in (*deal.shares[self.team.rank], *deal.copies[self.team.rank]):
             k, rows = share.segment, None if share.rows is None else share.rows.rows
             inputs, over_points = problems.features(k, state), problems.points.over
             found = plan.w_solvers[k].prepare(inputs, over_points, plan.has_bias(k), rows)

@@ -169,7 +169,8 @@ class Mac:
 
     def w_step(self, state: State) -> None:
         """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes."""
-        plan, before = self.plan, state.weights.copy()
+        plan = self.plan
+        before = state.weights.copy() if plan.quantised else state.weights
         renew = state.iteration % plan.factor_every == 0
         self.fitting.train(plan.leading_layers, state)
         self.fitting.regress(plan.all_units if renew else plan.exact_units, state, plan.w_solvers)

@@ -157,7 +157,8 @@ class Plan:
         jobs = [job for k in segments for job in self.jobs(k)]
         shares = [share for k in shared for share in self.shares(k)]
         if self.sharded:
-            return Deal(((),) * self.ranks, (tuple(jobs),) * self.ranks, (tuple(shares),) * self.ranks, apart=False)
+            none = ((),) * self.ranks
+            return Deal(none, (tuple(jobs),) * self.ranks, (tuple(shares),) * self.ranks, none, apart=False)
         return deal_jobs(jobs, shares, self.ranks)
 
     def _layers(self, segments: Sequence[int], leading: bool) -> LayerDeal:
@@ -209,6 +210,11 @@ class Plan:
         found = self._layers([segment], leading=False)
         fitted = tuple(tuple(f for f in rank if not weights[f.place].any()) for rank in found.fitted)
         return LayerDeal(tuple(f for f in found.copied if not weights[f.place].any()), fitted, places(fitted))
+
+    @property
+    def quantised(self) -> bool:
+        """Some segment ends in a quantiser."""
+        return any(segment.trailing for segment in self.chain.segments)
 
     @property
     def differentiable(self) -> bool:

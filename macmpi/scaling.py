@@ -78,10 +78,6 @@ class Round:
     def longest(self) -> float:
         return max(self.seconds)
 
-    @property
-    def mean(self) -> float:
-        return sum(self.seconds) / len(self.seconds)
-
 
 @dataclass(frozen=True)
 class Seconds:
@@ -126,7 +122,8 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
         for s, rate in zip(plan.chain.segments, work.feature, strict=False)
         if rate
     ]
-    shares = [sum(work.factor[s.segment] * s.cost for s in rank) for rank in deal.shares]
+    own = [(*shares, *copies) for shares, copies in zip(deal.shares, deal.copies, strict=True)]
+    shares = [sum(work.factor[s.segment] * s.cost for s in rank) for rank in own]
     large = [k for k in sorted(deal.fresh) if plan.large(k)] if work.piece else []
     return [
         Round(dealt(work.point), item * numbers["points"]),
@@ -161,13 +158,14 @@ def gather(machine: Machine, count: int, ranks: int) -> float:
 def predict(work: Work, plan: Plan, machine: Machine) -> Seconds:
     """An iteration on the plan's ranks."""
     (points, *others), ranks = rounds(work, plan), plan.ranks
-    computed = points.longest + sum(r.longest for r in others) + work.shared
-    even = points.mean + sum(r.mean for r in others)
+    even = [sum(r.seconds) / ranks for r in rounds(work, replace(plan, ranks=1))]
+    weights = sum(r.longest for r in others)
+    computed = points.longest + weights + work.shared
     busy = machine.crowding if ranks > 1 else 1.0
     return Seconds(
-        ideal=(even + work.shared / ranks) / machine.speed,
-        uneven_points=(points.longest - points.mean) / machine.speed,
-        uneven_weights=sum(r.longest - r.mean for r in others) / machine.speed,
+        ideal=(sum(even) + work.shared / ranks) / machine.speed,
+        uneven_points=(points.longest - even[0]) / machine.speed,
+        uneven_weights=(weights - sum(even[1:])) / machine.speed,
         shared=work.shared * (1.0 - 1.0 / ranks) / machine.speed,
         crowding=(busy - 1.0) * computed / machine.speed,
         exchange=sum(gather(machine, r.bytes, ranks) for r in (points, *others)),
