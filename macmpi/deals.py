@@ -25,6 +25,9 @@ Dealt = tuple[tuple[J, ...], ...]
 LITTLE = 0.25
 """A factor that costs at most so much of a job is made again by the job's rank rather than waited for."""
 
+LIMITS = 32
+"""How many lengths of the first round are compared at most."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -107,8 +110,8 @@ def deal_jobs(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> Deal:
     """Two rounds: shares with some of the jobs that need not wait for them, then the other jobs.
 
     Early are the costliest of these that fit, beside the shares, into as much of each rank's time as makes the busiest
-    ranks of both rounds together least busy.  A job need not wait for a factor that costs little beside it: its rank
-    makes that too.
+    ranks of both rounds together least busy.  A job need not wait for a factor that costs little beside it, and is not
+    cut into rows: its rank makes that too.
     """
     none: Dealt[Any] = ((),) * ranks
     if not shares:
@@ -116,7 +119,7 @@ def deal_jobs(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> Deal:
     of = {k: [s for s in shares if s.segment == k] for k in {s.segment for s in shares}}
 
     def waits(job: Job) -> bool:
-        return sum(s.cost for s in of.get(job.segment, ())) > LITTLE * job.cost
+        return any(s.rows is not None or s.cost > LITTLE * job.cost for s in of.get(job.segment, ()))
 
     free = sorted((j for j in jobs if not waits(j)), key=lambda j: (-j.cost, j.place.start))
     bound = [j for j in jobs if waits(j)]
@@ -130,7 +133,8 @@ def deal_jobs(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> Deal:
         early, late = rounds(limit)
         return max(_loads(own, early)) + max(_loads(late))
 
-    limits = sorted({max(_loads(dealt([*shares, *free[:count]], ranks))) for count in range(len(free) + 1)})
+    counts = range(0, len(free) + 1, -(-(len(free) + 1) // LIMITS))
+    limits = sorted({max(_loads(dealt([*shares, *free[:count]], ranks))) for count in counts})
     early, late = rounds(min(limits, key=longest))
     needed = (
         {j.segment for j in rank} & of.keys() - {s.segment for s in mine} for rank, mine in zip(early, own, strict=True)

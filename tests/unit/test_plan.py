@@ -371,6 +371,21 @@ def test_what_is_early_has_its_factor(sizes: tuple[int, tuple[int, ...]], ranks:
                 assert factor <= LITTLE * job.cost
 
 
+def test_units_wait_for_a_factor_that_all_ranks_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one, however cheap: it is made in rows, then in pieces."""
+    monkeypatch.setattr(tiles, "GRAM_WHOLE", 2)
+    monkeypatch.setattr("macmpi.deals.LITTLE", 1e9)
+    p = planned(50, (7, 20, 9), 3, sites="before")
+    assert all(p.large(k) for k in range(4))
+    assert p.all_units.fresh == {1, 2, 3}
+    assert {job.segment for rank in p.all_units.early for job in rank} <= {0}
+
+
+def test_a_net_of_many_tiles_is_dealt_at_once() -> None:
+    deal = make_plan(Config(model=Model(hidden=[4000] * 8)), 256, 256, 5000, 5000, 64).all_units
+    assert sum(len(rank) for rank in deal.jobs) > 800
+
+
 def test_ranks_without_a_factor_have_units_instead() -> None:
     """Units that need none or a cheap one; with one rank there is nobody to wait."""
     alone, many = (make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units for ranks in (1, 12))
