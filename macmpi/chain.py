@@ -140,9 +140,11 @@ class Segment:
         self, weights: Sequence[Array], A: Array, M: Array, maps: int | None = None, average: Average = AT_ONCE
     ) -> Array:
         """Mean over the rows of A of J M J^T, for the segment or its first `maps` maps: map by map."""
-        for map_, W in zip(self.maps[:maps], self._weights(weights)[:maps], strict=True):
+        steps = list(zip(self.maps[:maps], self._weights(weights)[:maps], strict=True))
+        for i, (map_, W) in enumerate(steps):
             M = _mean(map_, average, (map_.n_out, map_.n_out), partial(_congruence, map_, W, A, M))
-            A = average.rows(partial(_forward, map_, W, A))
+            if i + 1 < len(steps):
+                A = average.rows(partial(_forward, map_, W, A))
         return M
 
     def pullback(self, weights: Sequence[Array], A: Array, M: Array, average: Average = AT_ONCE) -> Array:

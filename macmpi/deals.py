@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from heapq import heapify, heapreplace
+from typing import Any, Protocol, TypeVar
 
 from macmpi import tiles
 from macmpi.tiles import Tile
+
+
+class Costed(Protocol):
+    """What is dealt by what it costs."""
+
+    @property
+    def cost(self) -> float: ...
+
+
+J = TypeVar("J", bound=Costed)
+Dealt = tuple[tuple[J, ...], ...]
+
+LITTLE = 0.25
+"""A factor that costs at most so much of a job is made again by the job's rank rather than waited for."""
+
+LIMITS = 32
+"""How many lengths of the first round are compared at most."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +65,102 @@ class Layer:
 
 @dataclass(frozen=True)
 class Deal:
-    """Jobs of the W-step dealt to ranks, and the shared factors that they need; `*_parts`: the places of each rank.
+    """Jobs of the W-step dealt to ranks, and the shared factors that they need; `*_parts`: where results lie.
 
-    Where all ranks do all jobs together there are no places.
+    early: jobs done before factors are exchanged; late: the others.  copies: what a rank makes of others' factors for
+    its early jobs.  Where all ranks do all jobs together (`apart` is False) there are no places.
     """
 
-    jobs: tuple[tuple[Job, ...], ...]
-    weight_parts: tuple[tuple[slice, ...], ...]
+    early: tuple[tuple[Job, ...], ...]
+    late: tuple[tuple[Job, ...], ...]
     shares: tuple[tuple[Share, ...], ...]
-    shared_parts: tuple[tuple[slice, ...], ...]
+    copies: tuple[tuple[Share, ...], ...]
+    apart: bool = True
+
+    @property
+    def jobs(self) -> tuple[tuple[Job, ...], ...]:
+        return tuple(a + b for a, b in zip(self.early, self.late, strict=True))
+
+    @cached_property
+    def segments(self) -> frozenset[int]:
+        """Those that have jobs."""
+        return frozenset(job.segment for rank in self.jobs for job in rank)
+
+    @cached_property
+    def fresh(self) -> frozenset[int]:
+        """Those whose shared factor is made anew."""
+        return frozenset(share.segment for rank in self.shares for share in rank)
+
+    @cached_property
+    def weight_parts(self) -> tuple[tuple[slice, ...], ...]:
+        return places(self.jobs) if self.apart else ()
+
+    @cached_property
+    def shared_parts(self) -> tuple[tuple[slice, ...], ...]:
+        return places(self.shares) if self.apart else ()
+
+
+def dealt(jobs: Sequence[J], ranks: int) -> Dealt[J]:
+    """Dealt to ranks by cost."""
+    owned = tiles.deal_by_cost([job.cost for job in jobs], ranks)
+    return tuple(tuple(jobs[j] for j in rank) for rank in owned)
+
+
+def deal_jobs(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> Deal:
+    """Two rounds: shares with some of the jobs that need not wait for them, then the other jobs.
+
+    Early are the costliest of these that fit, beside the shares, into as much of each rank's time as makes the busiest
+    ranks of both rounds together least busy.  A job need not wait for a factor that costs little beside it, and is not
+    cut into rows: its rank makes that too.
+    """
+    none: Dealt[Any] = ((),) * ranks
+    if not shares:
+        return Deal(none, dealt(jobs, ranks), none, none)
+    of = {k: [s for s in shares if s.segment == k] for k in {s.segment for s in shares}}
+
+    def waits(job: Job) -> bool:
+        return any(s.rows is not None or s.cost > LITTLE * job.cost for s in of.get(job.segment, ()))
+
+    free = sorted((j for j in jobs if not waits(j)), key=lambda j: (-j.cost, j.place.start))
+    bound = [j for j in jobs if waits(j)]
+    own = dealt(shares, ranks)
+
+    def rounds(limit: float) -> tuple[Dealt[Job], Dealt[Job]]:
+        early, rest = _filled(own, free, limit)
+        return early, dealt([*bound, *rest], ranks)
+
+    def longest(limit: float) -> float:
+        early, late = rounds(limit)
+        return max(_loads(own, early)) + max(_loads(late))
+
+    counts = range(0, len(free) + 1, -(-(len(free) + 1) // LIMITS))
+    limits = sorted({max(_loads(dealt([*shares, *free[:count]], ranks))) for count in counts})
+    early, late = rounds(min(limits, key=longest))
+    needed = (
+        {j.segment for j in rank} & of.keys() - {s.segment for s in mine} for rank, mine in zip(early, own, strict=True)
+    )
+    return Deal(early, late, own, tuple(tuple(s for k in sorted(segments) for s in of[k]) for segments in needed))
+
+
+def _loads(*rounds: Dealt[Any]) -> list[float]:
+    """What each rank has to do."""
+    return [sum(item.cost for items in rank for item in items) for rank in zip(*rounds, strict=True)]
+
+
+def _filled(own: Dealt[Share], free: Sequence[Job], limit: float) -> tuple[Dealt[Job], list[Job]]:
+    """Jobs dealt to ranks beside what they have, the first first, as long as none has more than the limit; the rest."""
+    loads = [(load, rank) for rank, load in enumerate(_loads(own))]
+    early: list[list[Job]] = [[] for _ in own]
+    rest = []
+    heapify(loads)
+    for job in free:
+        load, rank = loads[0]
+        if load + job.cost <= limit * (1.0 + 1e-9):
+            heapreplace(loads, (load + job.cost, rank))
+            early[rank].append(job)
+        else:
+            rest.append(job)
+    return tuple(map(tuple, early)), rest
 
 
 @dataclass(frozen=True)

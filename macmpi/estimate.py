@@ -77,7 +77,8 @@ def factor_flops(plan: Plan, share: Share) -> float:
     """Of a share of a layer's factor: rows of a Gram, or an eigen-decomposition."""
     rows, width = plan.shared_shape(share.segment)
     if plan.w_solvers[share.segment].by_rows:
-        return len(plan.train.held(0)) * (2.0 * rows * width if share.rows is None else share.cost)
+        tall, wide = (rows, width) if share.rows is None else (len(share.rows), width - share.rows.start)
+        return 2.0 * len(plan.train.held(0)) * tall * wide
     return FACTOR_FLOPS * float(width) ** 3
 
 

@@ -17,16 +17,15 @@ from typing import Any
 import numpy as np
 
 from macmpi.data import Dataset
-from macmpi.deals import Deal, LayerDeal
 from macmpi.evaluation import Errors, Evaluation
+from macmpi.fitting import Fitting
 from macmpi.layers import Array
 from macmpi.losses import times
 from macmpi.plan import Plan
 from macmpi.points import Points
 from macmpi.record import Clock
 from macmpi.regression import SegmentProblem, gradients
-from macmpi.solvers import WSolver
-from macmpi.state import State, block_views
+from macmpi.state import State
 from macmpi.streams import stream
 from macmpi.subproblems import Subproblems
 from macmpi.team import AnyTeam
@@ -47,6 +46,7 @@ class Mac:
         self.over_points = self.points.over
         self.evaluation = Evaluation(plan, data, team)
         self.problems = Subproblems(plan, data, self.points)
+        self.fitting = Fitting(plan, team, clock, self.problems, self.evaluation)
 
     @property
     def own_range(self) -> float:
@@ -66,7 +66,7 @@ class Mac:
         """What the data determine and a new State lacks: the first layer's shared factor.  Collective: yes."""
         if not len(state.factors):
             state.factors = np.zeros(self.plan.shared_bounds[-1])
-            self._share_factors(self.plan.first_factor, state)
+            self.fitting.regress(self.plan.first_factor, state, self.plan.w_solvers)
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State:
         """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
@@ -115,7 +115,7 @@ class Mac:
         for k, segment in enumerate(plan.chain.segments):
             if segment.trailing:
                 self._feasible(state)
-                self._train_layers(plan.untrained(k, state.weights), state)
+                self.fitting.train(plan.untrained(k, state.weights), state)
         if gradient_step and plan.differentiable:
             gradient = np.zeros(len(weights))
             if team.rank == 0 or plan.sharded:
@@ -169,62 +169,27 @@ class Mac:
 
     def w_step(self, state: State) -> None:
         """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes."""
-        plan, before = self.plan, state.weights.copy()
+        plan = self.plan
+        before = state.weights.copy() if plan.quantised else state.weights
         renew = state.iteration % plan.factor_every == 0
-        self._train_layers(plan.leading_layers, state)
-        self._share_factors(plan.all_units if renew else plan.exact_factors, state)
-        self._fit(plan.all_units, state, plan.w_solvers)
-        self._train_layers(plan.trailing_layers, state)
-        self._keep_better(before, state)
+        self.fitting.train(plan.leading_layers, state)
+        self.fitting.regress(plan.all_units if renew else plan.exact_units, state, plan.w_solvers)
+        self.fitting.train(plan.trailing_layers, state)
+        self.fitting.keep_better(before, state)
         state.next_half = "z"
-
-    def _keep_better(self, before: Array, state: State) -> None:
-        """Segments with a quantiser keep their weights where their own error would rise.  Collective: yes."""
-        for k, segment in enumerate(self.plan.chain.segments):
-            if segment.trailing:
-                old, new = (self._segment_error(k, flat, state) for flat in (before, state.weights))
-                if not new <= old:
-                    for b in segment.weighted:
-                        place = slice(self.plan.weight_bounds[b], self.plan.weight_bounds[b + 1])
-                        state.weights[place] = before[place]
-
-    def _segment_error(self, k: int, flat: Array, state: State) -> float:
-        """1/2 sum r^T M_k r over all points, r = t - f_k, for a hidden segment and flat weights.  Collective: yes."""
-        weights, segment = block_views(flat, self.plan.chain.block_shapes), self.plan.chain.segments[k]
-        A, T, form = self.problems.inputs(k, state), self.problems.targets(k, state), self.problems.metrics(state)[k]
-
-        def part(rows: slice) -> list[float]:
-            return [0.5 * form.square(T[rows] - segment.forward(weights, A[rows])).sum(dtype=float)]
-
-        return float(self.evaluation.total(self.plan.train, part, 1)[0])
 
     def fit(self, segments: Sequence[int], state: State) -> None:
         """The W-step of some segments alone, not over-relaxed.  Collective: yes."""
         plan = self.plan
-        deal = plan.deal(segments)
-        self._train_layers(plan.leading(segments), state)
+        self.fitting.train(plan.leading(segments), state)
         if 0 in segments:
             self.problems.forget_all()
-        self._share_factors(deal, state)
-        self._fit(deal, state, plan.plain_solvers)
-        self._train_layers(plan.trailing(segments), state)
+        self.fitting.regress(plan.deal(segments), state, plan.plain_solvers)
+        self.fitting.train(plan.trailing(segments), state)
 
     def notes(self) -> dict[str, Any]:
         """What the record says of an iteration beside its errors.  Collective: no."""
         return {}
-
-    def _train_layers(self, deal: LayerDeal, state: State) -> None:
-        """Layers that no regression fits, each by its trainer, then Allgatherv of their weights.  Collective: yes."""
-        plan, team = self.plan, self.team
-        with self.clock("w"):
-            for layer in (*deal.copied, *deal.fitted[team.rank]):
-                inputs, shape = self.problems.layer_inputs(layer, state), plan.chain.block_shapes[layer.block]
-                present = state.weights[layer.place].reshape(shape)
-                found = plan.centres(layer.block, inputs, present if present.any() else None)
-                state.weights[layer.place] = found.ravel()
-        team.gather_parts(state.weights, deal.parts)
-        if deal.copied or any(deal.fitted):
-            self.problems.forget()
 
     def move_multipliers(self, state: State) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
@@ -240,32 +205,6 @@ class Mac:
             np.clip(state.multipliers, -bound, bound, out=state.multipliers)
         self._exchange(state.multipliers)
         self.problems.forget()
-
-    def _share_factors(self, deal: Deal, state: State) -> None:
-        """What the units of a layer have in common: each layer's by one rank, then Allgatherv.  Collective: yes."""
-        plan, team = self.plan, self.team
-        with self.clock("w"):
-            for share in deal.shares[team.rank]:
-                k, rows = share.segment, share.rows
-                state.factors[share.place] = (
-                    plan.w_solvers[k]
-                    .prepare(
-                        self.problems.features(k, state),
-                        self.over_points,
-                        plan.has_bias(k),
-                        None if rows is None else rows.rows,
-                    )
-                    .ravel()
-                )
-        team.gather_parts(state.factors, deal.shared_parts)
-
-    def _fit(self, deal: Deal, state: State, solvers: Sequence[WSolver]) -> None:
-        team = self.team
-        with self.clock("w"):
-            for job in deal.jobs[team.rank]:
-                found = solvers[job.segment].solve(self.problems.w_problem(job, state), self.over_points)
-                state.weights[job.place] = found.ravel()
-        team.gather_parts(state.weights, deal.weight_parts)
 
     def _exchange(self, rows: Array) -> None:
         """Each rank has computed its own points' rows; on return every rank has those that it holds."""

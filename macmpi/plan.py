@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from macmpi import tiles
+from macmpi import choices, tiles
 from macmpi.build import build_chain, is_basis
 from macmpi.chain import Chain, Segment
-from macmpi.config import NESTED, Config, Model, WStep
-from macmpi.deals import Deal, Job, Layer, LayerDeal, PointDeal, Share, deal_points, places
+from macmpi.config import NESTED, Config
+from macmpi.deals import Deal, Job, Layer, LayerDeal, PointDeal, Share, deal_jobs, deal_points, dealt, places
 from macmpi.layer_refusals import check_layers, check_method
-from macmpi.layers import Map, registered
+from macmpi.layers import Map
 from macmpi.losses import LOSSES, Loss
-from macmpi.penalty import AugmentedLagrangian, Patient, Quadratic, Ridge
+from macmpi.penalty import Quadratic, Ridge
 from macmpi.refusals import check, check_sharded
-from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
+from macmpi.solvers import Z_SOLVERS, Trainer, WSolver, ZSolver
 from macmpi.streams import stream
 
 
@@ -121,39 +120,46 @@ class Plan:
         blocks, bounds, solver = self.chain.segments[segment].regressed, self.weight_bounds, self.w_solvers[segment]
         if not self.by_unit[segment]:
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
-            return [Job(segment, None, place, sum(h * solver.effort(d) for h, d in self.shapes(segment)))]
+            return [Job(segment, None, place, sum(solver.effort(d, h) for h, d in self.shapes(segment)))]
         units, width = self.chain.block_shapes[blocks[0]]
         start, wide = bounds[blocks[0]], units if self.sharded else tiles.EXACT_WIDTH
+        cut = tiles.evenly(units, wide) if solver.exact else tiles.unit_tiles(units)
         return [
-            Job(segment, t, slice(start + t.start * width, start + t.stop * width), len(t) * solver.effort(width))
-            for t in tiles.unit_tiles(units, wide if solver.exact else tiles.UNIT_WIDTH)
+            Job(segment, t, slice(start + t.start * width, start + t.stop * width), solver.effort(width, len(t)))
+            for t in cut
         ]
+
+    def large(self, segment: int) -> bool:
+        """Its units share a factor so large that all ranks make it together."""
+        solver, (_, width) = self.w_solvers[segment], self.shared_shape(segment)
+        return self.by_unit[segment] and solver.by_rows and width > tiles.GRAM_WHOLE
 
     def shares(self, segment: int) -> list[Share]:
         """The segment's shared factor, whole or, where it is large and can be, by rows."""
-        rows, width = self.shared_shape(segment)
+        (rows, width), solver = self.shared_shape(segment), self.w_solvers[segment]
         start = self.shared_bounds[segment]
         if not rows or not width:
             return []
-        if width <= tiles.GRAM_WHOLE or self.sharded or not self.w_solvers[segment].by_rows:
-            return [Share(segment, None, slice(start, start + rows * width), float(width) ** 2)]
+        if self.sharded or not self.large(segment):
+            cost = solver.share_effort(width, self.n_train)
+            return [Share(segment, None, slice(start, start + rows * width), cost)]
         return [
-            Share(segment, t, slice(start + t.start * width, start + t.stop * width), 2.0 * len(t) * (width - t.start))
-            for t in tiles.cut(rows, -(-rows // tiles.GRAM_ROWS))
+            Share(
+                segment,
+                t,
+                slice(start + t.start * width, start + t.stop * width),
+                solver.share_effort(width, self.n_train, t.rows),
+            )
+            for t in tiles.evenly(rows, tiles.GRAM_ROWS)
         ]
 
     def _deal(self, segments: Sequence[int], shared: Sequence[int]) -> Deal:
         jobs = [job for k in segments for job in self.jobs(k)]
         shares = [share for k in shared for share in self.shares(k)]
         if self.sharded:
-            return Deal((tuple(jobs),) * self.ranks, (), (tuple(shares),) * self.ranks, ())
-        mine, ours = self._dealt(jobs), self._dealt(shares)
-        return Deal(mine, places(mine), ours, places(ours))
-
-    def _dealt(self, jobs: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
-        """Dealt to ranks by cost."""
-        owned = tiles.deal_by_cost([job.cost for job in jobs], self.ranks)
-        return tuple(tuple(jobs[j] for j in rank) for rank in owned)
+            none = ((),) * self.ranks
+            return Deal(none, (tuple(jobs),) * self.ranks, (tuple(shares),) * self.ranks, none, apart=False)
+        return deal_jobs(jobs, shares, self.ranks)
 
     def _layers(self, segments: Sequence[int], leading: bool) -> LayerDeal:
         found = []
@@ -164,7 +170,7 @@ class Plan:
                 assert block is not None
                 place = slice(self.weight_bounds[block], self.weight_bounds[block + 1])
                 found.append(Layer(k, i, block, place, float(place.stop - place.start)))
-        fitted = self._dealt([layer for layer in found if not self.trainers[layer.block].copies])
+        fitted = dealt([layer for layer in found if not self.trainers[layer.block].copies], self.ranks)
         return LayerDeal(tuple(f for f in found if self.trainers[f.block].copies), fitted, places(fitted))
 
     def leading(self, segments: Sequence[int]) -> LayerDeal:
@@ -206,6 +212,11 @@ class Plan:
         return LayerDeal(tuple(f for f in found.copied if not weights[f.place].any()), fitted, places(fitted))
 
     @property
+    def quantised(self) -> bool:
+        """Some segment ends in a quantiser."""
+        return any(segment.trailing for segment in self.chain.segments)
+
+    @property
     def differentiable(self) -> bool:
         """E1 has a gradient with respect to all weights."""
         blocks = all("weight_jacobian" in m.capabilities for m in self.chain.blocks)
@@ -223,9 +234,10 @@ class Plan:
         return self._deal(segments, segments[1:])
 
     @cached_property
-    def exact_factors(self) -> Deal:
-        """The shared factors that must be those of the present inputs."""
-        return self._deal([], [k for k, s in enumerate(self.w_solvers) if k and s.exact])
+    def exact_units(self) -> Deal:
+        """The same with those shared factors made anew that must be of the present inputs."""
+        segments = range(len(self.chain.segments))
+        return self._deal(segments, [k for k in segments if k and self.w_solvers[k].exact])
 
     @cached_property
     def first_factor(self) -> Deal:
@@ -240,19 +252,21 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     chain, loss, penalty = build_chain(config.model, n_in, n_out), LOSSES[config.model.loss], config.penalty
     check_layers(config, chain, n_train)
     check_method(config, chain)
-    z_solver = _solver(Z_SOLVERS[_z_name(config, chain)], config.z_step)
-    choices = [_w_choice(config, segment, k + 1 == len(chain.segments)) for k, segment in enumerate(chain.segments)]
+    z_solver = choices.solver(Z_SOLVERS[choices.z_name(config, chain)], config.z_step)
+    named = [
+        choices.w_choice(config, segment, k + 1 == len(chain.segments)) for k, segment in enumerate(chain.segments)
+    ]
     plan = Plan(
         chain=chain,
         loss=loss,
-        schedule=_schedule(config),
+        schedule=choices.schedule(config),
         ridge=Ridge(penalty.ridge, penalty.ridge_scale, penalty.ridge_until_mu),
         z_solver=z_solver,
-        w_solvers=_w_solvers(config.w_step, choices, chain),
-        plain_solvers=_w_solvers(replace(config.w_step, relaxation=1.0), choices, chain),
-        w_names=tuple(name for name, _ in choices),
-        by_unit=tuple(by_unit for _, by_unit in choices),
-        trainers=_trainers(config.model, chain),
+        w_solvers=choices.w_solvers(config.w_step, named, chain),
+        plain_solvers=choices.w_solvers(replace(config.w_step, relaxation=1.0), named, chain),
+        w_names=tuple(name for name, _ in named),
+        by_unit=tuple(by_unit for _, by_unit in named),
+        trainers=choices.trainers(config.model, chain),
         site_weights=tuple(penalty.site_weights or [1.0] * len(chain.sites)),
         metric=penalty.metric,
         forcing=(config.z_step.forcing, config.w_step.forcing),
@@ -269,62 +283,3 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     if plan.sharded:
         check_sharded(config, chain, plan.w_solvers, ranks)
     return plan
-
-
-def _w_solvers(keys: WStep, choices: Sequence[tuple[str, bool]], chain: Chain) -> tuple[WSolver, ...]:
-    """The W-solver of each segment."""
-    solvers = [_solver(W_SOLVERS[name], keys) for name, _ in choices]
-    bits = ["bits" in segment.maps[-1].capabilities for segment in chain.segments]
-    return tuple(Thresholded(solver) if b else solver for solver, b in zip(solvers, bits, strict=True))
-
-
-def _solver(kind: type, keys: Any) -> Any:
-    """A solver with the keys that it knows; 0 stands for its own default."""
-    given = {name: value for name, value in vars(keys).items() if not (name.endswith("iterations") and value == 0)}
-    return kind(**{f.name: given[f.name] for f in fields(kind) if f.name in given})
-
-
-def _schedule(config: Config) -> Quadratic:
-    penalty = config.penalty
-    nested = not any(site != "none" for _, _, site in config.model.layers())
-    mu_max = penalty.mu0 if nested else penalty.mu_max  # without constraints there is no mu to grow
-    common = (penalty.mu0, penalty.factor, mu_max, penalty.tolerance, config.run.max_iterations)
-    decay, every = penalty.tolerance_decay, penalty.mu_every
-    if config.method.name == "alternating":  # no penalty: mu stays, and the run ends at max_iterations
-        return Quadratic(penalty.mu0, penalty.factor, penalty.mu0, 0.0, config.run.max_iterations, every=1)
-    if config.method.name == "stochastic":
-        return Patient(*common, patience=config.stochastic.patience)
-    if config.method.name in NESTED:
-        return Patient(*common, patience=config.baseline.patience)
-    if penalty.method == "quadratic":
-        return Quadratic(*common, decay, every=every)
-    return AugmentedLagrangian(
-        *common, decay, every=every, enough=penalty.enough, multiplier_max=penalty.multiplier_max
-    )
-
-
-def _z_name(config: Config, chain: Chain) -> str:
-    """The Z-solver of a config: "auto" is "binary" where a site holds bits, else "gauss_newton"."""
-    if config.z_step.solver != "auto":
-        return config.z_step.solver
-    bits = any("bits" in s.maps[-1].capabilities for s in chain.segments[:-1])
-    return "binary" if bits else "gauss_newton"
-
-
-def _trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
-    """A trainer for each parameter block that has centres."""
-    blocks = [b for b, m in enumerate(chain.blocks) if "centres" in m.capabilities]
-    names = zip(blocks, model.each("centres", len(blocks)), strict=True)
-    return {b: registered(TRAINERS, "macmpi.trainers", name)() for b, name in names}
-
-
-def _w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
-    """The W-solver of a segment, by name, and whether it solves the units apart."""
-    separable = segment.separable and (LOSSES[config.model.loss].by_output or not last)
-    name, step = config.w_step.solver, config.w_step
-    if separable and segment.activation == "linear" and step.linear_solver == "closed_form":
-        return "closed_form", True
-    if name == "auto":
-        name = "gauss_newton" if separable else "hessian_free"
-    takes = W_SOLVERS[name].takes  # type: ignore[attr-defined]
-    return name, separable and "units" in takes

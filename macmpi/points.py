@@ -31,6 +31,7 @@ class Points:
         everywhere = np.arange(size) * deal.n // size
         here = everywhere[(everywhere >= held.start) & (everywhere < held.stop)]
         self.count, self.sample = len(held), here - held.start
+        self._deal, self._team = deal, team
         self.over: OverPoints
         self.average = AT_ONCE
         if not deal.sharded:
@@ -40,6 +41,20 @@ class Points:
         self.over = over_parts(tree, lambda b: _chunks(blocks[b]))
         runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks.items()}
         self.average = ByBlocks(tree, runs, size)
+
+    def rows(self, make: Callable[[slice], Array], width: int, dtype: np.dtype, together: bool) -> Array:
+        """make(rows) of every point, tile by tile: (N, width).  Replicated points only.
+
+        Together each rank makes those of its own points, and all get all.  Collective: where `together` is True.
+        """
+        deal, team = self._deal, self._team
+        out = np.empty((deal.n, width), dtype)
+        for rank in (team.rank,) if together else range(team.size):
+            for tile in deal.tiles_of(rank):
+                out[tile.rows] = make(tile.rows)
+        if together:
+            team.gather_rows(out, deal.row_counts)
+        return out
 
 
 def _chunks(block: tuple[tiles.Tile, ...]) -> list[slice]:

@@ -49,6 +49,15 @@ class Made:
 Rows = Array | Made
 """What is read by runs of rows."""
 
+Make = Callable[[int], Array]
+InPieces = Callable[[Sequence[tuple[int, int]], Make], list[Array]]
+"""What make(i) gives for each of some shapes, in float64: each made by one rank, all had by all."""
+
+
+def alone(shapes: Sequence[tuple[int, int]], make: Make) -> list[Array]:
+    """InPieces on this rank alone.  Collective: no."""
+    return [make(i) for i in range(len(shapes))]
+
 
 def sum_over(chunks: Sequence[slice]) -> OverPoints:
     """Sums over chunks of points, in their order, on this rank alone.  Collective: no."""

@@ -1,10 +1,12 @@
 """Speedup against processors: its figures, and a cost model that predicts the seconds of an iteration on P ranks.
 
-    T(P) = crowding / speed [shared + max_r z_r + max_r f_r + max_r w_r] + sum over messages (alpha steps + beta bytes)
+    T(P) = crowding / speed [shared + sum over rounds of max_r seconds_r] + sum over messages (alpha steps + beta bytes)
 
-z_r, f_r, w_r: seconds of the points, shared factors and units that the plan of P ranks deals to rank r, each at the
-rate measured on one rank; shared: what every rank does for itself.  A gather of b bytes takes ceil(log2 P) steps and
-moves b (P - 1) / P of them into each rank.  What the model gives for more ranks than cores is a prediction.
+A round is what ranks do between two exchanges, and a message follows each: points; rows of features; shared factors
+with the units that need none; the panels of a large factor; the other units.  seconds_r: of what the plan of P ranks
+deals to rank r, at the rate measured on one rank; shared: what every rank does for itself.  A gather of b bytes takes
+ceil(log2 P) steps and moves b (P - 1) / P of them into each rank.  What the model gives for more ranks than cores is a
+prediction.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log2
 
-from macmpi.deals import Deal
+from macmpi import tiles
+from macmpi.deals import Deal, Job
 from macmpi.plan import Plan
+from macmpi.solvers.cholesky import pieces
 
 
 def efficiency(speedup: float, ranks: int) -> float:
@@ -45,7 +49,8 @@ class Work:
 
     point: of a point in the Z-step.  factor, unit: of a share and of a job of the W-step, for each segment, in units
     of the cost that the plan gives it.  shared: of what every rank does for itself.  anew: the first segment's factor
-    is made too, as in an iteration with a selection.
+    is made too, as in an iteration with a selection.  feature: of a point's features, for each segment; piece: of a
+    large factor's pieces, a flop.
     """
 
     point: float
@@ -53,25 +58,25 @@ class Work:
     unit: tuple[float, ...]
     shared: float
     anew: bool = False
+    feature: tuple[float, ...] = ()
+    piece: float = 0.0
 
     def scaled(self, by: float) -> Work:
         """Every rate times a number."""
-        factor, unit = (tuple(by * rate for rate in rates) for rates in (self.factor, self.unit))
-        return Work(by * self.point, factor, unit, by * self.shared, self.anew)
+        factor, unit, feature = (tuple(by * rate for rate in rates) for rates in (self.factor, self.unit, self.feature))
+        return Work(by * self.point, factor, unit, by * self.shared, self.anew, feature, by * self.piece)
 
 
 @dataclass(frozen=True)
-class Loads:
-    """Seconds of each rank in the three rounds of an iteration, and the bytes exchanged after each."""
+class Round:
+    """seconds: of each rank between two exchanges; bytes: what is exchanged then."""
 
-    points: tuple[float, ...]
-    factors: tuple[float, ...]
-    units: tuple[float, ...]
-    bytes: tuple[int, int, int]
+    seconds: tuple[float, ...]
+    bytes: int
 
     @property
-    def rounds(self) -> tuple[tuple[float, ...], ...]:
-        return self.points, self.factors, self.units
+    def longest(self) -> float:
+        return max(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -101,19 +106,48 @@ def deal_of(work: Work, plan: Plan) -> Deal:
     return plan.deal(range(len(plan.chain.segments))) if work.anew else plan.all_units
 
 
-def loads(work: Work, plan: Plan) -> Loads:
-    """What the plan's own deal gives to each of its ranks.  Cost: the deal's."""
-    deal, sites = deal_of(work, plan), sum(plan.chain.site_sizes)
-    return Loads(
-        points=tuple(work.point * count for count in plan.train.row_counts),
-        factors=tuple(sum(work.factor[s.segment] * s.cost for s in rank) for rank in deal.shares),
-        units=tuple(sum(work.unit[j.segment] * j.cost for j in rank) for rank in deal.jobs),
-        bytes=(
-            plan.dtype.itemsize * plan.n_train * sites,
-            8 * sum(p.stop - p.start for rank in deal.shared_parts for p in rank),
-            plan.dtype.itemsize * sum(p.stop - p.start for rank in deal.weight_parts for p in rank),
+def rounds(work: Work, plan: Plan) -> list[Round]:
+    """What the plan's own deal gives to each of its ranks, points first.  Cost: the deal's."""
+    deal, item = deal_of(work, plan), plan.dtype.itemsize
+    numbers = {"points": plan.n_train * sum(plan.chain.site_sizes), "weights": _numbers(deal.weight_parts)}
+
+    def units(rank: Sequence[Job]) -> float:
+        return sum(work.unit[j.segment] * j.cost for j in rank)
+
+    def dealt(rate: float) -> tuple[float, ...]:
+        return tuple(rate * count for count in plan.train.row_counts)
+
+    made = [
+        (rate, plan.chain.fan_in(s.regressed[0]))
+        for s, rate in zip(plan.chain.segments, work.feature, strict=False)
+        if rate
+    ]
+    own = [(*shares, *copies) for shares, copies in zip(deal.shares, deal.copies, strict=True)]
+    shares = [sum(work.factor[s.segment] * s.cost for s in rank) for rank in own]
+    large = [k for k in sorted(deal.fresh) if plan.large(k)] if work.piece else []
+    return [
+        Round(dealt(work.point), item * numbers["points"]),
+        *(Round(dealt(rate), item * plan.n_train * width) for rate, width in made),
+        Round(
+            tuple(s + units(rank) for s, rank in zip(shares, deal.early, strict=True)), 8 * _numbers(deal.shared_parts)
         ),
-    )
+        *(panel for k in large for panel in _panels(work.piece, plan.shared_shape(k)[1], plan.ranks)),
+        Round(tuple(map(units, deal.late)), item * numbers["weights"]),
+    ]
+
+
+def _numbers(parts: Sequence[Sequence[slice]]) -> int:
+    return sum(p.stop - p.start for rank in parts for p in rank)
+
+
+def _panels(rate: float, width: int, ranks: int) -> list[Round]:
+    """The rounds of a large factor."""
+    found = []
+    for panel in pieces(width):
+        owned = tiles.deal_by_cost([size for size, _ in panel], ranks)
+        seconds = tuple(rate * sum(panel[i][1] for i in rank) for rank in owned)
+        found.append(Round(seconds, 8 * sum(size for size, _ in panel)))
+    return found
 
 
 def gather(machine: Machine, count: int, ranks: int) -> float:
@@ -123,19 +157,18 @@ def gather(machine: Machine, count: int, ranks: int) -> float:
 
 def predict(work: Work, plan: Plan, machine: Machine) -> Seconds:
     """An iteration on the plan's ranks."""
-    given, ranks = loads(work, plan), plan.ranks
-    means = [sum(round_) / ranks for round_ in given.rounds]
-    points, factors, units = (max(round_) - mean for round_, mean in zip(given.rounds, means, strict=True))
-    exchange = sum(gather(machine, count, ranks) for count in given.bytes)
-    computed = sum(max(round_) for round_ in given.rounds) + work.shared
+    (points, *others), ranks = rounds(work, plan), plan.ranks
+    even = [sum(r.seconds) / ranks for r in rounds(work, replace(plan, ranks=1))]
+    weights = sum(r.longest for r in others)
+    computed = points.longest + weights + work.shared
     busy = machine.crowding if ranks > 1 else 1.0
     return Seconds(
-        ideal=(sum(means) + work.shared / ranks) / machine.speed,
-        uneven_points=points / machine.speed,
-        uneven_weights=(factors + units) / machine.speed,
+        ideal=(sum(even) + work.shared / ranks) / machine.speed,
+        uneven_points=(points.longest - even[0]) / machine.speed,
+        uneven_weights=(weights - sum(even[1:])) / machine.speed,
         shared=work.shared * (1.0 - 1.0 / ranks) / machine.speed,
         crowding=(busy - 1.0) * computed / machine.speed,
-        exchange=exchange,
+        exchange=sum(gather(machine, r.bytes, ranks) for r in (points, *others)),
     )
 
 
@@ -151,10 +184,11 @@ def ceiling(work: Work, plan: Plan) -> tuple[float, float, float]:
     """The largest speedup that any number of ranks reaches: of the Z-step by its points, of the W-step by its units, of
     the whole with what is shared; exchange and crowding left out."""
     most = max(len(plan.train.blocks), sum(len(rank) for rank in deal_of(work, plan).jobs), 1)
-    one, all_ = (loads(work, replace(plan, ranks=ranks)) for ranks in (1, most))
-    (z, f, w), (z_max, f_max, w_max) = ([max(round_) for round_ in given.rounds] for given in (one, all_))
-    whole, least = z + f + w + work.shared, z_max + f_max + w_max + work.shared
-    return _ratio(z, z_max), _ratio(f + w, f_max + w_max), _ratio(whole, least)
+    (z, *w), (z_least, *w_least) = (
+        [r.longest for r in rounds(work, replace(plan, ranks=ranks))] for ranks in (1, most)
+    )
+    whole, least = z + sum(w) + work.shared, z_least + sum(w_least) + work.shared
+    return _ratio(z, z_least), _ratio(sum(w), sum(w_least)), _ratio(whole, least)
 
 
 def _ratio(a: float, b: float) -> float:

@@ -164,6 +164,7 @@ class Selection:
                 found = trial.objectives(job, candidates[job.segment])
                 table[i, : len(found)] = found
         self.team.gather_rows(table, [len(rank) for rank in deal.jobs])
+        self.mac.problems.forget()  # features that some ranks alone have made
         tried, present = [], []
         for basis in self.bases:
             rows = sorted((job.place.start, i) for i, job in enumerate(jobs) if job.segment == basis.segment)
@@ -206,7 +207,10 @@ class Trial:
             plan, bounds = self.plan, self.plan.shared_bounds
             G = self.factors[bounds[segment] : bounds[segment + 1]].reshape(plan.shared_shape(segment))
             self._roots[segment] = (
-                plan.w_solvers[segment].local(G, plan.unit_ridge(segment, self.state.mu), plan.dtype, False).cholesky[0]
+                plan.w_solvers[segment]
+                .local(G, plan.unit_ridge(segment, self.state.mu), plan.dtype, False)
+                .cholesky[0]
+                .T
             )
         return self._roots[segment]
 

@@ -15,7 +15,7 @@ from macmpi.losses import Metric, Squared, metric, times
 from macmpi.objective import Rows, ZProblem, split_columns
 from macmpi.plan import Plan
 from macmpi.points import Points
-from macmpi.regression import Made, SegmentProblem, Term, UnitProblem, WProblem
+from macmpi.regression import InPieces, Made, SegmentProblem, Term, UnitProblem, WProblem, alone
 from macmpi.regression import Rows as ByRows
 from macmpi.state import State, block_views
 
@@ -134,7 +134,7 @@ class Subproblems:
         if job.units is not None:
             term = Term(self.features(k, state), self.core_targets(k, state, job.units.rows))
             W = state.weights[job.place].reshape(-1, shapes[0][1])
-            local = self._local(k, ridge, state)
+            local = self.local(k, state)
             shared, points = self.factor(k, state), plan.n_train
             return UnitProblem((term,), segment.activation, ridge, W, shared, accuracy, key, local, points)
         loss = plan.loss if k == len(plan.chain.sites) else Squared(self._form(k, state))
@@ -161,33 +161,43 @@ class Subproblems:
         """z_{k-1}, with z_0 = x."""
         return self.data.X if k == 0 else split_columns(self.plan.chain.site_sizes, state.Z)[k - 1]
 
-    def features(self, k: int, state: State) -> ByRows:
+    def features(self, k: int, state: State, together: bool = False) -> ByRows:
         """What segment k's regression multiplies: z_{k-1} or what is made of it, once a W-step; the first's once.
 
-        Of sharded points, which may be many, it is made where it is needed.
+        Of sharded points, which may be many, it is made where it is needed.  Collective: where `together` is True.
         """
         segment, A = self.plan.chain.segments[k], self.inputs(k, state)
-        if not segment.core or not self.plan.sharded:
-            return self._once("features", k, state, lambda: segment.features(self.weights(state), A), keep=k == 0)
+        if not segment.core:
+            return A
         width = segment.part(0, segment.core).n_out
-        return Made(lambda rows: segment.features(self.weights(state), A[rows]), (len(A), width), A.dtype)
+
+        def make(rows: Any) -> Array:
+            return segment.features(self.weights(state), A[rows])
+
+        if self.plan.sharded:
+            return Made(make, (len(A), width), A.dtype)
+        return self._once("features", k, lambda: self.points.rows(make, width, A.dtype, together), state, keep=k == 0)
 
     def layer_inputs(self, layer: Layer, state: State) -> Array:
         """What a layer that a trainer fits reads."""
         before = self.plan.chain.segments[layer.segment].part(0, layer.map)
         return before.forward(self.weights(state), self.inputs(layer.segment, state))
 
-    def _local(self, k: int, ridge: float, state: State) -> Any:
-        """What this rank makes of a segment's shared factor, once a W-step; the first's once for each ridge."""
+    def local(self, k: int, state: State, in_pieces: InPieces = alone) -> Any:
+        """What is made of a segment's shared factor, once a W-step; the first's once for each ridge.
+
+        Collective: where `in_pieces` is.
+        """
         solver, plan = self.plan.w_solvers[k], self.plan
+        ridge = plan.unit_ridge(k, state.mu)
 
         def make() -> tuple[float, Any]:
-            return ridge, solver.local(self.factor(k, state), ridge, plan.dtype, plan.has_bias(k))
+            return ridge, solver.local(self.factor(k, state), ridge, plan.dtype, plan.has_bias(k), in_pieces)
 
-        made_for, local = self._once("local", k, state, make, keep=k == 0)
+        made_for, local = self._once("local", k, make, state, keep=k == 0)
         if made_for != ridge:
             self._kept.pop(("local", k))
-            _, local = self._once("local", k, state, make, keep=k == 0)
+            _, local = self._once("local", k, make, state, keep=k == 0)
         return local
 
     def targets(self, k: int, state: State, units: slice = EVERY) -> ByRows:
@@ -198,7 +208,7 @@ class Subproblems:
         if not self.plan.schedule.multipliers:
             return split_columns(sizes, state.Z)[k][:, units]
         if not self.plan.sharded:
-            shifted = self._once("shifted", 0, state, lambda: self._unshifted(state))
+            shifted = self._once("shifted", 0, lambda: self._unshifted(state), state)
             return split_columns(sizes, shifted)[k][:, units]
         z, u = (split_columns(sizes, A)[k] for A in (state.Z, state.multipliers))
         form, width = self.metrics(state)[k], z[:0, units].shape[1]
@@ -218,13 +228,13 @@ class Subproblems:
             a = segment.part(0, after).forward(weights, self.inputs(k, state))
             return self.targets(k, state) + a - segment.part(after, len(segment.maps)).forward(weights, a)
 
-        return self._once("core targets", k, state, make)[:, units]
+        return self._once("core targets", k, make, state)[:, units]
 
     def _unshifted(self, state: State) -> Array:
         shift = self._shift(EVERY, state, self.metrics(state))
         return state.Z if shift is None else state.Z - shift
 
-    def _once(self, name: str, k: int, state: State, make: Callable[[], Any], keep: bool = False) -> Any:
+    def _once(self, name: str, k: int, make: Callable[[], Any], state: State, keep: bool = False) -> Any:
         """Made once for the present coordinates, or once and kept."""
         if self._made_of is not state.Z:
             self._made, self._made_of = {}, state.Z

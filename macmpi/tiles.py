@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 from itertools import pairwise
 
 POINT_ROWS = 128
 """Largest number of points in a tile: its rows of all layers stay in a core's second-level cache."""
 
-UNIT_WIDTH = 32
+UNIT_WIDTH = 38
 """Number of units in a tile: wide enough for the matrix product, narrow enough to balance ranks."""
 
 EXACT_WIDTH = 64
-"""The same where a unit costs little: solved exactly, with one product over the points."""
+"""The most where a unit costs little: solved exactly, with one product over the points."""
 
 GRAM_WHOLE, GRAM_ROWS = 512, 96
 """A Gram of at most so many columns is one job; a larger one is cut into jobs of at most so many rows."""
@@ -55,6 +56,12 @@ def cut(n: int, pieces: int) -> tuple[Tile, ...]:
     return tuple(Tile(a, b) for a, b in pairwise(bounds))
 
 
+def evenly(n: int, size: int) -> tuple[Tile, ...]:
+    """Runs of at most `size` indices; more than 12 of them are a multiple of 12, so that 12 ranks have equally many."""
+    count = -(-n // size)
+    return cut(n, count if count <= 12 else 12 * -(-count // 12))
+
+
 def point_tiles(n: int) -> tuple[Tile, ...]:
     """Tiles of points: at most 128 rows each; their number is 12, 24 or a multiple of 48 once n > 1,152.
 
@@ -79,11 +86,12 @@ def chunks_within(run: Tile) -> tuple[Tile, ...]:
 
 
 def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
-    """Tiles of `width` units; a remainder below half of it joins the last tile, so no tile of a wide layer is thin."""
-    whole, rest = divmod(h, width)
-    count = whole + (rest >= width // 2) if whole else 1
-    starts = [width * i for i in range(count)]
-    return tuple(Tile(a, b) for a, b in zip(starts, [*starts[1:], h], strict=True))
+    """Tiles of about `width` units, none much wider than another: it would weigh down the rank that has it.
+
+    Their lengths are multiples of 8 but for the last: other products are slower.
+    """
+    eights = cut(-(-h // 8), max(1, (2 * h + width) // (2 * width)))
+    return tuple(Tile(8 * t.start, min(8 * t.stop, h)) for t in eights)
 
 
 def blocks(tiles: Sequence[Tile], count: int = BLOCKS) -> tuple[tuple[Tile, ...], ...]:
@@ -110,11 +118,11 @@ def deal_by_cost(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], .
 
     Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
     """
-    load = [0.0] * ranks
+    loads = [(0.0, rank) for rank in range(ranks)]
     owned: list[list[int]] = [[] for _ in range(ranks)]
     for job in sorted(range(len(costs)), key=lambda j: (-costs[j], j)):
-        rank = min(range(ranks), key=lambda r: (load[r], r))
-        load[rank] += costs[job]
+        load, rank = loads[0]
+        heapreplace(loads, (load + costs[job], rank))
         owned[rank].append(job)
     return tuple(tuple(sorted(jobs)) for jobs in owned)
 

@@ -25,6 +25,8 @@ from macmpi.plan import Plan, make_plan
 from macmpi.record import Clock, now
 from macmpi.scaling import Work
 from macmpi.selection import Selection, Trial
+from macmpi.solvers import cholesky
+from macmpi.solvers.cholesky import pieces
 from macmpi.starts import Origin, start
 from macmpi.state import State
 from macmpi.subproblems import Subproblems
@@ -34,7 +36,8 @@ from macmpi.team import Solo
 class Tally:
     """Seconds by kind and key, those of a call inside another one not counted twice.
 
-    "point" (all), "factor" (width of the inputs), "unit" (segment); "z" and "w": what every rank does for itself.
+    "point" (all), "factor" (width of the inputs), "unit" (segment), "feature" (segment), "piece" (all, of large
+    factors); "z" and "w": what every rank does for itself.
     """
 
     def __init__(self) -> None:
@@ -73,12 +76,12 @@ def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[M
 def timed(plan: Plan, tally: Tally) -> Iterator[None]:
     """Accounts what the plan's solvers, and the fits of a selection, take."""
 
-    def wrap(owner: type, name: str, kind: str, key: Callable[..., int]) -> Any:
+    def wrap(owner: Any, name: str, kind: str, key: Callable[..., int]) -> Any:
         plain = getattr(owner, name)
 
         @wraps(plain)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with tally(kind, key(*args)):
+            with tally(kind, key(*args, **kwargs)):
                 return plain(*args, **kwargs)
 
         return patch.object(owner, name, wrapper)
@@ -86,7 +89,8 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(wrap(type(plan.z_solver), "prepare", "z", lambda *_: 0))
         stack.enter_context(wrap(type(plan.z_solver), "solve", "point", lambda *_: 0))
-        stack.enter_context(wrap(Subproblems, "features", "w", lambda *_: 0))
+        stack.enter_context(wrap(Subproblems, "features", "feature", lambda problems, k, *_, **__: k))
+        stack.enter_context(wrap(cholesky, "_piece", "piece", lambda *_: 0))
         stack.enter_context(wrap(Trial, "features", "w", lambda *_: 0))
         stack.enter_context(wrap(Trial, "objectives", "unit", lambda trial, job, candidates: job.segment))
         for kind in {type(solver) for solver in (*plan.w_solvers, *plan.plain_solvers)}:
@@ -124,7 +128,11 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool)
     deal = plan.deal(range(len(plan.chain.segments))) if anew else plan.all_units
     shares, jobs = ([item for rank in dealt for item in rank] for dealt in (deal.shares, deal.jobs))
     width = [plan.chain.fan_in(segment.regressed[0]) for segment in plan.chain.segments]
-    beside = (w - tally.of("w") - tally.of("factor")) / tally.of("unit")
+    beside = (w - sum(map(tally.of, ("w", "factor", "feature", "piece")))) / tally.of("unit")
+    large = [] if anew else [k for k in deal.fresh if plan.large(k)]
+    flops = sum(flops for k in large for panel in pieces(plan.shared_shape(k)[1]) for _, flops in panel)
+    made = [tally.seconds["feature", k] * (segment.core > 0) for k, segment in enumerate(plan.chain.segments)]
+    alone = tally.of("feature") - sum(made) + (0.0 if flops else tally.of("piece"))
 
     def of_width(size: int) -> float:
         cost = sum(s.cost for s in shares if anew or width[s.segment] == size)
@@ -138,8 +146,10 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool)
         point=(z - tally.of("z")) / plan.n_train,
         factor=tuple(map(of_width, width)),
         unit=tuple(of_segment(k) for k in range(len(width))),
-        shared=tally.of("z") + tally.of("w") + took - z - w,
+        shared=tally.of("z") + tally.of("w") + took - z - w + alone,
         anew=anew,
+        feature=tuple(seconds / plan.n_train for seconds in made),
+        piece=tally.of("piece") / flops if flops else 0.0,
     )
 
 

@@ -33,6 +33,7 @@ MATHEMATICS = (
         "state",
         "refusals",
         "deals",
+        "choices",
         "plan",
     ),
     *(
@@ -40,6 +41,8 @@ MATHEMATICS = (
         "layer_refusals",
         "evaluation",
         "subproblems",
+        "pieces",
+        "fitting",
         "mac",
         "selection",
         "alternating",
@@ -76,23 +79,26 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "layer_refusals": ERRORS | {"layers", "chain", "config", "solvers"},
     "refusals": ERRORS | {"chain", "config", "layer_refusals", "solvers"},
     "deals": frozenset({"tiles"}),
+    "choices": frozenset({"layers", "chain", "losses", "penalty", "solvers", "config"}),
     "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config", "deals"})
-    | {"build", "layer_refusals", "refusals"},
+    | {"build", "choices", "layer_refusals", "refusals"},
     "evaluation": frozenset({"layers", "objective", "deals", "plan", "data", "team"}),
     "numerics": ERRORS | {"layers", "chain", "state"},
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
     | {"points", "data"},
+    "pieces": frozenset({"tiles", "layers", "regression", "team"}),
+    "fitting": frozenset({"layers", "solvers", "state", "deals", "pieces", "plan", "evaluation", "subproblems"})
+    | {"record", "team"},
     "mac": frozenset(
         {
             "streams",
             "layers",
             "losses",
             "regression",
-            "solvers",
             "state",
-            "deals",
             "plan",
             "evaluation",
+            "fitting",
             "points",
             "subproblems",
         }
@@ -143,7 +149,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "results"},
     "estimate": ERRORS | {"tiles", "chain", "deals", "plan"},
-    "scaling": frozenset({"deals", "plan"}),
+    "scaling": frozenset({"tiles", "solvers", "deals", "plan"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
     | {"baselines", "stochastic", "config", "data", "record", "team"},
     "summary": frozenset({"data", "evaluation", "plan", "record", "state"}),
@@ -341,7 +347,7 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
 @pytest.mark.parametrize(
     "name",
     (
-        *("mac", "evaluation", "starts", "train", "data", "selection", "alternating", "acceleration"),
+        *("mac", "fitting", "evaluation", "starts", "train", "data", "selection", "alternating", "acceleration"),
         *("running", "stochastic"),
         *("baselines/__init__", "baselines/minibatch", "baselines/full_batch"),
     ),
@@ -384,6 +390,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
     [
         "team",
         "mac",
+        "fitting",
         "alternating",
         "running",
         "stochastic",

@@ -14,7 +14,7 @@ import numpy as np
 from macmpi.chain import AT_ONCE, Average
 from macmpi.layers import Array
 from macmpi.objective import ZProblem
-from macmpi.regression import OverPoints, Rows
+from macmpi.regression import InPieces, OverPoints, Rows, alone
 
 
 class ZSolution(NamedTuple):
@@ -94,12 +94,24 @@ class WSolver(Protocol):
 
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]: ...
 
-    def effort(self, n_in: int) -> float:
-        """What a unit of n_in inputs costs: flops a point, or what else takes as long.  By it units are dealt."""
+    def effort(self, n_in: int, units: int) -> float:
+        """What so many units of n_in inputs cost together, in flops a point or what else takes as long.
+
+        By it, and by `share_effort`, work is dealt.
+        """
         ...
 
-    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
-        """What a rank makes of `shared` once, for all units of the layer that it solves."""
+    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
+        """What `prepare` costs for `width` columns, on the same scale."""
+        ...
+
+    def local(
+        self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True, in_pieces: InPieces = alone
+    ) -> Any:
+        """What a rank makes of `shared` once, for all units of the layer that it solves.
+
+        in_pieces: shares this work among ranks.  Collective: where it is.
+        """
         ...
 
     def solve(self, problem: Any, over_points: OverPoints) -> Array:

@@ -10,7 +10,9 @@ from scipy import linalg
 
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, apply, gram, gram_rows, jitter, row_dots
-from macmpi.regression import OverPoints, Rows, Term, UnitProblem
+from macmpi.regression import InPieces, OverPoints, Rows, Term, UnitProblem, alone
+from macmpi.solvers.cholesky import cholesky
+from macmpi.solvers.spectrum import GRAM, PASS
 
 JITTER = 1e-13
 """Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
@@ -62,18 +64,23 @@ class ClosedForm:
             (G,) = over_points(lambda points: (gram_rows(inputs[points], rows, bias),))
         return G
 
-    def effort(self, n_in: int) -> float:
+    def effort(self, n_in: int, units: int) -> float:
         """2 D of the cross product, and half as much for reading the targets and solving."""
-        return 3.0 * n_in
+        return 3.0 * n_in * (units + PASS)
 
-    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Factor:
+    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
+        """As of a whole symmetric product; rows from the diagonal on are that share of its half."""
+        held = width**2 if rows is None else 2.0 * (rows.stop - rows.start) * (width - rows.start)
+        return GRAM * held
+
+    def local(
+        self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True, in_pieces: InPieces = alone
+    ) -> Factor:
         """The factor; `shared` need hold the Gram from the diagonal on only.  Single precision is never regular."""
-        H, regular = shared.copy(), dtype == np.float64 and ridge > REGULAR * float(np.trace(shared)) / len(shared)
-        weights = np.arange(len(H) - bias)
-        H[weights, weights] += ridge
-        if not regular:
-            H[np.diag_indices_from(H)] += jitter(shared, JITTER, dtype)
-        return Factor(regular_factor(H), regular)
+        regular = dtype == np.float64 and ridge > REGULAR * float(np.trace(shared)) / len(shared)
+        added = np.full(len(shared), 0.0 if regular else jitter(shared, JITTER, dtype))
+        added[: len(added) - bias] += ridge
+        return Factor(regular_factor(shared, added, in_pieces), regular)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
@@ -109,13 +116,21 @@ def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = No
     return total
 
 
-def regular_factor(H: Array) -> tuple[Array, bool]:
-    """Cholesky factor of H (from its upper half), with as much more on its diagonal as rounding takes."""
-    more = 0.0
+def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = alone) -> tuple[Array, bool]:
+    """Cholesky factor, lower, of G (its upper half) with `added` on the diagonal, and as much more as rounding takes.
+
+    Collective: where `in_pieces` is.
+    """
+    more, diagonal = 0.0, np.diag_indices_from(G)
+    largest = float(np.abs(G[diagonal] + added).max())
+    if not np.isfinite(largest):
+        raise linalg.LinAlgError("a Gram that is not finite")
     while True:
+        H = np.array(G, dtype=np.float64, order="C")
+        H[diagonal] += added + more
         try:
-            return linalg.cho_factor(H + more * np.eye(len(H)))
+            return cholesky(H, in_pieces).T, True
         except linalg.LinAlgError:
-            more = max(100.0 * more, 1e-12 * float(np.abs(np.diag(H)).max()), TINY)
+            more = max(100.0 * more, 1e-12 * largest, TINY)
             if not np.isfinite(more):
                 raise

@@ -8,7 +8,7 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.layers.design import gram
-from macmpi.regression import OverPoints, Rows
+from macmpi.regression import InPieces, OverPoints, Rows, alone
 
 JITTER = 1e-8
 """Added to the Gram's eigenvalues, relative to the largest: no step along what the inputs do not span."""
@@ -16,6 +16,12 @@ JITTER = 1e-8
 
 ELEMENTWISE = 700.0
 """What activations, residuals and line search of an iteration cost a unit and point, in flops of matrix products."""
+
+PASS = 26
+"""What a product with all inputs costs beside its units, in units: the inputs are read and put in order for it."""
+
+GRAM, DECOMPOSITION = 1.8, 14.0
+"""What a Gram costs a point, in units of its columns squared, and its eigen-decomposition, of its columns cubed."""
 
 
 def spectrum(inputs: Rows, over_points: OverPoints) -> Array:
@@ -44,11 +50,16 @@ class Unshared:
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
         return (0, 0)
 
-    def effort(self, n_in: int) -> float:
+    def effort(self, n_in: int, units: int) -> float:
         """As of three gradients with their activations."""
-        return 14.0 * n_in + 3.0 * ELEMENTWISE
+        return 14.0 * n_in * (units + PASS) + 3.0 * ELEMENTWISE * units
 
-    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
+    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
+        return 0.0
+
+    def local(
+        self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True, in_pieces: InPieces = alone
+    ) -> Any:
         return None
 
 
@@ -60,6 +71,9 @@ class SharedSpectrum(Unshared):
 
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
         return spectrum_shape(n_in)
+
+    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
+        return GRAM * width**2 + DECOMPOSITION * width**3 / points
 
 
 class Whitening:

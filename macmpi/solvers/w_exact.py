@@ -38,8 +38,8 @@ class ExactGaussNewtonW(Unshared):
     curved: ClassVar[bool] = False
     """Newton: the Hessian has the term r s'' too."""
 
-    def effort(self, n_in: int) -> float:
-        return self.iterations * (float(n_in) ** 2 + 6.0 * n_in)
+    def effort(self, n_in: int, units: int) -> float:
+        return self.iterations * (float(n_in) ** 2 + 6.0 * n_in) * units
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         W = np.asarray(problem.start, dtype=np.float64).copy()

@@ -12,7 +12,7 @@ from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS, Function
 from macmpi.layers.design import adjoint, apply, column_dots, ridge_value, row_dots
 from macmpi.regression import OverPoints, Term, UnitProblem
-from macmpi.solvers.spectrum import ELEMENTWISE, SharedSpectrum
+from macmpi.solvers.spectrum import ELEMENTWISE, PASS, SharedSpectrum
 
 JITTER = 1e-11
 """Added to the preconditioner's eigenvalues, relative to the largest: no step along what the inputs do not span."""
@@ -45,9 +45,10 @@ class GaussNewtonW(SharedSpectrum):
     exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
 
-    def effort(self, n_in: int) -> float:
+    def effort(self, n_in: int, units: int) -> float:
         """2 D to start and 2 D + 4 D a CG step in an iteration, the last step 2 D, and what is elementwise."""
-        return (2.0 + self.iterations * 4.0 * self.cg_iterations) * n_in + self.iterations * ELEMENTWISE
+        products = (2.0 + self.iterations * 4.0 * self.cg_iterations) * n_in
+        return products * (units + PASS) + self.iterations * ELEMENTWISE * units
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.layers.design import apply, column_dots, ridge_value
-from macmpi.regression import OverPoints, Rows, UnitProblem
+from macmpi.regression import InPieces, OverPoints, Rows, UnitProblem, alone
 from macmpi.solvers import WSolver
 
 
@@ -44,11 +44,16 @@ class Thresholded:
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
         return self.inner.shared_shape(n_in, bias)
 
-    def effort(self, n_in: int) -> float:
-        return self.inner.effort(n_in)
+    def effort(self, n_in: int, units: int) -> float:
+        return self.inner.effort(n_in, units)
 
-    def local(self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True) -> Any:
-        return self.inner.local(shared, ridge, dtype, bias)
+    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
+        return self.inner.share_effort(width, points, rows)
+
+    def local(
+        self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True, in_pieces: InPieces = alone
+    ) -> Any:
+        return self.inner.local(shared, ridge, dtype, bias, in_pieces)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         old = np.asarray(problem.W, dtype=np.float64)

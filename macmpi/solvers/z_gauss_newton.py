@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from scipy.linalg import lapack
 
 from macmpi.chain import AT_ONCE, Average
 from macmpi.layers import Array
@@ -140,13 +141,24 @@ def _dual_preconditioner(sample: ZProblem, average: Average) -> Precondition:
         C = np.linalg.solve(np.eye(len(M)) + M @ (V.T @ V), M)
         C, V = (0.5 * (C + C.T)).astype(dtype), V.astype(dtype)
         return lambda R: R - ((R @ V) @ C) @ V.T
-    M, F = last.congruence(weights, A, M, average=average), average.rows(lambda rows: last.forward(weights, A[rows]))
-    S = average.mean(lambda rows: sample.loss.congruence(F[rows], M), M.shape).copy()
-    S[np.diag_indices_from(S)] += 1.0
+    S = last.congruence(weights, A, M, average=average)
+    if not sample.loss.unit_hessian:
+        F = average.rows(lambda rows: last.forward(weights, A[rows]))
+        S = average.mean(lambda rows: sample.loss.congruence(F[rows], S), S.shape)
     try:
-        return _applied(np.linalg.inv(S), dtype)
+        return _applied(_inverse(S + np.eye(len(S))), dtype)
     except np.linalg.LinAlgError:  # one direction dwarfs all others: CG goes without
         return lambda R: R.copy()
+
+
+def _inverse(S: Array) -> Array:
+    """S^-1 by Cholesky.  Raises LinAlgError where S is not positive definite.  Cost: n^3 flops, half of LU's."""
+    L, failed = lapack.dpotrf(S, lower=1)
+    if failed:
+        raise np.linalg.LinAlgError(f"not positive definite: row {failed - 1}")
+    half, _ = lapack.dpotri(L, lower=1, overwrite_c=1)
+    lower: Array = np.tril(half, -1)
+    return lower + lower.T + np.diag(np.diag(half))
 
 
 def _primal_preconditioner(sample: ZProblem, average: Average) -> Precondition:

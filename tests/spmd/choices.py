@@ -15,11 +15,12 @@ from macmpi.config import Activation, Config
 from macmpi.data import Dataset, Scaling
 from macmpi.plan import Plan, make_plan
 from macmpi.selection import CRITERIA
-from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded
+from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, cholesky
 from macmpi.starts import Origin
 
 tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12
-"""So that the Grams of the wide layers here are cut into rows, as those of large nets are."""
+cholesky.WHOLE, cholesky.PANEL, cholesky.LEAST = 40, 12, 4
+"""So that the Grams of the wide layers here are cut into rows, and factored in panels, as those of large nets are."""
 
 
 def dataset(rows: int, validation: int, columns: int, targets: int, labels: bool = False) -> Dataset:

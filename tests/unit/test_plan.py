@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from macmpi import tiles
 from macmpi.config import Config, Model, Penalty, Run, Start, WStep, ZStep
 from macmpi.data import Dataset, Scaling
-from macmpi.deals import Deal, Job, deal_points
+from macmpi.deals import LITTLE, Deal, Job, deal_points
 from macmpi.layers.activation import FUNCTIONS
 from macmpi.mac import Mac
 from macmpi.plan import Plan, make_plan
@@ -344,13 +344,54 @@ def test_more_ranks_than_tiles() -> None:
     assert len(p.all_units.jobs) == 40
 
 
-def test_costs_are_dealt_in_balance() -> None:
-    """One list over all layers: no rank has more than the largest job beyond another."""
-    p = make_plan(Config(model=Model(hidden=[300, 100, 20, 100, 300])), 256, 256, 5000, 5000, 12)
-    loads = [sum(job.cost for job in rank) for rank in p.all_units.jobs]
-    largest = max(job.cost for rank in p.all_units.jobs for job in rank)
-    assert max(loads) - min(loads) <= largest
-    assert max(loads) <= 1.15 * np.mean(loads)
+PAPER = Config(model=Model(hidden=[300, 100, 20, 100, 300]))
+
+
+@pytest.mark.parametrize("ranks", [2, 5, 12])
+def test_costs_are_dealt_in_balance(ranks: int) -> None:
+    """Both rounds together are nearly even, though an eigen-decomposition cannot be cut."""
+    deal = make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units
+    first = [sum(item.cost for item in (*a, *b)) for a, b in zip(deal.shares, deal.early, strict=True)]
+    second = [sum(job.cost for job in rank) for rank in deal.late]
+    assert max(first) + max(second) <= 1.25 * (sum(first) + sum(second)) / ranks
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_what_is_early_has_its_factor(sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
+    """It needs none of this deal, or one that its rank makes, and that costs little beside it."""
+    p = planned(*sizes, ranks)
+    for deal in (p.all_units, p.exact_units, p.deal([len(p.chain.segments) - 1]), p.deal([0])):
+        assert deal.jobs == tuple(a + b for a, b in zip(deal.early, deal.late, strict=True))
+        for early, shares, copies in zip(deal.early, deal.shares, deal.copies, strict=True):
+            made = {share.segment for share in (*shares, *copies)}
+            assert {job.segment for job in early} & deal.fresh <= made
+            assert not {share.segment for share in shares} & {share.segment for share in copies}
+            for job in early:
+                factor = sum(share.cost for rank in deal.shares for share in rank if share.segment == job.segment)
+                assert factor <= LITTLE * job.cost
+
+
+def test_units_wait_for_a_factor_that_all_ranks_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one, however cheap: it is made in rows, then in pieces."""
+    monkeypatch.setattr(tiles, "GRAM_WHOLE", 2)
+    monkeypatch.setattr("macmpi.deals.LITTLE", 1e9)
+    p = planned(50, (7, 20, 9), 3, sites="before")
+    assert all(p.large(k) for k in range(4))
+    assert p.all_units.fresh == {1, 2, 3}
+    assert {job.segment for rank in p.all_units.early for job in rank} <= {0}
+
+
+def test_a_net_of_many_tiles_is_dealt_at_once() -> None:
+    deal = make_plan(Config(model=Model(hidden=[4000] * 8)), 256, 256, 5000, 5000, 64).all_units
+    assert sum(len(rank) for rank in deal.jobs) > 800
+
+
+def test_ranks_without_a_factor_have_units_instead() -> None:
+    """Units that need none or a cheap one; with one rank there is nobody to wait."""
+    alone, many = (make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units for ranks in (1, 12))
+    assert not any(alone.early) and not any(alone.copies)
+    assert all(bool(shares) or bool(early) for shares, early in zip(many.shares, many.early, strict=True))
+    assert {job.segment for rank in many.early for job in rank} <= {0, 2, 3, 4}
 
 
 @pytest.mark.parametrize("activation", FUNCTIONS)

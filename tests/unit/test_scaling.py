@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macmpi.config import Config, Model
+from macmpi.config import Config, Model, Start
 from macmpi.plan import Plan, make_plan
-from macmpi.scaling import Machine, Work, ceiling, efficiency, gather, karp_flatt, loads, parmac, predict, predict_all
+from macmpi.scaling import Machine, Work, ceiling, efficiency, gather, karp_flatt, parmac, predict, predict_all, rounds
 
 QUIET = Machine(alpha=0.0, beta=0.0)
 RANKS = st.integers(1, 200)
@@ -41,21 +41,41 @@ def test_karp_flatt_finds_the_fraction_of_amdahls_law(serial: float, ranks: int)
 
 @given(RANKS)
 def test_no_work_is_lost_or_made_by_dealing(ranks: int) -> None:
+    """But for factors that several ranks make, rather than wait."""
     plan = plan_of(ranks)
-    one, many = (loads(work_of(plan), p) for p in (replace(plan, ranks=1), plan))
-    for alone, dealt in zip(one.rounds, many.rounds, strict=True):
-        assert len(dealt) == ranks
-        assert sum(dealt) == pytest.approx(sum(alone))
-    assert many.bytes == one.bytes
+    (points, *one), (many_points, *many) = (rounds(work_of(plan), p) for p in (replace(plan, ranks=1), plan))
+    assert all(len(r.seconds) == ranks for r in many)
+    assert sum(many_points.seconds) == pytest.approx(sum(points.seconds))
+    twice = sum(2e-6 * share.cost for rank in plan.all_units.copies for share in rank)
+    assert sum(sum(r.seconds) for r in many) == pytest.approx(sum(sum(r.seconds) for r in one) + twice)
+    assert [r.bytes for r in (many_points, *many)] == [r.bytes for r in (points, *one)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5, 12])
+def test_features_and_panels_of_large_factors_are_rounds_of_their_own(ranks: int) -> None:
+    """600 radial basis functions on 700 points: rows of features by points, a panel of 96 rows a round but the last."""
+    model = Model([4, 600], activation=["linear", "rbf"], sites=["after", "none"], width=[1.0], centres="subset")
+    plan = make_plan(Config(model=model, start=Start(method="pca")), 10, 3, 700, 100, ranks)
+    work = replace(work_of(plan), feature=(0.0, 1e-6), piece=1e-9)
+    _, features, factors, *panels, _ = rounds(work, plan)
+    assert features.bytes == 8 * 700 * 600
+    assert sum(features.seconds) == pytest.approx(700e-6)
+    assert factors.bytes == 8 * 600 * 600
+    assert len(panels) == 6
+    flops = sum(sum(r.seconds) for r in panels) / 1e-9
+    assert flops < 600**3 / 3 < 1.3 * flops, "but for the diagonal blocks, which every rank makes"
+    assert sum(r.bytes for r in panels) < 8 * 600**2 / 2
+    assert predict(work, plan, QUIET).total == pytest.approx(sum(max(r.seconds) for r in rounds(work, plan)))
+    assert len(rounds(work_of(plan), plan)) == 3
 
 
 @given(RANKS, TIMES, TIMES, st.floats(1.0, 2.0))
 def test_the_terms_of_a_prediction_are_its_total(ranks: int, alpha: float, shared: float, crowding: float) -> None:
     plan = plan_of(ranks)
     work, machine = work_of(plan, shared=shared), Machine(alpha, 1e-9, crowding=crowding)
-    found, dealt = predict(work, plan, machine), loads(work, plan)
-    computed = sum(max(round_) for round_ in dealt.rounds) + shared
-    messages = sum(gather(machine, count, ranks) for count in dealt.bytes)
+    found, dealt = predict(work, plan, machine), rounds(work, plan)
+    computed = sum(max(r.seconds) for r in dealt) + shared
+    messages = sum(gather(machine, r.bytes, ranks) for r in dealt)
     assert found.total == pytest.approx((crowding if ranks > 1 else 1.0) * computed + messages)
     assert all(term >= -1e-12 for term in vars(found).values())
 
@@ -71,7 +91,7 @@ def test_no_more_than_the_ceiling_is_predicted(ranks: int) -> None:
 def test_the_deal_is_that_of_the_plan() -> None:
     """960 points are 12 tiles of 80; on 5 ranks the busiest has 3 of them."""
     plan = plan_of(5)
-    assert max(loads(work_of(plan), plan).points) == pytest.approx(3 * 80e-3)
+    assert max(rounds(work_of(plan), plan)[0].seconds) == pytest.approx(3 * 80e-3)
     assert ceiling(work_of(plan), plan)[0] == pytest.approx(12.0)
 
 

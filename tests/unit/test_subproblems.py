@@ -156,14 +156,14 @@ def moved(net: str) -> tuple[Mac, State]:
 def test_a_factor_made_once_a_rank_is_that_of_the_moment(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether mu has grown, and with it a ridge, or the coordinates have moved: the same bits as made for each job."""
     _, once = moved(net)
-    monkeypatch.setattr(Subproblems, "_local", lambda self, k, ridge, state: None)
+    monkeypatch.setattr(Subproblems, "local", lambda self, k, state: None)
     _, each = moved(net)
     assert_array_equal(once.weights, each.weights)
     assert_array_equal(once.Z, each.Z)
 
 
 def test_jobs_of_a_layer_share_one_factor_and_the_first_layer_keeps_its_own() -> None:
-    mac, state = begun({"ridge_scale": "objective"}, hidden=[130, 4], sites="before")
+    mac, state = begun({"ridge_scale": "objective"}, hidden=[120, 4], sites="before")
     mac.w_step(state)
 
     def local(segment: int) -> list[Any]:

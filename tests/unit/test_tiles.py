@@ -69,12 +69,13 @@ def test_point_chunks(n: int) -> None:
 @often
 @given(h=st.integers(1, 2000))
 def test_unit_tiles(h: int) -> None:
-    """A multiple of 16 units but for the last, and never a thin tile where there are units for a wider one."""
+    """A multiple of 8 units but for the last, and never a thin tile where there are units for a wider one."""
     runs = tiles.unit_tiles(h)
     assert_cover(runs, h)
-    assert all(len(tile) == tiles.UNIT_WIDTH for tile in runs[:-1])
+    assert max(map(len, runs)) - min(map(len, runs)) < 16
+    assert all(len(tile) % 8 == 0 for tile in runs[:-1])
     assert min(map(len, runs)) >= min(h, tiles.UNIT_WIDTH // 2)
-    assert max(map(len, runs)) < 1.5 * tiles.UNIT_WIDTH
+    assert max(map(len, runs)) <= 1.5 * tiles.UNIT_WIDTH + 8
 
 
 @often
@@ -130,3 +131,12 @@ def test_a_tile_is_its_rows() -> None:
     assert len(tile) == 5
     assert list(range(10))[tile.rows] == [3, 4, 5, 6, 7]
     assert Tile(1, 2) < Tile(3, 4)
+
+
+@given(st.integers(1, 5000), st.integers(1, 200))
+def test_even_tiles_are_within_their_size_and_as_many_for_each_of_12_ranks(n: int, size: int) -> None:
+    found = tiles.evenly(n, size)
+    assert [i for t in found for i in range(t.start, t.stop)] == list(range(n))
+    assert max(map(len, found)) <= size
+    assert len(found) <= 12 or len(found) % 12 == 0 or len(found) == n
+    assert len(found) < -(-n // size) + 12

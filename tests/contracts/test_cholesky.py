@@ -1,0 +1,96 @@
+"""The factor made panel by panel: that of the library for every shape, and the same bits on any number of ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import linalg
+from unit.crew import crew
+
+from macmpi.layers import Array
+from macmpi.pieces import Pieces
+from macmpi.solvers import cholesky as room
+from macmpi.solvers.cholesky import cholesky, panels
+from macmpi.solvers.closed_form import ClosedForm
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Panels of a few rows, so that small matrices have many."""
+    for name, size in (("WHOLE", 10), ("PANEL", 6), ("MOST", 5), ("LEAST", 3)):
+        monkeypatch.setattr(room, name, size)
+
+
+def positive(random: np.random.Generator, n: int, ridge: float = 0.1) -> Array:
+    A = random.normal(size=(n + 3, n))
+    return A.T @ A + ridge * np.eye(n)
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 10, 11, 12, 13, 17, 18, 40])
+@pytest.mark.usefixtures("narrow")
+def test_it_is_the_factor_of_the_library(n: int, random: np.random.Generator) -> None:
+    H = positive(random, n)
+    assert_allclose(np.triu(cholesky(H.copy())), linalg.cholesky(H), rtol=1e-11, atol=1e-12)
+
+
+def test_so_it_is_with_panels_of_their_real_size(random: np.random.Generator) -> None:
+    H = positive(random, 700)
+    R = np.triu(cholesky(H.copy()))
+    assert_allclose(R.T @ R, H, rtol=0.0, atol=1e-10 * np.abs(H).max())
+
+
+@pytest.mark.parametrize("n", [1, 10, 11, 40, 512, 513, 1368])
+def test_panels_and_pieces_cover_the_upper_half_once(n: int) -> None:
+    seen = np.zeros(n, dtype=int)
+    for panel, columns in panels(n):
+        seen[panel] += 1
+        assert [j for c in columns for j in range(c.start, c.stop)] == list(range(panel.stop, n))
+    assert_array_equal(seen, 1)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12])
+@pytest.mark.usefixtures("narrow")
+def test_ranks_that_share_the_work_have_the_bits_of_one(ranks: int, random: np.random.Generator) -> None:
+    """And solve for the same weights: a solver's `local` is the same made alone or together."""
+    H = positive(random, 41)
+    alone = cholesky(H.copy())
+    for R in crew(ranks, lambda team: cholesky(H.copy(), Pieces(team))):
+        assert_array_equal(R, alone)
+    local = ClosedForm().local(H, 0.3, np.dtype(float))
+    for found in crew(ranks, lambda team: ClosedForm().local(H, 0.3, np.dtype(float), True, Pieces(team))):
+        assert_array_equal(found.cholesky[0], local.cholesky[0])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("row", [0, 8, 12, 39])
+@pytest.mark.usefixtures("narrow")
+def test_what_is_not_positive_definite_is_refused_by_all_ranks_alike(row: int, random: np.random.Generator) -> None:
+    H = positive(random, 40)
+    H[row, row] = -1.0
+
+    def refused(team: Any) -> str:
+        with pytest.raises(linalg.LinAlgError) as error:
+            cholesky(H.copy(), Pieces(team))
+        return str(error.value)
+
+    assert set(crew(3, refused)) == {f"not positive definite: row {row}"}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_pieces_are_had_by_all(ranks: int) -> None:
+    """Of any shapes, empty ones and none at all among them; each is made once."""
+    shapes = [(2, 3), (0, 4), (5, 1), (1, 1)]
+    made: list[int] = []
+
+    def make(i: int) -> Array:
+        made.append(i)
+        return np.full(shapes[i], float(i))
+
+    for found in crew(ranks, lambda team: Pieces(team)(shapes, make)):
+        assert [part.shape for part in found] == shapes  # type: ignore[union-attr]
+        for i, part in enumerate(found):  # type: ignore[arg-type]
+            assert_array_equal(part, float(i))
+    assert sorted(made) == [0, 1, 2, 3]
+    assert crew(ranks, lambda team: Pieces(team)([], make)) == [[]] * ranks
