@@ -9,6 +9,7 @@ import pytest
 from contracts.examples import linearised, z_problem
 from numpy.testing import assert_allclose
 
+from macmpi.losses import LOSSES
 from macmpi.objective import ZProblem
 from macmpi.solvers.z_directions import direct_primal
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
@@ -76,6 +77,38 @@ def test_the_accuracy_of_a_problem_stops_cg(random: np.random.Generator) -> None
     by_solver, by_problem = loose.solve(problem, shared).Z, solver.solve(replace(problem, accuracy=0.5), shared).Z
     assert_allclose(by_problem, by_solver, rtol=0.0, atol=0.0)
     assert np.abs(by_problem - solver.solve(problem, shared).Z).max() > 1e-6
+
+
+@pytest.mark.parametrize("direction", ["dual", "primal"])
+@pytest.mark.parametrize("mu", [0.1, 10.0, 1e8])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_inexact_cg_in_single_precision_moves_as_in_double(
+    direction: str, mu: float, loss: str, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the constraints hold to 1e-9 and mu is large: what is left of them is rounded, not they."""
+    problem = replace(z_problem(random, (4, 6, 5, 6, 7), off=1e-9 if mu > 1e6 else 0.1, mu=mu), loss=LOSSES[loss])
+    problem = replace(problem, Y=np.eye(7)[np.arange(len(problem.Y)) % 7] if loss == "cross_entropy" else problem.Y)
+    solver = GaussNewtonZ(direction=direction, cg_iterations=30, cg_tolerance=1e-3, halvings=20)
+    single = solver.solve(problem, solver.prepare(problem))
+    monkeypatch.setattr("macmpi.solvers.z_gauss_newton.SINGLE", 1.0)
+    double = solver.solve(problem, solver.prepare(problem))
+    assert single.Z.dtype == np.float64
+    assert (single.Z != double.Z).any()
+    moved = np.abs(double.Z - problem.Z).max()
+    assert moved > 0.0
+    assert_allclose(single.Z, double.Z, rtol=0.0, atol=0.02 * moved)
+    before = problem.values(problem.Z)
+    assert (single.errors <= before).all()
+    assert_allclose(single.errors, problem.values(single.Z), rtol=1e-12)
+
+
+def test_systems_solved_closely_are_solved_in_double(random: np.random.Generator) -> None:
+    problem = z_problem(random, (4, 6, 5, 7))
+    for tolerance, dtype in ((0.01, np.float32), (1e-6, np.float64)):
+        shared = GaussNewtonZ(direction="dual", cg_tolerance=tolerance).prepare(problem)
+        assert shared is not None
+        assert shared.dtype == dtype
+        assert {W.dtype for W in shared.weights} == {np.dtype(dtype)}
 
 
 def test_the_solver_takes_the_direction_that_it_names(random: np.random.Generator) -> None:

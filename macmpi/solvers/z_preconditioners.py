@@ -1,0 +1,82 @@
+"""Preconditioners of the Z-step's linear systems: inverses of their means over a sample of points, one for all.
+
+Made in float64, applied in the precision asked for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import lapack
+
+from macmpi.chain import Average
+from macmpi.layers import Array
+from macmpi.losses import dense
+from macmpi.objective import ZProblem
+from macmpi.solvers.z_directions import Precondition
+
+
+def _wide(problem: ZProblem) -> tuple[list[Array], list[Array]]:
+    """The weights and the sites' coordinates in float64."""
+    return [W.astype(np.float64) for W in problem.weights], [z.astype(np.float64) for z in problem.sites(problem.Z)]
+
+
+def _applied(inverse: Array, dtype: np.dtype) -> Precondition:
+    inverse = inverse.astype(dtype)
+    return lambda R: R @ inverse
+
+
+def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> Precondition:
+    """Inverse of the mean of I + sum_k Phi_k M_k^-1 Phi_k^T, built up segment by segment from the first site.
+
+    Where the last segment ends in a linear map with more outputs than inputs, by Woodbury's formula.
+    """
+    weights, sites = _wide(sample)
+    segments = sample.segments
+    inverses = [dense(m.inverse, h) for m, h in zip(sample.metrics, sample.sizes, strict=True)]
+    M = inverses[0]
+    for segment, A, inverse in zip(segments[1:-1], sites, inverses[1:], strict=False):
+        M = segment.congruence(weights, A, M, average=average) + inverse
+    last, A = segments[-1], sites[-1]
+    output = last.maps[-1]
+    if sample.loss.unit_hessian and output.n_out > output.n_in and "linear" in output.capabilities:
+        M = last.congruence(weights, A, M, len(last.maps) - 1, average)
+        V = weights[last.weighted[-1]][:, : output.n_in]
+        C = np.linalg.solve(np.eye(len(M)) + M @ (V.T @ V), M)
+        C, V = (0.5 * (C + C.T)).astype(dtype), V.astype(dtype)
+        return lambda R: R - ((R @ V) @ C) @ V.T
+    S = last.congruence(weights, A, M, average=average)
+    if not sample.loss.unit_hessian:
+        F = average.rows(lambda rows: last.forward(weights, A[rows]))
+        S = average.mean(lambda rows: sample.loss.congruence(F[rows], S), S.shape)
+    try:
+        return _applied(_inverse(S + np.eye(len(S))), dtype)
+    except np.linalg.LinAlgError:  # one direction dwarfs all others: CG goes without
+        return lambda R: R.copy()
+
+
+def _inverse(S: Array) -> Array:
+    """S^-1 by Cholesky.  Raises LinAlgError where S is not positive definite.  Cost: n^3 flops, half of LU's."""
+    L, failed = lapack.dpotrf(S, lower=1)
+    if failed:
+        raise np.linalg.LinAlgError(f"not positive definite: row {failed - 1}")
+    half, _ = lapack.dpotri(L, lower=1, overwrite_c=1)
+    lower: Array = np.tril(half, -1)
+    return lower + lower.T + np.diag(np.diag(half))
+
+
+def primal_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> Precondition:
+    """Inverses of the mean diagonal blocks, M_k + J_{k+1}^T M_{k+1} J_{k+1}; M_{K+1} is the loss's Hessian."""
+    weights, sites = _wide(sample)
+    outer = [dense(m.M, h) for m, h in zip(sample.metrics, sample.sizes, strict=True)]
+    F = average.rows(lambda rows: sample.segments[-1].forward(weights, sites[-1][rows]))
+    hessian = average.mean(lambda rows: sample.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
+    above = [*outer[1:], hessian]
+    blocks = [
+        np.linalg.inv(M + segment.pullback(weights, A, up, average)).astype(dtype)
+        for M, segment, A, up in zip(outer, sample.segments[1:], sites, above, strict=True)
+    ]
+
+    def apply(R: Array) -> Array:
+        return np.hstack([r @ B for r, B in zip(sample.sites(R), blocks, strict=True)])
+
+    return apply
