@@ -33,11 +33,16 @@ class Root(Protocol):
         """B^T B dF, row by row."""
         ...
 
+    def astype(self, dtype: np.dtype | type) -> Root:
+        """The same, rounded to a precision; itself where it has that."""
+        ...
+
 
 class Loss(Protocol):
     """A loss of targets Y (n, L) and outputs F (n, L).
 
-    by_output -- it is a sum over outputs; unit_hessian -- B is the identity; labels -- targets are classes, one-hot.
+    by_output -- it is a sum over outputs; unit_hessian -- B is the identity; labels -- targets are classes, one-hot;
+    stiffness -- about the largest eigenvalue of its Hessian.
     """
 
     by_output: ClassVar[bool]
@@ -45,6 +50,9 @@ class Loss(Protocol):
 
     @property
     def unit_hessian(self) -> bool: ...
+
+    @property
+    def stiffness(self) -> float: ...
 
     def value(self, Y: Array, F: Array) -> Array:
         """(n,)."""
@@ -110,6 +118,11 @@ class SquaredRoot:
     weight: Array
     squared_weight: Array
 
+    def astype(self, dtype: np.dtype | type) -> SquaredRoot:
+        if self.residual.dtype == dtype:
+            return self
+        return SquaredRoot(*(A.astype(dtype) for A in (self.residual, self.weight, self.squared_weight)))
+
     def normal(self, dF: Array) -> Array:
         return dF if self.squared_weight.ndim == 0 and self.squared_weight == 1.0 else times(dF, self.squared_weight)
 
@@ -134,6 +147,10 @@ class Squared:
     @property
     def unit_hessian(self) -> bool:
         return self.metric.M.ndim == 0 and bool(self.metric.M == 1.0)
+
+    @property
+    def stiffness(self) -> float:
+        return float(np.abs(self.metric.M).max())
 
     def value(self, Y: Array, F: Array) -> Array:
         R = Y - F
@@ -163,6 +180,9 @@ class CrossEntropyRoot:
     residual: Array
     s: Array
 
+    def astype(self, dtype: np.dtype | type) -> CrossEntropyRoot:
+        return self if self.s.dtype == dtype else CrossEntropyRoot(self.residual.astype(dtype), self.s.astype(dtype))
+
     def normal(self, dF: Array) -> Array:
         P = self.s * self.s
         return P * (dF - row_dots(P, dF)[:, None])
@@ -187,6 +207,7 @@ class CrossEntropy:
     by_output: ClassVar[bool] = False
     unit_hessian: ClassVar[bool] = False
     labels: ClassVar[bool] = True
+    stiffness: ClassVar[float] = 1.0
     SMALLEST: ClassVar[float] = 1e-12
     """Probabilities in the Hessian's factor are kept above this, so that q = (y - p) / s stays finite."""
 

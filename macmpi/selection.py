@@ -164,7 +164,7 @@ class Selection:
                 found = trial.objectives(job, candidates[job.segment])
                 table[i, : len(found)] = found
         self.team.gather_rows(table, [len(rank) for rank in deal.jobs])
-        self.mac.problems.forget()  # features that some ranks alone have made
+        self.mac.problems.forget_all()  # features that some ranks alone have made
         tried, present = [], []
         for basis in self.bases:
             rows = sorted((job.place.start, i) for i, job in enumerate(jobs) if job.segment == basis.segment)

@@ -69,6 +69,7 @@ class Stochastic(Mac):
         self.parts = plan.parts
         self.sum = TreeSum(len(self.parts.blocks), team)
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.parts.blocks_of(team.rank)}
+        self.least_part = min(own[-1].stop - own[0].start for own in self.parts.blocks)
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, keys)
         self.least_damping = self.keys.least_damping or SETTLED * self.first_damping
@@ -85,13 +86,13 @@ class Stochastic(Mac):
 
     def steps(self, epoch: int) -> int:
         """Minibatches of an epoch: at first of `batch` points, but of at most a twentieth of all (or `LEAST`); doubled
-        every `grow_every` epochs.
+        every `grow_every` epochs.  Every part gives at least a point to each.
 
         Collective: no.
         """
         first = min(self.keys.batch, max(self.plan.n_train // 20, LEAST))
         grown = first << min(epoch // self.keys.grow_every, 30)
-        return max(self.plan.n_train // min(grown, self.keys.batch_max), 1)
+        return max(min(self.plan.n_train // min(grown, self.keys.batch_max), self.least_part), 1)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State:
         """Random weights, and where no range is asked for a code of principal components; counted as training.
@@ -174,25 +175,29 @@ class Stochastic(Mac):
         if state.steps and self._gone_wrong(loss, squares / n, n, state):
             self._recover(state)
             return
-        state.level = loss if state.steps == 0 else state.level + LEVEL * (loss - state.level)
+        seen = loss if state.steps == 0 else min(loss, SURGE * state.level)
+        state.level = seen if state.steps == 0 else state.level + LEVEL * (seen - state.level)
         if state.steps:
             _towards(state.average, state.weights, max(1.0 - keys.averaging, FIRST / (state.steps - 1 + FIRST)))
         early = state.steps < FIRST
+        renew = early or state.steps % keys.factor_every == 0 or not state.inverses[0]
         if early or state.steps % keys.curvature_every == 0:
             self.curvature.note(tapes, probed, state)
-        if early or state.steps % keys.factor_every == 0 or not state.inverses[0]:
+        if renew:
             self.curvature.factor(tapes, probed, state)
         D = self.curvature.direction(gradient, state)
-        if early or state.steps % MEASURE == 0:
+        if renew or state.steps % MEASURE == 0:
             slope, curvature = self._along(D, gradient, tapes, n, state.damping)
             state.length = slope / curvature if curvature > 0.0 else 0.0
         state.momentum *= MOMENTUM
         D *= STRIDE * state.length
         state.momentum += D
-        state.weights += state.momentum
         state.steps += 1
-        if state.steps % ADAPT == 0:
+        adapt = state.steps % ADAPT == 0
+        if adapt:  # the tapes see the weights: before these move
             slope, curvature = self._along(state.momentum, gradient, tapes, n, state.damping)
+        state.weights += state.momentum
+        if adapt:
             self._adapt(rows, n, loss, slope - 0.5 * curvature, state)
 
     def _look(self, i: int, rows: Drawn, state: State, tapes: Tapes, out: Array) -> None:
@@ -205,6 +210,8 @@ class Stochastic(Mac):
 
     def _gone_wrong(self, loss: float, square: float, n: float, state: State) -> bool:
         """Whether a minibatch's loss (mean, mean square) says that the last step has failed."""
+        if not np.isfinite(square):
+            return True
         error = np.sqrt(max(square - loss * loss, 0.0) / n)
         return not (loss <= SURGE * state.level or loss - state.level <= SURE * error)
 

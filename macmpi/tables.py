@@ -161,6 +161,7 @@ class ZStep:
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
     cg_iterations: PositiveInt = 4
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
+    cg_precision: Literal["double", "single"] = "double"
     forcing: Annotated[float, Ge(0.0)] = 0.0
     halvings: Annotated[int, Ge(0), Le(60)] = 10
     memory: PositiveInt = 5

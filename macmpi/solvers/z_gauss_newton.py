@@ -26,7 +26,10 @@ from macmpi.solvers.z_preconditioners import dual_preconditioner, primal_precond
 DIRECTIONS = ("auto", "dual", "primal", "direct")
 
 SINGLE = 1e-4
-"""Systems solved by CG to this share of their residual, or less exactly, are solved in single precision."""
+"""Systems to be solved to a smaller share of their residual stay in double precision."""
+
+STIFF = 1e3
+"""And so do those where the loss is more than so many times as stiff as a constraint: they may be ill-conditioned."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,9 @@ class GaussNewtonZ:
 
     The direction is that of z_directions.py: "dual" and "primal" by preconditioned CG, "direct" by a factorisation a
     point, in the smaller of the two spaces; "auto" takes the one that costs the fewest flops, counted.  The
-    preconditioner is the inverse of the system's mean over a sample of points, one for all.  Inexact CG makes its
-    products in single precision (`SINGLE`), where outputs, constraints and objectives never are.  A point's step starts
-    at `relaxation` (over-relaxation when above 1), then at 1, then is halved; the old z stays where nothing improves.
+    preconditioner is the inverse of the system's mean over a sample of points, one for all.  With `cg_precision`
+    "single" inexact CG is done in float32; outputs, constraints and objectives never are.  A point's step starts at
+    `relaxation` (over-relaxation when above 1), then at 1, then is halved; the old z stays where nothing improves.
 
     Cost of an iteration, with F = 2 n sum_{k >= 2} H_{k-1} H_k flops for a pass through the segments after the first:
     3 F and 2 F times the CG iterations, and 2 n L^2 for each use of the preconditioner.
@@ -58,6 +61,7 @@ class GaussNewtonZ:
     cg_iterations: int = 4
     cg_tolerance: float = 0.01
     halvings: int = 10
+    cg_precision: str = "double"
 
     needs: ClassVar[frozenset[str]] = frozenset({"jacobian"})
     descends: ClassVar[bool] = True
@@ -77,7 +81,9 @@ class GaussNewtonZ:
         choice = self.choice(sample)
         if choice not in ("dual", "primal"):
             return None
-        single = sample.Z.dtype == np.float64 and max(self.cg_tolerance, sample.accuracy) >= SINGLE
+        stiffest = sample.loss.stiffness * max(float(np.abs(m.inverse).max()) for m in sample.metrics)
+        close = max(self.cg_tolerance, sample.accuracy) < SINGLE
+        single = self.cg_precision == "single" and not close and stiffest <= STIFF
         dtype = np.dtype(np.float32) if single else sample.Z.dtype
         make = dual_preconditioner if choice == "dual" else primal_preconditioner
         return Shared(make(sample, average, dtype), tuple(W.astype(dtype, copy=False) for W in sample.weights), dtype)
@@ -132,7 +138,7 @@ def _linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[lis
         F, sites = problem.outputs(Z), problem.sites(Z.astype(dtype))
         tangents = [s.linearise(shared.weights, A)[1] for s, A in zip(problem.segments[1:], sites, strict=True)]
         metrics = tuple(Metric(*(A.astype(dtype) for A in (m.M, m.inverse, m.root))) for m in metrics)
-    root = problem.loss.root(problem.Y.astype(dtype, copy=False), F[-1].astype(dtype, copy=False))
+    root = problem.loss.root(problem.Y, F[-1]).astype(dtype)
     feasible = [(f - z).astype(dtype, copy=False) for f, z in zip(F[:-1], problem.sites(Z), strict=True)]
     tangents[-1] = root.after(tangents[-1])
     return F, Linearised(problem.sizes, feasible, tangents, root.residual, metrics)

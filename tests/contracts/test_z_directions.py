@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from contracts.examples import DIRECTIONS, SCENES, SITES, basis_problem, linearised, narrowed, some, z_problem
@@ -15,6 +13,7 @@ from macmpi.layers.softmax import softmax
 from macmpi.losses import dense
 from macmpi.objective import ZProblem
 from macmpi.solvers.z_directions import (
+    Precondition,
     columns,
     direct_dual,
     direct_primal,
@@ -61,13 +60,18 @@ def problem(request: pytest.FixtureRequest, cut: str, case: Case, random: np.ran
     return z_problem(random, sizes, activation, n=4, mu=mu, off=0.7, cut=cut, **SCENES[scene])
 
 
+def preconditioner(direction: str, problem: ZProblem) -> Precondition:
+    shared = GaussNewtonZ(direction=direction).prepare(problem)
+    assert shared is not None
+    return shared.precondition
+
+
 def direction(problem: ZProblem, name: str, cg_iterations: int = 60, exact: bool = False) -> Array:
     """A direction with the preconditioner of the problem's own points, or without one."""
     model = linearised(problem)
     if name in ("direct_dual", "direct_primal"):
         return (direct_dual if name == "direct_dual" else direct_primal)(model)
-    precondition = np.copy if exact else GaussNewtonZ(direction=name).prepare(problem)
-    assert precondition is not None
+    precondition = np.copy if exact else preconditioner(name, problem)
     return (dual if name == "dual" else primal)(model, precondition, cg_iterations, 0.0)
 
 
@@ -239,8 +243,7 @@ def test_normal_product_and_right_are_those_of_the_quadratic(problem: ZProblem, 
 def test_the_dual_preconditioner_of_one_point_is_exact(problem: ZProblem, random: np.random.Generator) -> None:
     R = random.normal(size=(3, problem.Y.shape[1]))
     for row in range(2):
-        precondition = GaussNewtonZ(direction="dual").prepare(some(problem, [row]))
-        assert precondition is not None
+        precondition = preconditioner("dual", some(problem, [row]))
         expected = linalg.solve(dual_matrix(problem, row), R.T, assume_a="pos").T
         assert_allclose(precondition(R), expected, rtol=1e-8, atol=1e-9)
 
@@ -249,8 +252,7 @@ def test_the_primal_preconditioner_of_one_point_inverts_the_diagonal_blocks(
     problem: ZProblem, random: np.random.Generator
 ) -> None:
     alone, R = some(problem, [1]), random.normal(size=(3, problem.Z.shape[1]))
-    precondition = GaussNewtonZ(direction="primal").prepare(alone)
-    assert precondition is not None
+    precondition = preconditioner("primal", alone)
     A, _ = quadratic(problem, 1)
     for k, (found, right) in enumerate(zip(problem.sites(precondition(R)), problem.sites(R), strict=True)):
         a = sum(problem.sizes[:k])
@@ -273,13 +275,13 @@ def test_with_one_site_the_preconditioner_is_the_inverse_of_the_mean(
         problem = z_problem(random, sizes, n=6, mu=(0.7,), forms=(form,))
         R = random.normal(size=(4, sizes[-1]))
         mean = np.mean([dual_matrix(problem, row) for row in range(6)], axis=0)
-        precondition: Any = GaussNewtonZ(direction="dual").prepare(problem)
+        precondition = preconditioner("dual", problem)
         assert_allclose(precondition(R), linalg.solve(mean, R.T).T, rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", ["dual", "primal"])
 def test_the_preconditioner_is_symmetric_and_positive(name: str, problem: ZProblem) -> None:
-    precondition: Any = GaussNewtonZ(direction=name).prepare(problem)
+    precondition = preconditioner(name, problem)
     P = precondition(np.eye(problem.Y.shape[1] if name == "dual" else problem.Z.shape[1]))
     assert_allclose(P, P.T, rtol=0.0, atol=1e-9 * max(1.0, np.abs(P).max()))
     assert linalg.eigvalsh(0.5 * (P + P.T)).min() > 0.0

@@ -9,7 +9,7 @@ import pytest
 from contracts.examples import linearised, z_problem
 from numpy.testing import assert_allclose
 
-from macmpi.losses import LOSSES
+from macmpi.losses import LOSSES, Squared, metric
 from macmpi.objective import ZProblem
 from macmpi.solvers.z_directions import direct_primal
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
@@ -83,14 +83,14 @@ def test_the_accuracy_of_a_problem_stops_cg(random: np.random.Generator) -> None
 @pytest.mark.parametrize("mu", [0.1, 10.0, 1e8])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_inexact_cg_in_single_precision_moves_as_in_double(
-    direction: str, mu: float, loss: str, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    direction: str, mu: float, loss: str, random: np.random.Generator
 ) -> None:
     """Also where the constraints hold to 1e-9 and mu is large: what is left of them is rounded, not they."""
     problem = replace(z_problem(random, (4, 6, 5, 6, 7), off=1e-9 if mu > 1e6 else 0.1, mu=mu), loss=LOSSES[loss])
     problem = replace(problem, Y=np.eye(7)[np.arange(len(problem.Y)) % 7] if loss == "cross_entropy" else problem.Y)
-    solver = GaussNewtonZ(direction=direction, cg_iterations=30, cg_tolerance=1e-3, halvings=20)
+    solver = GaussNewtonZ(direction=direction, cg_iterations=30, cg_tolerance=1e-3, halvings=20, cg_precision="single")
     single = solver.solve(problem, solver.prepare(problem))
-    monkeypatch.setattr("macmpi.solvers.z_gauss_newton.SINGLE", 1.0)
+    solver = replace(solver, cg_precision="double")
     double = solver.solve(problem, solver.prepare(problem))
     assert single.Z.dtype == np.float64
     assert (single.Z != double.Z).any()
@@ -102,10 +102,33 @@ def test_inexact_cg_in_single_precision_moves_as_in_double(
     assert_allclose(single.errors, problem.values(single.Z), rtol=1e-12)
 
 
+def test_a_residual_far_smaller_than_its_targets_is_not_rounded_away(
+    random: np.random.Generator,
+) -> None:
+    """As where one site is solved by itself: its targets are the next site's coordinates."""
+    problem = z_problem(random, (4, 6, 5, 7), off=0.0, mu=1e8)
+    F = problem.outputs(problem.Z)[-1]
+    problem = replace(problem, Y=F + 1e-9 * random.normal(size=F.shape), loss=Squared(metric(1e8)))
+    solver = GaussNewtonZ(direction="dual", cg_iterations=30, cg_tolerance=1e-3, relaxation=1.0, cg_precision="single")
+    single = solver.solve(problem, solver.prepare(problem)).Z - problem.Z
+    solver = replace(solver, cg_precision="double")
+    double = solver.solve(problem, solver.prepare(problem)).Z - problem.Z
+    assert np.abs(double).max() > 0.0
+    assert_allclose(single, double, rtol=0.0, atol=0.02 * np.abs(double).max())
+
+
+def test_stiff_systems_are_solved_in_double(random: np.random.Generator) -> None:
+    for mu, loss, dtype in ((10.0, 1.0, np.float32), (1e-4, 1.0, np.float64), (10.0, 1e8, np.float64)):
+        problem = replace(z_problem(random, (4, 6, 5, 7), mu=mu), loss=Squared(metric(loss)))
+        shared = GaussNewtonZ(direction="dual", cg_precision="single").prepare(problem)
+        assert shared is not None
+        assert shared.dtype == dtype
+
+
 def test_systems_solved_closely_are_solved_in_double(random: np.random.Generator) -> None:
     problem = z_problem(random, (4, 6, 5, 7))
     for tolerance, dtype in ((0.01, np.float32), (1e-6, np.float64)):
-        shared = GaussNewtonZ(direction="dual", cg_tolerance=tolerance).prepare(problem)
+        shared = GaussNewtonZ(direction="dual", cg_tolerance=tolerance, cg_precision="single").prepare(problem)
         assert shared is not None
         assert shared.dtype == dtype
         assert {W.dtype for W in shared.weights} == {np.dtype(dtype)}

@@ -282,12 +282,55 @@ def test_a_step_gone_wrong_is_taken_back() -> None:
     assert state.inverses.any()
 
 
-@pytest.mark.parametrize(("losses", "wrong"), [([4.0] * 30, True), ([0.0] * 29 + [120.0], False), ([1.0] * 30, False)])
+@pytest.mark.parametrize(
+    ("losses", "wrong"),
+    [([4.0] * 30, True), ([0.0] * 29 + [120.0], False), ([1.0] * 30, False), ([1e200] * 30, True)],
+)
 def test_one_point_alone_does_not_say_that_a_step_went_wrong(losses: list[float], wrong: bool) -> None:
     method, state = method_of()
     state.level = 1.0
     found = np.array(losses)
-    assert method._gone_wrong(found.mean(), (found**2).mean(), 30.0, state) is wrong
+    with np.errstate(over="ignore"):
+        assert bool(method._gone_wrong(found.mean(), (found**2).mean(), 30.0, state)) is wrong
+
+
+def test_one_point_does_not_move_the_level_far() -> None:
+    method, state = method_of()
+    method.step(halves(np.arange(30)), state)
+    level = state.level
+    method.data.Y[0] += 1e6
+    method.step(halves(np.arange(30)), state)
+    assert state.steps == 2
+    assert state.level <= 1.2 * level + 1e-12
+
+
+def test_the_decrease_is_predicted_by_the_net_before_the_step() -> None:
+    """Of weights, slopes and activations at one point, the one where the gradient was taken."""
+    method, state = method_of()
+    asked: list[tuple[Array, float]] = []
+    adapt = method._adapt
+    method._adapt = lambda rows, n, before, predicted, state: asked.append((state.momentum.copy(), predicted))  # type: ignore[method-assign]
+    for i in range(5):
+        before, rows, damping = state.weights.copy(), halves(np.arange(i, 30 + i)), state.damping
+        method.step(rows, state)
+    ((step, predicted),) = asked
+    gradient, curved = np.zeros_like(before), 0.0
+    for own in rows.values():
+        tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
+        add_gradient(method.plan.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
+        change = tape.weight_jvp(method.layout.blocks(step))
+        curved += float(np.vdot(change, change)) / 30.0
+    expected = -gradient @ step / 30.0 - 0.5 * (curved + damping * step @ step)
+    assert predicted == pytest.approx(expected, rel=1e-9)
+    assert adapt is not method._adapt
+
+
+@pytest.mark.parametrize(("n", "parts", "batch"), [(90, 40, 1), (90, 2, 1), (50, 50, 3)])
+def test_no_minibatch_is_empty(n: int, parts: int, batch: int) -> None:
+    method, state = method_of(n=n, parts=parts, batch=batch)
+    steps = method.steps(0)
+    for state.position in range(steps):
+        assert all(len(method._drawn(i, steps, state)) for i in method.rows)
 
 
 def test_minibatches_grow() -> None:

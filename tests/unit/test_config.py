@@ -71,6 +71,7 @@ MISTAKES: dict[str, list[Any]] = {
     "z_step.relaxation": [2.0, *NOT_POSITIVE],
     "z_step.cg_iterations": NOT_A_COUNT,
     "z_step.cg_tolerance": NOT_A_FRACTION,
+    "z_step.cg_precision": ["float32", "", 1, ["single"]],
     "z_step.forcing": [-0.1, True, "0", NAN, INF],
     "z_step.halvings": NOT_HALVINGS,
     "z_step.memory": NOT_A_COUNT,
