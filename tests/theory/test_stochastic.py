@@ -19,7 +19,7 @@ from macmpi.losses import LOSSES
 from macmpi.plan import make_plan
 from macmpi.record import Clock
 from macmpi.state import State
-from macmpi.stochastic import MOMENTUM, STRIDE
+from macmpi.stochastic import ADAPT, MOMENTUM, STRIDE
 from macmpi.stochastic import Stochastic as Method_
 from macmpi.stochastic_start import code_of
 from macmpi.tape import Tape
@@ -310,7 +310,7 @@ def test_the_decrease_is_predicted_by_the_net_before_the_step() -> None:
     asked: list[tuple[Array, float]] = []
     adapt = method._adapt
     method._adapt = lambda rows, n, before, predicted, state: asked.append((state.momentum.copy(), predicted))  # type: ignore[method-assign]
-    for i in range(5):
+    for i in range(ADAPT):
         before, rows, damping = state.weights.copy(), halves(np.arange(i, 30 + i)), state.damping
         method.step(rows, state)
     ((step, predicted),) = asked
