@@ -48,8 +48,8 @@ of a new loss in that mean."""
 LEAST = 32
 """Points of a minibatch of few points."""
 
-FIRST = 3
-"""The first minibatches, each with inverses of its own; the first averages are over about a third of all steps."""
+FIRST, WINDOW = 3, 8.0
+"""The first minibatches, each with inverses of its own; the first averages are over about an eighth of all steps."""
 
 DAMPING, LABELS_DAMPING, SETTLED = 5e-4, 2e-2, 0.2
 """At first, where stochastic.damping is 0: more for labels, which are learnt too well rather than too slowly; the share
@@ -178,7 +178,7 @@ class Stochastic(Mac):
         seen = loss if state.steps == 0 else min(loss, SURGE * state.level)
         state.level = seen if state.steps == 0 else state.level + LEVEL * (seen - state.level)
         if state.steps:
-            _towards(state.average, state.weights, max(1.0 - keys.averaging, FIRST / (state.steps - 1 + FIRST)))
+            _towards(state.average, state.weights, max(1.0 - keys.averaging, WINDOW / (state.steps - 1 + WINDOW)))
         early = state.steps < FIRST
         renew = early or state.steps % keys.factor_every == 0 or not state.inverses[0]
         if early or state.steps % keys.curvature_every == 0:

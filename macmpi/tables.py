@@ -211,9 +211,9 @@ class Stochastic:
 
     batch: PositiveInt = 250
     batch_max: PositiveInt = 500
-    grow_every: PositiveInt = 16
+    grow_every: PositiveInt = 60
     memory: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
-    averaging: Annotated[float, Ge(0.0), Lt(1.0)] = 0.9
+    averaging: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
     probed: PositiveInt = 64
     curvature_every: PositiveInt = 2
     factor_every: PositiveInt = 10

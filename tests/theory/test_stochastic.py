@@ -175,9 +175,9 @@ def test_the_run_shows_and_keeps_the_average() -> None:
     """An average of weights whose loss has been seen: all but the last ones."""
     method, state = method_of(averaging=0.8)
     mean = state.weights.copy()
-    for i in range(20):
+    for i in range(50):
         if i:
-            mean += max(0.2, 3.0 / (i + 2)) * (state.weights - mean)
+            mean += max(0.2, 8.0 / (i + 7)) * (state.weights - mean)
         method.step(halves(np.arange(i, 30 + i)), state)
     np.testing.assert_allclose(state.average, mean, rtol=1e-12)
     rows = slice(None)
