@@ -214,6 +214,11 @@ def main() -> None:
     )
     p.add_argument("--pause", type=float, default=math.inf, metavar="S", help="end after S seconds; go on by the same")
     args = p.parse_args()
+    if set(args.study) - {"paper", "batch"}:
+        try:
+            subprocess.run([args.torch_python, "-c", "import numpy, torch"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            raise SystemExit(f"{args.torch_python} has no torch: make compare installs it, or --torch-python") from None
     folder = args.output.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     pause = time.monotonic() + args.pause

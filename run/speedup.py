@@ -223,6 +223,27 @@ def problem_of(word: str, args: argparse.Namespace, folder: Path) -> Problem:
     return Problem(path.stem, path, args.iterations)
 
 
+def check(args: argparse.Namespace) -> None:
+    """What would fail after minutes of measuring is said at once; 1 rank is always predicted, to compare with."""
+    least = {"--iterations": (args.iterations, 2), "--repeats": (args.repeats, 1), "--predict": (min(args.predict), 1)}
+    for key, (value, bound) in least.items():
+        if value < bound:
+            raise SystemExit(f"{key} {value}: at least {bound}")
+    args.predict = sorted({1, *args.predict})
+    for word in args.problems:
+        if word != "synthetic" and not Path(word).is_file() and not args.draw:
+            raise SystemExit(f"{word}: there is no such config; or: synthetic")
+    if args.cluster is None:
+        return
+    try:
+        machine = replace(Machine(1e-6, 1e-10), **tomllib.loads(args.cluster.read_text()))
+        right = all(isinstance(v, int | float) and v >= 0.0 for v in vars(machine).values())
+    except (OSError, ValueError, TypeError) as error:
+        raise SystemExit(f"--cluster {args.cluster}: {error}; docs/clusters.md describes the file") from None
+    if not right or machine.cores < 1 or machine.speed <= 0.0 or machine.crowding <= 0.0:
+        raise SystemExit(f"--cluster {args.cluster}: cores, speed and crowding above 0, alpha and beta not below")
+
+
 def main() -> None:
     args = parser().parse_args()
     if not args.draw:
@@ -234,6 +255,7 @@ def main() -> None:
             raise SystemExit("--ranks: 1 is needed, to compare with")
         if not args.problems:
             raise SystemExit("which problems?  configs, or: synthetic")
+    check(args)
     args.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         for word in args.problems:
