@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import linalg
 
 from macmpi.layers import Array
 from macmpi.layers.design import gram
 from macmpi.losses import Loss
+from macmpi.symmetric import inverse
 from macmpi.tape import Step, Tape
 
 OverPoints = Callable[[Callable[[Tape], Array], int], Array]
@@ -80,13 +80,8 @@ def layers(tape: Tape) -> list[Step]:
 
 def add_gradient(loss: Loss, tape: Tape, Y: Array, out: Sequence[Array]) -> Array:
     """Adds the sum over points of dE1/dW_k to `out`, and gives the losses (n,).  Cost: 4 n D H flops a layer."""
-    dF, left = -loss.residual(Y, tape.F), list(out)
-    for i, step in reversed(list(enumerate(tape.steps))):
-        if step.W is not None:
-            total = left.pop()
-            total += step.map.weight_vjp(step.W, step.A, dF)
-        if i:
-            dF = step.tangent.vjp(dF)
+    for total, part in zip(out, tape.weight_vjp(-loss.residual(Y, tape.F)), strict=True):
+        total += part
     return loss.value(Y, tape.F)
 
 
@@ -130,12 +125,7 @@ def shifted_inverse(A: Array, shift: float) -> Array:
     """(A + shift I)^-1 in the precision of A, or in float64 where that fails.  Cost: n^3 flops."""
     shifted = A.copy()
     shifted[np.diag_indices_from(A)] += shift
-    potrf, potri = linalg.get_lapack_funcs(("potrf", "potri"), (shifted,))
-    factor, failed = potrf(shifted, lower=1, clean=1)
-    if failed:
+    try:
+        return inverse(shifted)
+    except np.linalg.LinAlgError:
         return np.linalg.pinv(shifted.astype(np.float64))
-    half, _ = potri(factor, lower=1, overwrite_c=1)
-    diagonal = np.diag(half).copy()
-    found = half + half.T
-    found[np.diag_indices_from(found)] = diagonal
-    return found

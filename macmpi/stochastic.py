@@ -81,7 +81,7 @@ class Stochastic(Mac):
 
     @property
     def first_damping(self) -> float:
-        """Collective: no."""
+        """stochastic.damping, where 0 stands for the loss's own.  Collective: no."""
         return self.keys.damping or (LABELS_DAMPING if self.plan.loss.labels else DAMPING)
 
     def steps(self, epoch: int) -> int:

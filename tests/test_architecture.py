@@ -26,6 +26,7 @@ MATHEMATICS = (
         "tape",
         "chain",
         "losses",
+        "symmetric",
         "objective",
         "regression",
         "penalty",
@@ -73,7 +74,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "objective": frozenset({"layers", "chain", "losses"}),
     "regression": frozenset({"layers", "chain", "losses"}),
     "penalty": ERRORS,
-    "solvers": frozenset({"streams", "layers", "tape", "chain", "losses", "objective", "regression"}),
+    "solvers": frozenset({"streams", "layers", "tape", "chain", "losses", "objective", "regression", "symmetric"}),
     "state": frozenset({"layers"}),
     "build": frozenset({"layers", "chain", "config"}),
     "layer_refusals": ERRORS | {"layers", "chain", "config", "solvers"},
@@ -108,7 +109,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {"layers", "regression", "state", "deals", "plan", "evaluation", "mac", "config", "data", "record"}
     )
     | {"team"},
-    "curvature": frozenset({"layers", "tape", "losses"}),
+    "curvature": frozenset({"layers", "tape", "losses", "symmetric"}),
+    "symmetric": frozenset({"layers"}),
     "sums": frozenset({"tiles", "layers", "regression", "team"}),
     "points": frozenset({"tiles", "chain", "deals", "layers", "regression", "sums", "team"}),
     "stochastic": frozenset(
@@ -168,7 +170,7 @@ OWNERS = {
     "h5py": {"sources", "survey", "checkpoint", "sharded_state", "model", "untrusted", "doctor"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
-    "scipy": {"curvature", "selection", "alternating", "embedding", "solvers", "fetch"},
+    "scipy": {"symmetric", "selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report", "doctor"},
     "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor"},

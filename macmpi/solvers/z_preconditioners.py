@@ -6,13 +6,13 @@ Made in float64, applied in the precision asked for.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import lapack
 
 from macmpi.chain import Average
 from macmpi.layers import Array
 from macmpi.losses import dense
 from macmpi.objective import ZProblem
 from macmpi.solvers.z_directions import Precondition
+from macmpi.symmetric import inverse
 
 
 def _wide(problem: ZProblem) -> tuple[list[Array], list[Array]]:
@@ -20,9 +20,9 @@ def _wide(problem: ZProblem) -> tuple[list[Array], list[Array]]:
     return [W.astype(np.float64) for W in problem.weights], [z.astype(np.float64) for z in problem.sites(problem.Z)]
 
 
-def _applied(inverse: Array, dtype: np.dtype) -> Precondition:
-    inverse = inverse.astype(dtype)
-    return lambda R: R @ inverse
+def _applied(P: Array, dtype: np.dtype) -> Precondition:
+    P = P.astype(dtype)
+    return lambda R: R @ P
 
 
 def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> Precondition:
@@ -34,8 +34,8 @@ def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> 
     segments = sample.segments
     inverses = [dense(m.inverse, h) for m, h in zip(sample.metrics, sample.sizes, strict=True)]
     M = inverses[0]
-    for segment, A, inverse in zip(segments[1:-1], sites, inverses[1:], strict=False):
-        M = segment.congruence(weights, A, M, average=average) + inverse
+    for segment, A, C in zip(segments[1:-1], sites, inverses[1:], strict=False):
+        M = segment.congruence(weights, A, M, average=average) + C
     last, A = segments[-1], sites[-1]
     output = last.maps[-1]
     if sample.loss.unit_hessian and output.n_out > output.n_in and "linear" in output.capabilities:
@@ -49,19 +49,9 @@ def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> 
         F = average.rows(lambda rows: last.forward(weights, A[rows]))
         S = average.mean(lambda rows: sample.loss.congruence(F[rows], S), S.shape)
     try:
-        return _applied(_inverse(S + np.eye(len(S))), dtype)
+        return _applied(inverse(S + np.eye(len(S))), dtype)
     except np.linalg.LinAlgError:  # one direction dwarfs all others: CG goes without
         return lambda R: R.copy()
-
-
-def _inverse(S: Array) -> Array:
-    """S^-1 by Cholesky.  Raises LinAlgError where S is not positive definite.  Cost: n^3 flops, half of LU's."""
-    L, failed = lapack.dpotrf(S, lower=1)
-    if failed:
-        raise np.linalg.LinAlgError(f"not positive definite: row {failed - 1}")
-    half, _ = lapack.dpotri(L, lower=1, overwrite_c=1)
-    lower: Array = np.tril(half, -1)
-    return lower + lower.T + np.diag(np.diag(half))
 
 
 def primal_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> Precondition:

@@ -308,7 +308,6 @@ def test_the_decrease_is_predicted_by_the_net_before_the_step() -> None:
     """Of weights, slopes and activations at one point, the one where the gradient was taken."""
     method, state = method_of()
     asked: list[tuple[Array, float]] = []
-    adapt = method._adapt
     method._adapt = lambda rows, n, before, predicted, state: asked.append((state.momentum.copy(), predicted))  # type: ignore[method-assign]
     for i in range(ADAPT):
         before, rows, damping = state.weights.copy(), halves(np.arange(i, 30 + i)), state.damping
@@ -322,7 +321,6 @@ def test_the_decrease_is_predicted_by_the_net_before_the_step() -> None:
         curved += float(np.vdot(change, change)) / 30.0
     expected = -gradient @ step / 30.0 - 0.5 * (curved + damping * step @ step)
     assert predicted == pytest.approx(expected, rel=1e-9)
-    assert adapt is not method._adapt
 
 
 @pytest.mark.parametrize(("n", "parts", "batch"), [(90, 40, 1), (90, 2, 1), (50, 50, 3)])
@@ -368,7 +366,8 @@ def test_the_code_starts_from_principal_components() -> None:
     np.testing.assert_allclose(S.mean(axis=0), 0.0, atol=1e-10)
     spread = variances[::-1][:2] / variances[-1]
     np.testing.assert_allclose(np.cov(S.T, bias=True), np.diag(spread), atol=1e-8)
-    assert np.linalg.matrix_rank(np.vstack([directions.T[::-1][:2], weights[1][:, :-1]]), tol=1e-8) == 2
+    across = weights[1][:, :-1] @ directions[:, :-2]
+    np.testing.assert_allclose(across, 0.0, atol=1e-8 * np.abs(weights[1]).max())
 
 
 @pytest.mark.parametrize(("loss", "hidden", "code"), [
