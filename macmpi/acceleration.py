@@ -30,7 +30,7 @@ from macmpi.mac import Mac
 from macmpi.objective import misclassified
 from macmpi.plan import Plan
 from macmpi.record import Clock
-from macmpi.state import State, block_views
+from macmpi.state import Pause, State, block_views, never
 from macmpi.team import AnyTeam
 
 EVERY = 4
@@ -60,19 +60,21 @@ class Accelerated(Mac):
         if not len(state.average):
             state.average = state.weights.copy()
 
-    def sweep(self, state: State) -> None:
+    def sweep(self, state: State, pause: Pause = never) -> bool:
         """One iteration: a Z-step, a W-step, a step in the plane of the last two moves, the output layer.
 
         Cost beside MAC's, without momentum: two passes through the net and an exact W-step of the last segment.
         Collective: yes.
         """
         before = state.weights.copy()
-        super().sweep(state)
+        if not super().sweep(state, pause):
+            return False
         if self.momentum:
             self._extrapolate(before, state)
         else:
             self._feasible(state)
         self._fit_output(state)
+        return True
 
     def _extrapolate(self, before: Array, state: State) -> None:
         """W_2 or W_1, whichever has the lower E1, and feasible coordinates.  Collective: yes.

@@ -11,7 +11,7 @@ from macmpi.layers.design import adjoint, apply
 from macmpi.mac import Mac
 from macmpi.plan import Plan
 from macmpi.record import Clock
-from macmpi.state import State
+from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
 
 
@@ -29,7 +29,7 @@ class Alternating(Mac):
         self.cg_iterations = cg_iterations
         self.decoder = plan.chain.part(plan.chain.sites[0], len(plan.chain.maps))
 
-    def sweep(self, state: State) -> None:
+    def sweep(self, state: State, pause: Pause = never) -> bool:
         """One iteration: the decoder, then the encoder.  Collective: yes."""
         last = len(self.plan.chain.sites)
         self._feasible(state)
@@ -38,6 +38,7 @@ class Alternating(Mac):
         self._feasible(state)
         state.iteration += 1
         state.next_half, state.mu_done = "z", state.mu
+        return True
 
     def _fit_encoder(self, state: State) -> None:
         """Every rank runs the same steps; E1 and its gradient are sums over all ranks' points.  Collective: yes."""

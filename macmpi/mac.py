@@ -25,7 +25,7 @@ from macmpi.plan import Plan
 from macmpi.points import Points
 from macmpi.record import Clock
 from macmpi.regression import SegmentProblem, gradients
-from macmpi.state import State
+from macmpi.state import Pause, State, never
 from macmpi.streams import stream
 from macmpi.subproblems import Subproblems
 from macmpi.team import AnyTeam
@@ -143,13 +143,16 @@ class Mac:
         if not error_at(best) < after:
             error_at(step)
 
-    def sweep(self, state: State) -> None:
+    def sweep(self, state: State, pause: Pause = never) -> bool:
         """One iteration: a Z-step, then a W-step.  Collective: yes."""
         if state.next_half == "z":
             self.z_step(state)
+            if pause():
+                return False
         self.w_step(state)
         state.iteration += 1
         state.mu_done = state.mu
+        return True
 
     def z_step(self, state: State) -> None:
         """Eq. (4) for each point: own tiles, then Allgatherv of the coordinates.  Collective: yes."""

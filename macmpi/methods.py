@@ -10,14 +10,16 @@ from macmpi.evaluation import Errors
 from macmpi.mac import Mac
 from macmpi.plan import Plan
 from macmpi.record import Clock
-from macmpi.state import State
+from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
 
 
 class Method(Protocol):
     """A way to train: its plan (which a selection changes), and a State moved from one iteration to the next.
 
-    mac: what makes the first State.  notes: keys for the record beside the errors; "phase" if it is not "iteration".
+    mac: what makes the first State.  sweep: whether the iteration is complete; else `pause` has ended it in the middle,
+    and the next sweep goes on from there.  notes: keys for the record beside the errors; "phase" if it is not
+    "iteration".
     """
 
     @property
@@ -28,7 +30,7 @@ class Method(Protocol):
 
     def begin(self, state: State) -> None: ...
 
-    def sweep(self, state: State) -> None: ...
+    def sweep(self, state: State, pause: Pause = never) -> bool: ...
 
     def move_multipliers(self, state: State) -> None: ...
 

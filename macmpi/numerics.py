@@ -9,6 +9,7 @@ import numpy as np
 
 from macmpi import NumericalError
 from macmpi.chain import Chain
+from macmpi.evaluation import Errors
 from macmpi.layers import Array
 from macmpi.state import State
 
@@ -47,6 +48,25 @@ def check(chain: Chain, iteration: int, places: dict[str, float]) -> None:
         where = f"the W-step gave layer {layer + 1} a weight that is not finite, unit {unit}, input {column}"
     if where:
         error = NumericalError(f"iteration {iteration}: {where}; {FATE}")
+        error.agreed = True
+        raise error
+
+
+def check_start(errors: Errors) -> None:
+    """Raises NumericalError when the starting point is beyond what numbers can hold."""
+    if not (np.isfinite(errors.train) and np.isfinite(errors.validation)):
+        raise NumericalError(
+            f"the error at the start is {errors.train:g} (training) and {errors.validation:g} (validation); "
+            "a smaller start.range, or scaled data (data.scale), may help"
+        )
+
+
+def check_errors(errors: Errors, iteration: int) -> None:
+    """Raises NumericalError, agreed, when an error of an iteration is not finite: all ranks have the same."""
+    named = {"E1 (training)": errors.train, "E1 (validation)": errors.validation, "E_Q": errors.E_Q}
+    bad = [f"{name} is {value:g}" for name, value in named.items() if not np.isfinite(value)]
+    if bad:
+        error = NumericalError(f"iteration {iteration}: {', '.join(bad)} at its end; {FATE}")
         error.agreed = True
         raise error
 

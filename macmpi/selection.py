@@ -29,7 +29,7 @@ from macmpi.mac import Mac
 from macmpi.plan import Plan, make_plan
 from macmpi.record import Clock
 from macmpi.regression import Term, UnitProblem, values
-from macmpi.state import State
+from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
 
 CRITERIA: dict[str, Callable[[int], float]] = {
@@ -101,20 +101,22 @@ class Selection:
     def _centres(self, basis: Basis) -> int:
         return self.plan.chain.segments[basis.segment].maps[0].n_out
 
-    def sweep(self, state: State) -> None:
+    def sweep(self, state: State, pause: Pause = never) -> bool:
         """One iteration; `changed` then says whether it changed the architecture, None without a selection.
 
         Collective: yes.
         """
         self.changed = None
         if (state.iteration + 1) % self.config.selection.every:
-            self.mac.sweep(state)
-            return
+            return self.mac.sweep(state, pause)
         if state.next_half == "z":
             self.mac.z_step(state)
+            if pause():
+                return False
         self._select(state)
         state.iteration += 1
         state.next_half, state.mu_done = "z", state.mu
+        return True
 
     def _select(self, state: State) -> None:
         """Each basis takes its best candidate and its weights, or stays as it is; a W-step for the others.

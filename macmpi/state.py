@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from macmpi.layers import Array
+
+Pause = Callable[[], bool]
+"""Asked by a sweep where a State is whole in the middle of an iteration: whether to end there.  Collective: yes."""
+
+
+def never() -> bool:
+    """A sweep that goes on to its end.  Collective: no."""
+    return False
 
 
 def block_views(flat: Array, shapes: Sequence[tuple[int, int]]) -> tuple[Array, ...]:

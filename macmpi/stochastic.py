@@ -27,7 +27,7 @@ from macmpi.plan import Plan
 from macmpi.record import Clock, now
 from macmpi.regression import Made, OverPoints
 from macmpi.running import RunningCurvature, Tapes
-from macmpi.state import State, block_views
+from macmpi.state import Pause, State, block_views, never
 from macmpi.streams import stream
 from macmpi.sums import TreeSum, over_parts
 from macmpi.team import AnyTeam
@@ -141,14 +141,20 @@ class Stochastic(Mac):
     def begin(self, state: State) -> None:
         """Nothing is missing.  Collective: no."""
 
-    def sweep(self, state: State) -> None:
-        """An epoch of minibatches, from number state.position on.  Collective: yes."""
+    def sweep(self, state: State, pause: Pause = never) -> bool:
+        """An epoch of minibatches, from number state.position on; it may pause where Grams are folded anyway.
+
+        Collective: yes.
+        """
         steps = self.steps(state.iteration)
         while state.position < steps:
             self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
             state.position += 1
+            if self.curvature.folded and state.position < steps and pause():
+                return False
         self.curvature.fold(state)
         state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
+        return True
 
     def _drawn(self, part: int, steps: int, state: State) -> Array:
         """What a part of the points gives to a minibatch: its share of an order drawn anew each epoch.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import resource
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-import numpy as np
-
-from macmpi import NumericalError, StorageError, model, numerics
+from macmpi import StorageError, model, numerics
 from macmpi.config import Config
 from macmpi.data import Dataset
 from macmpi.evaluation import Errors
@@ -43,7 +41,7 @@ class Job:
 
 
 class StopRequest:
-    """SIGUSR1, SIGTERM and SIGINT ask for a checkpoint and an orderly end after the present iteration."""
+    """SIGUSR1, SIGTERM and SIGINT ask for a checkpoint and an orderly end, in the present iteration or after it."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -75,7 +73,7 @@ class Training:
     def __init__(self, job: Job, data: Dataset, team: AnyTeam, clock: Clock, method: Method) -> None:
         self.job, self.data, self.team = job, data, team
         self.clock, self.method, plan = clock, method, method.plan
-        self.saved_at = now()
+        self.saved_at = self.paused_at = self.sweep_began = now()
         self.stop = StopRequest()
         self.longest = self.saving = 0.0
         self.unsaved = False
@@ -100,7 +98,7 @@ class Training:
         if state is None:
             state = start(self.method.mac, self.job.config, self.job.origin)
             errors = self.method.evaluate(state, feasible=not coordinates_first(self.job.config, self.plan))
-            self.team.from_root(lambda: check_finite(errors))
+            self.team.from_root(lambda: numerics.check_start(errors))
             self._record(state, "start", errors)
             self.team.from_root(lambda: self._write_start(state))
         self.method.begin(state)
@@ -114,15 +112,17 @@ class Training:
 
     def iterate(self, state: State) -> bool:
         """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
-        began, mu = now(), state.mu
-        self._sweep(state)
-        first = self.plan.train.held(self.team.rank).start
-        worst = self.team.worst({"took": now() - began, **numerics.bad_places(state, first)})
+        self.sweep_began, mu = now(), state.mu
+        complete = self._sweep(state)
+        worst = self.team.worst({"took": now() - self.sweep_began, **self._bad_places(state)})
         state.seconds += worst.pop("took")
-        numerics.check(self.plan.chain, state.iteration, worst)
+        numerics.check(self.plan.chain, state.iteration + (not complete), worst)
+        if not complete:
+            self._save(state, last=True)
+            self._say_stopped(f"in iteration {state.iteration + 1}")
+            return True
         before, errors = state.e1_val, self.method.evaluate(state)
-        check_errors(errors, state.iteration)
-        self.longest = max(self.longest, now() - began)
+        numerics.check_errors(errors, state.iteration)
         self._record(state, "iteration", errors)
         asked = self.team.worst({"asked": float(self.stop.asked)})["asked"] > 0.0
 
@@ -132,10 +132,8 @@ class Training:
 
         def decide() -> tuple[Decision, float, bool, bool]:
             decision = self.plan.schedule.decide(progress)
-            late = now() - self.job.began + 1.5 * (self.longest + self.saving) > self.job.max_time
-            stop = decision.stop is None and (asked or late)
-            due = now() - self.saved_at > 60.0 * self.job.config.run.checkpoint_minutes
-            save = due or decision.mu != mu or stop or decision.stop is not None
+            stop = decision.stop is None and (asked or self._late())
+            save = self._due() or decision.mu != mu or stop or decision.stop is not None
             return decision, progress.fall, stop, save
 
         decision, state.fall, stop, save = self.team.from_root(decide)
@@ -147,14 +145,45 @@ class Training:
         state.mu, state.finished = decision.mu, decision.stop or ""
         if save:
             self._save(state, last=stop)
-        if stop and self.team.rank == 0:
-            say(f"stopped after iteration {state.iteration}; the same command with --resume auto goes on")
+        if stop:
+            self._say_stopped(f"after iteration {state.iteration}")
         return stop
 
-    def _sweep(self, state: State) -> None:
+    def _late(self) -> bool:
+        """No time is left for as long a stretch as the longest so far, and a checkpoint.  Rank 0 decides."""
+        self.longest = max(self.longest, now() - self.paused_at)
+        self.paused_at = now()
+        return now() - self.job.began + 1.5 * (self.longest + self.saving) > self.job.max_time
+
+    def _due(self) -> bool:
+        """A checkpoint must be written.  Rank 0 decides."""
+        return now() - self.saved_at > 60.0 * self.job.config.run.checkpoint_minutes
+
+    def _say_stopped(self, where: str) -> None:
+        if self.team.rank == 0:
+            say(f"stopped {where}; the same command with --resume auto goes on")
+
+    def _bad_places(self, state: State) -> dict[str, float]:
+        return numerics.bad_places(state, self.plan.train.held(self.team.rank).start)
+
+    def _pause(self, state: State) -> bool:
+        """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
+        first = self.team.rank == 0
+        wishes = {"asked": self.stop.asked, "late": first and self._late(), "due": first and self._due()}
+        found = self.team.worst({name: float(wish) for name, wish in wishes.items()})
+        if found["asked"] or found["late"]:
+            return True
+        if found["due"]:
+            began = now()
+            numerics.check(self.plan.chain, state.iteration + 1, self.team.worst(self._bad_places(state)))
+            self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
+            self.sweep_began += now() - began
+        return False
+
+    def _sweep(self, state: State) -> bool:
         """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all."""
         try:
-            self.method.sweep(state)
+            return self.method.sweep(state, lambda: self._pause(state))
         except Exception as error:
             if numerics.is_arithmetic(error):
                 raise numerics.broken(self.plan.chain, state, self.method.mac.problems.last, error) from error
@@ -249,22 +278,3 @@ class Training:
 
 def _present(**values: float | None) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def check_finite(errors: Errors) -> None:
-    """Raises NumericalError when the starting point is beyond what numbers can hold."""
-    if not (np.isfinite(errors.train) and np.isfinite(errors.validation)):
-        raise NumericalError(
-            f"the error at the start is {errors.train:g} (training) and {errors.validation:g} (validation); "
-            "a smaller start.range, or scaled data (data.scale), may help"
-        )
-
-
-def check_errors(errors: Errors, iteration: int) -> None:
-    """Raises NumericalError, agreed, when an error of an iteration is not finite: all ranks have the same."""
-    named = {"E1 (training)": errors.train, "E1 (validation)": errors.validation, "E_Q": errors.E_Q}
-    bad = [f"{name} is {value:g}" for name, value in named.items() if not np.isfinite(value)]
-    if bad:
-        error = NumericalError(f"iteration {iteration}: {', '.join(bad)} at its end; {numerics.FATE}")
-        error.agreed = True
-        raise error

@@ -84,7 +84,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config", "deals"})
     | {"build", "choices", "layer_refusals", "refusals"},
     "evaluation": frozenset({"layers", "objective", "deals", "plan", "data", "team"}),
-    "numerics": ERRORS | {"layers", "chain", "state"},
+    "numerics": ERRORS | {"layers", "chain", "evaluation", "state"},
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
     | {"points", "data"},
     "pieces": frozenset({"tiles", "layers", "regression", "team"}),

@@ -13,7 +13,7 @@ from macmpi.data import Dataset
 from macmpi.layers import Array
 from macmpi.plan import Plan
 from macmpi.record import Clock
-from macmpi.state import State
+from macmpi.state import Pause, State, never
 from macmpi.sums import TreeSum
 from macmpi.team import AnyTeam
 
@@ -57,12 +57,13 @@ class Descent(Nested):
         with self.clock("w"):
             return self.sum(add, self.size + 1) / self.plan.n_train
 
-    def sweep(self, state: State) -> None:
+    def sweep(self, state: State, pause: Pause = never) -> bool:
         """One line search; against the gradient where the direction leads nowhere.  Collective: yes."""
         if not self.descend(state):
             self.restart(state)
             self.descend(state)
         state.iteration, state.mu_done = state.iteration + 1, state.mu
+        return True
 
     def descend(self, state: State) -> bool:
         """Whether E1 falls along state.momentum; then the state is there, with a new direction.  Collective: yes."""

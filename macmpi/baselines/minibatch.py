@@ -11,13 +11,16 @@ from macmpi.data import Dataset
 from macmpi.layers import Array
 from macmpi.plan import Plan
 from macmpi.record import Clock
-from macmpi.state import State
+from macmpi.state import Pause, State, never
 from macmpi.streams import stream
 from macmpi.sums import TreeSum
 from macmpi.team import AnyTeam
 
 EPSILON = 1e-8
 """Of Adam: what is added to the root of the mean square."""
+
+STRETCH = 50
+"""Minibatches between two places where a run may be ended."""
 
 
 class Sgd(Nested):
@@ -34,13 +37,22 @@ class Sgd(Nested):
         state.momentum = np.zeros_like(state.weights)
         return state
 
-    def sweep(self, state: State) -> None:
-        """An epoch: the points in a new random order, without the rest of a minibatch.  Collective: yes."""
+    def sweep(self, state: State, pause: Pause = never) -> bool:
+        """An epoch from minibatch state.position on: the points in a new random order, without the rest of one.
+
+        Collective: yes.
+        """
         order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
-        with self.clock("w"):
-            for first in range(0, len(order) - self.batch + 1, self.batch):
+        steps = len(order) // self.batch
+        while state.position < steps:
+            first = state.position * self.batch
+            with self.clock("w"):
                 self.step(order[first : first + self.batch], state)
-        state.iteration, state.mu_done = state.iteration + 1, state.mu
+            state.position += 1
+            if state.position % STRETCH == 0 and state.position < steps and pause():
+                return False
+        state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
+        return True
 
     def step(self, rows: Array, state: State) -> None:
         """One minibatch: its parts dealt to ranks, their sums by Allgatherv.  Collective: yes."""

@@ -235,15 +235,38 @@ def test_a_killed_launcher_takes_its_ranks_along(tmp_path: Path) -> None:
 
 
 def test_max_time_stops_in_time_again_and_again(stopped: Path, straight: Path) -> None:
-    """Every launch gets one iteration further, however short its time."""
-    for iteration in (4, 5):
+    """Every launch gets one half step further, however short its time."""
+    for where, done in (
+        ("in iteration 4", 3),
+        ("after iteration 4", 4),
+        ("in iteration 5", 4),
+        ("after iteration 5", 5),
+    ):
         outcome = run_in(
             stopped, *("--iterations", 6, "--resume", "auto", "--max-time", "0:00:00.001"), ranks=2, code=STOPPED
         )
-        assert outcome.out.count(f"stopped after iteration {iteration}") == 1
-        assert checkpoints(stopped / "run")[0].name == f"iteration-{iteration:06d}.h5"
+        assert outcome.out.count(f"stopped {where}") == 1
+        assert checkpoints(stopped / "run")[0].name == f"iteration-{done:06d}.h5"
+    run_in(stopped, "--iterations", 6, "--resume", "auto", "--max-time", "0.001", code=STOPPED)
     run_in(stopped, "--iterations", 6, "--resume", "auto", "--max-time", "0.001")
     assert_same_run(stopped / "run", straight, every_checkpoint=False)
+
+
+@pytest.mark.parametrize("ranks", [None, 3])
+def test_an_epoch_is_cut_between_its_minibatches(ranks: int | None, tmp_path: Path) -> None:
+    """By too little time and, unless it is alone, by checkpoints on the way."""
+    write_case(tmp_path, "minibatches")
+    words = ("--iterations", 4, "--resume", "auto")
+    for _ in range(2 if ranks else 5):
+        stopped = run_in(tmp_path, *words, "--max-time", 0.001, ranks=ranks, code=STOPPED, case="minibatches")
+    assert "stopped in iteration" in stopped.out
+    with h5py.File(checkpoints(tmp_path / "run")[0]) as file:
+        assert file.attrs["position"] > 0
+    often = ("--set", "run.checkpoint_minutes=1e-9")
+    run_in(tmp_path, *words, *often, ranks=2 if ranks else None, case="minibatches")
+    run_in(tmp_path, "--iterations", 4, case="minibatches", output="straight")
+    assert untimed(curve(tmp_path / "run")) == untimed(curve(tmp_path / "straight"))
+    assert_same_content(tmp_path / "run" / "model.h5", tmp_path / "straight" / "model.h5")
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, straight: Path) -> None:

@@ -1,0 +1,101 @@
+"""A run may be ended in the middle of an iteration: what a checkpoint holds there is all that the rest needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import pytest
+from theory import basis_nets
+from theory.nets import points
+
+from macmpi import checkpoint
+from macmpi.config import Config
+from macmpi.methods import choose
+from macmpi.plan import make_plan
+from macmpi.record import Clock
+from macmpi.state import State
+from macmpi.team import Solo
+
+TABLES = get_type_hints(Config)
+NET = {"hidden": [7, 5]}
+CASES: dict[str, dict[str, dict[str, Any]]] = {
+    "mac": {"model": NET},
+    "multipliers, kept factors": {
+        "model": {**NET, "sites": "before"},
+        "penalty": {"method": "augmented_lagrangian", "metric": "variance"},
+        "w_step": {"factor_every": 2},
+    },
+    "feasible": {"model": NET, "method": {"acceleration": "feasible"}},
+    "momentum": {"model": NET, "method": {"acceleration": "momentum"}},
+    "stochastic": {"model": NET, "method": {"name": "stochastic"}, "stochastic": {"batch": 6, "factor_every": 4}},
+    "sgd": {"model": NET, "method": {"name": "sgd"}, "baseline": {"batch": 2, "momentum": 0.5}},
+    "adam": {"model": NET, "method": {"name": "adam"}, "baseline": {"batch": 2, "momentum": 0.9}},
+    "selection": {
+        "model": {"hidden": [12, 2, 10], **basis_nets.NET, "centres": "subset"},
+        "start": {"method": "pca"},
+        "selection": {"criterion": "aic", "epsilon2": [0.03], "every": 2, "smallest": 4, "step": 2},
+    },
+}
+ITERATIONS = 3
+
+
+def begun(tables: dict[str, dict[str, Any]]) -> tuple[Any, Any]:
+    """A config and its data."""
+    config = Config(**{name: TABLES[name](**keys) for name, keys in tables.items()})
+    data = basis_nets.autoencoder() if "selection" in tables else points(0, 150, 4, 3)
+    return config, data
+
+
+def method_of(config: Config, data: Any, state: State | None = None) -> Any:
+    """As `run.py` makes it: of the sizes that a selection has found."""
+    hidden = config.model.hidden if state is None or not len(state.sizes) else [int(n) for n in state.sizes]
+    now = replace(config, model=replace(config.model, hidden=hidden))
+    plan = make_plan(now, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    return choose(config, plan, data, Solo(), Clock())
+
+
+@pytest.mark.parametrize("tables", CASES.values(), ids=CASES)
+def test_a_run_that_pauses_wherever_it_may_has_the_bits_of_one_that_never_does(
+    tables: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    config, data = begun(tables)
+    straight = method_of(config, data)
+    first = straight.mac.start(1.0, True, 0) if "selection" not in tables else _codes(straight.mac)
+    kept, _ = checkpoint.read(checkpoint.save(tmp_path, first, {}, 1))
+    straight.begin(first)
+    for _ in range(ITERATIONS):
+        assert straight.sweep(first)
+    pauses, whole = 0, False
+    for _ in range(ITERATIONS):
+        whole = False
+        while not whole:
+            method = method_of(config, data, kept)
+            method.begin(kept)
+            whole = method.sweep(kept, lambda: True)
+            pauses += not whole
+            kept, _ = checkpoint.read(checkpoint.save(tmp_path, kept, {}, 1))
+    assert pauses >= ITERATIONS, "there must be something to go on from"
+    for name in (*checkpoint.ARRAYS, *checkpoint.SCALARS):
+        np.testing.assert_array_equal(getattr(first, name), getattr(kept, name), err_msg=name)
+
+
+def _codes(mac: Any) -> State:
+    """Codes near a circle, and the weights that they give."""
+    angles = np.linspace(0.0, 2.0 * np.pi, mac.plan.n_train, endpoint=False)
+    state: State = mac.start_from(np.column_stack([np.cos(angles), np.sin(angles)]), 0, 1.0)
+    return state
+
+
+@pytest.mark.parametrize("tables", CASES.values(), ids=CASES)
+def test_where_nothing_asks_for_it_no_sweep_pauses(tables: dict[str, dict[str, Any]]) -> None:
+    config, data = begun(tables)
+    method = method_of(config, data)
+    state = method.mac.start(1.0, True, 0) if "selection" not in tables else _codes(method.mac)
+    method.begin(state)
+    assert method.sweep(state, lambda: False)
+    assert state.iteration == 1
+    assert state.position == 0
+    assert state.next_half == "z"
