@@ -37,7 +37,7 @@ STRIDE, MOMENTUM = 0.8, 0.6
 """Of the minimum along the direction; of the last step.  In the long run a direction counts STRIDE / (1 - MOMENTUM)
 times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand."""
 
-MEASURE, ADAPT, PATIENCE = 2, 10, 0.9
+MEASURE, ADAPT, PATIENCE = 3, 10, 0.9
 """Minibatches between two measured lengths, and between two looks at the actual decrease; what the damping changes by,
 for each minibatch."""
 
