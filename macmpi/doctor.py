@@ -19,7 +19,7 @@ from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.mpich import leftovers
-from macmpi.team import AnyTeam, die, launch, speaks
+from macmpi.team import BINDINGS, AnyTeam, die, launch, speaks
 
 FINE, WARNING, FAULT = "ok", "warning", "FAULT"
 
@@ -54,7 +54,7 @@ def library(team: AnyTeam) -> Finding:
     found = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {launcher}"
     if len(installed) > 1:
         return Finding("MPI", found, WARNING, f"several MPIs in one environment ({', '.join(installed)}): keep one")
-    if not _version("mpi4py") or launcher == "no mpiexec":
+    if not _version(BINDINGS) or launcher == "no mpiexec":
         return Finding("MPI", found, WARNING, "one process works; for many ranks: pip install '.[mpich]'")
     return Finding("MPI", found)
 

@@ -13,7 +13,7 @@ from typing import Any
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.record import now
 from macmpi.scheduler import time_left
-from macmpi.team import STOPPED, AnyTeam, die, launch, speaks
+from macmpi.team import BINDINGS, STOPPED, AnyTeam, die, launch, speaks
 
 FAULT = "MACMPI_FAULT"
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
@@ -170,7 +170,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
                 "goes on, another --output starts again"
             )
         origin = Origin() if state is not None else _origin(config, plan, data)
-        facts = provenance(team.size, config.run.threads, team.library, data.sha256, argv)
+        facts = provenance(team.size, config.run.threads, (BINDINGS, team.library), data.sha256, argv)
         directory.create(config, facts)
         return path, state, origin
 

@@ -112,10 +112,11 @@ class RunDirectory:
             print(f"macmpi: {text}; training goes on", file=sys.stderr)
 
 
-def provenance(ranks: int, threads: int, library: str, sha256: str, argv: list[str]) -> dict[str, Any]:
-    """What made a run: versions, machine, MPI, data."""
+def provenance(ranks: int, threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]) -> dict[str, Any]:
+    """What made a run: versions, machine, MPI (the package through which it is reached, the library), data."""
+    bindings, library = mpi
     versions = {"macmpi": __version__, "python": platform.python_version()}
-    for name in ("numpy", "scipy", "h5py", "mpi4py", "pydantic"):
+    for name in ("numpy", "scipy", "h5py", bindings, "pydantic"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -15,6 +15,9 @@ from macmpi import MacmpiError, UsageError, mpich
 
 T = TypeVar("T")
 
+BINDINGS = "mpi4py"
+"""The package through which MPI is reached."""
+
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 """What the launchers set: the number of processes that they started together."""
 

@@ -305,6 +305,10 @@ def test_the_world_is_asked_for_in_one_place() -> None:
     assert {here for here, _, node in nodes() if called(node) == "launch"} == {"run", "doctor"}
 
 
+def test_one_room_names_the_bindings_of_mpi() -> None:
+    assert {here for here, _, node in nodes() if isinstance(node, ast.Constant) and node.value == "mpi4py"} == {"team"}
+
+
 def test_nobody_asks_what_kind_a_layer_or_a_solver_is() -> None:
     asking = {"isinstance", "issubclass", "hasattr", "getattr", "type"}
     assert [place for here, place, node in nodes() if here in MATHEMATICS and called(node) in asking] == []
