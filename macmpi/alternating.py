@@ -10,7 +10,7 @@ from macmpi.layers import Array
 from macmpi.layers.design import adjoint, apply
 from macmpi.mac import Mac
 from macmpi.plan import Plan
-from macmpi.record import Clock
+from macmpi.record import COORDINATES, Account, Clock
 from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
 
@@ -28,6 +28,11 @@ class Alternating(Mac):
         super().__init__(plan, data, team, clock)
         self.cg_iterations = cg_iterations
         self.decoder = plan.chain.part(plan.chain.sites[0], len(plan.chain.maps))
+
+    @property
+    def account(self) -> Account:
+        """No penalty: mu stays.  Collective: no."""
+        return Account(f"alternating optimisation: cg_iterations {self.cg_iterations}", without=COORDINATES)
 
     def sweep(self, state: State, pause: Pause = never) -> bool:
         """One iteration: the decoder, then the encoder.  Collective: yes."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from macmpi.layers import Array
 from macmpi.losses import times
 from macmpi.plan import Plan
 from macmpi.points import Points
-from macmpi.record import Clock
+from macmpi.record import Account, Clock
 from macmpi.regression import SegmentProblem, gradients
 from macmpi.state import Pause, State, never
 from macmpi.streams import stream
@@ -57,6 +58,12 @@ class Mac:
     def mac(self) -> Mac:
         """Itself: a method around MAC gives the MAC inside.  Collective: no."""
         return self
+
+    @property
+    def account(self) -> Account:
+        """The W-solver of each segment.  Collective: no."""
+        names = [(name, len(list(same))) for name, same in groupby(self.plan.w_names)]
+        return Account(f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}")
 
     def weights(self, state: State) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""

@@ -9,7 +9,7 @@ from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.mac import Mac
 from macmpi.plan import Plan
-from macmpi.record import Clock
+from macmpi.record import Account, Clock
 from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
 
@@ -17,9 +17,9 @@ from macmpi.team import AnyTeam
 class Method(Protocol):
     """A way to train: its plan (which a selection changes), and a State moved from one iteration to the next.
 
-    mac: what makes the first State.  sweep: whether the iteration is complete; else `pause` has ended it in the middle,
-    and the next sweep goes on from there.  notes: keys for the record beside the errors; "phase" if it is not
-    "iteration".
+    mac: what makes the first State.  account: what the console says of the method.  sweep: whether the iteration is
+    complete; else `pause` has ended it in the middle, and the next sweep goes on from there.  notes: keys for the record
+    beside the errors; "phase" if it is not "iteration".
     """
 
     @property
@@ -27,6 +27,9 @@ class Method(Protocol):
 
     @property
     def mac(self) -> Mac: ...
+
+    @property
+    def account(self) -> Account: ...
 
     def begin(self, state: State) -> None: ...
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,28 @@ OPTIONAL = {"error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}"))}
 """Columns that only some runs have, each with the column that it follows."""
 
 
-def _columns(record_keys: Iterable[str]) -> list[tuple[str, str, str]]:
+COORDINATES = frozenset({"mu", "E_Q", "constraint"})
+"""Columns that mean nothing where there are no coordinates."""
+
+FLAT = "the validation error falls no more"
+"""Why a run without a penalty ends by itself."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the console says of a method: how it trains, which weights it ends with, what ends it before the last
+    iteration; the columns that mean nothing of it."""
+
+    how: str
+    end: str = "after postprocessing"
+    settled: str = "settled at the largest mu"
+    without: frozenset[str] = frozenset()
+
+
+def _columns(record_keys: Iterable[str], without: frozenset[str]) -> list[tuple[str, str, str]]:
     columns = []
     for column in COLUMNS:
-        columns.append(column)
+        columns += [column] if column[0] not in without else []
         columns += [extra for key, (after, extra) in OPTIONAL.items() if after == column[0] and key in record_keys]
     return columns
 
@@ -85,12 +104,19 @@ class Curve:
     """Rank 0 keeps curve.jsonl and prints a line an iteration; the other ranks keep quiet.  Collective: no.
 
     resume_at: keep the records up to this iteration and go on from there, without what a crash has left of a line;
-    None starts a new file.  Raises StorageError.  extra: keys beyond those that every record has.
+    None starts a new file.  Raises StorageError.  extra: keys beyond those that every record has; without: keys that
+    have no column.
     """
 
-    def __init__(self, path: Path | None, resume_at: int | None = None, extra: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        resume_at: int | None = None,
+        extra: Iterable[str] = (),
+        without: frozenset[str] = frozenset(),
+    ) -> None:
         self._file = None
-        self._columns = _columns(list(extra))
+        self._columns = _columns(list(extra), without)
         self.records: list[dict[str, Any]] = []
         if path is None:
             return

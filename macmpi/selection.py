@@ -27,7 +27,7 @@ from macmpi.layers import Array
 from macmpi.layers.design import adjoint
 from macmpi.mac import Mac
 from macmpi.plan import Plan, make_plan
-from macmpi.record import Clock
+from macmpi.record import Account, Clock
 from macmpi.regression import Term, UnitProblem, values
 from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
@@ -76,6 +76,11 @@ class Selection:
     def plan(self) -> Plan:
         """Of the present architecture.  Collective: no."""
         return self.mac.plan
+
+    @property
+    def account(self) -> Account:
+        """As MAC's.  Collective: no."""
+        return self.mac.account
 
     def begin(self, state: State) -> None:
         """As MAC's.  Collective: yes."""

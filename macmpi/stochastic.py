@@ -24,7 +24,7 @@ from macmpi.evaluation import Errors
 from macmpi.layers import Array
 from macmpi.mac import Mac
 from macmpi.plan import Plan
-from macmpi.record import Clock, now
+from macmpi.record import COORDINATES, FLAT, Account, Clock, now
 from macmpi.regression import Made, OverPoints
 from macmpi.running import RunningCurvature, Tapes
 from macmpi.state import Pause, State, block_views, never
@@ -73,6 +73,13 @@ class Stochastic(Mac):
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, keys)
         self.least_damping = self.keys.least_damping or SETTLED * self.first_damping
+
+    @property
+    def account(self) -> Account:
+        """Its minibatches, averages and first damping.  Collective: no."""
+        keys = self.keys
+        how = f"batch {keys.batch} to {keys.batch_max}, averaging {keys.averaging:g}, damping {self.first_damping:g}"
+        return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES)
 
     @property
     def own_range(self) -> float:

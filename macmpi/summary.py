@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.plan import Plan
-from macmpi.record import duration
+from macmpi.record import Account, duration
 from macmpi.state import State
 
 
-def describe(plan: Plan, data: Dataset, ranks: int) -> str:
-    """What is trained."""
+def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
+    """What is trained, and how."""
     chain = plan.chain
     sizes = "-".join(str(n) for n in chain.layer_sizes)
     kind = "classifier" if plan.loss.labels else "autoencoder" if data.autoencoder else "regression"
@@ -23,20 +21,19 @@ def describe(plan: Plan, data: Dataset, ranks: int) -> str:
     )
     if plan.has_basis:
         line += "\n  E1 train holds the ridge on the linear weights, as in eq. (6)"
-    solvers = ", ".join(f"{name} ({sum(1 for _ in same)})" for name, same in groupby(plan.w_names))
-    line += f"\n  W-step of the segments: {solvers}"
+    line += f"\n  {account.how}"
     if data.classes is not None and not plan.sharded and not (seen := data.Y.any(axis=0)).all():
         line += f"\n  no training point has the label {', '.join(str(c) for c in data.classes[~seen][:10])}"
     return line
 
 
-def closing(state: State, errors: Errors) -> list[str]:
+def closing(state: State, errors: Errors, account: Account) -> list[str]:
     """How the run ended."""
-    reason = {"converged": "settled at the largest mu", "max_iterations": "the last iteration allowed"}
+    reason = {"converged": account.settled, "max_iterations": "the last iteration allowed"}
     lines = [
         f"finished ({reason.get(state.finished, state.finished)}) after {state.iteration} iterations, "
         f"{duration(state.seconds)} of training",
-        f"  {'after postprocessing':28s} E1 train {errors.train:9.4f}   validation {errors.validation:9.4f}",
+        f"  {account.end:28s} E1 train {errors.train:9.4f}   validation {errors.validation:9.4f}",
     ]
     if errors.wrong_train is not None and errors.wrong_validation is not None:
         lines.append(

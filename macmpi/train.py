@@ -82,7 +82,7 @@ class Training:
         found = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
         self.levels = [f"  {level}" for level in found]
         extra = ["error_val"] if plan.loss.labels else []
-        self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra)
+        self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra, method.account.without)
 
     @property
     def plan(self) -> Plan:
@@ -91,7 +91,7 @@ class Training:
     def begin(self) -> State:
         """The first state and its record, or the resumed one.  Collective: yes."""
         if self.team.rank == 0:
-            for line in [describe(self.plan, self.data, self.team.size), *self.levels]:
+            for line in [describe(self.plan, self.data, self.team.size, self.method.account), *self.levels]:
                 say(line)
         self.curve.header()
         state = self.job.state
@@ -203,7 +203,11 @@ class Training:
         memory = self.team.worst({"memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0})["memory"]
         self.team.from_root(lambda: self._write_model(state, after, best, errors))
         if self.team.rank == 0:
-            for line in [*closing(state, errors), *self.levels, f"  {'peak memory of a rank':28s} {memory:.0f} MB"]:
+            for line in [
+                *closing(state, errors, self.method.account),
+                *self.levels,
+                f"  {'peak memory of a rank':28s} {memory:.0f} MB",
+            ]:
                 say(line)
             say(f"model: {self.job.directory.model}")
         self.curve.close()

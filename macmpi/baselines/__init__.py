@@ -6,6 +6,7 @@ The same kind of Method as MAC, with its start, its records, its checkpoints and
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from macmpi.config import Baseline as Keys
 from macmpi.curvature import add_gradient
@@ -13,17 +14,29 @@ from macmpi.data import Dataset
 from macmpi.layers import Array
 from macmpi.mac import Mac
 from macmpi.plan import Plan
-from macmpi.record import Clock
+from macmpi.record import COORDINATES, FLAT, Account, Clock
 from macmpi.state import State, block_views
 from macmpi.team import AnyTeam
 
 
 class Nested(Mac):
-    """What all baselines share: E1 and its gradient on some points.  Collective: where a method says so."""
+    """What all baselines share: E1 and its gradient on some points.  Collective: where a method says so.
+
+    called, reads: the method's name, and the keys that it reads.
+    """
+
+    called: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]]
 
     def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
         self.keys, self.size = keys, plan.weight_bounds[-1]
+
+    @property
+    def account(self) -> Account:
+        """Its name and its keys; there is no Z-step.  Collective: no."""
+        given = ", ".join(f"{name} {vars(self.keys)[name]:g}" for name in self.reads)
+        return Account(f"{self.called}: {given}", "at the end", FLAT, COORDINATES | {"seconds_z"})
 
     def begin(self, state: State) -> None:
         """Nothing is missing.  Collective: no."""

@@ -100,6 +100,7 @@ class Descent(Nested):
 class ConjugateGradients(Descent):
     """d <- -g + max(0, g . (g - g_old) / g_old . g_old) d, anew every `restart` iterations.  Collective: as Descent."""
 
+    called, reads = "conjugate gradients", ("restart",)
     bend = 0.3
 
     def turn(self, t: float, slope: float, before: Array, state: State) -> None:
@@ -118,6 +119,7 @@ class Lbfgs(Descent):
     state.inverses: their pairs (2, m, P), flat, the last first.
     """
 
+    called, reads = "L-BFGS", ("memory",)
     bend = 0.9
 
     def turn(self, t: float, slope: float, before: Array, state: State) -> None:

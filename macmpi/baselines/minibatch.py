@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from macmpi import tiles
@@ -25,6 +27,9 @@ STRETCH = 50
 
 class Sgd(Nested):
     """w <- w - rate v, v <- momentum v + g, g the mean gradient of a minibatch.  Collective: where a method says so."""
+
+    called: ClassVar[str] = "SGD"
+    reads: ClassVar[tuple[str, ...]] = ("batch", "rate", "momentum")
 
     def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock, keys)
@@ -75,6 +80,9 @@ class Sgd(Nested):
 
 class Adam(Sgd):
     """w <- w - rate m / (sqrt(v) + epsilon), m and v the corrected means of g and g^2.  Collective: as Sgd."""
+
+    called = "Adam"
+    reads = (*Sgd.reads, "beta2")
 
     def start_at(self, weights: Array, gradient_step: bool) -> State:
         """As Sgd, with no mean squares either.  Collective: yes."""

@@ -9,6 +9,9 @@ from launch.cases import assert_same_run, curve, write_case
 from launch.here import run_here
 from launch.launching import run_program
 
+from macmpi.config import NESTED
+from macmpi.record import COLUMNS, COORDINATES
+
 pytestmark = pytest.mark.launch
 
 KEYS = ("baseline.batch=7", "baseline.rate=0.05", "baseline.momentum=0.9", "baseline.parts=3", "baseline.restart=4")
@@ -27,3 +30,18 @@ def test_2_and_then_3_ranks_have_the_bits_of_one_process(name: str, tmp_path: Pa
     records = curve(tmp_path / "run")
     assert [record["ranks"] for record in records[1:]] == [2] * 3 + [3] * 5
     assert records[-1]["E1_train"] < 0.8 * records[0]["E1_train"]
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_method_without_coordinates_speaks_of_itself_and_not_of_mac(name: str, tmp_path: Path) -> None:
+    """The console alone: records have the same keys whatever the method."""
+    write_case(tmp_path, "regression")
+    words = ("--set", f'method.name="{name}"', "--output", "run", "--iterations", 1)
+    said = run_here("regression.toml", *words, cwd=tmp_path, code=0).out.splitlines()
+    how, table = said[1], next(line for line in said if line.lstrip().startswith("iter"))
+    assert {"cg": "conjugate gradients", "lbfgs": "l-bfgs"}.get(name, name) in how.lower()
+    titles = {key: title for key, title, _ in COLUMNS}
+    assert [key for key in COORDINATES if titles[key] in table.split()] == []
+    assert titles["E1_val"] in table
+    assert not any("W-step" in line or "postprocessing" in line or "largest mu" in line for line in said)
+    assert curve(tmp_path / "run")[-1].keys() >= titles.keys()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import StorageError
-from macmpi.record import COLUMNS, PHASES, Clock, Curve, duration, say
+from macmpi.record import COLUMNS, COORDINATES, PHASES, Clock, Curve, duration, say
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 
@@ -144,6 +144,17 @@ def test_a_classifiers_curve_has_a_column_more(tmp_path: Path, capsys: pytest.Ca
     assert len(line) == len(header)
     assert "25.00%" in line
     assert on_disk(tmp_path / "curve.jsonl") == [record(1, error_train=0.125, error_val=0.25)]
+
+
+def test_a_column_can_be_left_out_and_its_key_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    curve = Curve(tmp_path / "curve.jsonl", without=COORDINATES)
+    curve.header()
+    curve.add(record(1), None)
+    curve.close()
+    header, line = capsys.readouterr().out.splitlines()
+    assert [name for key, name, _ in COLUMNS if key in COORDINATES and name in header.split()] == []
+    assert len(line) == len(header)
+    assert on_disk(tmp_path / "curve.jsonl") == [record(1)]
 
 
 def test_the_other_ranks_keep_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
