@@ -28,6 +28,10 @@ def main() -> None:
     p.add_argument("variants", nargs="+", metavar="SETTINGS")
     p.add_argument("--iterations", type=int, default=5)
     args = p.parse_args()
+    if args.iterations < 2:
+        p.error(f"--iterations {args.iterations}: at least 2, as the first is left out")
+    if not args.config.is_file():
+        p.error(f"{args.config}: there is no such config")
     shown = [i for i in SHOWN if i <= args.iterations]
     print(f"| variant | E1 train after {', '.join(map(str, shown))} | end, train / validation | Z s | W s | GFLOP-eq |")
     print("|---|---|---|---|---|---|", flush=True)

@@ -214,11 +214,15 @@ def main() -> None:
     )
     p.add_argument("--pause", type=float, default=math.inf, metavar="S", help="end after S seconds; go on by the same")
     args = p.parse_args()
+    if args.repeats < 1:
+        p.error(f"--repeats {args.repeats}: at least 1; --tune runs the grids alone")
+    if not Path(who.FAST).is_file():
+        p.error(f"{who.FAST} is not there: run it from the folder that holds run/")
     if set(args.study) - {"paper", "batch"}:
         try:
             subprocess.run([args.torch_python, "-c", "import numpy, torch"], check=True, capture_output=True)
         except (OSError, subprocess.CalledProcessError):
-            raise SystemExit(f"{args.torch_python} has no torch: make compare installs it, or --torch-python") from None
+            p.error(f"{args.torch_python} has no torch: make compare installs it, or --torch-python")
     folder = args.output.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     pause = time.monotonic() + args.pause

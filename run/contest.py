@@ -21,6 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from programs import give_up
+
 Curve = list[list[float]]
 SECONDS, TRAIN, VALIDATION, WRONG = range(4)
 ROOT = Path(__file__).resolve().parent
@@ -105,7 +107,7 @@ class Contest:
         settings = [word for s in c.settings for word in ("--set", s)]
         done = self._measure([*launcher, *program, *limits, *settings])
         if done.returncode not in (0, 75) and not (output / "curve.jsonl").exists():
-            raise SystemExit(f"{' '.join(program + settings)}\n{done.stderr}")
+            give_up([*program, *settings], done.returncode, done.stderr)
         records = [json.loads(line) for line in (output / "curve.jsonl").read_text().splitlines()]
         return [[r["seconds"], r["E1_train"], r["E1_val"], r.get("error_val", 0.0), r["iteration"]] for r in records]
 
@@ -120,7 +122,7 @@ class Contest:
         )
         done = self._measure([self.python, str(ROOT / "peers.py"), str(job)], PYTHONPATH="")
         if done.returncode:
-            raise SystemExit(f"{self.python} run/peers.py\n{done.stderr}")
+            give_up([self.python, "run/peers.py"], done.returncode, done.stderr)
         found = json.loads(job.with_suffix(".out.json").read_text())
         (self.folder / "peers.json").write_text(json.dumps(found["facts"]))
         return list(found["curves"])

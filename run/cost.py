@@ -17,14 +17,14 @@ import os
 import re
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
+
+from programs import mpiexec, output_of  # noqa: E402
 
 from macmpi.estimate import dgemm_rate  # noqa: E402
 
@@ -33,20 +33,10 @@ def launch(config: Path, ranks: int, variant: str, iterations: int, folder: str)
     """The iterations' records of one launch, and the largest resident memory of a rank in MB."""
     output = Path(folder) / f"run-{ranks}"
     shutil.rmtree(output, ignore_errors=True)
-    mpiexec = Path(sys.executable).parent / "mpiexec"
-    program = [
-        sys.executable,
-        "-m",
-        "macmpi.run",
-        str(config),
-        "--iterations",
-        str(iterations),
-        "--output",
-        str(output),
-        *(word for setting in variant.split() for word in ("--set", setting)),
-    ]
-    done = subprocess.run([str(mpiexec), "-n", str(ranks), *program], check=True, capture_output=True, text=True)
-    memory = float(re.search(r"peak memory of a rank +([0-9.]+) MB", done.stdout).group(1))
+    words = ["-m", "macmpi.run", config, "--iterations", iterations, "--output", output]
+    words += [word for setting in variant.split() for word in ("--set", setting)]
+    said = output_of(mpiexec(ranks, *words))
+    memory = float(re.search(r"peak memory of a rank +([0-9.]+) MB", said).group(1))
     records = [json.loads(line) for line in (output / "curve.jsonl").read_text().splitlines()]
     return [r for r in records if r["phase"] == "iteration"], memory
 
@@ -59,6 +49,10 @@ def main() -> None:
     p.add_argument("--iterations", type=int, default=12)
     p.add_argument("--repeats", type=int, default=3)
     args = p.parse_args()
+    if min(args.ranks) < 1 or args.iterations < 2 or args.repeats < 1:
+        p.error("--ranks from 1 on, --iterations from 2 on (the first is left out), --repeats from 1 on")
+    if not args.config.is_file():
+        p.error(f"{args.config}: there is no such config")
     kinds = [(ranks, variant) for ranks in args.ranks for variant in args.variants]
     found: dict[tuple[int, str], list[tuple[float, ...]]] = {kind: [] for kind in kinds}
     peak = dict.fromkeys(kinds, 0.0)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import h5py
 import numpy as np
+from programs import mpiexec, output_of
 
 RUN = Path(__file__).resolve().parent
 LATENT, WIDTH, SLAB, NOISE = 20, 256, 10_000, 0.05
@@ -43,10 +42,8 @@ def seconds(name: str, data: Path, ranks: int, iterations: int) -> tuple[list[fl
     config, settings = CONFIGS[name]
     settings = [f'data.source="{data}"', 'parallel.data="sharded"', f"stochastic.parts={ranks}", *settings]
     with tempfile.TemporaryDirectory() as folder:
-        mpiexec = Path(sys.executable).parent / "mpiexec"
-        command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "macmpi.run", RUN / config, "--output", folder]
-        command += ["--iterations", str(iterations), *(part for text in settings for part in ("--set", text))]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        words = ["-m", "macmpi.run", RUN / config, "--output", folder, "--iterations", iterations]
+        text = output_of(mpiexec(ranks, *words, *(part for text in settings for part in ("--set", text))))
         records = [json.loads(line) for line in (Path(folder) / "curve.jsonl").read_text().splitlines()]
     marks = [record["seconds"] for record in records if record["phase"] != "postprocess"]
     memory = next(line.split("rank")[1].strip() for line in text.splitlines() if "peak memory" in line)
@@ -61,6 +58,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--data", type=Path)
     args = parser.parse_args()
+    if min(*args.points, args.ranks, args.iterations, args.repeats) < 1:
+        parser.error("points, --ranks, --iterations and --repeats from 1 on")
+    if args.data and not args.data.is_dir():
+        parser.error(f"--data {args.data}: there is no such folder")
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.data or Path(temporary)
         for n in args.points:

@@ -11,13 +11,13 @@ import resource
 import shutil
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from programs import give_up, mpiexec, output_of
 
 from macmpi.estimate import dgemm_rate
 
@@ -35,10 +35,6 @@ class Kind:
     ranks: int
     copies: int = 1
     settings: tuple[str, ...] = ()
-
-
-def mpiexec(ranks: int, *command: str) -> list[str]:
-    return [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks), sys.executable, *command]
 
 
 def iterations(curve: Path) -> np.ndarray:
@@ -63,7 +59,7 @@ def launch(config: Path, kind: Kind, count: int, folder: Path) -> np.ndarray:
     for process in running:
         _, errors = process.communicate()
         if process.returncode:
-            raise SystemExit(f"{config} on {kind.ranks} ranks ended with {process.returncode}\n{errors}")
+            give_up(command, process.returncode, errors)
     return np.stack([iterations(output / "curve.jsonl") for output in outputs])
 
 
@@ -132,8 +128,8 @@ def measure(config: Path, kinds: Sequence[Kind], count: int, repeats: int, folde
 
 def messages() -> tuple[float, float]:
     """alpha and beta of an exchange between 2 ranks, by relative least squares: alpha + beta bytes / 2."""
-    done = subprocess.run(mpiexec(2, str(HERE / "messages.py")), check=True, capture_output=True, text=True)
-    points = {int(count): seconds for count, seconds in json.loads(done.stdout).items()}
+    found = json.loads(output_of(mpiexec(2, HERE / "messages.py")))
+    points = {int(count): seconds for count, seconds in found.items()}
     seconds = np.array(list(points.values()))
     design = np.column_stack([np.ones(len(points)), np.array(list(points)) / 2.0]) / seconds[:, None]
     alpha, beta = np.linalg.lstsq(design, np.ones(len(points)), rcond=None)[0].tolist()

@@ -36,12 +36,14 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 from measure import Kind, Measured, measure, messages  # noqa: E402
+from speedup_tables import print_measured, print_predicted, print_weak  # noqa: E402
 from synthetic import write_problem  # noqa: E402
 from workload import flops, trace  # noqa: E402
 
+from macmpi import UsageError  # noqa: E402
 from macmpi import config as configs  # noqa: E402
 from macmpi import data as datasets  # noqa: E402
-from macmpi.scaling import Machine, ceiling, efficiency, karp_flatt, parmac, predict_all  # noqa: E402
+from macmpi.scaling import Machine, ceiling, parmac, predict_all  # noqa: E402
 
 PREDICTED = [1, 2, 4, 8, 12, 16, 24, 48, 96, 192, 384, 768, 1024, 2048, 4096]
 
@@ -141,121 +143,77 @@ def weak(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -> 
     }
 
 
-def print_weak(result: dict[str, Any]) -> None:
-    first = result["measured"]["1"]["seconds"]
-    print(f"\n{result['name']}, weak scaling (as many points a rank)\n")
-    print("| ranks | points | seconds an iteration, median (min-max) | efficiency |\n|---|---|---|---|")
-    for count, m in result["measured"].items():
-        span = f"{m['seconds']:.3f} ({m['least']:.3f}-{m['most']:.3f})"
-        print(f"| {count} | {result['points'][count]:,} | {span} | {first / m['seconds']:.2f} |")
-
-
-COLUMNS = (
-    *("ranks", "seconds an iteration, median (min-max)", "speedup", "efficiency", "undisturbed", "Karp-Flatt"),
-    *("Z", "W", "exchange", "waiting", "rest", "GFLOP/s", "of dgemm", "others"),
-)
-
-
-def print_measured(result: dict[str, Any]) -> None:
-    """A table in Markdown."""
-    one, rate = result["measured"]["1"], result["dgemm"]
-    print(
-        f"\n{result['name']}: iterations 2-{result['iterations']}, {result['repeats']} launches, "
-        f"{result['cores']} cores, dgemm {rate / 1e9:.1f} GFLOP/s, "
-        f"{result['flops'] / 1e9:.1f} GFLOP of products an iteration\n"
-    )
-    print_row(COLUMNS)
-    print_row(["---"] * len(COLUMNS))
-    for count, m in result["measured"].items():
-        ranks, seconds = int(count), m["seconds"]
-        speedup, done = one["seconds"] / seconds, result["flops"] / seconds
-        z, w, exchange, waiting = (m[f"seconds_{part}"] for part in ("z", "w", "comm", "wait"))
-        print_row(
-            [
-                *(count, f"{seconds:.3f} ({m['least']:.3f}-{m['most']:.3f})", f"{speedup:.2f}"),
-                *(
-                    f"{efficiency(speedup, ranks):.3f}",
-                    f"{efficiency(one['undisturbed'] / m['undisturbed'], ranks):.3f}",
-                ),
-                f"{karp_flatt(speedup, ranks):.3f}" if ranks > 1 else "-",
-                *(f"{z:.3f}", f"{w:.3f}", f"{exchange:.4f}", f"{waiting:.4f}", f"{seconds - z - w - exchange:.4f}"),
-                *(f"{done / 1e9:.1f}", f"{done / rate / ranks:.0%}", f"{m['others']:.2f}"),
-            ]
-        )
-
-
-def print_row(cells: Sequence[str]) -> None:
-    print("| " + " | ".join(cells) + " |")
-
-
-def print_predicted(result: dict[str, Any]) -> None:
-    machine, first = result["machine"], result["predicted"].get("1") or result["measured"]["1"]
-    for count, seconds in result["held_out"].items():
-        seen = result["measured"][count]["seconds"]
-        error = abs(seconds / seen - 1.0)
-        print(f"\nheld out: {count} ranks predicted {seconds:.3f} s, seen {seen:.3f} s, error {error:.1%}")
-    print(
-        f"\nprediction for {machine['cores']} cores a node, a core {machine['speed']:g} times this one: "
-        f"alpha {machine['alpha'] * 1e6:.1f} us, beta {machine['beta'] * 1e9:.3f} ns a byte, "
-        f"crowding {machine['crowding']:.3f}; at most {result['ceilings'][0]:.1f} times by points, "
-        f"{result['ceilings'][1]:.1f} by units, {result['ceilings'][2]:.1f} in all\n"
-    )
-    print(
-        "| ranks (prediction) | seconds | speedup | efficiency | even share | uneven points | uneven units, factors "
-        "| on every rank | crowding | exchange | ParMAC's model |\n|---|---|---|---|---|---|---|---|---|---|---|"
-    )
-    one = sum(first[k] for k in first) if "ideal" in first else first["seconds"]
-    for count, terms in result["predicted"].items():
-        total = sum(terms.values())
-        print(
-            f"| {count} | {total:.4f} | {one / total:.2f} | {one / total / int(count):.3f} | "
-            + " | ".join(f"{s / total:.1%}" for s in terms.values())
-            + f" | {result['parmac'][count]:.2f} |"
-        )
-
-
 def problem_of(word: str, args: argparse.Namespace, folder: Path) -> Problem:
     if word == "synthetic":
         return Problem(word, write_problem(folder), args.iterations)
-    path = Path(word)
-    if not path.is_file():
-        raise SystemExit(f"{word}: there is no such config; or: synthetic")
-    return Problem(path.stem, path, args.iterations)
+    return Problem(Path(word).stem, Path(word), args.iterations)
 
 
 def check(args: argparse.Namespace) -> None:
-    """What would fail after minutes of measuring is said at once; 1 rank is always predicted, to compare with."""
-    least = {"--iterations": (args.iterations, 2), "--repeats": (args.repeats, 1), "--predict": (min(args.predict), 1)}
-    for key, (value, bound) in least.items():
-        if value < bound:
-            raise SystemExit(f"{key} {value}: at least {bound}")
+    """What would fail after minutes of measuring is refused at once; 1 rank is always predicted, to compare with.
+
+    Raises UsageError.
+    """
+    bounds = {"ranks": (min(args.ranks), 1), "iterations": (args.iterations, 2), "repeats": (args.repeats, 1)}
+    for key, (value, least) in {**bounds, "predict": (min(args.predict), 1)}.items():
+        if value < least:
+            raise UsageError(f"--{key} {value}: at least {least}")
     args.predict = sorted({1, *args.predict})
     for word in args.problems:
-        if word != "synthetic" and not Path(word).is_file() and not args.draw:
-            raise SystemExit(f"{word}: there is no such config; or: synthetic")
-    if args.cluster is None:
-        return
+        if word != "synthetic":
+            configs.read(Path(word), [])
+    if args.draw:
+        check_results(args)
+    else:
+        if too_many := [r for r in args.ranks if r > cores()]:
+            raise UsageError(f"--ranks {too_many}: of {cores()} cores here; what more would take is --predict's")
+        if 1 not in args.ranks:
+            raise UsageError("--ranks: 1 is needed, to compare with")
+        if not args.problems:
+            raise UsageError("which problems?  configs, or: synthetic")
+    if args.cluster is not None:
+        check_cluster(args.cluster)
+
+
+def check_results(args: argparse.Namespace) -> None:
+    """--draw has something to draw, of each problem that is named."""
+    if args.weak:
+        raise UsageError("--draw measures nothing, and weak scaling has no figure: leave out one of --draw and --weak")
+    for name in (Path(word).stem for word in args.problems):
+        if name not in (result["name"] for result in results(args.output)):
+            raise UsageError(f"--draw: {args.output} holds no result of {name}; measure it first, without --draw")
+    if not results(args.output):
+        raise UsageError(f"--draw: {args.output} holds no results; measure first, without --draw")
+
+
+def check_cluster(path: Path) -> None:
     try:
-        machine = replace(Machine(1e-6, 1e-10), **tomllib.loads(args.cluster.read_text()))
+        machine = replace(Machine(1e-6, 1e-10), **tomllib.loads(path.read_text()))
         right = all(isinstance(v, int | float) and v >= 0.0 for v in vars(machine).values())
     except (OSError, ValueError, TypeError) as error:
-        raise SystemExit(f"--cluster {args.cluster}: {error}; docs/clusters.md describes the file") from None
+        raise UsageError(f"--cluster {path}: {error}; docs/clusters.md describes the file") from None
     if not right or machine.cores < 1 or machine.speed <= 0.0 or machine.crowding <= 0.0:
-        raise SystemExit(f"--cluster {args.cluster}: cores, speed and crowding above 0, alpha and beta not below")
+        raise UsageError(f"--cluster {path}: cores, speed and crowding above 0, alpha and beta not below")
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    """Those of strong scaling in a folder.  Raises UsageError where one cannot be read."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found.append(json.loads(path.read_text()))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: {error}; measure anew") from None
+    return [result for result in found if "flops" in result]
 
 
 def main() -> None:
-    args = parser().parse_args()
-    if not args.draw:
-        if too_many := [r for r in args.ranks if r > cores()]:
-            raise SystemExit(
-                f"--ranks {too_many}: this machine has {cores()} cores; what more would take is --predict's"
-            )
-        if 1 not in args.ranks:
-            raise SystemExit("--ranks: 1 is needed, to compare with")
-        if not args.problems:
-            raise SystemExit("which problems?  configs, or: synthetic")
-    check(args)
+    p = parser()
+    args = p.parse_args()
+    try:
+        check(args)
+    except UsageError as error:
+        p.error(str(error))
     args.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         for word in args.problems:
@@ -264,7 +222,7 @@ def main() -> None:
             if args.weak:
                 result = weak(problem, args.ranks, args.repeats, Path(temporary))
             elif args.draw:
-                result = json.loads(stored.read_text())
+                (result,) = (r for r in results(args.output) if r["name"] == problem.name)
             else:
                 result = strong(problem, args.ranks, args.repeats, Path(temporary))
             if "model" in result and not args.weak:
@@ -279,8 +237,8 @@ def main() -> None:
             sys.stdout.flush()
     from speedup_figure import draw
 
-    results = [json.loads(path.read_text()) for path in sorted(args.output.glob("*.json"))]
-    print(f"\nfigure: {draw([r for r in results if 'flops' in r], args.output / 'speedup.png')}")
+    if found := results(args.output):
+        print(f"\nfigure: {draw(found, args.output / 'speedup.png')}")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,16 @@
 # flux: --time-limit=4h
 # flux: --job-name=macmpi
 set -u
-config=${1:?usage: flux batch run/batch/flux.sh CONFIG.toml [options]}
+if [ -z "${1:-}" ]; then
+    echo "usage: flux batch run/batch/flux.sh CONFIG.toml [options]" >&2
+    exit 2
+fi
+if ! left=$(flux job timeleft); then
+    echo "this is no Flux job (flux job timeleft has failed): submit it with flux batch" >&2
+    exit 2
+fi
+config=$1
 read -ra python <<< "${PYTHON:-python}"
-left=$(flux job timeleft)
 
 code=0
 flux run -n "${RANKS:-12}" --time-limit="${left}s" --signal=USR1@300 \

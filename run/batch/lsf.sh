@@ -11,7 +11,15 @@
 #BSUB -Q 75
 #BSUB -o macmpi-%J.out
 set -u
-config=${CONFIG:?usage: CONFIG=run/usps_mac.toml bsub < run/batch/lsf.sh}
+if [ -z "${CONFIG:-}" ]; then
+    echo "usage: CONFIG=run/usps_mac.toml bsub < run/batch/lsf.sh" >&2
+    exit 2
+fi
+if [ -z "${LSB_JOBID:-}" ]; then
+    echo "this is no LSF job (LSB_JOBID is not set): submit it with bsub" >&2
+    exit 2
+fi
+config=$CONFIG
 read -ra python <<< "${PYTHON:-python}"
 read -ra options <<< "${OPTIONS:-}"
 trap : USR1 TERM

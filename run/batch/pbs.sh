@@ -7,8 +7,16 @@
 #PBS -j oe
 #PBS -r y
 set -u
+if [ -z "${CONFIG:-}" ]; then
+    echo "usage: qsub -v CONFIG=run/usps_mac.toml run/batch/pbs.sh" >&2
+    exit 2
+fi
+if [ -z "${PBS_JOBID:-}" ]; then
+    echo "this is no PBS job (PBS_JOBID is not set): submit it with qsub" >&2
+    exit 2
+fi
 cd "$PBS_O_WORKDIR" || exit 2
-config=${CONFIG:?usage: qsub -v CONFIG=run/usps_mac.toml run/batch/pbs.sh}
+config=$CONFIG
 read -ra python <<< "${PYTHON:-python}"
 read -ra options <<< "${OPTIONS:-}"
 trap : USR1 TERM

@@ -11,7 +11,15 @@
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.out
 set -u
-config=${1:?usage: sbatch run/batch/slurm.sh CONFIG.toml [options]}
+if [ -z "${1:-}" ]; then
+    echo "usage: sbatch run/batch/slurm.sh CONFIG.toml [options]" >&2
+    exit 2
+fi
+if [ -z "${SLURM_JOB_ID:-}" ]; then
+    echo "this is no Slurm job (SLURM_JOB_ID is not set): submit it with sbatch" >&2
+    exit 2
+fi
+config=$1
 read -ra python <<< "${PYTHON:-python}"
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
 export STOPPED=$PWD/.macmpi-stopped-$SLURM_JOB_ID

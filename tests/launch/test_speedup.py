@@ -138,5 +138,33 @@ def test_more_ranks_than_cores_are_not_measured(config: Path, tmp_path: Path) ->
     words = (ROOT / "run" / "speedup.py", config, "--output", tmp_path / "speedup")
     many = ("--ranks", 1, len(os.sched_getaffinity(0)) + 1)
     outcome = run_program(*many, program=words, cwd=tmp_path)
-    assert outcome.code != 0
+    assert outcome.code == 2
     assert "cores" in outcome.err
+
+
+def test_what_cannot_be_measured_or_drawn_is_refused(
+    config: Path, tmp_path: Path, speedup: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With exit code 2, one message, and nothing made."""
+    mistakes = [
+        ((), "which problems"),
+        ((tmp_path / "nothing.toml",), "cannot read the config"),
+        ((config, "--iterations", 1), "--iterations 1: at least 2"),
+        ((config, "--ranks", 0, 1), "--ranks 0: at least 1"),
+        ((config, "--ranks", 2), "1 is needed"),
+        ((config, "--cluster", tmp_path / "nothing.toml"), "--cluster"),
+        (("--draw",), "holds no results"),
+        ((config, "--draw"), "holds no result of net"),
+        ((config, "--draw", "--weak"), "leave out one"),
+    ]
+    for words, says in mistakes:
+        with pytest.raises(SystemExit) as end:
+            speedup(*words)
+        assert end.value.code == 2
+        assert says in capsys.readouterr().err
+    assert not (tmp_path / "speedup").exists()
+    (tmp_path / "speedup").mkdir()
+    (tmp_path / "speedup" / "net.json").write_text("{")
+    with pytest.raises(SystemExit) as end:
+        speedup(config, "--draw")
+    assert end.value.code == 2

@@ -134,15 +134,18 @@ def test_the_program_may_be_in_a_container(tmp_path: Path) -> None:
         assert call[1:3] == ["-B", "-m"]
 
 
-def test_without_a_config_a_script_says_how_it_is_used() -> None:
-    for script in SCRIPTS:
-        done = subprocess.run(
-            ["bash", FOLDER / f"{script}.sh"],
-            env={"PATH": os.environ["PATH"], "PBS_O_WORKDIR": "."},
-            capture_output=True,
-        )
-        assert done.returncode != 0
-        assert b"usage" in done.stderr
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(("config", "says"), [("", "usage: "), (CONFIG, "submit it with ")])
+def test_without_a_config_or_a_scheduler_a_script_says_how_it_is_used(script: str, config: str, says: str) -> None:
+    done = subprocess.run(
+        ["bash", FOLDER / f"{script}.sh", *filter(None, [config])],
+        env={"PATH": os.environ["PATH"], "CONFIG": config},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "unbound" not in done.stderr
 
 
 def shells() -> list[tuple[str, str]]:

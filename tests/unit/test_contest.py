@@ -108,3 +108,32 @@ def test_a_peer_has_macmpis_error_at_the_start_and_lowers_it(optimiser: str, tmp
     record = json.loads((tmp_path / "run" / "curve.jsonl").read_text().splitlines()[0])
     assert curve[0][1:3] == pytest.approx([record["E1_train"], record["E1_val"]], rel=1e-9)
     assert curve[-1][1] < curve[0][1]
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "says"),
+    [
+        ("compare", ["paper", "--repeats", "0"], "--repeats 0: at least 1"),
+        ("compare", ["adam", "--torch-python", "/bin/false"], "has no torch"),
+        ("cost", ["nothing.toml"], "there is no such config"),
+        ("choices", ["nothing.toml", "", "--iterations", "1"], "at least 2"),
+        ("growth", ["0"], "from 1 on"),
+    ],
+)
+def test_a_benchmark_refuses_mistakes_at_once(
+    program: str, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", [program, *words])
+    with pytest.raises(SystemExit) as end:
+        module(program).main()
+    assert end.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_program_that_fails_ends_a_benchmark_with_its_code_and_words(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [sys.executable, "-c", "import sys; print('why', file=sys.stderr); sys.exit(74)"]
+    with pytest.raises(SystemExit) as end:
+        module("programs").output_of(words)
+    assert end.value.code == 74
+    assert "why" in capsys.readouterr().err
