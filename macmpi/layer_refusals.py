@@ -101,6 +101,8 @@ def check_method(config: Config, chain: Chain) -> None:
         }
         for which in (name for name, wrong in mistakes.items() if wrong):
             raise UsageError(f'method.name = "alternating" does not go with {which}; use method.name = "mac"')
+    if config.method.name == "stochastic":
+        _check_affine(chain)
     if keys.criterion == "none":
         return
     if not basis:
@@ -141,6 +143,16 @@ def check_method(config: Config, chain: Chain) -> None:
     ):
         if given != needed:
             raise UsageError(f'selection.criterion = "{keys.criterion}" needs {key} = "{needed}"')
+
+
+def _check_affine(chain: Chain) -> None:
+    """Stochastic MAC multiplies a gradient by the inverse Gram of [a, 1]: weights W with outputs W [a, 1] alone."""
+    for map_ in chain.blocks:
+        for need in sorted({"linear", "bias"} - map_.capabilities):
+            raise UsageError(
+                f"method.name = \"stochastic\" trains dense layers with biases: it needs '{need}', which "
+                f'{map_.spec()["kind"]} does not offer; use method.name = "adam", which needs derivatives alone'
+            )
 
 
 def _check_trained(config: Config, k: int, segment: Segment) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from macmpi.config import TRAINERS as NAMES
 from macmpi.data import Dataset, Scaling
 from macmpi.layers import Array, Tangent, build
 from macmpi.mac import Mac
+from macmpi.methods import choose
 from macmpi.plan import make_plan
 from macmpi.record import Clock
 from macmpi.solvers import TRAINERS
@@ -315,3 +316,9 @@ def test_a_users_own_kind_of_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     offer(monkeypatch, things | {("macmpi.layers", "squashed"): lambda n, units: [Affine(n, units), Scale(units)]})
     with pytest.raises(UsageError, match=r"'(linear|bias)', which its scale does not offer"):
         make_plan(whole, 4, 4, 40, 9, 1)
+    by_adam = replace(whole, method=config.Method("adam"), baseline=config.Baseline(batch=10))
+    adam = choose(by_adam, make_plan(by_adam, 4, 4, len(data.X), len(data.X_val), 1), data, Solo(), Clock())
+    begun = adam.mac.start(1.0, False, 0)
+    before = adam.evaluate(begun).train
+    adam.sweep(begun)
+    assert adam.evaluate(begun).train < before

@@ -17,6 +17,7 @@ from macmpi.chain import Chain
 from macmpi.config import Config
 from macmpi.layers.activation import Activation
 from macmpi.layers.affine import Affine
+from macmpi.layers.linear import Linear
 from macmpi.plan import Plan, make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
@@ -508,7 +509,9 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         last = caught.traceback[-1]
         found.add((last.frame.f_globals["__name__"], last.lineno + 1))
     assert found <= raised
-    assert len(raised - found) == 3, "those that no config reaches: activations, weights without a trainer, many points"
+    assert len(raised - found) == 4, (
+        "those that no config reaches: activations, weights without a trainer, layers without biases, many points"
+    )
 
 
 def page() -> list[str]:
@@ -518,15 +521,22 @@ def page() -> list[str]:
     return [line.removeprefix("| ") for line in lines if line.startswith("| ")][1:]
 
 
+ELSEWHERE = (
+    '`start.method = "model"`',
+    '`"elastic_embedding"` of',
+    "a layer of another package",
+)
+"""Rows that are tested elsewhere: where files are read, or with layers that no config names."""
+
+
 def test_the_page_has_a_row_for_every_refusal_and_no_other() -> None:
-    """Rows without a refusal here are tested where their files are read."""
     rows, used = page(), set()
     for name, row in TABLE.items():
         matching = [i for i, line in enumerate(rows) if line.startswith(row.page)]
         assert len(matching) == 1, (name, row.page)
         used |= set(matching)
     left = [line for i, line in enumerate(rows) if i not in used]
-    assert all(line.startswith(('`start.method = "model"`', '`"elastic_embedding"` of')) for line in left), left
+    assert all(line.startswith(ELSEWHERE) for line in left), left
 
 
 # --- what no config reaches -------------------------------------------------------------------------------------------
@@ -564,6 +574,22 @@ def test_a_need_that_a_map_does_not_offer_is_named_with_its_segment(monkeypatch:
 def test_a_w_solvers_need_is_named_with_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Seen(3, 2))
     assert re.search(r"W-solver of segment 2 needs 'linear', which its opaque does not offer", refusal({}))
+
+
+@pytest.mark.parametrize(
+    ("layer", "says"),
+    [
+        (Linear(3, 2), r"needs 'bias', which linear does not offer"),
+        (Seen(3, 2), r"needs 'linear', which opaque does not offer"),
+    ],
+)
+def test_layers_that_stochastic_mac_cannot_train(layer: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they stand; the remedy takes them."""
+    for maps in ((Affine(4, 3), Activation("tanh", 3), layer), (Affine(4, 3), layer, Affine(2, 2))):
+        with_maps(monkeypatch, *maps)
+        text = refusal({"method.name": "stochastic"})
+        assert re.search(rf'method.name = "stochastic" .*{says}; use method.name = "adam"', text)
+        planned({"method.name": "adam"})
 
 
 def test_weights_that_nothing_trains_are_named_with_their_segment(monkeypatch: pytest.MonkeyPatch) -> None:
