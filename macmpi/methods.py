@@ -18,8 +18,8 @@ class Method(Protocol):
     """A way to train: its plan (which a selection changes), and a State moved from one iteration to the next.
 
     mac: what makes the first State.  account: what the console says of the method.  sweep: whether the iteration is
-    complete; else `pause` has ended it in the middle, and the next sweep goes on from there.  notes: keys for the record
-    beside the errors; "phase" if it is not "iteration".
+    complete; else `pause` has ended it in the middle, and the next sweep goes on from there.  notes: keys for the
+    record beside the errors; "phase" if it is not "iteration".
     """
 
     @property

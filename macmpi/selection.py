@@ -28,7 +28,7 @@ from macmpi.layers.design import adjoint
 from macmpi.mac import Mac
 from macmpi.plan import Plan, make_plan
 from macmpi.record import Account, Clock
-from macmpi.regression import Term, UnitProblem, values
+from macmpi.regression import InPieces, Term, UnitProblem, alone, values
 from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
 
@@ -155,9 +155,12 @@ class Selection:
 
         Cost: for all candidates of a basis together what one fit of the largest costs.
         """
-        deal = self.largest.deal([b.segment for b in self.bases])
-        trial = Trial(self.largest, self.mac, state)
+        segments = [b.segment for b in self.bases]
+        deal, trial = self.largest.deal(segments), Trial(self.largest, self.mac, state)
         with self.clock("w"):
+            for k in segments:
+                trial.features(k, together=True)
+                self.mac.problems.features(k, state, together=True)
             for share in deal.shares[self.team.rank]:
                 trial.make(share)
         self.team.gather_parts(trial.factors, deal.shared_parts)
@@ -167,11 +170,12 @@ class Selection:
         first = sum(len(rank) for rank in deal.jobs[: self.team.rank])
         candidates = {b.segment: b.candidates for b in self.bases}
         with self.clock("w"):
+            for k in (k for k in segments if self.largest.large(k)):
+                trial.root(k, self.mac.fitting.in_pieces)
             for i, job in enumerate(deal.jobs[self.team.rank], start=first):
                 found = trial.objectives(job, candidates[job.segment])
                 table[i, : len(found)] = found
         self.team.gather_rows(table, [len(rank) for rank in deal.jobs])
-        self.mac.problems.forget_all()  # features that some ranks alone have made
         tried, present = [], []
         for basis in self.bases:
             rows = sorted((job.place.start, i) for i, job in enumerate(jobs) if job.segment == basis.segment)
@@ -184,7 +188,10 @@ class Selection:
 
 
 class Trial:
-    """The fits of all candidates of a W-step with selection, at the centres of the largest.  Collective: no."""
+    """The fits of all candidates of a W-step with selection, at the centres of the largest.
+
+    Collective: where a method says so.
+    """
 
     def __init__(self, largest: Plan, mac: Mac, state: State) -> None:
         self.plan, self.mac, self.state = largest, mac, state
@@ -192,42 +199,47 @@ class Trial:
         self._features: dict[int, Array] = {}
         self._roots: dict[int, Array] = {}
 
-    def features(self, segment: int) -> Array:
-        """Phi (N, M) of the largest candidate."""
+    def features(self, segment: int, together: bool = False) -> Array:
+        """Phi (N, M) of the largest candidate, made once.  Collective: where `together` is True."""
         if segment not in self._features:
             part, inputs = self.plan.chain.segments[segment], self.mac.problems.inputs(segment, self.state)
-            block = part.blocks[0]
+            block, basis = part.blocks[0], part.maps[0]
             assert block is not None
             centres = self.plan.centres(block, inputs, None)
-            self._features[segment] = part.maps[0].forward(centres, inputs)
+            self._features[segment] = self.mac.points.rows(
+                lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype, together
+            )
         return self._features[segment]
 
     def make(self, share: Share) -> None:
-        """Rows of the Gram of the largest candidate."""
+        """Rows of the Gram of the largest candidate.  Collective: no."""
         rows = None if share.rows is None else share.rows.rows
         k, over_points = share.segment, self.mac.over_points
         self.factors[share.place] = self.plan.w_solvers[k].prepare(self.features(k), over_points, False, rows).ravel()
 
-    def _root(self, segment: int) -> Array:
-        """R, upper triangular, with R^T R = G + ridge I: that of the W-step in closed form."""
+    def root(self, segment: int, in_pieces: InPieces = alone) -> Array:
+        """R, upper triangular, with R^T R = G + ridge I: that of the W-step in closed form, made once.
+
+        Collective: where `in_pieces` is.
+        """
         if segment not in self._roots:
             plan, bounds = self.plan, self.plan.shared_bounds
             G = self.factors[bounds[segment] : bounds[segment + 1]].reshape(plan.shared_shape(segment))
-            self._roots[segment] = (
-                plan.w_solvers[segment]
-                .local(G, plan.unit_ridge(segment, self.state.mu), plan.dtype, False)
-                .cholesky[0]
-                .T
-            )
+            ridge = plan.unit_ridge(segment, self.state.mu)
+            factor = plan.w_solvers[segment].local(G, ridge, plan.dtype, False, in_pieces)
+            self._roots[segment] = factor.cholesky[0].T
         return self._roots[segment]
 
     def objectives(self, job: Job, candidates: Array) -> Array:
-        """1/2 ||T - Phi W^T||^2 + ridge/2 ||W||^2 of some units: as they are, then fitted with each candidate."""
+        """1/2 ||T - Phi W^T||^2 + ridge/2 ||W||^2 of some units: as they are, then fitted with each candidate.
+
+        Collective: no.
+        """
         assert job.units is not None
         k, rows = job.segment, job.units.rows
         T, Phi = self.mac.problems.targets(k, self.state)[:, rows], self.features(k)
         (crossed,) = self.mac.over_points(lambda points: (adjoint(T[points], Phi[points], bias=False),))
-        U = linalg.solve_triangular(self._root(k), crossed.T, trans=1, check_finite=False)
+        U = linalg.solve_triangular(self.root(k), crossed.T, trans=1, check_finite=False)
         gains = np.cumsum(np.einsum("mh,mh->m", U, U))[candidates - 1]
         now = self.mac.problems.features(k, self.state)
         block = self.plan.chain.segments[k].regressed[0]

@@ -91,7 +91,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(type(plan.z_solver), "solve", "point", lambda *_: 0))
         stack.enter_context(wrap(Subproblems, "features", "feature", lambda problems, k, *_, **__: k))
         stack.enter_context(wrap(cholesky, "_piece", "piece", lambda *_: 0))
-        stack.enter_context(wrap(Trial, "features", "w", lambda *_: 0))
+        stack.enter_context(wrap(Trial, "features", "feature", lambda trial, k, *_, **__: k))
         stack.enter_context(wrap(Trial, "objectives", "unit", lambda trial, job, candidates: job.segment))
         for kind in {type(solver) for solver in (*plan.w_solvers, *plan.plain_solvers)}:
             stack.enter_context(wrap(kind, "local", "w", lambda *_: 0))
@@ -129,7 +129,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool)
     shares, jobs = ([item for rank in dealt for item in rank] for dealt in (deal.shares, deal.jobs))
     width = [plan.chain.fan_in(segment.regressed[0]) for segment in plan.chain.segments]
     beside = (w - sum(map(tally.of, ("w", "factor", "feature", "piece")))) / tally.of("unit")
-    large = [] if anew else [k for k in deal.fresh if plan.large(k)]
+    large = [k for k in deal.fresh if plan.large(k)]
     flops = sum(flops for k in large for panel in pieces(plan.shared_shape(k)[1]) for _, flops in panel)
     made = [tally.seconds["feature", k] * (segment.core > 0) for k, segment in enumerate(plan.chain.segments)]
     alone = tally.of("feature") - sum(made) + (0.0 if flops else tally.of("piece"))

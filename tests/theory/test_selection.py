@@ -13,15 +13,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.basis_nets import autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
+from unit.crew import crew
 
 from macmpi import checkpoint, tiles
 from macmpi.config import Config
 from macmpi.data import Dataset
 from macmpi.deals import Job
 from macmpi.layers import Array
+from macmpi.layers.rbf import GaussianBasis
 from macmpi.mac import Mac
 from macmpi.record import Clock
 from macmpi.selection import CRITERIA, Selection, Trial
+from macmpi.solvers import cholesky
 from macmpi.state import State
 from macmpi.team import Solo
 
@@ -163,6 +166,46 @@ def test_a_gram_in_pieces_gives_the_same_errors(rows: int, monkeypatch: pytest.M
     pieces = method._totals(state)
     for one, two in zip(whole[0], pieces[0], strict=True):
         assert_allclose(two, one, rtol=1e-10)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_share_the_features_and_the_factors_of_the_candidates(
+    ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All together they make what one rank makes alone, no point and no piece twice, and find the same bits."""
+    for name, size in (("GRAM_WHOLE", 8), ("GRAM_ROWS", 3), ("EXACT_WIDTH", 2)):
+        monkeypatch.setattr(tiles, name, size)
+    for name, size in (("WHOLE", 8), ("PANEL", 3), ("LEAST", 2)):
+        monkeypatch.setattr(cholesky, name, size)
+    method, state = selecting()
+    made = list[tuple[str, int]]()
+    forward, piece = GaussianBasis.forward, cholesky._piece
+
+    def counted(self: GaussianBasis, W: Any, A: Array, **keys: Any) -> Array:
+        made.append(("features", len(A)))
+        return forward(self, W, A, **keys)
+
+    def counted_piece(R: Array, L: Array, panel: slice, columns: slice) -> Array:
+        made.append(("piece", columns.stop - columns.start))
+        return piece(R, L, panel, columns)
+
+    monkeypatch.setattr(GaussianBasis, "forward", counted)
+    monkeypatch.setattr(cholesky, "_piece", counted_piece)
+
+    def totals(team: Any) -> tuple[list[Array], list[float]]:
+        plan = replace(method.plan, ranks=team.size)
+        return Selection(method.config, plan, method.data, team, Clock())._totals(deepcopy(state))
+
+    one = totals(Solo())
+    alone_made = sorted(made)
+    assert len({kind for kind, _ in alone_made}) == 2
+    made.clear()
+    for found in crew(ranks, totals):
+        assert not isinstance(found, Exception)
+        for mine, theirs in zip(one, found, strict=True):
+            for a, b in zip(mine, theirs, strict=True):
+                assert_array_equal(a, b)
+    assert sorted(made) == alone_made
 
 
 # --- what is chosen ---------------------------------------------------------------------------------------------------

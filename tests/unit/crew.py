@@ -60,6 +60,11 @@ class Member(Solo):
             rows = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
             array[rows] = theirs[rows]
 
+    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        for theirs, slices in zip(self._shown(flat), parts, strict=True):
+            for part in slices:
+                flat[part] = theirs[part]
+
 
 def crew(size: int, work: Callable[[AnyTeam], T]) -> list[T | MacmpiError]:
     """What `work` gives, or the MacmpiError that it raises, on each of `size` ranks."""
