@@ -68,6 +68,8 @@ def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
     name, step = config.w_step.solver, config.w_step
     if separable and segment.activation == "linear" and step.linear_solver == "closed_form":
         return "closed_form", True
+    if name == "auto" and step.schedule == "ring":
+        name = "sgd"
     if name == "auto":
         name = "gauss_newton" if separable else "hessian_free"
     takes = W_SOLVERS[name].takes  # type: ignore[attr-defined]

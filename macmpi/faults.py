@@ -49,13 +49,14 @@ VERBS = {
     "share_array": "share_array",
     "gather_rows": "gather_rows",
     "gather_parts": "gather_parts",
+    "pass_on": "pass_on",
     "worst": "worst",
     "meet": "meet",
     "exchange": "_finish",
 }
 """Phase -> the verb of the team on coming to which the fault strikes; "exchange" with the request under way."""
 
-ARRAYS = ("gather_rows", "gather_parts", "share_array")
+ARRAYS = ("gather_rows", "gather_parts", "pass_on", "share_array")
 """Verbs whose first argument is an array: the kind "nan" makes every number of it one, before it is exchanged."""
 
 LIGHT = frozenset({"read", *VERBS})

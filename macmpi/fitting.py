@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from macmpi.deals import Deal, Job, LayerDeal
 from macmpi.evaluation import Evaluation
 from macmpi.layers import Array
+from macmpi.parmac import ParMAC
 from macmpi.pieces import Pieces
 from macmpi.plan import Plan
 from macmpi.record import Clock
@@ -22,6 +23,7 @@ class Fitting:
     def __init__(self, plan: Plan, team: AnyTeam, clock: Clock, problems: Subproblems, evaluation: Evaluation) -> None:
         self.plan, self.team, self.clock = plan, team, clock
         self.problems, self.evaluation, self.in_pieces = problems, evaluation, Pieces(team)
+        self.parmac = ParMAC(plan, team, clock, problems)
 
     def regress(self, deal: Deal, state: State, solvers: Sequence[WSolver]) -> None:
         """A regression a unit, and what the units of a layer have in common, made anew where the deal says so.
@@ -39,6 +41,9 @@ class Fitting:
         with self.clock("w"):
             self._make_local(deal.segments & deal.fresh, state)
             self._solve(deal.late[rank], state, solvers)
+        travelling = [job for job in deal.late[rank] if self.plan.travels(job.segment)]
+        if travelling and self.plan.ring:
+            self.parmac.solve(travelling, self.plan.ring, state)
         self.team.gather_parts(state.weights, deal.weight_parts)
 
     def _make_features(self, deal: Deal, state: State) -> None:
@@ -63,7 +68,7 @@ class Fitting:
             state.factors[share.place] = found.ravel()
 
     def _solve(self, jobs: Iterable[Job], state: State, solvers: Sequence[WSolver]) -> None:
-        for job in jobs:
+        for job in (job for job in jobs if not self.plan.travels(job.segment)):
             found = solvers[job.segment].solve(self.problems.w_problem(job, state), self.problems.points.over)
             state.weights[job.place] = found.ravel()
 

@@ -17,8 +17,8 @@ from macmpi.layer_refusals import check_layers, check_method
 from macmpi.layers import Map
 from macmpi.losses import LOSSES, Loss
 from macmpi.penalty import Quadratic, Ridge
-from macmpi.refusals import check, check_sharded
-from macmpi.solvers import Z_SOLVERS, Trainer, WSolver, ZSolver
+from macmpi.refusals import check, check_ring, check_sharded
+from macmpi.solvers import SGDW, Z_SOLVERS, Trainer, WSolver, ZSolver
 from macmpi.streams import stream
 
 
@@ -33,7 +33,8 @@ class Plan:
     forcing: linear systems of the (Z-, W-)step are solved to this times the last iteration's relative fall of the
     validation error.  factor_every: iterations after which a shared factor that only preconditions is made anew.
     sharded: each rank holds its own points alone; all ranks do every W-job together, each summing over its own points,
-    and no result is exchanged.  minibatch_parts: into how many parts the points of a minibatch divide; 0 without any.
+    and no result is exchanged.  ring: what trains the jobs of solvers that are not exact, which then travel instead.
+    minibatch_parts: into how many parts the points of a minibatch divide; 0 without any.
     """
 
     chain: Chain
@@ -56,6 +57,7 @@ class Plan:
     n_val: int
     ranks: int
     sharded: bool = False
+    ring: SGDW | None = None
     minibatch_parts: int = 0
 
     @cached_property
@@ -124,10 +126,16 @@ class Plan:
         units, width = self.chain.block_shapes[blocks[0]]
         start, wide = bounds[blocks[0]], units if self.sharded else tiles.EXACT_WIDTH
         cut = tiles.evenly(units, wide) if solver.exact else tiles.unit_tiles(units)
+        if self.travels(segment):
+            cut = tiles.ring_tiles(units, len(self.train.blocks))
         return [
             Job(segment, t, slice(start + t.start * width, start + t.stop * width), solver.effort(width, len(t)))
             for t in cut
         ]
+
+    def travels(self, segment: int) -> bool:
+        """Its regressions go round the ring of blocks; they are not done by all ranks together."""
+        return self.ring is not None and not self.w_solvers[segment].exact
 
     def large(self, segment: int) -> bool:
         """Its units share a factor so large that all ranks make it together."""
@@ -277,9 +285,12 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         n_val=n_val,
         ranks=ranks,
         sharded=config.parallel.data == "sharded",
+        ring=choices.solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
         minibatch_parts=min(config.stochastic.parts, n_train) if config.method.name == "stochastic" else 0,
     )
     check(config, chain, z_solver, plan.w_solvers, plan.by_unit)
+    if plan.ring:
+        check_ring(config, plan.w_solvers)
     if plan.sharded:
         check_sharded(config, chain, plan.w_solvers, ranks)
     return plan

@@ -97,6 +97,28 @@ def _check_segment(config: Config, k: int, last: bool, segment: Segment, solver:
             )
 
 
+def check_ring(config: Config, w_solvers: Sequence[WSolver]) -> None:
+    """Refuse what cannot go round a ring of blocks of points."""
+    key, units = 'w_step.schedule = "ring"', 'w_step.schedule = "units"'
+    if config.parallel.data != "sharded":
+        raise UsageError(
+            f'{key} takes units to the ranks that hold the points; with parallel.data = "{config.parallel.data}" every '
+            f'rank holds them all; use parallel.data = "sharded", or {units}'
+        )
+    if config.method.name != "mac":
+        raise UsageError(f'{key} is a W-step, and method.name = "{config.method.name}" has none; use {units}')
+    if config.w_step.solver not in ("auto", "sgd"):
+        raise UsageError(
+            f'{key} trains units by minibatches on their way, not by w_step.solver = "{config.w_step.solver}"; '
+            'use solver = "auto" or "sgd", or schedule = "units"'
+        )
+    if all(solver.exact for solver in w_solvers):
+        raise UsageError(
+            f"{key}: every layer is linear and fitted in closed form, so that nothing travels; use {units}, or "
+            'w_step.linear_solver = "same"'
+        )
+
+
 def check_sharded(config: Config, chain: Chain, w_solvers: Sequence[WSolver], ranks: int) -> None:
     """Refuse what needs all points in one place."""
     own = 'use parallel.data = "replicated"'
@@ -114,9 +136,10 @@ def check_sharded(config: Config, chain: Chain, w_solvers: Sequence[WSolver], ra
             f'parallel.data = "sharded" starts from weights, and start.method = "{config.start.method}" reads all '
             'points; use "uniform" or "model"'
         )
-    if any(not solver.by_sums for solver in w_solvers):
+    if config.w_step.schedule != "ring" and any(not solver.by_sums for solver in w_solvers):
         raise UsageError(
-            f'parallel.data = "sharded": w_step.solver = "{config.w_step.solver}" draws points one by one; use auto'
+            f'parallel.data = "sharded": w_step.solver = "{config.w_step.solver}" draws points one by one; use auto, '
+            'or w_step.schedule = "ring"'
         )
     if config.method.name == "stochastic" and config.stochastic.parts < ranks:
         raise UsageError(

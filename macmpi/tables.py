@@ -177,6 +177,7 @@ class WStep:
         "auto", "gauss_newton", "gauss_newton_exact", "newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"
     ] = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
+    schedule: Literal["units", "ring"] = "units"
     iterations: Own = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.0
     cg_iterations: Own = 0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError, UsageError, mpich
+from macmpi.packing import pack, size, starts_of, unpack
 
 T = TypeVar("T")
 
@@ -104,6 +105,12 @@ class Solo:
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
         """Each rank has computed `parts[rank]` of the flat array; on return every rank has all.  Collective: yes."""
+
+    def pass_on(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        """Each rank hands its `parts[rank]` of the flat array to the next rank, the last one to the first.
+
+        On return every rank has its predecessor's.  Moves size(parts[rank]) numbers.  Collective: yes.
+        """
 
     def worst(self, values: dict[str, float]) -> dict[str, float]:
         """The largest value over the ranks, by name.  Collective: yes."""
@@ -220,23 +227,39 @@ class Team(Solo):
         if not array.size:
             return
         type_ = self._row_type(array.nbytes // len(array))
-        where = [array, (list(counts), _displacements(counts)), type_]
+        where = [array, (list(counts), starts_of(counts)), type_]
         self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
         import numpy as np
 
-        counts = [sum(p.stop - p.start for p in rank) for rank in parts]
+        counts = [size(rank) for rank in parts]
         if not any(counts):
             return
         packed = np.empty(sum(counts), flat.dtype)
-        starts = _displacements(counts)
-        _copy_parts(flat, packed, starts[self.rank], parts[self.rank], pack=True)
+        starts = starts_of(counts)
+        pack(flat, packed[starts[self.rank] :], parts[self.rank])
         where = [packed, (counts, starts), self._row_type(flat.itemsize)]
         self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
         for rank, slices in enumerate(parts):
             if rank != self.rank:
-                _copy_parts(flat, packed, starts[rank], slices, pack=False)
+                unpack(flat, packed[starts[rank] :], slices)
+
+    def pass_on(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        import numpy as np
+
+        before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
+        ours, theirs = (np.empty(size(parts[rank]), flat.dtype) for rank in (self.rank, before))
+        pack(flat, ours, parts[self.rank])
+        sent, received = ([A, len(A), self._row_type(flat.itemsize)] for A in (ours, theirs))
+
+        def start() -> Any:
+            receiving = self._comm.Irecv(received, before)
+            self._finish(self._comm.Isend(sent, after), "the next rank")
+            return receiving
+
+        self._exchange(start, "submodels")
+        unpack(flat, theirs, parts[before])
 
     def worst(self, values: dict[str, float]) -> dict[str, float]:
         import numpy as np
@@ -256,20 +279,6 @@ class Team(Solo):
 
 AnyTeam = Solo
 """Team is a Solo with more ranks: every caller treats them alike."""
-
-
-def _displacements(counts: Sequence[int]) -> list[int]:
-    return [sum(counts[:r]) for r in range(len(counts))]
-
-
-def _copy_parts(flat: Any, packed: Any, at: int, parts: Sequence[slice], pack: bool) -> None:
-    for part in parts:
-        size = part.stop - part.start
-        if pack:
-            packed[at : at + size] = flat[part]
-        else:
-            flat[part] = packed[at : at + size]
-        at += size
 
 
 def _flush() -> None:

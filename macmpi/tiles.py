@@ -23,6 +23,9 @@ EXACT_WIDTH = 64
 GRAM_WHOLE, GRAM_ROWS = 512, 96
 """A Gram of at most so many columns is one job; a larger one is cut into jobs of at most so many rows."""
 
+RING_WIDTH = 16
+"""The fewest units that travel together round a ring of blocks, if a layer has so many."""
+
 CHUNK_ROWS = 512
 """Largest number of points that a W-solver takes at a time."""
 
@@ -92,6 +95,11 @@ def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
     """
     eights = cut(-(-h // 8), max(1, (2 * h + width) // (2 * width)))
     return tuple(Tile(8 * t.start, min(8 * t.stop, h)) for t in eights)
+
+
+def ring_tiles(h: int, blocks: int) -> tuple[Tile, ...]:
+    """As many even runs of units as there are blocks, so that each has work at any time, but none much too narrow."""
+    return cut(h, min(blocks, -(-h // RING_WIDTH)))
 
 
 def blocks(tiles: Sequence[Tile], count: int = BLOCKS) -> tuple[tuple[Tile, ...], ...]:

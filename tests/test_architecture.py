@@ -43,6 +43,9 @@ MATHEMATICS = (
         "evaluation",
         "subproblems",
         "pieces",
+        "ring",
+        "submodels",
+        "parmac",
         "fitting",
         "mac",
         "selection",
@@ -88,7 +91,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
     | {"points", "data"},
     "pieces": frozenset({"tiles", "layers", "regression", "team"}),
-    "fitting": frozenset({"layers", "solvers", "state", "deals", "pieces", "plan", "evaluation", "subproblems"})
+    "ring": frozenset({"tiles", "deals"}),
+    "submodels": frozenset({"tiles", "streams", "layers", "regression", "solvers", "state", "deals", "plan", "ring"})
+    | {"subproblems"},
+    "parmac": frozenset({"tiles", "layers", "solvers", "state", "deals", "plan", "ring", "submodels", "subproblems"})
+    | {"record", "team"},
+    "fitting": frozenset(
+        {"layers", "solvers", "state", "deals", "parmac", "pieces", "plan", "evaluation", "subproblems"}
+    )
     | {"record", "team"},
     "mac": frozenset(
         {
@@ -129,7 +139,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "tables": frozenset(),
     "config": ERRORS | {"tables"},
     "mpich": frozenset(),
-    "team": ERRORS | {"mpich"},
+    "packing": frozenset(),
+    "team": ERRORS | {"mpich", "packing"},
     "faults": ERRORS | {"team", "train"},
     "record": ERRORS,
     "lock": ERRORS,
@@ -189,7 +200,7 @@ PRINTERS = {"record", "run", "predict", "fetch", "report", "team", "checkpoint",
 
 WARNERS = {"team", "checkpoint", "rundir", "faults", "lock"}
 
-VERBS = {"use", "from_root", "together", "share_array", "gather_rows", "gather_parts", "worst", "meet"}
+VERBS = {"use", "from_root", "together", "share_array", "gather_rows", "gather_parts", "pass_on", "worst", "meet"}
 
 
 def room(path: Path) -> str:
@@ -267,7 +278,7 @@ def test_the_table_goes_one_way() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
-    for name in ("__init__", "run", "team", "mpich", "config", "tables"):
+    for name in ("__init__", "run", "team", "packing", "mpich", "config", "tables"):
         tree = trees()[PACKAGE / f"{name}.py"]
         top = {m.split(".")[0] for node in tree.body for m in modules(node)}
         assert top.isdisjoint({"numpy", "scipy", "h5py", "mpi4py", "pydantic"}), name
@@ -353,7 +364,18 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
 @pytest.mark.parametrize(
     "name",
     (
-        *("mac", "fitting", "evaluation", "starts", "train", "data", "selection", "alternating", "acceleration"),
+        *(
+            "mac",
+            "fitting",
+            "parmac",
+            "evaluation",
+            "starts",
+            "train",
+            "data",
+            "selection",
+            "alternating",
+            "acceleration",
+        ),
         *("running", "stochastic"),
         *("baselines/__init__", "baselines/minibatch", "baselines/full_batch"),
     ),
@@ -397,6 +419,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
         "team",
         "mac",
         "fitting",
+        "parmac",
         "alternating",
         "running",
         "stochastic",

@@ -85,16 +85,20 @@ def _leaky_relu_slope(b: Array, out: Array) -> Array:
 
 @dataclass(frozen=True)
 class Function:
-    """value: s(a), may write over a; slope and bend: s'(a) and s''(a) as functions of b = s(a).  All write to `out`."""
+    """value: s(a), may write over a; slope and bend: s'(a) and s''(a) as functions of b = s(a).  All write to `out`.
+
+    steepest: the largest slope.
+    """
 
     value: Callable[[Array, Array], Array]
     slope: Callable[[Array, Array], Array]
     bend: Callable[[Array, Array], Array] = _no_bend
+    steepest: float = 1.0
 
 
 FUNCTIONS = {
     "linear": Function(_linear, _linear_slope),
-    "sigmoid": Function(_sigmoid, _sigmoid_slope, _sigmoid_bend),
+    "sigmoid": Function(_sigmoid, _sigmoid_slope, _sigmoid_bend, steepest=0.25),
     "tanh": Function(lambda a, out: np.tanh(a, out=out), _tanh_slope, _tanh_bend),
     "relu": Function(_relu, _relu_slope),
     "leaky_relu": Function(_leaky_relu, _leaky_relu_slope),

@@ -122,11 +122,13 @@ class WSolver(Protocol):
 from macmpi.solvers.centres import TRAINERS as TRAINERS  # noqa: E402
 from macmpi.solvers.centres import Trainer as Trainer  # noqa: E402
 from macmpi.solvers.closed_form import ClosedForm  # noqa: E402
+from macmpi.solvers.spectrum import Whitening as Whitening  # noqa: E402
 from macmpi.solvers.w_descent import LBFGSW, ConjugateGradientW, GradientW  # noqa: E402
 from macmpi.solvers.w_exact import ExactGaussNewtonW, NewtonW  # noqa: E402
 from macmpi.solvers.w_gauss_newton import GaussNewtonW  # noqa: E402
 from macmpi.solvers.w_hessian_free import HessianFreeW  # noqa: E402
-from macmpi.solvers.w_sgd import SGDW  # noqa: E402
+from macmpi.solvers.w_sgd import SGDW as SGDW  # noqa: E402
+from macmpi.solvers.w_sgd import better as better  # noqa: E402
 from macmpi.solvers.w_thresholded import Thresholded as Thresholded  # noqa: E402
 from macmpi.solvers.z_alternating import AlternatingZ  # noqa: E402
 from macmpi.solvers.z_binary import BinaryZ  # noqa: E402

@@ -93,3 +93,12 @@ class Whitening:
     def pull(self, G: Array) -> Array:
         """The gradient with respect to phi from that with respect to theta."""
         return (G @ self._vectors) / self._scale if self._vectors.size else G
+
+    def features(self, A: Array) -> Array:
+        """What phi multiplies, [A, 1] V S^-1, so that [A, 1] theta^T is these times phi^T: (n, D + 1), float64."""
+        return (A @ self._vectors[:-1] + self._vectors[-1]) / self._scale
+
+    def shrink(self, phi: Array) -> Array:
+        """The gradient with respect to phi of 1/2 ||v||^2, theta = [v, c]: the biases c are left alone."""
+        bias = self._vectors[-1] / self._scale
+        return phi / np.square(self._scale) - (phi @ bias)[:, None] * bias

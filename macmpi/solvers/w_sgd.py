@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,16 +41,37 @@ class SGDW(SharedSpectrum):
         whitened, N = Whitening(problem.shared, problem.ridge), problem.rows
         phi = whitened.into(start)
         velocity, scale = np.zeros_like(phi), float(N) if problem.shared.size else 1.0
+
+        def gradient(phi: Array, rows: Array) -> Array:
+            theta = whitened.back(phi)
+            _, G = problem.partial(theta, rows, slope=True)
+            return scale * whitened.pull(G / len(rows) + problem.ridge_part(theta)[1] / N)
+
         with np.errstate(over="ignore", invalid="ignore"):
             for epoch in range(self.iterations):
                 order = stream(problem.key[0] if problem.key else 0, "sgd", *problem.key[1:], epoch).permutation(N)
-                for first in range(0, N, self.batch):
-                    rows, theta = order[first : first + self.batch], whitened.back(phi)
-                    _, G = problem.partial(theta, rows, slope=True)
-                    G = whitened.pull(G / len(rows) + problem.ridge_part(theta)[1] / N)
-                    velocity = self.momentum * velocity - self.rate * scale * G
-                    phi = phi + velocity
+                batches = [order[first : first + self.batch] for first in range(0, N, self.batch)]
+                phi, velocity = self.steps(phi, velocity, batches, gradient, self.rate)
             theta = whitened.back(phi)
             before, after = (values(problem, t, over_points) for t in (start, theta))
-        better = (after < before) & np.isfinite(theta).all(axis=1)
-        return np.where(better[:, None], theta, start)
+        return better(start, before, theta, after)
+
+    def steps(
+        self,
+        phi: Array,
+        velocity: Array,
+        batches: Iterable[Any],
+        gradient: Callable[[Array, Any], Array],
+        rate: float,
+    ) -> tuple[Array, Array]:
+        """A step for each minibatch, from phi with a velocity; gives both as they are then."""
+        for rows in batches:
+            velocity = self.momentum * velocity - rate * gradient(phi, rows)
+            phi = phi + velocity
+        return phi, velocity
+
+
+def better(start: Array, before: Array, theta: Array, after: Array) -> Array:
+    """Rows of theta whose objective is below that of the start, and the start's other rows."""
+    kept = (after < before) & np.isfinite(theta).all(axis=1)
+    return np.where(kept[:, None], theta, start)

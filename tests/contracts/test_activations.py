@@ -40,6 +40,12 @@ def test_bend_is_the_derivative_of_the_slope(function: Function, random: np.rand
     assert_allclose(bend, (ahead - behind) / (2.0 * h), rtol=1e-7, atol=1e-8)
 
 
+def test_no_slope_is_beyond_the_steepest_and_some_is_near_it(function: Function) -> None:
+    b = function.value(np.linspace(-9.0, 9.0, 2000)[None], np.empty((1, 2000)))
+    largest = function.slope(b, np.empty_like(b)).max()
+    assert 0.999 * function.steepest < largest <= function.steepest
+
+
 def test_value_slope_and_bend_write_to_out(function: Function, random: np.random.Generator) -> None:
     a, out = random.normal(size=(5, 3)), np.full((5, 3), np.nan)
     assert function.value(a.copy(), out) is out

@@ -28,6 +28,7 @@ KILLED, FAILED, DEADLINE = 5.0, 2.0, 1.0
 
 SOON = ("--set", f"run.deadline={DEADLINE}")
 SHARDED = ("--set", 'parallel.data="sharded"')
+KEYS = {"together": SHARDED, "pass_on": (*SHARDED, "--set", 'w_step.schedule="ring"')}
 
 HUNG = 10.0
 """How many times the promise a case may take before it fails; the table shows the seconds themselves."""
@@ -62,7 +63,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Straight:
 
 def keys_of(phase: str) -> tuple[str, ...]:
     """Settings of a run that comes to the phase."""
-    return SHARDED if phase == "together" else ()
+    return KEYS.get(phase, ())
 
 
 every_place = pytest.mark.parametrize(("ranks", "phase", "rank"), WALK)

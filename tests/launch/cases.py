@@ -88,6 +88,14 @@ CASES = {
         *(403, 0, 9, 0, [7, 5, 7]),
         {"model": {"sites": "before"}, "penalty": {**SETTLES_SOON, "factor": 3.0}, **SHARDED},
     ),
+    "ring": Case(
+        *(403, 0, 9, 0, [7, 5, 7]),
+        {
+            "penalty": {**SETTLES_SOON, "factor": 3.0},
+            "w_step": {"schedule": "ring", "linear_solver": "same", "iterations": 2, "batch": 20},
+            **SHARDED,
+        },
+    ),
     "minibatches": Case(
         *(403, 40, 9, 0, [7, 5, 7]),
         {"method": {"name": "stochastic"}, "stochastic": {"batch": 50, "parts": 5}, **SHARDED},

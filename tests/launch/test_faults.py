@@ -46,6 +46,17 @@ def test_no_fault_loses_work(
     assert_no_work_lost(tmp_path, straight)
 
 
+def test_a_rank_that_ends_while_submodels_travel(tmp_path: Path) -> None:
+    keys = ("--set", 'parallel.data="sharded"', "--set", 'w_step.schedule="ring"')
+    struck = strike(tmp_path, "1:pass_on:3:kill", 3, STARTUP + HUNG * 5.0, *keys)
+    assert struck.outcome.code not in (0, STOPPED)
+    assert_nothing_left(struck.outcome)
+    (tmp_path / "straight").mkdir()
+    write_case(tmp_path / "straight", CASE)
+    go_on(tmp_path / "straight", *keys)
+    assert_no_work_lost(tmp_path, tmp_path / "straight" / "run", *keys)
+
+
 def test_a_rank_that_is_stopped_before_training_begins(tmp_path: Path) -> None:
     struck = strike(tmp_path, "1:data:0:stop", 2, STARTUP + HUNG * 6.0, "--set", "run.deadline=1.0")
     assert struck.outcome.code == STOPPED

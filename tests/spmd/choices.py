@@ -155,6 +155,13 @@ def sharded(
         yield SMALL, {**own, **single, "z_step.solver": solver, "penalty.metric": "variance"}
     yield CLASSES, {**own, "model.loss": "cross_entropy", "model.sites": "none"}
     yield WIDE, {**own, "method.acceleration": "momentum"}
+    ring = {**own, "w_step.schedule": "ring", "w_step.batch": 9, "w_step.rate": 0.05}
+    for data, linear in ((WIDE, "same"), (LONG, "closed_form")):
+        yield data, {**ring, "w_step.linear_solver": linear, "w_step.iterations": 2}
+    yield WIDE, {**ring, **single, "model.sites": "before", "w_step.linear_solver": "same", "w_step.factor_every": 2}
+    yield SMALL, {**ring, **lagrangian, "penalty.metric": "variance", "model.activation": "tanh"}
+    yield CLASSES, {**ring, "model.loss": "cross_entropy", "model.sites": ["none", "after"], "w_step.rate": 1e-3}
+    yield WIDE, {**ring, "method.acceleration": "momentum"}
     drawn = {"method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5}
     yield SMALL, {**own, **drawn, "model.activation": "tanh"}
     yield CLASSES, {**own, **drawn, **single, "model.loss": "cross_entropy"}
@@ -268,7 +275,7 @@ def words(choice: Choice) -> list[str]:
     z, w = ({kind: name for name, kind in solvers.items()} for solvers in (Z_SOLVERS, W_SOLVERS))
     found = [f"loss={c.model.loss}", f"method={c.penalty.method}", f"metric={plan.metric}", f"start={c.start.method}"]
     found += [f"precision={plan.dtype}", f"direction={c.z_step.direction}", f"by={c.method.name}"]
-    found += [f"acceleration={c.method.acceleration}"]
+    found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}"]
     trainers = {kind: name for name, kind in TRAINERS.items()}
     found += [f"centres={trainers[type(t)]}" for t in plan.trainers.values()]
     found += [f"criterion={c.selection.criterion}", f"errors={c.selection.errors}"]

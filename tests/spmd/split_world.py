@@ -221,6 +221,22 @@ def parts_gathered(team: Team) -> str:
     return "" if np.array_equal(untouched, np.ones(3)) else "an empty gather wrote something"
 
 
+def parts_passed_on(team: Team) -> str:
+    """Rank r has r parts of several lengths, so rank 0 none; all round, each rank then has those of every other."""
+    flat = np.full(40, np.nan)
+    parts = [[slice(5 * r + i, 5 * r + 2 * i + 1) for i in range(r)] for r in range(team.size)]
+    for part in parts[team.rank]:
+        flat[part] = 100.0 * team.rank + np.arange(40.0)[part]
+    expected = np.full(40, np.nan)
+    for leg in range(team.size):
+        for part in parts[(team.rank - leg) % team.size]:
+            expected[part] = 100.0 * ((team.rank - leg) % team.size) + np.arange(40.0)[part]
+        if not np.array_equal(flat, expected, equal_nan=True):
+            return f"leg {leg}: {flat.tolist()}"
+        team.pass_on(flat, parts[-leg:] + parts[:-leg])
+    return "" if np.array_equal(flat, expected, equal_nan=True) else "what came home has changed"
+
+
 def worst_by_name(team: Team) -> str:
     r, last = float(team.rank), float(team.size - 1)
     values = team.worst({"up": r, "down": -r - 1.0, "one": 7.0 if r == last else -np.inf})
@@ -257,6 +273,7 @@ def same_as_solo(team: Team) -> str:
     for one in (team, solo):
         one.gather_rows(array, [3])
         one.gather_parts(array.ravel(), [[slice(0, 2), slice(4, 6)]])
+        one.pass_on(array.ravel(), [[slice(1, 3)]])
         one.share_array(array)
         if one.worst({"a": 1.5}) != {"a": 1.5} or one.from_root(lambda: "value") != "value":
             return type(one).__name__
@@ -272,6 +289,7 @@ VERBS = (
     together_on_each,
     rows_gathered,
     parts_gathered,
+    parts_passed_on,
     worst_by_name,
     array_shared,
     time_accounted,

@@ -9,7 +9,7 @@ from typing import get_args, get_type_hints
 import pytest
 from launch.launching import run_program
 
-from macmpi.config import LAYERS, Activation, Method, Model, Penalty, Selection, Site, Start, ZStep
+from macmpi.config import LAYERS, Activation, Method, Model, Penalty, Selection, Site, Start, WStep, ZStep
 from macmpi.losses import LOSSES
 from macmpi.selection import CRITERIA
 from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS
@@ -53,7 +53,13 @@ def test_every_registered_choice_was_among_them(verdicts: Verdicts) -> None:
     found = {word for name in verdicts for word in name.split()}
     for word, registry in (("activation", get_args(Activation)), ("loss", LOSSES), ("Z", Z_SOLVERS)):
         assert {f"{word}={name}" for name in registry} <= found
-    for table, key in ((Penalty, "method"), (Penalty, "metric"), (Model, "precision"), (ZStep, "direction")):
+    for table, key in (
+        (Penalty, "method"),
+        (Penalty, "metric"),
+        (Model, "precision"),
+        (ZStep, "direction"),
+        (WStep, "schedule"),
+    ):
         assert {f"{key}={name}" for name in get_args(get_type_hints(table)[key])} <= found
     for solver, kind in W_SOLVERS.items():
         assert {f"W={solver}:{problem}" for problem in kind.takes} <= found  # type: ignore[attr-defined]

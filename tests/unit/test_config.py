@@ -78,6 +78,7 @@ MISTAKES: dict[str, list[Any]] = {
     "z_step.enumerated": [-1, 17, 2.0, False, "3"],
     "w_step.solver": ["closed_form", "", 1, ["lbfgs"]],
     "w_step.linear_solver": ["lbfgs", "", 1],
+    "w_step.schedule": ["sharded", "", 1, ["ring"]],
     "w_step.iterations": NOT_OWN,
     "w_step.relaxation": [2.0, *NOT_POSITIVE],
     "w_step.cg_iterations": NOT_OWN,

@@ -458,8 +458,32 @@ TABLE = {
     "minibatches of single sharded points": Row(
         {**OWN, "w_step.solver": "sgd"},
         ('w_step.solver = "sgd"', "draws points one by one", "use auto"),
-        ({"w_step.solver": "auto"},),
+        ({"w_step.solver": "auto"}, {"w_step.schedule": "ring"}),
         '`parallel.data = "sharded"`',
+    ),
+    "a ring of points that every rank holds": Row(
+        {"w_step.schedule": "ring"},
+        ('w_step.schedule = "ring"', 'parallel.data = "replicated"', 'use parallel.data = "sharded", or'),
+        ({"parallel.data": "sharded"}, {"w_step.schedule": "units"}),
+        '`w_step.schedule = "ring"`',
+    ),
+    "a ring without a W-step": Row(
+        {**OWN, "w_step.schedule": "ring", "method.name": "stochastic", "stochastic.parts": 2},
+        ('method.name = "stochastic" has none', 'use w_step.schedule = "units"'),
+        ({"w_step.schedule": "units"}, {"method.name": "mac"}),
+        '`w_step.schedule = "ring"`',
+    ),
+    "a ring of another solver": Row(
+        {**OWN, "w_step.schedule": "ring", "w_step.solver": "gauss_newton"},
+        ('w_step.solver = "gauss_newton"', 'use solver = "auto" or "sgd", or schedule = "units"'),
+        ({"w_step.solver": "auto"}, {"w_step.solver": "sgd"}, {"w_step.schedule": "units"}),
+        '`w_step.schedule = "ring"`',
+    ),
+    "a ring that nothing goes round": Row(
+        {**OWN, "w_step.schedule": "ring", "model.sites": "before"},
+        ("nothing travels", 'use w_step.schedule = "units", or w_step.linear_solver = "same"'),
+        ({"w_step.linear_solver": "same"}, {"w_step.schedule": "units"}),
+        '`w_step.schedule = "ring"`',
     ),
     "fewer parts than ranks": Row(
         {**OWN, "method.name": "stochastic", "stochastic.parts": 1},

@@ -1,0 +1,115 @@
+"""The W-step round the ring: E_Q never rises, one block is plain descent, many rounds come near the exact answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from theory.test_sharded import data_of
+
+from macmpi.config import Config, Model, Parallel, Penalty, WStep
+from macmpi.layers import Array
+from macmpi.mac import Mac
+from macmpi.methods import choose
+from macmpi.plan import make_plan
+from macmpi.record import Clock
+from macmpi.starts import Origin, start
+from macmpi.state import State
+from macmpi.team import Solo
+
+RING, SHARDED = WStep(schedule="ring"), Parallel("sharded")
+CONFIGS = {
+    "after": Config(model=Model([5, 3, 5], "tanh"), w_step=RING),
+    "all travel": Config(model=Model([5, 3, 5], "relu"), w_step=replace(RING, linear_solver="same")),
+    "before": Config(model=Model([5, 3, 5], sites="before"), w_step=replace(RING, linear_solver="same", rate=1.0)),
+    "too fast": Config(model=Model([5, 3, 5]), w_step=replace(RING, rate=1e3, batch=1)),
+    "multipliers": Config(model=Model([5, 3, 5]), w_step=RING, penalty=Penalty("augmented_lagrangian")),
+    "variance": Config(model=Model([5, 3, 5], "tanh"), w_step=RING, penalty=Penalty(metric="variance")),
+    "of the objective": Config(model=Model([5, 3]), w_step=RING, penalty=Penalty(ridge=3.0, ridge_scale="objective")),
+    "classes": Config(model=Model([5, 3], ["relu", "softmax"], loss="cross_entropy"), w_step=RING),
+    "none": Config(model=Model([5, 3, 5], sites="none"), w_step=replace(RING, rate=1e-3)),
+    "segments": Config(model=Model([5, 3, 5], sites=["none", "before", "after"]), w_step=RING),
+}
+
+
+def begun(config: Config, n: int = 151) -> tuple[Mac, State]:
+    """A state with coordinates that are not feasible, before a W-step."""
+    config = replace(config, parallel=SHARDED)
+    data = data_of(config, n)
+    mac: Any = choose(config, make_plan(config, *data.sizes, 1), data, Solo(), Clock())
+    state = start(mac, config, Origin())
+    mac.begin(state)
+    mac.z_step(state)
+    return mac, state
+
+
+def objective(mac: Mac, state: State) -> float:
+    """What a W-step minimises: E_Q, with multipliers the Lagrangian, and the ridge as configured; sums."""
+    errors = mac.evaluate(state)
+    value = errors.E_Q if errors.lagrangian is None else errors.lagrangian
+    return value * mac.plan.n_train + mac.ridge_of(state, range(len(mac.plan.chain.segments)))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_objective_never_rises(name: str) -> None:
+    mac, state = begun(CONFIGS[name])
+    for i in range(4):
+        before, weights = objective(mac, state), state.weights.copy()
+        mac.w_step(state)
+        after = objective(mac, state)
+        assert after <= before * (1.0 + 1e-12)
+        assert after < before or i or name == "too fast"
+        assert i or not np.array_equal(weights, state.weights)
+        if mac.plan.schedule.multipliers:
+            mac.move_multipliers(state)
+        mac.z_step(state)
+        state.iteration += 1
+
+
+@pytest.mark.parametrize(("activation", "rounds"), [("sigmoid", 1), ("tanh", 3)])
+def test_one_block_and_one_minibatch_are_plain_descent(activation: Any, rounds: int) -> None:
+    """Then the order of points matters to rounding alone, and the ring's steps are those of the solver sgd."""
+    keys = WStep("sgd", schedule="ring", iterations=rounds, batch=16, rate=0.01)
+    mac, state = begun(Config(model=Model([3, 2], activation), w_step=keys, penalty=Penalty(ridge=0.5)), n=16)
+    assert len(mac.plan.train.blocks) == 1
+    solver, expected = mac.plan.w_solvers[0], []
+    for k in (0, 1):
+        (job,) = mac.plan.jobs(k)
+        share = mac.plan.shares(k)[0].place
+        features = mac.problems.features(k, state)
+        state.factors[share] = solver.prepare(features, mac.points.over).ravel()
+        expected.append(solver.solve(mac.problems.w_problem(job, state), mac.points.over))
+    before = state.weights.copy()
+    mac.w_step(state)
+    for k in (0, 1):
+        place = mac.plan.jobs(k)[0].place
+        assert not np.allclose(state.weights[place], before[place], rtol=1e-3)
+        assert_allclose(state.weights[place], expected[k].ravel(), rtol=1e-7)
+
+
+def excess(found: Array, start: float, least: float) -> float:
+    return float((found - least) / (start - least))
+
+
+def test_linear_layers_come_near_the_exact_w_step() -> None:
+    """Many rounds at the default rate: what is left is the noise of the last minibatches."""
+    keys = WStep(linear_solver="same", schedule="ring", iterations=20)
+    mac, state = begun(Config(model=Model([5, 3, 5], sites="before"), w_step=keys))
+    exact, same = begun(Config(model=Model([5, 3, 5], sites="before")))
+    assert_array_equal(state.weights, same.weights)
+    before = objective(mac, state)
+    mac.w_step(state)
+    exact.w_step(same)
+    assert excess(objective(mac, state), before, objective(exact, same)) < 0.1  # type: ignore[arg-type]
+
+
+def test_exact_layers_stay_exact() -> None:
+    mac, state = begun(CONFIGS["after"])
+    exact, same = begun(replace(CONFIGS["after"], w_step=WStep()))
+    mac.w_step(state)
+    exact.w_step(same)
+    last = slice(mac.plan.weight_bounds[-2], None)
+    assert_array_equal(state.weights[last], same.weights[last])

@@ -1,0 +1,70 @@
+"""The ring's laws: every job comes to every block once a round, in the order of the ring, on any number of ranks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macmpi import tiles
+from macmpi.deals import Job
+from macmpi.ring import Ring
+
+often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+costs = st.lists(st.sampled_from([1.0, 3.0, 3.0, 50.0]), min_size=1, max_size=30)
+blocks, ranks, rounds = st.integers(1, 13), st.integers(1, 14), st.integers(1, 3)
+
+
+def ring(costs: list[float], blocks: int, ranks: int, rounds: int) -> Ring:
+    jobs = tuple(Job(0, tiles.Tile(j, j + 1), slice(j, j + 1), cost) for j, cost in enumerate(costs))
+    return Ring(jobs, tiles.deal_runs(blocks, ranks), rounds)
+
+
+def way(r: Ring, job: int) -> list[tuple[int, int]]:
+    """(round, block) of each visit, leg by leg; in a leg the rank that has the job goes through its blocks in order."""
+    found = []
+    for leg in range(r.legs):
+        (rank,) = (rank for rank in range(r.ranks) if job in r.at(rank, leg))
+        for block in range(r.runs[rank].start, r.runs[rank].stop):
+            number = r.round_of(job, block, leg)
+            found += [] if number is None else [(number, block)]
+    return found
+
+
+@often
+@given(costs, blocks, ranks, rounds)
+def test_a_job_goes_round_the_ring_once_a_round(costs: list[float], blocks: int, ranks: int, rounds: int) -> None:
+    """From its own block on; so its way, and with it its bits, does not depend on the ranks."""
+    r = ring(costs, blocks, ranks, rounds)
+    for j, start in enumerate(r.starts):
+        expected = [(number, (start + i) % blocks) for number in range(rounds) for i in range(blocks)]
+        assert way(r, j) == expected
+
+
+@often
+@given(costs, blocks, ranks, rounds)
+def test_a_rank_passes_all_that_it_has_to_the_next_one(
+    costs: list[float], blocks: int, ranks: int, rounds: int
+) -> None:
+    r = ring(costs, blocks, ranks, rounds)
+    for leg in range(r.legs - 1):
+        assert all(r.at(rank, leg) == r.at((rank + 1) % ranks, leg + 1) for rank in range(ranks))
+    assert [r.at(rank, 0) for rank in range(ranks)] == [r.at(rank, r.legs - 1) for rank in range(ranks)]
+    assert sorted(j for rank in range(ranks) for j in r.at(rank, 0)) == list(range(len(costs)))
+
+
+@pytest.mark.parametrize("count", [12, 24, 31])
+def test_equal_jobs_start_evenly(count: int) -> None:
+    """So that every block has work at any time."""
+    r = ring([2.0] * count, 12, 3, 1)
+    starting = [r.starts.count(block) for block in range(12)]
+    assert max(starting) - min(starting) <= 1 <= min(starting)
+
+
+@often
+@given(st.integers(1, 400), st.integers(1, 48))
+def test_tiles_of_units_cover_a_layer_and_are_no_more_than_blocks(units: int, blocks: int) -> None:
+    found = tiles.ring_tiles(units, blocks)
+    assert [i for tile in found for i in range(tile.start, tile.stop)] == list(range(units))
+    assert len(found) <= blocks
+    assert len(found) == 1 or min(map(len, found)) >= tiles.RING_WIDTH // 2
