@@ -49,10 +49,13 @@ def estimate(plan: Plan) -> list[str]:
             len(j.units) if j.units else 2 * sum(h for h, _ in plan.shapes(j.segment))
             for r in plan.all_units.jobs
             for j in r
-            if not (plan.sharded and plan.w_solvers[j.segment].exact)  # these keep sums alone
+            if not (
+                plan.sharded and plan.w_solvers[j.segment].exact or plan.travels(j.segment)
+            )  # these keep sums alone
         ),
         default=0,
     )
+    data += n * sum(s.n_in + 1 for k, s in enumerate(chain.segments) if plan.travels(k))  # in the units' coordinates
     factors = plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * n * widest) + 8.0 * (6 * weights + factors) + 180e6
     z_share = max(plan.train.row_counts) / N

@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from theory.test_sharded import data_of
 
 from macmpi.config import Config, Model, Parallel, Penalty, WStep
-from macmpi.layers import Array
 from macmpi.mac import Mac
 from macmpi.methods import choose
 from macmpi.plan import make_plan
@@ -90,8 +89,8 @@ def test_one_block_and_one_minibatch_are_plain_descent(activation: Any, rounds: 
         assert_allclose(state.weights[place], expected[k].ravel(), rtol=1e-7)
 
 
-def excess(found: Array, start: float, least: float) -> float:
-    return float((found - least) / (start - least))
+def excess(found: float, start: float, least: float) -> float:
+    return (found - least) / (start - least)
 
 
 def test_linear_layers_come_near_the_exact_w_step() -> None:
@@ -103,7 +102,19 @@ def test_linear_layers_come_near_the_exact_w_step() -> None:
     before = objective(mac, state)
     mac.w_step(state)
     exact.w_step(same)
-    assert excess(objective(mac, state), before, objective(exact, same)) < 0.1  # type: ignore[arg-type]
+    assert excess(objective(mac, state), before, objective(exact, same)) < 0.1
+
+
+@pytest.mark.parametrize("batch", [2, 50])
+def test_the_default_rate_suits_minibatches_of_any_size(batch: int) -> None:
+    """Of two points, fewer than inputs, too: one round goes most of the way that the exact W-step goes."""
+    keys = WStep(linear_solver="same", schedule="ring", batch=batch)
+    mac, state = begun(Config(model=Model([5, 3, 5], sites="before"), w_step=keys))
+    exact, same = begun(Config(model=Model([5, 3, 5], sites="before")))
+    before = objective(mac, state)
+    mac.w_step(state)
+    exact.w_step(same)
+    assert excess(objective(mac, state), before, objective(exact, same)) < 0.2
 
 
 def test_exact_layers_stay_exact() -> None:
