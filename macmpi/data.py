@@ -196,23 +196,35 @@ def share(team: Any, data: Dataset | None) -> Dataset:
     if team.size == 1:
         assert data is not None
         return data
-    names = ("X", "X_val", "Y", "Y_val")
-
-    def shapes() -> tuple[bool, str, str, list[tuple[int, ...]]]:
-        assert data is not None
-        return data.autoencoder, data.sha256, data.X.dtype.str, [getattr(data, n).shape for n in names]
-
-    autoencoder, sha256, dtype, sizes = team.from_root(shapes)
-    arrays = [getattr(data, n) if data else np.empty(s, dtype) for n, s in zip(names, sizes, strict=True)]
-    for array in arrays[: 2 if autoencoder else 4]:
-        team.share_array(array)
-    X, X_val, Y, Y_val = arrays
+    names = ("X", "X_val") if team.from_root(lambda: data and data.autoencoder) else ("X", "X_val", "Y", "Y_val")
+    own = [getattr(data, name) for name in names] if data else []
+    found = dict(zip(names, share_arrays(team, own), strict=True))
+    sha256 = team.from_root(lambda: data and data.sha256)
+    X, X_val = found["X"], found["X_val"]
+    Y, Y_val = found.get("Y", X), found.get("Y_val", X_val)
     if data is not None:
-        return data
-    if autoencoder:
-        Y, Y_val = X, X_val
+        return replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val)
     unit = fit_scaling(X[:1], "none"), fit_scaling(Y[:1], "none")
     return Dataset(X, Y, X_val, Y_val, *unit, sha256)
+
+
+def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:
+    """Rank 0's arrays on every rank, one copy for the ranks of a node if they share memory.  Collective: yes.
+
+    The list is emptied on the way, so that rank 0's own copies can go.
+    """
+    found = []
+    for shape, dtype in team.from_root(lambda: [(A.shape, A.dtype.str) for A in arrays]):
+        own = arrays.pop(0) if arrays else None
+        if team.shares:
+            array = team.array(shape, dtype)
+            if own is not None:
+                array[...] = own
+        else:
+            array = np.empty(shape, dtype) if own is None else own
+        team.share_array(array)
+        found.append(array)
+    return found
 
 
 def read_codes(path: Path, rows: int, columns: int) -> Array:

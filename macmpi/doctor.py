@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
+from macmpi.ending import die
+from macmpi.launcher import speaks
 from macmpi.mpich import leftovers
-from macmpi.team import BINDINGS, AnyTeam, die, launch, speaks
+from macmpi.team import BINDINGS, AnyTeam, launch
 
 FINE, WARNING, FAULT = "ok", "warning", "FAULT"
 
@@ -188,6 +190,25 @@ def exchange(team: AnyTeam) -> Finding:
     return Finding("Iallgatherv", found)
 
 
+def shared_arrays(team: AnyTeam) -> Finding:
+    """Whether the ranks of a node can have one copy of an array, as parallel.data = "node" asks.  Collective: yes."""
+    import numpy as np
+
+    what = "shared arrays"
+    if team.size == 1:
+        return Finding(what, "one rank: nothing to share")
+    team.share_memory(0.0)
+    rows = team.array((team.size, 1000), np.float64)
+    rows[team.rank] = team.rank
+    team.gather_rows(rows, [1] * team.size)
+    lost = float((rows != np.arange(team.size)[:, None]).any())
+    if team.worst({"lost": lost})["lost"]:
+        return Finding(what, "rows of other ranks are missing", FAULT, 'keep parallel.data = "replicated"')
+    if not team.shares:
+        return Finding(what, "no room", WARNING, 'with parallel.data = "node" every rank would keep its own copy')
+    return Finding(what, "one copy for the ranks of a node works")
+
+
 def _median(team: AnyTeam, array: Any) -> float:
     """Seconds of an exchange that all ranks begin together.  Collective: yes."""
     counts, taken = [len(array) // team.size] * team.size, []
@@ -229,7 +250,7 @@ def examine(team: AnyTeam, argv: list[str]) -> int:
         *(lambda: library(team), lambda: ranks(team), lambda: shared_memory(team), hdf5, lambda: folder(output))
     ]
     found = team.from_root(lambda: [check() for check in local])
-    found += [*products(team), exchange(team)]
+    found += [*products(team), exchange(team), shared_arrays(team)]
     if team.rank == 0:
         print(f"macmpi {__version__}, Python {platform.python_version()}, {platform.platform()}")
         print("\n".join(map(str, found)), flush=True)

@@ -11,6 +11,7 @@ from macmpi import UsageError, tiles
 from macmpi.chain import Chain
 from macmpi.deals import Share
 from macmpi.plan import Plan
+from macmpi.windows import PLACE, free_bytes
 
 PRODUCTS_Z = 12.0
 PRODUCTS_W = 10.0
@@ -50,7 +51,7 @@ def estimate(plan: Plan) -> list[str]:
             for r in plan.all_units.jobs
             for j in r
             if not (
-                plan.sharded and plan.w_solvers[j.segment].exact or plan.travels(j.segment)
+                (plan.sharded and plan.w_solvers[j.segment].exact) or plan.travels(j.segment)
             )  # these keep sums alone
         ),
         default=0,
@@ -58,6 +59,8 @@ def estimate(plan: Plan) -> list[str]:
     data += n * sum(s.n_in + 1 for k, s in enumerate(chain.segments) if plan.travels(k))  # in the units' coordinates
     factors = plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * n * widest) + 8.0 * (6 * weights + factors) + 180e6
+    if plan.shared:
+        memory -= plan.dtype.itemsize * (held + data)
     z_share = max(plan.train.row_counts) / N
     w_costs = [sum(j.cost for j in r) for r in plan.all_units.jobs]
     w_share = max(w_costs) / sum(w_costs)
@@ -71,9 +74,22 @@ def estimate(plan: Plan) -> list[str]:
         f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, {units} jobs of the W-step",
         f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
         f"{w_share:.1%} of the units' cost",
-        f"memory       about {memory / 1e6:,.0f} MB a rank",
+        f"memory       about {memory / 1e6:,.0f} MB a rank"
+        + (f", {node_bytes(plan) / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})" * plan.shared),
         f"iteration    about {seconds:.2g} s predicted with the default solvers and a core a rank",
     ]
+
+
+def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
+    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features."""
+    chain, N = plan.chain, plan.n_train
+    sites = sum(chain.site_sizes)
+    kept = 2 * sites if plan.schedule.multipliers else sites
+    made = sum(
+        s.part(0, s.core).n_out for k, s in enumerate(chain.segments) if s.core and (plan.by_unit[k] or s.leading)
+    )
+    data = (N + plan.n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    return plan.dtype.itemsize * float(data + N * (sites + kept + made))
 
 
 def factor_flops(plan: Plan, share: Share) -> float:

@@ -46,6 +46,9 @@ FILES = frozenset({"read", "checkpoint", "write", "rename", "model"})
 VERBS = {
     "from_root": "from_root",
     "together": "together",
+    "share_memory": "share_memory",
+    "array": "array",
+    "open_rows": "open_rows",
     "share_array": "share_array",
     "gather_rows": "gather_rows",
     "gather_parts": "gather_parts",

@@ -4,8 +4,9 @@
     W-step    for each unit (k, h):   min over w_kh of its regression   units dealt to ranks, Allgatherv of W
 
 Every rank holds all weights and computes the tiles that the plan gives it.  Replicated, it holds all data and
-coordinates too.  Sharded, it holds those of its own points: nothing but sums over points and weights is exchanged, and
-every regression is done by all ranks together.
+coordinates too, or shares them with the ranks of its node: rows are then written between `Team.open_rows` and the
+exchange, and a rank reads no others meanwhile.  Sharded, it holds those of its own points: nothing but sums over points
+and weights is exchanged, and every regression is done by all ranks together.
 """
 
 from __future__ import annotations
@@ -77,11 +78,9 @@ class Mac:
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State:
         """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
-        state = State(
-            self._random(range_, seed).astype(self.plan.dtype), codes.astype(self.plan.dtype), self.plan.schedule.mu0
-        )
-        if self.plan.schedule.multipliers:
-            state.multipliers = np.zeros_like(state.Z)
+        state = self._new(self._random(range_, seed))
+        state.Z[self.points.own] = codes[self.points.own]
+        self._exchange(state.Z)
         state.factors = np.zeros(self.plan.shared_bounds[-1])
         self.problems.renew_metric(state)
         self.fit(range(len(self.plan.chain.segments)), state)
@@ -110,15 +109,11 @@ class Mac:
     def start_at(self, weights: Array, gradient_step: bool) -> State:
         """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
 
-        Where a layer has no derivative there is no gradient step.  It begins at 1/N, is halved until E1 falls, and ends
-        at the minimum of the parabola through E1, its slope and that value if E1 is lower there.  Rank 0 computes the
-        gradient, once, unless points are sharded.
+        Where a layer has no derivative there is no gradient step.  Unless points are sharded, rank 0 alone computes the
+        gradient.
         """
         plan, team = self.plan, self.team
-        Z = np.zeros((self.points.count, sum(plan.chain.site_sizes)), plan.dtype)
-        state = State(weights=weights.astype(plan.dtype), Z=Z, mu=plan.schedule.mu0)
-        if plan.schedule.multipliers:
-            state.multipliers = np.zeros_like(Z)
+        state = self._new(weights)
         for k, segment in enumerate(plan.chain.segments):
             if segment.trailing:
                 self._feasible(state)
@@ -131,24 +126,18 @@ class Mac:
                 gradient[:] = gradients(nested, nested.start, self.over_points)[1][0]
             if not plan.sharded:
                 team.share_array(gradient)
-            self._gradient_step(state, gradient)
+            self.evaluation.gradient_step(state.weights, gradient)
         self._feasible(state)
         return state
 
-    def _gradient_step(self, state: State, gradient: Array) -> None:
-        start, slope = state.weights.copy(), -float(gradient @ gradient) / self.plan.n_train
-
-        def error_at(step: float) -> float:
-            state.weights[:] = start - step * gradient
-            return self.evaluation.nested(self.weights(state)).error
-
-        before, step = error_at(0.0), 1.0 / self.plan.n_train
-        while (after := error_at(step)) >= before and step > 1e-20:
-            step *= 0.5
-        curvature = after - before - slope * step
-        best = -0.5 * slope * step**2 / curvature if curvature > 0.0 else step
-        if not error_at(best) < after:
-            error_at(step)
+    def _new(self, weights: Array) -> State:
+        """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
+        plan = self.plan
+        shape = self.points.count, sum(plan.chain.site_sizes)
+        state = State(weights.astype(plan.dtype), self.team.array(shape, plan.dtype), plan.schedule.mu0)
+        if plan.schedule.multipliers:
+            state.multipliers = self.team.array(shape, plan.dtype)
+        return state
 
     def sweep(self, state: State, pause: Pause = never) -> bool:
         """One iteration: a Z-step, then a W-step.  Collective: yes."""
@@ -170,6 +159,7 @@ class Mac:
                 metrics = self.problems.metrics(state)
                 sample = self.problems.z_problem(self.points.sample, state, metrics)
                 shared = plan.z_solver.prepare(sample, self.points.average)
+                team.open_rows(state.Z)
                 for tile in plan.train.tiles_of(team.rank):
                     problem = self.problems.z_problem(tile.rows, state, metrics)
                     state.Z[tile.rows] = plan.z_solver.solve(problem, shared).Z
@@ -204,6 +194,7 @@ class Mac:
     def move_multipliers(self, state: State) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
         plan, team, metrics = self.plan, self.team, self.problems.metrics(state)
+        team.open_rows(state.multipliers)
         with self.clock("z"):
             for tile in plan.train.tiles_of(team.rank):
                 problem = self.problems.z_problem(tile.rows, state, metrics, shifted=False)
@@ -211,8 +202,8 @@ class Mac:
                 outputs = zip(rows, problem.sites(problem.Z), problem.outputs(problem.Z), metrics, strict=False)
                 for multipliers, z, f, form in outputs:
                     multipliers -= times(z - f, form.M)
-            bound = plan.schedule.multiplier_max
-            np.clip(state.multipliers, -bound, bound, out=state.multipliers)
+            bound, own = plan.schedule.multiplier_max, state.multipliers[self.points.own]
+            np.clip(own, -bound, bound, out=own)
         self._exchange(state.multipliers)
         self.problems.forget()
 
@@ -225,6 +216,7 @@ class Mac:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
         chain, weights = self.plan.chain, self.weights(state)
         if chain.sites:
+            self.team.open_rows(state.Z)
             for tile in self.plan.train.tiles_of(self.team.rank):
                 state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
             self._exchange(state.Z)
@@ -249,7 +241,8 @@ class Mac:
                 errors = errors._replace(lagrangian=E_Q - work)
         if self.plan.schedule.multipliers:
             lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
-            largest = self.team.worst({"multiplier": float(np.abs(state.multipliers).max(initial=0.0))})
+            own = np.abs(state.multipliers[self.points.own])
+            largest = self.team.worst({"multiplier": float(own.max(initial=0.0))})
             errors = errors._replace(lagrangian=lagrangian, **largest)
         if self.plan.loss.labels:
             errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
@@ -263,9 +256,10 @@ class Mac:
         `REFIT`, unless one is exact.
         """
         plan = self.plan
-        Z = state.Z if plan.sharded else state.Z.copy()
+        Z = state.Z if plan.sharded else self.team.array(state.Z.shape, state.Z.dtype)
         after = replace(state, weights=state.weights.copy(), Z=Z, factors=state.factors.copy())
-        after.mu, after.multipliers = state.mu_done or state.mu, np.zeros_like(state.multipliers)
+        moved = state.multipliers
+        after.mu, after.multipliers = state.mu_done or state.mu, np.zeros(moved.shape, moved.dtype)
         if not plan.chain.sites:
             return after
         self._feasible(after)

@@ -8,6 +8,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+SEGMENTS = "/dev/shm/mpich_sh"
+"""How their names begin: ..m_ of the transport, ..ar_ of windows, which MPICH unlinks itself once they are mapped."""
+
 
 def configure() -> None:
     """MPICH's wheel on one node: a transport that needs a fifth of the shared memory.  Only before MPI is loaded.
@@ -26,12 +29,12 @@ def leftovers() -> list[str]:
     for maps in glob.glob("/proc/[0-9]*/maps"):
         with suppress(OSError):
             used |= _segments(Path(maps))
-    return sorted(set(glob.glob("/dev/shm/mpich_shm_*")) - used)
+    return sorted(set(glob.glob(f"{SEGMENTS}*")) - used)
 
 
 def _segments(maps: Path) -> set[str]:
     """The segments that a process maps."""
-    return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/dev/shm/mpich_shm_" in line}
+    return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if SEGMENTS in line}
 
 
 def unname_shared_memory() -> None:

@@ -34,6 +34,7 @@ class Plan:
     validation error.  factor_every: iterations after which a shared factor that only preconditions is made anew.
     sharded: each rank holds its own points alone; all ranks do every W-job together, each summing over its own points,
     and no result is exchanged.  ring: what trains the jobs of solvers that are not exact, which then travel instead.
+    shared: the ranks of a node have one copy of points and coordinates.
     minibatch_parts: into how many parts the points of a minibatch divide; 0 without any.
     """
 
@@ -58,6 +59,7 @@ class Plan:
     ranks: int
     sharded: bool = False
     ring: SGDW | None = None
+    shared: bool = False
     minibatch_parts: int = 0
 
     @cached_property
@@ -286,6 +288,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         ranks=ranks,
         sharded=config.parallel.data == "sharded",
         ring=choices.solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
+        shared=config.parallel.data == "node",
         minibatch_parts=min(config.stochastic.parts, n_train) if config.method.name == "stochastic" else 0,
     )
     check(config, chain, z_solver, plan.w_solvers, plan.by_unit)

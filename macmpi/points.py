@@ -21,8 +21,9 @@ SAMPLE_POINTS = 100
 class Points:
     """Replicated, every rank has all rows and sums by itself; sharded, it has its own, and sums are exchanged.
 
-    count: how many rows this rank holds; sample: evenly spaced points, as rows of what it holds; average: a mean over
-    the sample; over: a sum over all points.  Sums and averages are collective where points are sharded.
+    count: how many rows this rank holds; own: which of them are its own points'; sample: evenly spaced points, as rows
+    of what it holds; average: a mean over the sample; over: a sum over all points.  Sums and averages are collective
+    where points are sharded.
     """
 
     def __init__(self, deal: PointDeal, team: AnyTeam) -> None:
@@ -30,7 +31,12 @@ class Points:
         size = min(SAMPLE_POINTS, deal.n)
         everywhere = np.arange(size) * deal.n // size
         here = everywhere[(everywhere >= held.start) & (everywhere < held.stop)]
-        self.count, self.sample = len(held), here - held.start
+        own = deal.own(team.rank)
+        self.count, self.own, self.sample = (
+            len(held),
+            slice(own.start - held.start, own.stop - held.start),
+            here - held.start,
+        )
         self._deal, self._team = deal, team
         self.over: OverPoints
         self.average = AT_ONCE
@@ -45,10 +51,11 @@ class Points:
     def rows(self, make: Callable[[slice], Array], width: int, dtype: np.dtype, together: bool) -> Array:
         """make(rows) of every point, tile by tile: (N, width).  Replicated points only.
 
-        Together each rank makes those of its own points, and all get all.  Collective: where `together` is True.
+        Together each rank makes those of its own points, and all get all; the ranks of a node may share them.
+        Collective: where `together` is True.
         """
         deal, team = self._deal, self._team
-        out = np.empty((deal.n, width), dtype)
+        out: Array = team.array((deal.n, width), dtype) if together else np.empty((deal.n, width), dtype)
         for rank in (team.rank,) if together else range(team.size):
             for tile in deal.tiles_of(rank):
                 out[tile.rows] = make(tile.rows)

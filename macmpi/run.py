@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
+from macmpi.ending import die
+from macmpi.launcher import speaks
 from macmpi.record import now
 from macmpi.scheduler import time_left
-from macmpi.team import BINDINGS, STOPPED, AnyTeam, die, launch, speaks
+from macmpi.team import BINDINGS, STOPPED, AnyTeam, launch
 
 FAULT = "MACMPI_FAULT"
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
@@ -133,7 +135,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         fault.arm(team, light=False)
     from macmpi import data as datasets
     from macmpi.build import build_chain
-    from macmpi.estimate import check_memory, estimate
+    from macmpi.estimate import check_memory, estimate, node_bytes
     from macmpi.plan import make_plan
     from macmpi.rundir import RunDirectory, provenance
     from macmpi.sharded_state import BY_POINT, rows_of
@@ -159,6 +161,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         team.from_root(lambda: print("\n".join(estimate(plan)), flush=True))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
+    rows: list[Any] = []
 
     def prepare() -> Any:
         data = kept[0]
@@ -172,16 +175,24 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         origin = Origin() if state is not None else _origin(config, plan, data)
         facts = provenance(team.size, config.run.threads, (BINDINGS, team.library), data.sha256, argv)
         directory.create(config, facts)
+        if state is not None and not plan.sharded:
+            rows[:] = [getattr(state, name) for name in BY_POINT]
+            empty: Any = dict.fromkeys(BY_POINT)
+            state = replace(state, **empty)
         return path, state, origin
 
     with directory.lock:
         path, state, origin = team.from_root(prepare)
-        if state is not None and plan.sharded:
+        if plan.shared:
+            team.share_memory(team.from_root(lambda: node_bytes(plan, kept[0].autoencoder)))
+        if state is not None and not plan.sharded:
+            state = replace(state, **dict(zip(BY_POINT, datasets.share_arrays(team, rows), strict=True)))
+        elif state is not None:
             state = team.together(lambda: rows_of(path, state, plan.train, team.rank))
         if state is not None and len(state.sizes):
             hidden = [int(n) for n in state.sizes]
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
-        data = kept[0] if plan.sharded else datasets.share(team, kept[0] if kept else None)
+        data = kept[0] if plan.sharded else datasets.share(team, kept.pop() if kept else None)
         return train(Job(config, directory, began, args.max_time, state, origin), plan, data, team)
 
 

@@ -22,6 +22,10 @@ FREE_KEYS = RUN_TIME_KEYS | {"data.source"}
 """What may differ on resume.  Data are told by their content: the same data in another place are the same data."""
 
 
+SAME_BITS = {"node": "replicated"}
+"""Values of parallel.data that give the same bits: a run of one goes on from a run of the other."""
+
+
 class RunDirectory:
     """One run's folder.  Collective: no (rank 0)."""
 
@@ -67,7 +71,11 @@ class RunDirectory:
         except (LookupError, TypeError, ValueError, RecursionError):
             raise UsageError(f"a checkpoint of {self.path} does not say which config and data it is of") from None
         wanted = flat(config)
-        differ = sorted(k for k in saved.keys() | wanted.keys() if saved.get(k) != wanted.get(k) and k not in FREE_KEYS)
+        differ = sorted(
+            k
+            for k in saved.keys() | wanted.keys()
+            if k not in FREE_KEYS and _meant(k, saved.get(k)) != _meant(k, wanted.get(k))
+        )
         if differ:
             pairs = ", ".join(f"{k} (was {saved.get(k)!r}, is {wanted.get(k)!r})" for k in differ)
             raise UsageError(f"cannot resume {self.path} with another config: {pairs}; use another --output")
@@ -134,6 +142,11 @@ def provenance(ranks: int, threads: int, mpi: tuple[str, str], sha256: str, argv
         "threads": threads,
         "data_sha256": sha256,
     }
+
+
+def _meant(key: str, value: Any) -> Any:
+    """What a key's value says of the bits of a run."""
+    return SAME_BITS.get(value, value) if key == "parallel.data" else value
 
 
 def _launches(log: Path) -> list[Any]:

@@ -63,7 +63,7 @@ def coordinates_first(config: Config, plan: Plan) -> bool:
 def codes(method: Mac, config: Config, origin: Origin) -> Array:
     """Coordinates (N, H) of the net's one site, made by rank 0; of a code of bits their bits.  Collective: yes."""
     keys, H = config.start, sum(method.plan.chain.site_sizes)
-    Z = np.zeros((method.plan.n_train, H))
+    Z: Array = method.team.array((method.plan.n_train, H), np.float64)
     if not H:
         return Z
     if method.team.rank == 0:

@@ -268,9 +268,11 @@ class Selection:
 
 @dataclass(frozen=True)
 class Parallel:
-    """What a rank holds: "replicated", all points; "sharded", its own, so that no rank ever has all of them."""
+    """What a rank holds: "replicated", all points; "node", all points, in one copy that the ranks of a node share;
+    "sharded", its own, so that no rank ever has all of them.
+    """
 
-    data: Literal["replicated", "sharded"] = "replicated"
+    data: Literal["replicated", "node", "sharded"] = "replicated"
     __pydantic_config__: ClassVar[Any] = STRICT
 
 

@@ -1,4 +1,4 @@
-"""The only room that knows MPI: Team, the ranks of one launch, and Solo, the same program in one process."""
+"""The only room that knows MPI: Team, the ranks of one launch."""
 
 from __future__ import annotations
 
@@ -6,30 +6,26 @@ import os
 import pickle
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from macmpi import MacmpiError, UsageError, mpich
+from macmpi import MacmpiError, UsageError, launcher, mpich
 from macmpi.packing import pack, size, starts_of, unpack
+from macmpi.solo import AnyTeam as AnyTeam
+from macmpi.solo import Solo as Solo
+from macmpi.solo import flush
+from macmpi.windows import Node
 
 T = TypeVar("T")
 
 BINDINGS = "mpi4py"
 """The package through which MPI is reached."""
 
-SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""What the launchers set: the number of processes that they started together."""
-
-RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-"""The same for the number of a process among them."""
-
 PATIENCE = 1800.0
 """Seconds that a rank waits for the others while the config is being read."""
 
 STOPPED = 75
-INTERNAL = 70
 
 
 def launch() -> AnyTeam:
@@ -37,7 +33,7 @@ def launch() -> AnyTeam:
 
     Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
     """
-    started = max([int(os.environ[v]) for v in SIZE_VARIABLES if os.environ.get(v, "").isdigit()], default=1)
+    started = launcher.started()
     if started == 1:
         return Solo()
     mpich.configure()
@@ -61,70 +57,6 @@ def launch() -> AnyTeam:
     return team
 
 
-def speaks() -> bool:
-    """This process is the first of its launch, as far as the launcher says.  Collective: no."""
-    return all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES)
-
-
-class Solo:
-    """One process: nothing to exchange.  The reference for every verb of Team.  Collective: no."""
-
-    rank = 0
-    size = 1
-    library = "none"
-
-    def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
-        """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no.
-
-        Until this is called a rank waits for `PATIENCE` seconds.
-        """
-
-    def from_root(self, function: Callable[[], T]) -> T:
-        """What `function` gives on rank 0, on every rank; a MacmpiError there is raised on all.  Collective: yes."""
-        try:
-            return function()
-        except MacmpiError as error:
-            error.agreed = True
-            raise
-
-    def together(self, function: Callable[[], T]) -> T:
-        """What `function` gives on each rank; a MacmpiError of the first rank that has one is raised on all.
-
-        Collective: yes.
-        """
-        return self.from_root(function)
-
-    def share_array(self, array: Any) -> None:
-        """Rank 0's values of `array`, in place, on every rank.  Collective: yes."""
-
-    def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
-        """Each rank has computed its own rows of `array` (n, H): `counts[r]` rows of rank r, in the order of the ranks.
-
-        On return every rank has all rows.  In place.  Collective: yes.
-        """
-
-    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        """Each rank has computed `parts[rank]` of the flat array; on return every rank has all.  Collective: yes."""
-
-    def pass_on(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        """Each rank hands its `parts[rank]` of the flat array to the next rank, the last one to the first.
-
-        On return every rank has its predecessor's.  Moves size(parts[rank]) numbers.  Collective: yes.
-        """
-
-    def worst(self, values: dict[str, float]) -> dict[str, float]:
-        """The largest value over the ranks, by name.  Collective: yes."""
-        return values
-
-    def meet(self, phase: str) -> None:
-        """Return when every rank has come to `phase`.  Collective: yes."""
-
-    def abort(self, code: int) -> NoReturn:
-        """End every rank at once with this exit code.  Collective: no."""
-        _flush()
-        os._exit(code)
-
-
 class Team(Solo):
     """The ranks of a communicator.  Collective: yes.
 
@@ -139,6 +71,7 @@ class Team(Solo):
         self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
         self.use(None, PATIENCE)
         self._row_types: dict[int, Any] = {}
+        self._node: Node | None = None
 
     def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
@@ -218,17 +151,35 @@ class Team(Solo):
             self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
         return self._row_types[size]
 
+    def share_memory(self, needed: float) -> None:
+        self._node = Node(self, self._mpi, self._comm)
+        self._node.reserve(needed)
+        self.shares = not self._node.full
+
+    def array(self, shape: Sequence[int], dtype: Any) -> Any:
+        return self._node.array(shape, dtype) if self._node else super().array(shape, dtype)
+
+    def open_rows(self, array: Any) -> None:
+        if self._node and self._node.holds(array):
+            self._node.meet("coordinates")
+
     def share_array(self, array: Any) -> None:
         rows = len(array)
         type_ = self._row_type(array.nbytes // rows if rows else 1)
-        self._exchange(lambda: self._comm.Ibcast([array, rows, type_], root=0), "rank 0's data")
+        if self._node and self._node.holds(array):
+            self._node.share_array(array, type_)
+        else:
+            self._exchange(lambda: self._comm.Ibcast([array, rows, type_], root=0), "rank 0's data")
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
         if not array.size:
             return
         type_ = self._row_type(array.nbytes // len(array))
-        where = [array, (list(counts), starts_of(counts)), type_]
-        self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
+        if self._node and self._node.holds(array):
+            self._node.gather_rows(array, counts, type_)
+        else:
+            where = [array, (list(counts), starts_of(counts)), type_]
+            self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
         import numpy as np
@@ -271,32 +222,7 @@ class Team(Solo):
         return dict(zip(values, table.max(axis=0).tolist(), strict=True))
 
     def abort(self, code: int) -> NoReturn:
-        _flush()
+        flush()
         time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
         self._comm.Abort(code)
         os._exit(code)
-
-
-AnyTeam = Solo
-"""Team is a Solo with more ranks: every caller treats them alike."""
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            pass
-
-
-def die(team: AnyTeam, error: BaseException) -> NoReturn:
-    """An error in one rank: say which rank, and end all of them.  Collective: no.
-
-    A known error needs no traceback; where several ranks meet the same one, the first of them speaks.
-    """
-    known = isinstance(error, MacmpiError)
-    if known:
-        time.sleep(0.3 * min(team.rank, 4))
-    text = f" ({error})" if known else f"\n{''.join(traceback.format_exception(error))}"
-    print(f"macmpi: rank {team.rank}/{team.size} failed; all ranks end{text}", file=sys.stderr)
-    team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)

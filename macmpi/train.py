@@ -203,11 +203,9 @@ class Training:
         memory = self.team.worst({"memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0})["memory"]
         self.team.from_root(lambda: self._write_model(state, after, best, errors))
         if self.team.rank == 0:
-            for line in [
-                *closing(state, errors, self.method.account),
-                *self.levels,
-                f"  {'peak memory of a rank':28s} {memory:.0f} MB",
-            ]:
+            which = ", what its node shares included" if self.team.shares else ""
+            peak = f"  {'peak memory of a rank':28s} {memory:.0f} MB{which}"
+            for line in [*closing(state, errors, self.method.account), *self.levels, peak]:
                 say(line)
             say(f"model: {self.job.directory.model}")
         self.curve.close()

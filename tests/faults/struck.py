@@ -23,7 +23,7 @@ ITERATIONS = 5
 OFTEN = ("--set", "run.checkpoint_minutes=1e-9")
 """A checkpoint every iteration."""
 
-BEFORE = {"read": 0, "plan": 0, "data": 0, "start": 0, "share_array": 0}
+BEFORE = dict.fromkeys(("read", "plan", "data", "start", "share_memory", "array", "share_array"), 0)
 """Phases that come before the first iteration alone."""
 
 PHASES = (*PLACES, *VERBS)

@@ -28,7 +28,12 @@ KILLED, FAILED, DEADLINE = 5.0, 2.0, 1.0
 
 SOON = ("--set", f"run.deadline={DEADLINE}")
 SHARDED = ("--set", 'parallel.data="sharded"')
-KEYS = {"together": SHARDED, "pass_on": (*SHARDED, "--set", 'w_step.schedule="ring"')}
+NODE = ("--set", 'parallel.data="node"')
+KEYS = {
+    "together": SHARDED,
+    "pass_on": (*SHARDED, "--set", 'w_step.schedule="ring"'),
+    **dict.fromkeys(("share_memory", "array", "open_rows"), NODE),
+}
 
 HUNG = 10.0
 """How many times the promise a case may take before it fails; the table shows the seconds themselves."""
@@ -36,7 +41,7 @@ HUNG = 10.0
 STARTUP = 20.0
 """Seconds that a launch may need to come to the fault."""
 
-EARLY, AFTER = ("read", "plan", "data", "share_array"), ("postprocess", "model")
+EARLY, AFTER = ("read", "plan", "data", "share_memory", "array", "share_array"), ("postprocess", "model")
 """Before training has begun there is nothing to save; after its last iteration all is."""
 
 

@@ -170,7 +170,7 @@ def launched(
 
 def _shared_memory() -> set[str]:
     """Killed and aborted runs leave these behind."""
-    return set(glob.glob("/dev/shm/mpich_shm_*"))
+    return set(glob.glob("/dev/shm/mpich_sh*"))
 
 
 def _in_use() -> set[str]:
@@ -179,7 +179,7 @@ def _in_use() -> set[str]:
     for path in glob.glob("/proc/[0-9]*/maps"):
         try:
             with open(path) as file:
-                found.update(line.split()[5] for line in file if "/dev/shm/mpich_shm_" in line)
+                found.update(line.split()[5] for line in file if "/dev/shm/mpich_sh" in line)
         except OSError:
             continue
     return found

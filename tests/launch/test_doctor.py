@@ -13,7 +13,7 @@ from macmpi import doctor, team
 from macmpi.doctor import FAULT, FINE, WARNING, Finding
 
 PROGRAM = ("-m", "macmpi.doctor")
-LINES = ("MPI", "ranks", "/dev/shm", "HDF5", "folder", "dgemm", "BLAS threads", "Iallgatherv")
+LINES = ("MPI", "ranks", "/dev/shm", "HDF5", "folder", "dgemm", "BLAS threads", "Iallgatherv", "shared arrays")
 
 
 @pytest.mark.launch
@@ -24,6 +24,7 @@ def test_a_page_of_findings(ranks: int, tmp_path: Path) -> None:
         assert len(re.findall(rf"^{line} +({FINE}|{WARNING}) ", outcome.out, re.MULTILINE)) == 1, outcome.out
     assert re.search(r"^HDF5 +ok ", outcome.out, re.MULTILINE)
     assert ("microseconds" in outcome.out) is (ranks == 2)
+    assert ("one copy for the ranks of a node works" in outcome.out) is (ranks == 2)
     assert snapshot(tmp_path) == {}
 
 

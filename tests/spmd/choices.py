@@ -136,6 +136,24 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         yield CLASSES, {**keys, "model.loss": "cross_entropy", "model.activation": "softmax"}
         yield LONG, {**keys, "baseline.batch": 700}
     yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})
+    yield from shared(single, lagrangian)
+
+
+def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """One copy a node: each way to write rows of points, every kind of data, every start that does."""
+    node = {"parallel.data": "node"}
+    yield WIDE, node
+    yield LONG, {**node, "start.method": "greedy", "start.iterations": 1}
+    yield LONG, {**node, **lagrangian, "model.sites": "before", "penalty.metric": "curvature", "start.method": "pca"}
+    yield CLASSES, {**node, **lagrangian, **single, "model.loss": "cross_entropy", "penalty.metric": "variance"}
+    yield WIDE, {**node, "method.acceleration": "momentum", "model.sites": "before"}
+    yield SMALL, {**node, "model.activation": "quantise", "model.words": 6, "model.hidden": [3], **lagrangian}
+    yield WIDE, {**node, "model.activation": "binary", "penalty.mu0": 0.1, "model.hidden": [5], "start.method": "pca"}
+    yield WIDE, {**node, **BASIS, **SELECTING, "model.hidden": [55, 70, 45], **FILE}
+    halves = {"model.centres": "subset", "model.hidden": [9, 4, 7], "method.cg_iterations": 3}
+    yield SMALL, {**node, **BASIS, **halves, "method.name": "alternating"}
+    yield CLASSES, {**node, "method.name": "stochastic", "stochastic.batch": 9, "model.loss": "cross_entropy"}
+    yield SMALL, {**node, "method.name": "lbfgs", **single}
 
 
 def sharded(
@@ -275,7 +293,7 @@ def words(choice: Choice) -> list[str]:
     z, w = ({kind: name for name, kind in solvers.items()} for solvers in (Z_SOLVERS, W_SOLVERS))
     found = [f"loss={c.model.loss}", f"method={c.penalty.method}", f"metric={plan.metric}", f"start={c.start.method}"]
     found += [f"precision={plan.dtype}", f"direction={c.z_step.direction}", f"by={c.method.name}"]
-    found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}"]
+    found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}", f"data={c.parallel.data}"]
     trainers = {kind: name for name, kind in TRAINERS.items()}
     found += [f"centres={trainers[type(t)]}" for t in plan.trainers.values()]
     found += [f"criterion={c.selection.criterion}", f"errors={c.selection.errors}"]

@@ -11,16 +11,19 @@ import os
 import sys
 import time
 import traceback
+import weakref
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import numpy as np
 from choices import Choice, choices
 
-from macmpi import MacmpiError, NumericalError, UsageError
+from macmpi import MacmpiError, NumericalError, UsageError, windows
 from macmpi.checkpoint import ARRAYS
-from macmpi.data import Dataset
+from macmpi.data import Dataset, share
 from macmpi.methods import choose
 from macmpi.plan import Plan
 from macmpi.record import Clock
@@ -37,10 +40,111 @@ CHANGED = "sizes"
 # --- the method: every registered choice, with the bits of one process ------------------------------------------------
 
 
+NODES = {2: (0, 0), 3: (0, 0, 1), 5: (0, 1, 1, 0, 2)}
+"""The node that each of so many ranks takes itself to be on: one, of uneven sizes, in no order."""
+
+ON_NODES: dict[int, Team] = {}
+"""The team of a size whose ranks share memory."""
+
+
+class Uneven(Clock):
+    """Of a rank that comes late, another one each time, so that rows read too late, or too early, are seen."""
+
+    def __init__(self, team: AnyTeam) -> None:
+        super().__init__()
+        self._turns = cycle([0.003 * (r == team.rank) for r in range(team.size)])
+
+    def __call__(self, phase: str) -> AbstractContextManager[None]:
+        if phase in ("z", "w"):
+            time.sleep(next(self._turns))
+        return super().__call__(phase)
+
+
+class Strict(Team):
+    """Ranks that share no memory, but show each who would disturb the others if they did.
+
+    Rows can be written only from open_rows (or array) to gather_rows (or share_array).  Meanwhile the rows of others
+    are infinite for whoever reads them, and nobody may have written them when they come.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        super().__init__(comm)
+        self.own = slice(0)
+        self._given: dict[int, tuple[Any, float]] = {}
+
+    def _others(self, array: Any) -> list[Any]:
+        return [array[: self.own.start], array[self.own.stop :]]
+
+    def _mine(self, array: Any) -> bool:
+        return id(array) in self._given and self._given[id(array)][0]() is array
+
+    def array(self, shape: Sequence[int], dtype: Any) -> Any:
+        array = super().array(shape, dtype)
+        self._given[id(array)] = weakref.ref(array), 0.0
+        return array
+
+    def open_rows(self, array: Any) -> None:
+        assert self._mine(array), "not from Team.array"
+        array.flags.writeable = True
+        for rows in self._others(array):
+            rows[:] = np.inf
+        self._given[id(array)] = weakref.ref(array), np.inf
+
+    def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
+        mine = self._mine(array)
+        if mine:
+            assert array.flags.writeable, "rows are exchanged that were never opened"
+            assert counts[self.rank] == self.own.stop - self.own.start
+            kept = self._given[id(array)][1]
+            assert all(np.array_equal(rows, np.full_like(rows, kept)) for rows in self._others(array))
+        super().gather_rows(array, counts)
+        if mine:
+            array.flags.writeable = False
+
+    def share_array(self, array: Any) -> None:
+        super().share_array(array)
+        if self._mine(array):
+            array.flags.writeable = False
+
+
+STRICT: dict[int, Strict] = {}
+"""The strict team of a size."""
+
+
+def strict(team: Team, plan: Plan) -> Strict:
+    """The same ranks, strict with each other."""
+    found = STRICT.setdefault(team.size, Strict(team._comm))
+    found.own = plan.train.own(team.rank).rows
+    return found
+
+
+def on_nodes(team: Team) -> Team:
+    """The same ranks, sharing memory as if they were on several nodes."""
+    if team.size not in ON_NODES:
+        nodes = NODES[team.size]
+        windows.ranks_here = lambda mpi, comm: comm.Split(nodes[comm.rank], comm.rank)
+        shared = ON_NODES[team.size] = Team(team._comm)
+        shared.share_memory(1e6)
+        assert shared.shares and shared._node and len(shared._node.nodes) == len(set(nodes))
+    return ON_NODES[team.size]
+
+
 def bits(plan: Plan, choice: Choice, team: AnyTeam) -> dict[str, str]:
     """A short run, every array and number of it."""
-    method = choose(choice.config, plan, held(choice.data, plan, team), team, Clock())
+    if plan.shared and isinstance(team, Team):
+        team = on_nodes(team)
+        team.use(None, 100.0)
+        data = share(team, choice.data if team.rank == 0 else None)
+        assert all(team._node and team._node.holds(A) for A in (data.X, data.Y, data.X_val, data.Y_val))
+        clock: Clock = Uneven(team)
+    else:
+        data, clock = held(choice.data, plan, team), Clock()
+        if isinstance(team, Team) and not plan.sharded:
+            team = strict(team, plan)
+    method = choose(choice.config, plan, data, team, clock)
     state = start(method.mac, choice.config, choice.origin)
+    if plan.shared and isinstance(team, Team) and state.Z.size:
+        assert team._node and team._node.holds(state.Z)
     method.begin(state)
     feasible = not coordinates_first(choice.config, plan)
     found = {"start": digest(whole(state, plan, team), *numbers(method.evaluate(state, feasible)))}

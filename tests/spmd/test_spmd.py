@@ -9,7 +9,7 @@ from typing import get_args, get_type_hints
 import pytest
 from launch.launching import run_program
 
-from macmpi.config import LAYERS, Activation, Method, Model, Penalty, Selection, Site, Start, WStep, ZStep
+from macmpi.config import LAYERS, Activation, Method, Model, Parallel, Penalty, Selection, Site, Start, WStep, ZStep
 from macmpi.losses import LOSSES
 from macmpi.selection import CRITERIA
 from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS
@@ -72,6 +72,7 @@ def test_every_layer_trainer_criterion_and_method_was_among_them(verdicts: Verdi
     for word, names in (("activation", LAYERS), ("centres", TRAINERS), ("criterion", CRITERIA)):
         assert {f"{word}={name}" for name in names} <= found
     tables = (("by", Method, "name"), ("acceleration", Method, "acceleration"), ("criterion", Selection, "criterion"))
+    tables += (("data", Parallel, "data"),)
     for word, table, key in tables:
         assert {f"{word}={name}" for name in get_args(get_type_hints(table)[key])} <= found
     assert {"gram=rows", "bits=enumerated", "bits=alternating", "errors=sum"} <= found

@@ -1,0 +1,114 @@
+"""Which rows a node's first rank exchanges, and memory that is given its pages or is not."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macmpi import windows
+from macmpi.config import Config, Model, Parallel
+from macmpi.estimate import estimate, node_bytes
+from macmpi.packing import pack, starts_of, unpack
+from macmpi.plan import make_plan
+from macmpi.windows import placed, populated, rounds
+
+quick = settings(deadline=None, derandomize=True, database=None)
+
+
+@quick
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.data())
+def test_rounds_bring_every_nodes_rows_to_every_node(raw: list[int], data: Any) -> None:
+    """As Allgatherv would: in each round each node gives the rows of one run of its ranks."""
+    nodes = [sorted(set(raw)).index(node) for node in raw]
+    counts = data.draw(st.lists(st.integers(0, 5), min_size=len(nodes), max_size=len(nodes)))
+    owners = np.repeat(np.arange(len(nodes)), counts)
+    seen = [np.where(np.isin(owners, [r for r, n in enumerate(nodes) if n == node]), owners, -1) for node in set(nodes)]
+    for own in rounds(nodes):
+        sizes, starts = placed(own, counts)
+        pieces = [seen[n][starts[n] : starts[n] + sizes[n]].copy() for n in range(len(seen))]
+        for copy in seen:
+            for n, piece in enumerate(pieces):
+                copy[starts[n] : starts[n] + sizes[n]] = piece
+    for copy in seen:
+        np.testing.assert_array_equal(copy, owners)
+
+
+def test_ranks_that_go_node_by_node_need_one_round() -> None:
+    assert rounds([0, 0, 1, 1, 1, 2]) == [[range(2), range(2, 5), range(5, 6)]]
+    assert len(rounds([0, 1, 0, 1, 0])) == 3
+
+
+@quick
+@given(st.lists(st.integers(0, 4), max_size=6))
+def test_what_is_packed_and_unpacked_is_where_it_was(sizes: list[int]) -> None:
+    bounds = starts_of([*sizes, 0])
+    parts = [slice(a, b) for a, b in pairwise(bounds)][::2]
+    flat = np.arange(1.0, sum(sizes) + 1)
+    packed, again = np.zeros(len(flat) + 2), np.zeros(len(flat))
+    pack(flat, packed[2:], parts)
+    unpack(again, packed[2:], parts)
+    kept = np.concatenate([np.arange(len(flat))[part] for part in parts] or [np.zeros(0, int)])
+    np.testing.assert_array_equal(again[kept], flat[kept])
+    assert not np.delete(again, kept).any()
+    assert not packed[:2].any()
+
+
+def test_memory_is_given_pages_where_there_is_room() -> None:
+    page = mmap.PAGESIZE
+    with mmap.mmap(-1, 4 * page) as memory:
+        array = np.frombuffer(memory, np.uint8)
+        array[0] = 7
+        assert populated(array.ctypes.data, slice(0, 4 * page))
+        assert populated(array.ctypes.data, slice(5, 5))
+        assert populated(array.ctypes.data, slice(page + 3, 2 * page + 1))
+        assert array[0] == 7
+        assert not array[1:].any()
+        del array
+
+
+def test_pages_that_there_are_not_are_an_answer_and_no_signal() -> None:
+    """Beyond the end of a file, where a touch would end the process."""
+    with tempfile.TemporaryFile() as file:
+        os.ftruncate(file.fileno(), 2 * mmap.PAGESIZE)
+        with mmap.mmap(file.fileno(), 2 * mmap.PAGESIZE) as memory:
+            array = np.frombuffer(memory, np.uint8)
+            os.ftruncate(file.fileno(), mmap.PAGESIZE)
+            assert populated(array.ctypes.data, slice(0, mmap.PAGESIZE))
+            assert not populated(array.ctypes.data, slice(0, 2 * mmap.PAGESIZE))
+            del array
+
+
+def test_no_dev_shm_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert windows.free_bytes() >= 0.0
+    monkeypatch.setattr(windows, "PLACE", "/no/such/place")
+    assert windows.free_bytes() == 0.0
+
+
+def megabytes(kind: Any, ranks: int = 4) -> list[float]:
+    """The numbers of the line of --check."""
+    plan = make_plan(Config(parallel=Parallel(kind)), 100, 100, 1_000_000, 10_000, ranks)
+    (line,) = [line for line in estimate(plan) if line.startswith("memory")]
+    return [float(word.strip("(").replace(",", "")) for word in line.split() if word.strip("(")[0].isdigit()]
+
+
+def test_a_check_counts_a_ranks_memory_and_its_nodes_apart() -> None:
+    (replicated,), (rank, node, _) = megabytes("replicated"), megabytes("node")
+    assert rank + node > 0.9 * replicated
+    assert rank < replicated - 0.5 * node
+
+
+@pytest.mark.parametrize("sites", ["after", "before"])
+def test_what_a_node_shares(sites: Any) -> None:
+    """Points, coordinates and their last copy; before the activation, what a W-step multiplies too."""
+    plan = make_plan(Config(model=Model([7, 5], sites=sites), parallel=Parallel("node")), 4, 3, 1000, 100, 2)
+    features = 12 if sites == "before" else 0
+    assert node_bytes(plan) == 8 * (1100 * 7 + 1000 * (24 + features))
+    assert node_bytes(plan, autoencoder=True) == 8 * (1100 * 4 + 1000 * (24 + features))
