@@ -17,7 +17,7 @@ from macmpi.layers.design import gram
 from macmpi.plan import Plan
 from macmpi.record import Clock
 from macmpi.state import State, block_views
-from macmpi.sums import TreeSum, over_parts
+from macmpi.sums import TreeSum, Turns, over_parts
 from macmpi.tape import Tape
 from macmpi.team import AnyTeam
 from macmpi.tiles import Tile
@@ -45,6 +45,7 @@ class RunningCurvature:
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock, self.keys = team, clock, keys
+        self._turns = Turns(team)
         self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded, self.folded = 1.0, True
@@ -119,8 +120,8 @@ class RunningCurvature:
             return metrics(self.plan.loss, tape, points, mean)
 
     def direction(self, gradient: Array, state: State) -> Array:
-        """D: each rank its units, then Allgatherv.  Collective: yes."""
-        direction, slopes = np.empty_like(gradient), self.layout.blocks(gradient)
+        """D: each rank its units, then Allgatherv.  To be read until the next is asked for.  Collective: yes."""
+        direction, slopes = self._turns.array(gradient.shape, gradient.dtype), self.layout.blocks(gradient)
         inverses, found = self.layout.square_blocks(state.inverses), self.layout.blocks(direction)
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:

@@ -203,8 +203,7 @@ class Stochastic(Mac):
             slope, curvature = self._along(D, gradient, tapes, n, state.damping)
             state.length = slope / curvature if curvature > 0.0 else 0.0
         state.momentum *= MOMENTUM
-        D *= STRIDE * state.length
-        state.momentum += D
+        state.momentum += (STRIDE * state.length) * D
         state.steps += 1
         adapt = state.steps % ADAPT == 0
         if adapt:  # the tapes see the weights: before these move

@@ -13,6 +13,29 @@ from macmpi.team import AnyTeam
 from macmpi.tiles import Tile
 
 
+class Turns:
+    """Arrays for what ranks exchange, where the ranks of a node can share them in turn one of two pieces of memory.
+
+    A rank that has exchanged the present array may write the next one while others still read the present; they have
+    read the one before.  So each is exchanged before the next is asked for, and copied if it is to live on.
+    """
+
+    def __init__(self, team: AnyTeam) -> None:
+        self._team = team
+        self._memory: list[Array] = []
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
+        """Anything may be in it.  Collective: yes."""
+        if not self._team.shares:
+            return np.empty(shape, dtype)
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if not self._memory or len(self._memory[0]) < size:
+            self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
+        self._memory.reverse()
+        flat: Array = self._memory[0][:size].view(dtype)
+        return flat.reshape(shape)
+
+
 class TreeSum:
     """Sums over `leaves` parts, runs of which belong to the ranks.
 
@@ -20,7 +43,7 @@ class TreeSum:
     """
 
     def __init__(self, leaves: int, team: AnyTeam) -> None:
-        self.leaves, self.team = leaves, team
+        self.leaves, self.team, self._turns = leaves, team, Turns(team)
         self.runs = tiles.deal_runs(leaves, team.size)
         self._nodes = [tiles.nodes(leaves, run) for run in self.runs]
 
@@ -45,7 +68,7 @@ class TreeSum:
         if self.team.size == 1:
             return fresh(0, self.leaves)
         counts = [len(rank) for rank in self._nodes]
-        sums, first = np.empty((sum(counts), width), dtype), sum(counts[: self.team.rank])
+        sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
         for i, node in enumerate(self._nodes[self.team.rank], start=first):
             sums[i] = fresh(node.start, node.stop)
         self.team.gather_rows(sums, counts)
@@ -57,7 +80,8 @@ class TreeSum:
             middle = tiles.halves(node.start, node.stop)
             return joined(Tile(node.start, middle)) + joined(Tile(middle, node.stop))
 
-        return joined(Tile(0, self.leaves))
+        root = Tile(0, self.leaves)
+        return found[root].copy() if root in found else joined(root)
 
 
 def over_parts(tree: TreeSum, slices: Callable[[int], Sequence[slice]]) -> OverPoints:

@@ -187,6 +187,9 @@ class Team(Solo):
         counts = [size(rank) for rank in parts]
         if not any(counts):
             return
+        if self._node and self._node.holds(flat):
+            self._node.gather_parts(flat, parts, self._row_type(flat.itemsize))
+            return
         packed = np.empty(sum(counts), flat.dtype)
         starts = starts_of(counts)
         pack(flat, packed[starts[self.rank] :], parts[self.rank])

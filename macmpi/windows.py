@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from macmpi.packing import starts_of
+from macmpi.packing import pack, size, starts_of, unpack
 
 PLACE = "/dev/shm"
 
@@ -80,7 +80,8 @@ class Node:
         leaders = np.full(team.size, led[0])
         self._finish(comm.Iallgather(mpi.IN_PLACE, [leaders, 1, mpi.INT64_T]), "the nodes")
         self.nodes = sorted(set(leaders.tolist()))
-        self._rounds = rounds([self.nodes.index(leader) for leader in leaders.tolist()])
+        self._of = [self.nodes.index(leader) for leader in leaders.tolist()]
+        self._rounds = rounds(self._of)
         self._windows: list[Window] = []
         self.full = False
 
@@ -195,6 +196,31 @@ class Node:
                         where = [array, placed(own, counts), row_type]
                         self._finish(self._leaders.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
                 self._settle()
+
+    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]], number_type: Any) -> None:
+        """All parts for all nodes; on one node all are there already.  Collective: yes."""
+        self.meet("weights")
+        with self._timed("comm"):
+            if len(self.nodes) > 1:
+                if self._here.Get_rank() == 0:
+                    self._exchange_parts(flat, parts, number_type)
+                self._settle()
+
+    def _exchange_parts(self, flat: Any, parts: Sequence[Sequence[slice]], number_type: Any) -> None:
+        """The parts of each node's ranks, among the first ranks of the nodes.  Collective: yes, of these."""
+        import numpy as np
+
+        of_node: list[list[slice]] = [[] for _ in self.nodes]
+        for node, own in zip(self._of, parts, strict=True):
+            of_node[node] += own
+        counts, here = [size(own) for own in of_node], self._leaders.Get_rank()
+        packed, starts = np.empty(sum(counts), flat.dtype), starts_of(counts)
+        pack(flat, packed[starts[here] :], of_node[here])
+        where = [packed, (counts, starts), number_type]
+        self._finish(self._leaders.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
+        for node, own in enumerate(of_node):
+            if node != here:
+                unpack(flat, packed[starts[node] :], own)
 
     def _settle(self) -> None:
         """What the first rank has received is seen by the others of its node."""

@@ -153,6 +153,7 @@ def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
     halves = {"model.centres": "subset", "model.hidden": [9, 4, 7], "method.cg_iterations": 3}
     yield SMALL, {**node, **BASIS, **halves, "method.name": "alternating"}
     yield CLASSES, {**node, "method.name": "stochastic", "stochastic.batch": 9, "model.loss": "cross_entropy"}
+    yield SMALL, {**node, "method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5, **single}
     yield SMALL, {**node, "method.name": "lbfgs", **single}
 
 
