@@ -50,9 +50,7 @@ def estimate(plan: Plan) -> list[str]:
             len(j.units) if j.units else 2 * sum(h for h, _ in plan.shapes(j.segment))
             for r in plan.all_units.jobs
             for j in r
-            if not (
-                (plan.sharded and plan.w_solvers[j.segment].exact) or plan.travels(j.segment)
-            )  # these keep sums alone
+            if not (plan.sharded and (plan.w_solvers[j.segment].exact or plan.travels(j.segment)))  # keep no column
         ),
         default=0,
     )

@@ -64,7 +64,9 @@ class Mac:
     def account(self) -> Account:
         """The W-solver of each segment.  Collective: no."""
         names = [(name, len(list(same))) for name, same in groupby(self.plan.w_names)]
-        return Account(f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}")
+        how = f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}"
+        ring = f"; sgd round a ring of {len(self.plan.train.blocks)} blocks of points" if self.plan.ring else ""
+        return Account(how + ring)
 
     def weights(self, state: State) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""

@@ -28,6 +28,9 @@ BEFORE = dict.fromkeys(("read", "plan", "data", "start", "share_memory", "array"
 
 PHASES = (*PLACES, *VERBS)
 
+OF_SHARDED = frozenset({"together", "pass_on"})
+"""Verbs that only runs of sharded points come to."""
+
 
 def iteration_of(phase: str) -> int:
     return BEFORE.get(phase, 3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faults.conftest import Tally
-from faults.struck import PHASES, assert_nothing_left, here
+from faults.struck import OF_SHARDED, PHASES, assert_nothing_left, here
 from faults.test_checkpoints import LONG, iterations
 from launch.cases import assert_same_run, checkpoints, write_case
 from launch.launching import launched
@@ -23,6 +23,8 @@ CYCLES = 200
 HUNG = 60.0
 DONE, STOPPED = 0, 75
 DEADLINE = ("--set", "run.deadline=1.0")
+COMING = [phase for phase in PHASES if phase not in OF_SHARDED]
+"""Phases that the runs here come to: one that is never struck goes on to its end."""
 
 
 def reached(folder: Path) -> int:
@@ -39,9 +41,9 @@ def test_soak(tmp_path: Path, tally: Tally) -> None:
     began, ends = time.monotonic(), dict.fromkeys((*KINDS, "time"), 0)
     for cycle in range(CYCLES):
         ranks, before = int(random.choice([1, 2, 3, 5])), reached(tmp_path)
-        kind, phase = str(random.choice([*KINDS, "time"])), str(random.choice(PHASES))
+        kind, phase = str(random.choice([*KINDS, "time"])), str(random.choice(COMING))
         if kind == "nan":
-            phase = str(random.choice(ARRAYS))
+            phase = str(random.choice([verb for verb in ARRAYS if verb in COMING]))
         rank = 0 if phase in FILES else int(random.integers(ranks))
         words: tuple[object, ...] = (*LONG, "--resume", "auto", *DEADLINE)
         env = {VARIABLE: f"{rank}:{phase}:{before + int(random.integers(1, 4))}:{kind}"}
