@@ -5,7 +5,8 @@
 A round is what ranks do between two exchanges, and a message follows each: points; rows of features; shared factors
 with the units that need none; the panels of a large factor; the other units.  seconds_r: of what the plan of P ranks
 deals to rank r, at the rate measured on one rank; shared: what every rank does for itself.  A gather of b bytes takes
-ceil(log2 P) steps and moves b (P - 1) / P of them into each rank.  What the model gives for more ranks than cores is a
+ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; rows of points of which a node has one copy move
+between nodes alone.  What the model gives for more ranks than cores is a
 prediction.
 """
 
@@ -69,10 +70,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Round:
-    """seconds: of each rank between two exchanges; bytes: what is exchanged then."""
+    """seconds: of each rank between two exchanges; bytes: what is exchanged then; once: a node has one copy of it."""
 
     seconds: tuple[float, ...]
     bytes: int
+    once: bool = False
 
     @property
     def longest(self) -> float:
@@ -126,8 +128,8 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     shares = [sum(work.factor[s.segment] * s.cost for s in rank) for rank in own]
     large = [k for k in sorted(deal.fresh) if plan.large(k)] if work.piece else []
     return [
-        Round(dealt(work.point), item * numbers["points"]),
-        *(Round(dealt(rate), item * plan.n_train * width) for rate, width in made),
+        Round(dealt(work.point), item * numbers["points"], plan.shared),
+        *(Round(dealt(rate), item * plan.n_train * width, plan.shared) for rate, width in made),
         Round(
             tuple(s + units(rank) for s, rank in zip(shares, deal.early, strict=True)), 8 * _numbers(deal.shared_parts)
         ),
@@ -150,9 +152,10 @@ def _panels(rate: float, width: int, ranks: int) -> list[Round]:
     return found
 
 
-def gather(machine: Machine, count: int, ranks: int) -> float:
-    """Seconds in which every rank gets the parts of `count` bytes that the others have; 0 on one rank."""
-    return machine.alpha * ceil(log2(ranks)) + machine.beta * count * (ranks - 1) / ranks
+def gather(machine: Machine, count: int, ranks: int, once: bool = False) -> float:
+    """Seconds in which every rank, or once each node, gets the parts of `count` bytes that the others have."""
+    copies = ceil(ranks / machine.cores) if once else ranks
+    return machine.alpha * ceil(log2(ranks)) + machine.beta * count * (copies - 1) / copies
 
 
 def predict(work: Work, plan: Plan, machine: Machine) -> Seconds:
@@ -168,7 +171,7 @@ def predict(work: Work, plan: Plan, machine: Machine) -> Seconds:
         uneven_weights=(weights - sum(even[1:])) / machine.speed,
         shared=work.shared * (1.0 - 1.0 / ranks) / machine.speed,
         crowding=(busy - 1.0) * computed / machine.speed,
-        exchange=sum(gather(machine, r.bytes, ranks) for r in (points, *others)),
+        exchange=sum(gather(machine, r.bytes, ranks, r.once) for r in (points, *others)),
     )
 
 

@@ -118,8 +118,13 @@ def predictions(problem: Problem, result: dict[str, Any], ranks: Sequence[int], 
     }
     machine = replace(here, **tomllib.loads(cluster.read_text())) if cluster else here
     result["machine"] = asdict(machine)
+
+    def node(ranks: int) -> Machine:
+        """The cluster's, or one like this with a core for each rank."""
+        return machine if cluster else replace(machine, cores=max(machine.cores, ranks))
+
     result["predicted"] = {
-        str(r): {name: s / len(sweeps) for name, s in vars(predict_all(sweeps, machine, r)).items()} for r in ranks
+        str(r): {name: s / len(sweeps) for name, s in vars(predict_all(sweeps, node(r), r)).items()} for r in ranks
     }
     work, plan = sweeps[-1]
     result["ceilings"] = ceiling(work, plan)

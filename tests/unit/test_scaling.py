@@ -80,6 +80,20 @@ def test_the_terms_of_a_prediction_are_its_total(ranks: int, alpha: float, share
     assert all(term >= -1e-12 for term in vars(found).values())
 
 
+def test_one_copy_a_node_moves_between_nodes_alone() -> None:
+    """12 ranks: on one node coordinates cost no byte, on 3 nodes each node gets two thirds of them."""
+    plan = plan_of(12)
+    shared, work = replace(plan, shared=True), work_of(plan)
+    moved = rounds(work, plan)[0].bytes
+
+    def bytes_of(plan: Plan, cores: int) -> float:
+        return predict(work, plan, Machine(0.0, 1.0, cores)).exchange
+
+    assert bytes_of(plan, 12) == pytest.approx(bytes_of(plan, 4))
+    assert bytes_of(plan, 12) - bytes_of(shared, 12) == pytest.approx(moved * 11 / 12)
+    assert bytes_of(shared, 4) - bytes_of(shared, 12) == pytest.approx(moved * 2 / 3)
+
+
 @given(RANKS)
 def test_no_more_than_the_ceiling_is_predicted(ranks: int) -> None:
     plan = plan_of(ranks)
