@@ -45,7 +45,7 @@ class RunningCurvature:
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock, self.keys = team, clock, keys
-        self._turns = Turns(team)
+        self._directions, self._inverses = Turns(team), Turns(team)
         self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded, self.folded = 1.0, True
@@ -93,6 +93,7 @@ class RunningCurvature:
         """Damped inverses of all Grams and metrics: each by one rank, then Allgatherv.  Collective: yes."""
         self.fold(state)
         found = self._metrics(tapes, probed, state)
+        state.inverses = self._inverses.array(state.inverses.shape, state.inverses.dtype)
         inverses = self.layout.square_blocks(state.inverses)
         pairs = list(zip(self.layout.gram_blocks(state.statistics), found, strict=True))
         with self.clock("w"):
@@ -121,7 +122,7 @@ class RunningCurvature:
 
     def direction(self, gradient: Array, state: State) -> Array:
         """D: each rank its units, then Allgatherv.  To be read until the next is asked for.  Collective: yes."""
-        direction, slopes = self._turns.array(gradient.shape, gradient.dtype), self.layout.blocks(gradient)
+        direction, slopes = self._directions.array(gradient.shape, gradient.dtype), self.layout.blocks(gradient)
         inverses, found = self.layout.square_blocks(state.inverses), self.layout.blocks(direction)
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:

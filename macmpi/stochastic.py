@@ -264,7 +264,7 @@ class Stochastic(Mac):
         state.weights[:] = state.average
         state.momentum = np.zeros_like(state.weights)
         state.damping, state.level = 10.0 * state.damping, 2.0 * state.level
-        state.inverses[:] = 0.0
+        state.inverses = np.zeros_like(state.inverses)
 
     def evaluate(self, state: State, feasible: bool = False) -> Errors:
         """Errors of the averaged weights.  Collective: yes."""
