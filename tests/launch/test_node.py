@@ -33,14 +33,13 @@ def assert_same_as_replicated(folder: Path, case: str, length: int, *settings: s
         assert ours == theirs
 
 
-@pytest.mark.parametrize("case", ["regression", "classifier"])
-def test_3_ranks_on_2_nodes_then_5_on_3_have_the_bits_of_one_process(case: str, tmp_path: Path) -> None:
-    """Coordinates before the activation; multipliers and labels.  In between, replicated on 1 rank."""
-    write_case(tmp_path, case)
-    run_on(tmp_path, case, "--iterations", 2, ranks=3, MACMPI_TEST_NODES="0,0,1")
-    run_here(f"{case}.toml", "--output", "run", "--iterations", 3, "--resume", "auto", cwd=tmp_path, code=0)
-    run_on(tmp_path, case, "--iterations", 5, "--resume", "auto", ranks=5, MACMPI_TEST_NODES="0,1,1,0,2")
-    assert_same_as_replicated(tmp_path, case, 5)
+def test_3_ranks_on_2_nodes_then_5_on_3_have_the_bits_of_one_process(tmp_path: Path) -> None:
+    """Multipliers and labels.  In between, replicated on 1 rank."""
+    write_case(tmp_path, "classifier")
+    run_on(tmp_path, "classifier", "--iterations", 2, ranks=3, MACMPI_TEST_NODES="0,0,1")
+    run_here("classifier.toml", "--output", "run", "--iterations", 3, "--resume", "auto", cwd=tmp_path, code=0)
+    run_on(tmp_path, "classifier", "--iterations", 5, "--resume", "auto", ranks=5, MACMPI_TEST_NODES="0,1,1,0,2")
+    assert_same_as_replicated(tmp_path, "classifier", 5)
 
 
 def test_a_run_stopped_and_then_killed_goes_on_with_its_bits_and_leaves_no_memory(tmp_path: Path) -> None:

@@ -26,12 +26,14 @@ def run_in(folder: Path, case: str, *arguments: object, ranks: int, code: int = 
     return run_program(*words, ranks=ranks, cwd=folder, code=code)
 
 
-@pytest.mark.parametrize("case", ["sharded", "ring", "minibatches"])
-def test_3_then_2_then_5_ranks_have_the_bits_of_one_process(case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("case", "launches"), [("sharded", (3, 2, 5)), ("ring", (3, 2)), ("minibatches", (2, 5))])
+def test_one_number_of_ranks_after_another_has_the_bits_of_one_process(
+    case: str, launches: tuple[int, ...], tmp_path: Path
+) -> None:
     write_case(tmp_path, case)
-    for length, ranks in ((2, 3), (4, 2), (6, 5)):
-        run_in(tmp_path, case, "--iterations", length, "--resume", "auto", ranks=ranks)
-    run_in(tmp_path, case, "--iterations", 6, ranks=0, output="straight")
+    for i, ranks in enumerate(launches, start=1):
+        run_in(tmp_path, case, "--iterations", 2 * i, "--resume", "auto", ranks=ranks)
+    run_in(tmp_path, case, "--iterations", 2 * len(launches), ranks=0, output="straight")
     assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
     records = curve(tmp_path / "run")
     assert records[-1]["E1_train"] < 0.7 * records[0]["E1_train"]
