@@ -79,7 +79,8 @@ def estimate(plan: Plan) -> list[str]:
 
 
 def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
-    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features."""
+    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features; of
+    minibatches, two arrays in turn each for sums, directions and inverses."""
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
     kept = 2 * sites if plan.schedule.multipliers else sites
@@ -87,7 +88,9 @@ def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
         s.part(0, s.core).n_out for k, s in enumerate(chain.segments) if s.core and (plan.by_unit[k] or s.leading)
     )
     data = (N + plan.n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
-    return plan.dtype.itemsize * float(data + N * (sites + kept + made))
+    weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
+    turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares) if plan.minibatch_parts else 0
+    return plan.dtype.itemsize * float(data + N * (sites + kept + made) + turns)
 
 
 def factor_flops(plan: Plan, share: Share) -> float:

@@ -73,7 +73,12 @@ class Mac:
         return self.problems.weights(state)
 
     def begin(self, state: State) -> None:
-        """What the data determine and a new State lacks: the first layer's shared factor.  Collective: yes."""
+        """What the data determine: the first segment's features, and the factor that a new State lacks.
+
+        Collective: yes.
+        """
+        if self.plan.chain.segments[0].core:
+            self.problems.features(0, state, together=True)
         if not len(state.factors):
             state.factors = np.zeros(self.plan.shared_bounds[-1])
             self.fitting.regress(self.plan.first_factor, state, self.plan.w_solvers)

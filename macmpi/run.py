@@ -162,6 +162,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
     rows: list[Any] = []
+    origins: list[Any] = []
 
     def prepare() -> Any:
         data = kept[0]
@@ -172,17 +173,18 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
                 f"{directory.path} is finished ({state.iteration} iterations); --iterations N with a larger N "
                 "goes on, another --output starts again"
             )
-        origin = Origin() if state is not None else _origin(config, plan, data)
+        if state is None:
+            origins[:] = [_origin(config, plan, data)]
         facts = provenance(team.size, config.run.threads, (BINDINGS, team.library), data.sha256, argv)
         directory.create(config, facts)
         if state is not None and not plan.sharded:
             rows[:] = [getattr(state, name) for name in BY_POINT]
             empty: Any = dict.fromkeys(BY_POINT)
             state = replace(state, **empty)
-        return path, state, origin
+        return path, state
 
     with directory.lock:
-        path, state, origin = team.from_root(prepare)
+        path, state = team.from_root(prepare)
         if plan.shared:
             team.share_memory(team.from_root(lambda: node_bytes(plan, kept[0].autoencoder)))
         if state is not None and not plan.sharded:
@@ -193,7 +195,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
             hidden = [int(n) for n in state.sizes]
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
         data = kept[0] if plan.sharded else datasets.share(team, kept.pop() if kept else None)
-        return train(Job(config, directory, began, args.max_time, state, origin), plan, data, team)
+        return train(Job(config, directory, began, args.max_time, state, (*origins, Origin())[0]), plan, data, team)
 
 
 def _origin(config: Any, plan: Any, data: Any) -> Any:

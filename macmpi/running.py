@@ -30,7 +30,7 @@ class RunningCurvature:
     """Keeps state.statistics, the Grams, and state.inverses, of Grams and metrics.
 
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
-    Grams travel only where they are inverted; `folded` says that nothing has.  Collective: where a method says so.
+    Grams travel only where they are inverted.  Collective: where a method says so.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RunningCurvature:
         self._directions, self._inverses = Turns(team), Turns(team)
         self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
-        self._faded, self.folded = 1.0, True
+        self._faded = 1.0
         shapes = layout.shapes
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
         costs = [float(sum(shapes[k]) * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
@@ -67,7 +67,7 @@ class RunningCurvature:
     def note(self, tapes: Tapes, probed: float, state: State) -> None:
         """Adds a minibatch to the running Grams.  Collective: no."""
         rate = max(1.0 - self.keys.memory, 1.0 / (state.steps + 1))
-        self._faded, self.folded = self._faded * (1.0 - rate), False
+        self._faded *= 1.0 - rate
         with self.clock("z"):
             for i, (tape, _) in tapes.items():
                 self._fresh[i] *= 1.0 - rate
@@ -87,7 +87,7 @@ class RunningCurvature:
 
         state.statistics[running] *= self._faded
         state.statistics[running] += self.sum(add, len(state.statistics) - self.settled, self.plan.dtype)
-        self._faded, self.folded = 1.0, True
+        self._faded = 1.0
 
     def factor(self, tapes: Tapes, probed: float, state: State) -> None:
         """Damped inverses of all Grams and metrics: each by one rank, then Allgatherv.  Collective: yes."""

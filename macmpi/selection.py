@@ -142,13 +142,15 @@ class Selection:
         self.mac.fit([k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
     def _resize(self, hidden: list[int], state: State) -> None:
-        """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: no."""
+        """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: yes."""
         old, plan = self.plan, self._plan(hidden)
         state.weights = _carried(state.weights, old.weight_bounds, plan.weight_bounds)
         state.factors = _carried(state.factors, old.shared_bounds, plan.shared_bounds)
         state.sizes = np.array(hidden)
         state.best_weights, state.best_e1_val = np.empty(0), math.inf
         self.mac = Mac(plan, self.data, self.team, self.clock)
+        if plan.shapes(0) == old.shapes(0):
+            self.mac.begin(state)
 
     def _totals(self, state: State) -> tuple[list[Array], list[float]]:
         """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), basis by basis.  Collective: yes.

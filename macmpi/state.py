@@ -78,6 +78,11 @@ class State:
     position: int = 0
 
     @property
+    def under_way(self) -> bool:
+        """An iteration has begun and not ended."""
+        return self.next_half != "z" or self.position > 0
+
+    @property
     def result(self) -> Array:
         """The weights that the run shows and keeps: the method's own ones, where it makes any beside the iterate."""
         return self.average if len(self.average) else self.weights

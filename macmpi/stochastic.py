@@ -155,9 +155,9 @@ class Stochastic(Mac):
         """
         steps = self.steps(state.iteration)
         while state.position < steps:
-            self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
+            whole = self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
             state.position += 1
-            if self.curvature.folded and state.position < steps and pause():
+            if whole and state.position < steps and pause():
                 return False
         self.curvature.fold(state)
         state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
@@ -176,8 +176,11 @@ class Stochastic(Mac):
         n = len(own)
         return orders[part][n * state.position // steps : n * (state.position + 1) // steps]
 
-    def step(self, rows: Drawn, state: State) -> None:
-        """One minibatch; rows: this rank's points of each of its parts.  Collective: yes."""
+    def step(self, rows: Drawn, state: State) -> bool:
+        """One minibatch; rows: this rank's points of each of its parts.  Whether the State is whole then: Grams folded.
+
+        Collective: yes.
+        """
         keys, count = self.keys, len(state.weights)
         tapes: Tapes = {}
         with self.clock("z"):
@@ -187,7 +190,7 @@ class Stochastic(Mac):
         gradient /= n
         if state.steps and self._gone_wrong(loss, squares / n, n, state):
             self._recover(state)
-            return
+            return False
         seen = loss if state.steps == 0 else min(loss, SURGE * state.level)
         state.level = seen if state.steps == 0 else state.level + LEVEL * (seen - state.level)
         if state.steps:
@@ -211,6 +214,7 @@ class Stochastic(Mac):
         state.weights += state.momentum
         if adapt:
             self._adapt(rows, n, loss, slope - 0.5 * curvature, state)
+        return renew
 
     def _look(self, i: int, rows: Drawn, state: State, tapes: Tapes, out: Array) -> None:
         """Adds part i's gradient, losses, their squares, and points probed and all; keeps its tape."""

@@ -26,9 +26,9 @@ class Turns:
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
         """Anything may be in it.  Collective: yes."""
-        if not self._team.shares:
-            return np.empty(shape, dtype)
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if not size or not self._team.shares:  # nothing is exchanged of an empty one: no turn
+            return np.empty(shape, dtype)
         if not self._memory or len(self._memory[0]) < size:
             self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
         self._memory.reverse()

@@ -256,7 +256,7 @@ def test_an_epoch_is_cut_between_its_minibatches(ranks: int | None, tmp_path: Pa
     """By too little time and, unless it is alone, by checkpoints on the way."""
     write_case(tmp_path, "minibatches")
     words = ("--iterations", 4, "--resume", "auto")
-    for _ in range(1 if ranks else 5):
+    for _ in range(1 if ranks else 4):
         stopped = run_in(tmp_path, *words, "--max-time", 0.001, ranks=ranks, code=STOPPED, case="minibatches")
     assert "stopped in iteration" in stopped.out
     with h5py.File(checkpoints(tmp_path / "run")[0]) as file:
@@ -265,6 +265,17 @@ def test_an_epoch_is_cut_between_its_minibatches(ranks: int | None, tmp_path: Pa
     run_in(tmp_path, *words, *often, ranks=ranks and 2, case="minibatches")
     run_in(tmp_path, "--iterations", 4, case="minibatches", output="straight")
     assert untimed(curve(tmp_path / "run")) == untimed(curve(tmp_path / "straight"))
+    assert_same_content(tmp_path / "run" / "model.h5", tmp_path / "straight" / "model.h5")
+
+
+def test_a_run_stopped_in_an_iteration_ends_after_it_not_in_it(tmp_path: Path) -> None:
+    """Asked for no more iterations than it has had in full."""
+    write_case(tmp_path, "minibatches")
+    words = ("--iterations", 4, "--resume", "auto", "--max-time", 0.001)
+    while "stopped in iteration 2" not in run_in(tmp_path, *words, code=STOPPED, case="minibatches").out:
+        pass
+    run_in(tmp_path, "--iterations", 1, "--resume", "auto", case="minibatches")
+    run_in(tmp_path, "--iterations", 2, case="minibatches", output="straight")
     assert_same_content(tmp_path / "run" / "model.h5", tmp_path / "straight" / "model.h5")
 
 
