@@ -157,11 +157,11 @@ def tasks(contest: Contest, repeats: int) -> None:
     """For each task: what tuned Adam ends with, and when stochastic MAC with its defaults is there."""
     head = (
         "task",
-        "Adam's best, its seconds",
-        "E1 train; validation",
+        "Adam's seconds",
+        "Adam's lowest E1 train (MAC's)",
         "MAC there after",
         "Adam's lowest validation",
-        "MAC",
+        "MAC's",
     )
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for name in who.TASKS:
@@ -175,14 +175,15 @@ def tasks(contest: Contest, repeats: int) -> None:
         at = reached(adam, best, VALIDATION)[0]
         wrong = [min(r[WRONG] for r in curve) for curve in (adam, mac)]
         there = reached(mac, end)[0], reached(mac, best, VALIDATION)[0]
+        after = [f"{seconds:.1f} s" if math.isfinite(seconds) else "never" for seconds in there]
         labels = f"; wrong {wrong[0]:.2%}, MAC {wrong[1]:.2%}" if any(wrong) else ""
         cells = (
             name,
             f"{adam[-1][SECONDS]:.1f} s",
             f"{end:.4g} (MAC {lowest(mac):.4g})",
-            f"{there[0]:.1f} s" if math.isfinite(there[0]) else "never",
+            after[0],
             f"{best:.4g} after {at:.1f} s{labels}",
-            f"{min(r[VALIDATION] for r in mac):.4g}; there after {there[1]:.1f} s",
+            f"{min(r[VALIDATION] for r in mac):.4g}; there after: {after[1]}",
         )
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)

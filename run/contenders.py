@@ -58,8 +58,8 @@ def _adam(ranges: Sequence[float], best: float) -> list[Candidate]:
 
 
 RUNGS = ((1.5, 14), (5.0, 4), (15.0, 2), (32.0, 1))
-ADAM = Contender("PyTorch Adam", _adam((1.0, 2.0, 4.0, 6.0), 4.0), RUNGS, 2)
-ADAM_FROM_OURS = Contender("PyTorch Adam from stochastic MAC's start", _adam((OWN,), OWN), RUNGS, 2)
+ADAM = Contender("PyTorch Adam", _adam((1.0, 2.0, 4.0, 6.0), 4.0), RUNGS, 3)
+ADAM_FROM_OURS = Contender("PyTorch Adam from stochastic MAC's start", _adam((OWN,), OWN), RUNGS, 3)
 
 STOCHASTIC = Contender("stochastic MAC", own(FAST), ((14.0, 1),))
 

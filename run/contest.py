@@ -128,7 +128,7 @@ class Contest:
         return list(found["curves"])
 
     def tune(self, contender: Contender, levels: Sequence[float]) -> list[Candidate]:
-        """The winners of its grid: those soonest at most of the levels, then the lowest at the end of the last rung."""
+        """The winners of its grid: the lowest at the end of the last rung, then those soonest at the lowest levels."""
         alive, seen = list(contender.candidates), []
         for seconds, keep in contender.rungs:
             curves = dict(zip(alive, self.curves(alive, seconds), strict=True))
@@ -137,12 +137,12 @@ class Contest:
             alive = sorted(alive, key=lambda c: lowest(curves[c]))[:keep]
             best = [f"{lowest(curves[c]):.3f} ({c})" for c in alive[:3]]
             print(f"  {contender.name}: {len(curves)} x {seconds:g} s, lowest {'; '.join(best)}", flush=True)
-        soonest: Counter[Candidate] = Counter()
-        for level in levels:
+        chosen = alive[:1]
+        for level in sorted(levels):
             times = {c: reached(curve, level)[0] for curves in seen for c, curve in curves.items()}
-            if times and min(times.values()) < math.inf:
-                soonest[min(times, key=lambda c: times[c])] += 1
-        chosen = [*alive[:1], *(c for c, _ in soonest.most_common() if c not in alive[:1])]
+            soonest = min(times, key=lambda c: times[c])
+            if times[soonest] < math.inf and soonest not in chosen:
+                chosen.append(soonest)
         return chosen[: contender.finalists]
 
 

@@ -62,7 +62,7 @@ def test_a_contenders_figure_is_that_of_its_soonest_finalist() -> None:
     assert contest.to_level([slow], 0.5)[0] == math.inf
 
 
-def test_halving_keeps_the_lowest_and_whoever_is_soonest_at_most_levels(monkeypatch: Any, capsys: Any) -> None:
+def test_halving_keeps_the_lowest_and_whoever_is_soonest_at_the_lowest_levels(monkeypatch: Any, capsys: Any) -> None:
     contest = module("contest")
     curves = {0.9: falling(0.9, 3.0), 0.3: falling(0.3, 1.0), 0.2: falling(0.2, 2.0), 0.1: falling(0.1, 5.0)}
     candidates = {contest.Candidate("a.toml", (f"x={rate}",)): curve for rate, curve in curves.items()}
