@@ -155,6 +155,34 @@ def test_with_the_centres_where_they_are_no_half_step_raises_e_q(make: Any, sett
         assert value <= before + 1e-10 * abs(before)
 
 
+# --- who makes the features -------------------------------------------------------------------------------------------
+
+
+class Witness(Solo):
+    """Notes the shapes of what is made by all ranks together."""
+
+    def __init__(self) -> None:
+        self.gathered: list[tuple[int, ...]] = []
+
+    def gather_rows(self, array: Any, counts: Any) -> None:
+        self.gathered.append(array.shape)
+
+
+def test_the_first_features_are_made_by_all_ranks_on_resume_too() -> None:
+    """Its State has the factor already: nothing else would ask for them before the Z-step, where each rank is alone."""
+    keys, data = config(), autoencoder()
+    mac = Mac(planned(keys, data), data, Solo(), Clock())
+    state = begun(mac)
+    mac.begin(state)
+    team = Witness()
+    resumed = Mac(mac.plan, data, team, Clock())
+    resumed.begin(state)
+    features = (mac.plan.n_train, mac.plan.chain.maps[0].n_out)
+    assert team.gathered == [features]
+    resumed.z_step(state)
+    assert team.gathered.count(features) == 1
+
+
 # --- the record -------------------------------------------------------------------------------------------------------
 
 
