@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.ending import die
-from macmpi.launcher import speaks
 from macmpi.mpich import leftovers
-from macmpi.team import BINDINGS, AnyTeam, launch
+from macmpi.team import BINDINGS, AnyTeam, die, launch, local_ranks, speaks
 
 FINE, WARNING, FAULT = "ok", "warning", "FAULT"
 
@@ -65,8 +63,7 @@ def ranks(team: AnyTeam) -> Finding:
     """Ranks and cores of this host."""
     cores = len(os.sched_getaffinity(0))
     found = f"{team.size} rank{'s' if team.size > 1 else ''}, {cores} cores for each on {platform.node()}"
-    here = int(os.environ.get("MPI_LOCALNRANKS", os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", str(team.size))))
-    if here > cores:
+    if local_ranks(team) > cores:
         return Finding("ranks", found, WARNING, f"the same bits, no more speed: -n {cores}, or more cores")
     return Finding("ranks", found)
 

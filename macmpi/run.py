@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.ending import die
-from macmpi.launcher import speaks
 from macmpi.record import now
 from macmpi.scheduler import time_left
-from macmpi.team import BINDINGS, STOPPED, AnyTeam, launch
+from macmpi.team import BINDINGS, STOPPED, AnyTeam, die, launch, speaks
 
 FAULT = "MACMPI_FAULT"
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)

@@ -6,11 +6,12 @@ import os
 import pickle
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from macmpi import MacmpiError, UsageError, launcher, mpich
+from macmpi import MacmpiError, UsageError, mpich
 from macmpi.packing import pack, size, starts_of, unpack
 from macmpi.solo import AnyTeam as AnyTeam
 from macmpi.solo import Solo as Solo
@@ -22,10 +23,20 @@ T = TypeVar("T")
 BINDINGS = "mpi4py"
 """The package through which MPI is reached."""
 
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+"""What the launchers set: the number of processes that they started together."""
+
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+"""The same for the number of a process among them."""
+
+LOCAL_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
+"""The same for the number of processes on this node."""
+
 PATIENCE = 1800.0
 """Seconds that a rank waits for the others while the config is being read."""
 
 STOPPED = 75
+INTERNAL = 70
 
 
 def launch() -> AnyTeam:
@@ -33,7 +44,7 @@ def launch() -> AnyTeam:
 
     Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
     """
-    started = launcher.started()
+    started = _told(SIZE_VARIABLES) or 1
     if started == 1:
         return Solo()
     mpich.configure()
@@ -55,6 +66,21 @@ def launch() -> AnyTeam:
     team.meet("the start")
     mpich.unname_shared_memory()
     return team
+
+
+def _told(variables: Sequence[str]) -> int:
+    """The largest number that a launcher has set; 0 if there is none."""
+    return max([int(os.environ[v]) for v in variables if os.environ.get(v, "").isdigit()], default=0)
+
+
+def local_ranks(team: AnyTeam) -> int:
+    """How many ranks of this launch are on this node, as the launcher says; else all.  Collective: no."""
+    return _told(LOCAL_VARIABLES) or team.size
+
+
+def speaks() -> bool:
+    """This process is the first of its launch.  Collective: no."""
+    return all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES)
 
 
 class Team(Solo):
@@ -229,3 +255,16 @@ class Team(Solo):
         time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
         self._comm.Abort(code)
         os._exit(code)
+
+
+def die(team: AnyTeam, error: BaseException) -> NoReturn:
+    """An error in one rank: say which rank, and end all of them.  Collective: no.
+
+    A known error needs no traceback; where several ranks meet the same one, the first of them speaks.
+    """
+    known = isinstance(error, MacmpiError)
+    if known:
+        time.sleep(0.3 * min(team.rank, 4))
+    text = f" ({error})" if known else f"\n{''.join(traceback.format_exception(error))}"
+    print(f"macmpi: rank {team.rank}/{team.size} failed; all ranks end{text}", file=sys.stderr)
+    team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)

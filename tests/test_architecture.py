@@ -139,12 +139,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "tables": frozenset(),
     "config": ERRORS | {"tables"},
     "mpich": frozenset(),
-    "launcher": frozenset(),
     "packing": frozenset(),
     "windows": frozenset({"packing"}),
     "solo": ERRORS,
-    "team": ERRORS | {"launcher", "mpich", "packing", "solo", "windows"},
-    "ending": ERRORS | {"team"},
+    "team": ERRORS | {"mpich", "packing", "solo", "windows"},
     "faults": ERRORS | {"team", "train"},
     "record": ERRORS,
     "lock": ERRORS,
@@ -173,10 +171,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "train": ERRORS
     | {"layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "sharded_state", "summary", "team"},
-    "doctor": ERRORS | {"checkpoint", "ending", "launcher", "mpich", "team"},
+    "doctor": ERRORS | {"checkpoint", "mpich", "team"},
     "run": ERRORS
     | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"}
-    | {"ending", "faults", "launcher", "record", "scheduler", "sharded_state", "shards", "survey"},
+    | {"faults", "record", "scheduler", "sharded_state", "shards", "survey"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
@@ -188,7 +186,7 @@ OWNERS = {
     "scipy": {"symmetric", "selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report", "doctor"},
-    "time": {"record", "team", "ending", "rundir", "estimate", "faults", "lock", "scheduler", "doctor"},
+    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor"},
     "signal": {"run", "train", "faults"},
     "pickle": {"team"},
     "datetime": set(),
@@ -201,11 +199,11 @@ OWNERS = {
 
 PRINTERS = {
     *("record", "run", "predict", "fetch", "report", "doctor"),
-    *("team", "windows", "ending", "checkpoint", "rundir", "faults", "lock"),
+    *("team", "windows", "checkpoint", "rundir", "faults", "lock"),
 }
 """The console belongs to record, run and the small programs; the warners write to standard error."""
 
-WARNERS = {"team", "windows", "ending", "checkpoint", "rundir", "faults", "lock"}
+WARNERS = {"team", "windows", "checkpoint", "rundir", "faults", "lock"}
 
 VERBS = {
     *("use", "from_root", "together", "share_memory", "array", "open_rows", "share_array", "gather_rows"),
@@ -288,7 +286,7 @@ def test_the_table_goes_one_way() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
-    teams = ("solo", "team", "ending", "launcher", "mpich", "packing", "windows")
+    teams = ("solo", "team", "mpich", "packing", "windows")
     for name in ("__init__", "run", *teams, "config", "tables"):
         tree = trees()[PACKAGE / f"{name}.py"]
         top = {m.split(".")[0] for node in tree.body for m in modules(node)}
