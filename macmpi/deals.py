@@ -68,7 +68,8 @@ class Deal:
     """Jobs of the W-step dealt to ranks, and the shared factors that they need; `*_parts`: where results lie.
 
     early: jobs done before factors are exchanged; late: the others.  copies: what a rank makes of others' factors for
-    its early jobs.  Where all ranks do all jobs together (`apart` is False) there are no places.
+    its early jobs.  Where all ranks do all jobs together (`apart` is False) there are no places; travelling: jobs that
+    then go round a ring instead.
     """
 
     early: tuple[tuple[Job, ...], ...]
@@ -76,10 +77,12 @@ class Deal:
     shares: tuple[tuple[Share, ...], ...]
     copies: tuple[tuple[Share, ...], ...]
     apart: bool = True
+    travelling: tuple[Job, ...] = ()
 
     @property
     def jobs(self) -> tuple[tuple[Job, ...], ...]:
-        return tuple(a + b for a, b in zip(self.early, self.late, strict=True))
+        """Those in which each rank has a part."""
+        return tuple(a + b + self.travelling for a, b in zip(self.early, self.late, strict=True))
 
     @cached_property
     def segments(self) -> frozenset[int]:

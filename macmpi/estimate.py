@@ -34,7 +34,7 @@ def check_memory(chain: Chain, n_train: int) -> None:
         )
 
 
-def estimate(plan: Plan) -> list[str]:
+def estimate(plan: Plan, autoencoder: bool = False) -> list[str]:
     """Lines for a person.  The seconds rest on this machine's own matrix product, measured here.  Collective: no."""
     chain, N = plan.chain, plan.n_train
     sizes = "-".join(str(n) for n in chain.layer_sizes)
@@ -44,7 +44,7 @@ def estimate(plan: Plan) -> list[str]:
     coordinates = N * sum(chain.site_sizes)
     n, n_val = (len(deal.held(0)) for deal in (plan.train, plan.validation))  # rank 0 has as many as any
     held = n * sum(chain.site_sizes) * (3 if plan.schedule.multipliers else 1)
-    data = (n + n_val) * (chain.n_in + chain.n_out)
+    data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     widest = max(
         (
             len(j.units) if j.units else 2 * sum(h for h, _ in plan.shapes(j.segment))
@@ -73,7 +73,10 @@ def estimate(plan: Plan) -> list[str]:
         f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
         f"{w_share:.1%} of the units' cost",
         f"memory       about {memory / 1e6:,.0f} MB a rank"
-        + (f", {node_bytes(plan) / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})" * plan.shared),
+        + (
+            f", {node_bytes(plan, autoencoder) / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
+            * plan.shared
+        ),
         f"iteration    about {seconds:.2g} s predicted with the default solvers and a core a rank",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from macmpi.deals import Deal, Job, LayerDeal
 from macmpi.evaluation import Evaluation
@@ -25,6 +26,13 @@ class Fitting:
         self.problems, self.evaluation, self.in_pieces = problems, evaluation, Pieces(team)
         self.parmac = ParMAC(plan, team, clock, problems)
 
+    @property
+    def words(self) -> str:
+        """What the console says of the W-step.  Collective: no."""
+        names = [(name, len(list(same))) for name, same in groupby(self.plan.w_names)]
+        ring = f"; sgd round a ring of {len(self.plan.train.blocks)} blocks of points" if self.plan.ring else ""
+        return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
+
     def regress(self, deal: Deal, state: State, solvers: Sequence[WSolver]) -> None:
         """A regression a unit, and what the units of a layer have in common, made anew where the deal says so.
 
@@ -41,9 +49,8 @@ class Fitting:
         with self.clock("w"):
             self._make_local(deal.segments & deal.fresh, state)
             self._solve(deal.late[rank], state, solvers)
-        travelling = [job for job in deal.late[rank] if self.plan.travels(job.segment)]
-        if travelling and self.plan.ring:
-            self.parmac.solve(travelling, self.plan.ring, state)
+        if deal.travelling:
+            self.parmac.solve(deal.travelling, state)
         self.team.gather_parts(state.weights, deal.weight_parts)
 
     def _make_features(self, deal: Deal, state: State) -> None:
@@ -68,7 +75,7 @@ class Fitting:
             state.factors[share.place] = found.ravel()
 
     def _solve(self, jobs: Iterable[Job], state: State, solvers: Sequence[WSolver]) -> None:
-        for job in (job for job in jobs if not self.plan.travels(job.segment)):
+        for job in jobs:
             found = solvers[job.segment].solve(self.problems.w_problem(job, state), self.problems.points.over)
             state.weights[job.place] = found.ravel()
 

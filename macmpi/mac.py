@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -63,10 +62,7 @@ class Mac:
     @property
     def account(self) -> Account:
         """The W-solver of each segment.  Collective: no."""
-        names = [(name, len(list(same))) for name, same in groupby(self.plan.w_names)]
-        how = f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}"
-        ring = f"; sgd round a ring of {len(self.plan.train.blocks)} blocks of points" if self.plan.ring else ""
-        return Account(how + ring)
+        return Account(self.fitting.words)
 
     def weights(self, state: State) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
@@ -259,8 +255,7 @@ class Mac:
         """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes.
 
         Without coordinates there is nothing to do.  Sharded coordinates are overwritten: there may be no room for two.
-        The refit is repeated while it lowers E1 + ridge by more than
-        `REFIT`, unless one is exact.
+        The refit is repeated while it lowers E1 + ridge by more than `REFIT`, unless one is exact.
         """
         plan = self.plan
         Z = state.Z if plan.sharded else self.team.array(state.Z.shape, state.Z.dtype)

@@ -15,7 +15,7 @@ from macmpi.layers import Array
 from macmpi.plan import Plan
 from macmpi.record import Clock
 from macmpi.ring import Ring
-from macmpi.solvers import SGDW, better
+from macmpi.solvers import better
 from macmpi.state import State
 from macmpi.submodels import Submodels
 from macmpi.subproblems import Subproblems
@@ -33,12 +33,13 @@ class ParMAC:
     def __init__(self, plan: Plan, team: AnyTeam, clock: Clock, problems: Subproblems) -> None:
         self.plan, self.team, self.clock, self.problems = plan, team, clock, problems
 
-    def solve(self, jobs: Sequence[Job], solver: SGDW, state: State) -> None:
+    def solve(self, jobs: Sequence[Job], state: State) -> None:
         """e rounds of each job, then its weights to all ranks; a row's start stays where it is no worse.
 
         Collective: yes.
         """
-        team, points = self.team, self.plan.train
+        team, points, solver = self.team, self.plan.train, self.plan.ring
+        assert solver is not None
         ring = Ring(tuple(jobs), points.runs, solver.iterations)
         with self.clock("w"):
             submodels = Submodels(self.plan, self.problems, state, ring, team.rank)

@@ -34,8 +34,7 @@ class Plan:
     validation error.  factor_every: iterations after which a shared factor that only preconditions is made anew.
     sharded: each rank holds its own points alone; all ranks do every W-job together, each summing over its own points,
     and no result is exchanged.  ring: what trains the jobs of solvers that are not exact, which then travel instead.
-    shared: the ranks of a node have one copy of points and coordinates.
-    minibatch_parts: into how many parts the points of a minibatch divide; 0 without any.
+    shared: a node has one copy of points and coordinates.  minibatch_parts: of the points of a minibatch; 0 without.
     """
 
     chain: Chain
@@ -168,7 +167,8 @@ class Plan:
         shares = [share for k in shared for share in self.shares(k)]
         if self.sharded:
             none = ((),) * self.ranks
-            return Deal(none, (tuple(jobs),) * self.ranks, (tuple(shares),) * self.ranks, none, apart=False)
+            here, away = (tuple(j for j in jobs if self.travels(j.segment) == moves) for moves in (False, True))
+            return Deal(none, (here,) * self.ranks, (tuple(shares),) * self.ranks, none, False, away)
         return deal_jobs(jobs, shares, self.ranks)
 
     def _layers(self, segments: Sequence[int], leading: bool) -> LayerDeal:

@@ -156,13 +156,13 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         kept[:] = [shards.load(config.data, found, config.model.precision, deals, team)]
     if args.check:
         team.from_root(lambda: _origin(config, plan, kept[0].blank() if plan.sharded else kept[0]))
-        team.from_root(lambda: print("\n".join(estimate(plan)), flush=True))
+        team.from_root(lambda: print("\n".join(estimate(plan, kept[0].autoencoder)), flush=True))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
-    rows: list[Any] = []
-    origins: list[Any] = []
+    origin, rows = Origin(), []  # of rank 0 alone: large
 
     def prepare() -> Any:
+        nonlocal origin, rows
         data = kept[0]
         found = directory.resume(args.resume, config, data.sha256, BY_POINT if plan.sharded else ())
         path, state = found or (None, None)
@@ -172,11 +172,11 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
                 "goes on, another --output starts again"
             )
         if state is None:
-            origins[:] = [_origin(config, plan, data)]
+            origin = _origin(config, plan, data)
         facts = provenance(team.size, config.run.threads, (BINDINGS, team.library), data.sha256, argv)
         directory.create(config, facts)
         if state is not None and not plan.sharded:
-            rows[:] = [getattr(state, name) for name in BY_POINT]
+            rows = [getattr(state, name) for name in BY_POINT]
             empty: Any = dict.fromkeys(BY_POINT)
             state = replace(state, **empty)
         return path, state
@@ -193,7 +193,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
             hidden = [int(n) for n in state.sizes]
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
         data = kept[0] if plan.sharded else datasets.share(team, kept.pop() if kept else None)
-        return train(Job(config, directory, began, args.max_time, state, (*origins, Origin())[0]), plan, data, team)
+        return train(Job(config, directory, began, args.max_time, state, origin), plan, data, team)
 
 
 def _origin(config: Any, plan: Any, data: Any) -> Any:

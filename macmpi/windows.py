@@ -118,10 +118,10 @@ class Node:
         if lacks > 0.0 and not self.full:
             self.full = True
             if self._team.rank == 0:
-                what = "what comes from now on" if self._windows else "its own copy"
+                what = "what comes from now on for itself" if self._windows else "its own copy"
                 print(
                     f"macmpi: {PLACE} lacks {math.ceil(lacks / 1e6):,} MB for the {math.ceil(needed / 1e6):,} MB that "
-                    f'the ranks of a node would share (parallel.data = "node"): every rank keeps {what} for itself; '
+                    f'the ranks of a node would share (parallel.data = "node"): every rank keeps {what}; '
                     f"a larger {PLACE} (containers: --shm-size) makes room",
                     file=sys.stderr,
                     flush=True,
