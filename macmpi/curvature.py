@@ -23,8 +23,11 @@ from macmpi.losses import Loss
 from macmpi.symmetric import inverse
 from macmpi.tape import Step, Tape
 
-OverPoints = Callable[[Callable[[Tape], Array], int], Array]
-"""The mean of a (n, n) matrix over probed points: of(tape) gives it for a tape."""
+OfTape = Callable[[Tape], Array]
+"""A matrix that is a mean over the first points of a tape."""
+
+Means = Callable[[Sequence[tuple[OfTape, int]]], list[Array]]
+"""The means of several (n, n) matrices over all probed points, given with their n, in one exchange."""
 
 
 @dataclass(frozen=True)
@@ -92,24 +95,31 @@ def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> N
         G += weight * gram(step.A[:points])
 
 
-def metrics(loss: Loss, tape: Tape, points: int, mean: OverPoints) -> list[Array]:
+def metrics(loss: Loss, tape: Tape, points: int, means: Means) -> list[Array]:
     """M_k (h, h) of each layer, from means over the first `points` of each tape; `tape` is any of them.
 
-    Cost: 2 n h^2 flops a layer for its slopes, and 4 h h' max(h, h') between two layers.  Collective: as `mean` is.
+    Elementwise maps need only the mean of their slopes' products, whatever M is: theirs come in one exchange with the
+    loss's curvature.  Cost: 2 n h^2 flops a layer for its slopes, and 4 h h' max(h, h') between two layers.
+    Collective: as `means` is.
     """
-    dtype = tape.F.dtype
-    M, found = mean(lambda t: loss.hessian(t.F[:points]), tape.F.shape[1]).astype(dtype, copy=False), []
+    inner = list(enumerate(tape.steps))[1:]
+    bent = [i for i, step in inner if "elementwise" in step.map.capabilities]
+    ones = [(_carried(i, points, np.ones((n, n), tape.F.dtype)), n) for i in bent for n in [tape.steps[i].map.n_out]]
+    M, *slopes = means([(lambda t: loss.hessian(t.F[:points]), tape.F.shape[1]), *ones])
+    products, M, found = dict(zip(bent, slopes, strict=True)), M.astype(tape.F.dtype, copy=False), []
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.W is not None:
             found.append(M)
-        if i and "linear" in step.map.capabilities:
+        if i in products:
+            M = products[i] * M
+        elif i and "linear" in step.map.capabilities:
             M = step.map.pullback(step.W, step.A, M)
         elif i:
-            M = mean(_carried(i, points, M), step.map.n_in)
+            (M,) = means([(_carried(i, points, M), step.map.n_in)])
     return found[::-1]
 
 
-def _carried(i: int, points: int, M: Array) -> Callable[[Tape], Array]:
+def _carried(i: int, points: int, M: Array) -> OfTape:
     """The mean of J^T M J for map i of a tape."""
     return lambda tape: tape.steps[i].map.pullback(tape.steps[i].W, tape.steps[i].A[:points], M)
 

@@ -5,13 +5,13 @@ Sums over points go up a tree of parts; inverses are dealt to ranks one by one, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 from macmpi import tiles
 from macmpi.config import Stochastic as Keys
-from macmpi.curvature import Layout, add_grams, metrics, shifted_inverse, shifts
+from macmpi.curvature import Layout, OfTape, add_grams, metrics, shifted_inverse, shifts
 from macmpi.layers import Array
 from macmpi.layers.design import gram
 from macmpi.plan import Plan
@@ -45,7 +45,8 @@ class RunningCurvature:
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock, self.keys = team, clock, keys
-        self._directions, self._inverses = Turns(team), Turns(team)
+        sizes = layout.weights[-1].stop, layout.squares[-1].stop
+        self._directions, self._inverses = (Turns(team, plan.dtype.itemsize * size) for size in sizes)
         self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded = 1.0
@@ -89,7 +90,7 @@ class RunningCurvature:
         state.statistics[running] += self.sum(add, len(state.statistics) - self.settled, self.plan.dtype)
         self._faded = 1.0
 
-    def factor(self, tapes: Tapes, probed: float, state: State) -> None:
+    def factor(self, tapes: Tapes, probed: float, damping: float, state: State) -> None:
         """Damped inverses of all Grams and metrics: each by one rank, then Allgatherv.  Collective: yes."""
         self.fold(state)
         found = self._metrics(tapes, probed, state)
@@ -98,7 +99,7 @@ class RunningCurvature:
         pairs = list(zip(self.layout.gram_blocks(state.statistics), found, strict=True))
         with self.clock("w"):
             for j in self.squares[self.team.rank]:
-                shift = shifts(*pairs[j // 2], state.damping)
+                shift = shifts(*pairs[j // 2], damping)
                 inverses[j][:] = shifted_inverse(pairs[j // 2][j % 2], shift[j % 2])
         self.team.gather_parts(state.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
 
@@ -106,19 +107,23 @@ class RunningCurvature:
         """M_k of the minibatch, the same on every rank.  Collective: yes."""
         chain, points = self.plan.chain, self.keys.probed
 
-        def mean(of: Callable[[Tape], Array], side: int) -> Array:
+        def means(matrices: Sequence[tuple[OfTape, int]]) -> list[Array]:
+            ends = np.cumsum([0, *(side * side for _, side in matrices)]).tolist()
+
             def add(i: int, out: Array) -> None:
                 tape = tapes[i][0]
                 if share := min(points, len(tape.F)):
-                    out += np.ravel(of(tape)) * (share / probed)
+                    for (of, _), a, b in zip(matrices, ends, ends[1:], strict=False):
+                        out[a:b] += np.ravel(of(tape)) * (share / probed)
 
-            return self.sum(add, side * side, self.plan.dtype).reshape(side, side)
+            flat = self.sum(add, ends[-1], self.plan.dtype)
+            return [flat[a:b].reshape(n, n) for (_, n), a, b in zip(matrices, ends, ends[1:], strict=False)]
 
         with self.clock("z"):
             none = np.zeros((0, chain.n_in), self.plan.dtype)
             empty = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
             tape = next((tape for tape, _ in tapes.values()), empty)
-            return metrics(self.plan.loss, tape, points, mean)
+            return metrics(self.plan.loss, tape, points, means)
 
     def direction(self, gradient: Array, state: State) -> Array:
         """D: each rank its units, then Allgatherv.  To be read until the next is asked for.  Collective: yes."""

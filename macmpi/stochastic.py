@@ -12,6 +12,7 @@ are dealt by units, inverses one by one: the same bits on any number of ranks.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from macmpi.layers import Array
 from macmpi.mac import Mac
 from macmpi.plan import Plan
 from macmpi.record import COORDINATES, FLAT, Account, Clock, now
-from macmpi.regression import Made, OverPoints
+from macmpi.regression import OverPoints
 from macmpi.running import RunningCurvature, Tapes
 from macmpi.state import Pause, State, block_views, never
 from macmpi.streams import stream
@@ -56,6 +57,9 @@ DAMPING, LABELS_DAMPING, SETTLED = 5e-4, 2e-2, 0.2
 of the first damping that remains, where stochastic.least_damping is 0."""
 
 
+LOOKED = ("losses", "their squares", "points probed", "points")
+"""Beside the gradient, what is added up over a minibatch."""
+
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
 
@@ -67,7 +71,8 @@ class Stochastic(Mac):
         super().__init__(plan, data, team, clock)
         self.keys, self.layout = keys, Layout(plan.chain.block_shapes)
         self.parts = plan.parts
-        self.sum = TreeSum(len(self.parts.blocks), team)
+        widest = max(self.layout.weights[-1].stop + len(LOOKED), self.layout.squares[-1].stop)
+        self.sum = TreeSum(len(self.parts.blocks), team, plan.dtype.itemsize * widest)
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.parts.blocks_of(team.rank)}
         self.least_part = min(own[-1].stop - own[0].start for own in self.parts.blocks)
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
@@ -132,18 +137,18 @@ class Stochastic(Mac):
         state.damping = self.first_damping
         return state
 
-    def _sample(self, weights: list[Array], maps: int) -> tuple[Made, Array, OverPoints]:
-        """Evenly spaced points of each part, through the first maps as they are asked for; their targets; sums over
-        them.
-        """
+    def _sample(self, weights: list[Array], maps: int) -> tuple[Array, Array, OverPoints]:
+        """Evenly spaced points of each part, through the first maps; their targets; sums over them."""
         share, below = -(-opening.POINTS // self.sum.leaves), self.plan.chain.part(0, maps)
-        rows = {i: _spread(own, share) for i, own in self.rows.items()}
-        ends = dict(zip(rows, np.cumsum([len(r) for r in rows.values()]).tolist(), strict=True))
+        rows = {i: opening.spread(own, share) for i, own in self.rows.items()}
+        ends = np.cumsum([0, *map(len, rows.values())]).tolist()
+        places = {i: slice(a, b) for i, a, b in zip(rows, ends, ends[1:], strict=False)}
         every = np.concatenate([*rows.values(), np.zeros(0, dtype=int)])
-        X = self.data.X
-        width = below.n_out if maps else X.shape[1]
-        A = Made(lambda some: below.forward(weights, X[every[some]]), (len(every), width), self.plan.dtype)
-        return A, self.data.Y[every], over_parts(self.sum, lambda i: [slice(ends[i] - len(rows[i]), ends[i])])
+        X = self.data.X[every]
+        A = np.empty((len(X), below.n_out), X.dtype) if maps else X
+        for own in places.values() if maps else ():  # part by part: the same bits on any number of ranks
+            A[own] = below.forward(weights, X[own])
+        return A, self.data.Y[every], over_parts(self.sum, lambda i: [places[i]])
 
     def begin(self, state: State) -> None:
         """Nothing is missing.  Collective: no."""
@@ -184,7 +189,7 @@ class Stochastic(Mac):
         keys, count = self.keys, len(state.weights)
         tapes: Tapes = {}
         with self.clock("z"):
-            sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), count + 4, self.plan.dtype)
+            sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), count + len(LOOKED), self.plan.dtype)
         total, squares, probed, n = sums[count:].astype(float).tolist()
         gradient, loss = sums[:count], total / n
         gradient /= n
@@ -200,7 +205,7 @@ class Stochastic(Mac):
         if early or state.steps % keys.curvature_every == 0:
             self.curvature.note(tapes, probed, state)
         if renew:
-            self.curvature.factor(tapes, probed, state)
+            self.curvature.factor(tapes, probed, self._damping(state), state)
         D = self.curvature.direction(gradient, state)
         if renew or state.steps % MEASURE == 0:
             slope, curvature = self._along(D, gradient, tapes, n, state.damping)
@@ -215,6 +220,12 @@ class Stochastic(Mac):
         if adapt:
             self._adapt(rows, n, loss, slope - 0.5 * curvature, state)
         return renew
+
+    def _damping(self, state: State) -> float:
+        """Of the inverses.  The curvature of labels falls with the loss, which begins at log(classes): so does this."""
+        if not self.plan.loss.labels:
+            return state.damping
+        return state.damping * min(state.level / math.log(self.plan.chain.n_out), 1.0)
 
     def _look(self, i: int, rows: Drawn, state: State, tapes: Tapes, out: Array) -> None:
         """Adds part i's gradient, losses, their squares, and points probed and all; keeps its tape."""
@@ -284,9 +295,3 @@ def _towards(mean: Array, value: Array, rate: float) -> None:
     change = value - mean
     change *= rate
     mean += change
-
-
-def _spread(own: Tile, count: int) -> Array:
-    """At most `count` evenly spaced rows of a run."""
-    count = min(count, len(own))
-    return own.start + np.arange(count) * len(own) // count

@@ -11,8 +11,9 @@ import numpy as np
 from macmpi.chain import Chain
 from macmpi.layers import Array
 from macmpi.layers.design import gram
-from macmpi.regression import Made, OverPoints, Term, UnitProblem
+from macmpi.regression import OverPoints, Term, UnitProblem
 from macmpi.solvers.closed_form import ClosedForm
+from macmpi.tiles import Tile
 
 RANGES, USUAL = {"sigmoid": 6.0}, 1.7
 """Range of random weights times sqrt(fan-in): wide where the slope at 0 is 1/4, else about Glorot and Bengio's."""
@@ -45,7 +46,7 @@ def code_of(chain: Chain) -> int | None:
     return place - 1 if alone and dense else None
 
 
-def principal_code(chain: Chain, weights: list[Array], A: Made, over: OverPoints) -> None:
+def principal_code(chain: Chain, weights: list[Array], A: Array, over: OverPoints) -> None:
     """The code's units: principal directions of their inputs A, the first with the deviation of `SPREADS`.
 
     v_h = spread u_h / sqrt(l_1), c_h = -v_h^T mean (+ its deviation, one-sided), for directions u_h and variances l_h.
@@ -68,11 +69,17 @@ def principal_code(chain: Chain, weights: list[Array], A: Made, over: OverPoints
         W[:, -1] += scale * np.sqrt(np.maximum(variances, 0.0))
 
 
-def fit_output(weights: list[Array], A: Made, Y: Array, over: OverPoints) -> None:
+def fit_output(weights: list[Array], A: Array, Y: Array, over: OverPoints) -> None:
     """The output layer by least squares on its inputs A.  Collective: as `over` is."""
     solver = ClosedForm()
     problem = UnitProblem((Term(A, Y),), "linear", RIDGE, weights[-1], solver.prepare(A, over))
     weights[-1][:] = solver.solve(problem, over)
+
+
+def spread(own: Tile, count: int) -> Array:
+    """At most `count` evenly spaced rows of a run.  Collective: no."""
+    count = min(count, len(own))
+    return own.start + np.arange(count) * len(own) // count
 
 
 def _followers(chain: Chain) -> dict[int, str]:

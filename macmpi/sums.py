@@ -18,11 +18,18 @@ class Turns:
 
     A rank that has exchanged the present array may write the next one while others still read the present; they have
     read the one before.  So each is exchanged before the next is asked for, and copied if it is to live on.
+
+    room: bytes that the largest of them is likely to take.  Collective: yes, to make one.
     """
 
-    def __init__(self, team: AnyTeam) -> None:
+    def __init__(self, team: AnyTeam, room: int = 0) -> None:
         self._team = team
         self._memory: list[Array] = []
+        if room and team.shares:
+            self._take(room)
+
+    def _take(self, size: int) -> None:
+        self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
         """Anything may be in it.  Collective: yes."""
@@ -30,7 +37,7 @@ class Turns:
         if not size or not self._team.shares:  # nothing is exchanged of an empty one: no turn
             return np.empty(shape, dtype)
         if not self._memory or len(self._memory[0]) < size:
-            self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
+            self._take(size)
         self._memory.reverse()
         flat: Array = self._memory[0][:size].view(dtype)
         return flat.reshape(shape)
@@ -40,12 +47,15 @@ class TreeSum:
     """Sums over `leaves` parts, runs of which belong to the ranks.
 
     A rank adds up the largest subtrees within its run; only these are exchanged, one or two a rank however many parts.
+
+    widest: bytes that the largest sum is likely to take.  Collective: yes, to make one.
     """
 
-    def __init__(self, leaves: int, team: AnyTeam) -> None:
-        self.leaves, self.team, self._turns = leaves, team, Turns(team)
+    def __init__(self, leaves: int, team: AnyTeam, widest: int = 0) -> None:
+        self.leaves, self.team = leaves, team
         self.runs = tiles.deal_runs(leaves, team.size)
         self._nodes = [tiles.nodes(leaves, run) for run in self.runs]
+        self._turns = Turns(team, widest * sum(map(len, self._nodes)))
 
     @property
     def own(self) -> Tile:

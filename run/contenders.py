@@ -110,14 +110,14 @@ PAPER_STUDY = Study(
             own(
                 "run/usps_sgd.toml",
                 ["start.range=1.0"],
-                [f"baseline.batch={b}" for b in (5, 20, 100)],
-                [f"baseline.rate={r}" for r in (1e-2, 3e-2, 1e-1, 3e-1)],
+                [f"baseline.batch={b}" for b in (1, 2, 5, 20, 100)],
+                [f"baseline.rate={r}" for r in (3e-3, 1e-2, 3e-2, 1e-1, 3e-1)],
             ),
-            ((5.0, 3), (15.0, 1), (60.0, 1)),
+            ((5.0, 4), (15.0, 1), (90.0, 1)),
             1,
             1,
         ),
-        Contender("CG", own("run/usps_cg.toml", ["start.range=1.0"]), ((60.0, 1),), 1, 1),
+        Contender("CG", own("run/usps_cg.toml", ["start.range=1.0"]), ((90.0, 1),), 1, 1),
     ),
     (15.4, 14.0, 12.0, 10.0, 8.0, 7.0, 6.0, 5.5, 5.0),
 )

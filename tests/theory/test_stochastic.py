@@ -78,7 +78,7 @@ def test_the_gradient_is_that_of_the_error(loss: str, activation: str) -> None:
 
 def at_once(tape: Tape) -> object:
     """Means over the points of a single tape."""
-    return lambda of, side: of(tape)
+    return lambda matrices: [of(tape) for of, _ in matrices]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -119,7 +119,7 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     tapes = {
         i: (method.plan.chain.whole.tape(method.weights(state), method.data.X[:9]), method.data.Y[:9]) for i in (0, 1)
     }
-    method.curvature.factor(tapes, 14.0, state)
+    method.curvature.factor(tapes, 14.0, state.damping, state)
     found = method.layout.blocks(method.curvature.direction(gradient, state))
     tape = tapes[0][0]
     M_k = metrics(method.plan.loss, tape, 7, at_once(tape))
@@ -130,6 +130,15 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
         a = state.damping / b
         expected = -np.linalg.solve(M + a * np.eye(len(M)), slope) @ np.linalg.inv(G + b * np.eye(len(G)))
         np.testing.assert_allclose(D, expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize(("loss", "level", "share"), [("squared", 0.1, 1.0), ("cross_entropy", 0.1, 0.1 / np.log(3.0))])
+def test_the_inverses_of_labels_are_damped_as_the_loss_falls(loss: str, level: float, share: float) -> None:
+    method, state = method_of(loss)
+    state.level = 2.0
+    assert method._damping(state) == pytest.approx(state.damping)
+    state.level = level
+    assert method._damping(state) == pytest.approx(share * state.damping)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
