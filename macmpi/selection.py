@@ -197,7 +197,7 @@ class Trial:
 
     def __init__(self, largest: Plan, mac: Mac, state: State) -> None:
         self.plan, self.mac, self.state = largest, mac, state
-        self.factors = np.zeros(largest.shared_bounds[-1])
+        self.factors = mac.team.array((largest.shared_bounds[-1],), np.float64)
         self._features: dict[int, Array] = {}
         self._roots: dict[int, Array] = {}
 

@@ -26,11 +26,10 @@ from macmpi.layers import Array
 from macmpi.mac import Mac
 from macmpi.plan import Plan
 from macmpi.record import COORDINATES, FLAT, Account, Clock, now
-from macmpi.regression import OverPoints
 from macmpi.running import RunningCurvature, Tapes
 from macmpi.state import Pause, State, block_views, never
 from macmpi.streams import stream
-from macmpi.sums import TreeSum, over_parts
+from macmpi.sums import TreeSum
 from macmpi.team import AnyTeam
 from macmpi.tiles import Tile
 
@@ -114,41 +113,33 @@ class Stochastic(Mac):
         began, chain, flat = now(), self.plan.chain, self._random(1.0, seed)
         weights = list(block_views(flat, chain.block_shapes))
         opening.scale_random(chain, weights, range_)
-        code = None if range_ else opening.code_of(chain)
-        if code is not None:
-            A, _, over = self._sample(weights, chain.whole.blocks.index(code))
-            opening.principal_code(chain, weights, A, over)
-        state = self.start_at(flat, gradient_step)
+        sample = self._sample()
+        if not range_ and opening.code_of(chain) is not None:
+            opening.principal_code(chain, weights, sample)
+        state = self._started(flat, sample)
         state.seconds = now() - began
         return state
 
     def start_at(self, weights: Array, gradient_step: bool) -> State:
         """The given weights (flat), the output layer fitted to some points (0 for labels).  Collective: yes."""
+        return self._started(weights, self._sample())
+
+    def _sample(self) -> opening.Sample:
+        return opening.Sample(self.data, self.rows, self.sum)
+
+    def _started(self, weights: Array, sample: opening.Sample) -> State:
+        """sample: no further through the net than the weights before have been seen.  Collective: yes."""
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.loss
-        last, found = len(chain.maps) - 1, list(self.weights(state))
-        if chain.maps[last].parameter_shape is not None:
+        found = list(self.weights(state))
+        if chain.maps[-1].parameter_shape is not None:
             if loss.labels:
                 found[-1][:] = 0.0
             else:
-                A, Y, over = self._sample(found, last)
-                opening.fit_output(found, A, Y, over)
+                opening.fit_output(chain, found, sample)
         state.average, state.momentum = state.weights.copy(), np.zeros_like(state.weights)
         self.curvature.begin(state, self.data.X)
         state.damping = self.first_damping
         return state
-
-    def _sample(self, weights: list[Array], maps: int) -> tuple[Array, Array, OverPoints]:
-        """Evenly spaced points of each part, through the first maps; their targets; sums over them."""
-        share, below = -(-opening.POINTS // self.sum.leaves), self.plan.chain.part(0, maps)
-        rows = {i: opening.spread(own, share) for i, own in self.rows.items()}
-        ends = np.cumsum([0, *map(len, rows.values())]).tolist()
-        places = {i: slice(a, b) for i, a, b in zip(rows, ends, ends[1:], strict=False)}
-        every = np.concatenate([*rows.values(), np.zeros(0, dtype=int)])
-        X = self.data.X[every]
-        A = np.empty((len(X), below.n_out), X.dtype) if maps else X
-        for own in places.values() if maps else ():  # part by part: the same bits on any number of ranks
-            A[own] = below.forward(weights, X[own])
-        return A, self.data.Y[every], over_parts(self.sum, lambda i: [places[i]])
 
     def begin(self, state: State) -> None:
         """Nothing is missing.  Collective: no."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from macmpi.chain import Chain
+from macmpi.data import Dataset
 from macmpi.layers import Array
-from macmpi.layers.design import gram
-from macmpi.regression import OverPoints, Term, UnitProblem
-from macmpi.solvers.closed_form import ClosedForm
+from macmpi.layers.design import adjoint, gram, jitter
+from macmpi.regression import OverPoints
+from macmpi.solvers.closed_form import fitted
+from macmpi.sums import TreeSum, over_parts
 from macmpi.tiles import Tile
 
 RANGES, USUAL = {"sigmoid": 6.0}, 1.7
@@ -46,16 +48,46 @@ def code_of(chain: Chain) -> int | None:
     return place - 1 if alone and dense else None
 
 
-def principal_code(chain: Chain, weights: list[Array], A: Array, over: OverPoints) -> None:
-    """The code's units: principal directions of their inputs A, the first with the deviation of `SPREADS`.
+class Sample:
+    """Evenly spaced points of each part, as far through the net as they have been asked for.  Collective: no.
+
+    rows: this rank's points of each of its parts; over: sums over the points of all ranks, which are collective.
+    """
+
+    def __init__(self, data: Dataset, rows: dict[int, Tile], tree: TreeSum) -> None:
+        share = -(-POINTS // tree.leaves)
+        taken = {i: _spread(own, share) for i, own in rows.items()}
+        ends = np.cumsum([0, *map(len, taken.values())]).tolist()
+        self._places = {i: slice(a, b) for i, a, b in zip(taken, ends, ends[1:], strict=False)}
+        every = np.concatenate([*taken.values(), np.zeros(0, dtype=int)])
+        self._through, self._A, self.Y = 0, data.X[every], data.Y[every]
+        self.over: OverPoints = over_parts(tree, lambda i: [self._places[i]])
+
+    def through(self, chain: Chain, weights: list[Array], maps: int) -> Array:
+        """The outputs of the first maps, whose weights must not have changed since the last time.
+
+        Part by part, so that the bits do not depend on which parts a rank has.
+        """
+        if maps > self._through:
+            further, dtype = chain.part(self._through, maps), self._A.dtype
+            A, weights = np.empty((len(self._A), further.n_out), dtype), [W.astype(dtype, copy=False) for W in weights]
+            for own in self._places.values():
+                A[own] = further.forward(weights, self._A[own])
+            self._through, self._A = maps, A
+        return self._A
+
+
+def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
+    """The code's units: principal directions of their inputs, the first with the deviation of `SPREADS`.
 
     v_h = spread u_h / sqrt(l_1), c_h = -v_h^T mean (+ its deviation, one-sided), for directions u_h and variances l_h.
-    Collective: as `over` is.  Cost: n d^2 flops and an eigen-decomposition of (d, d).
+    Collective: yes.  Cost: n d^2 flops and an eigen-decomposition of (d, d).
     """
     block = code_of(chain)
     assert block is not None
     W, after = weights[block], _followers(chain)[block]
-    (total,) = over(lambda rows: (gram(np.asarray(A[rows], np.float64)),))
+    A = sample.through(chain, weights, chain.whole.blocks.index(block))
+    (total,) = sample.over(lambda rows: (gram(np.asarray(A[rows], np.float64)),))
     G = total / total[-1, -1]
     mean = G[-1, :-1]
     variances, directions = np.linalg.eigh(G[:-1, :-1] - np.outer(mean, mean))
@@ -69,15 +101,17 @@ def principal_code(chain: Chain, weights: list[Array], A: Array, over: OverPoint
         W[:, -1] += scale * np.sqrt(np.maximum(variances, 0.0))
 
 
-def fit_output(weights: list[Array], A: Array, Y: Array, over: OverPoints) -> None:
-    """The output layer by least squares on its inputs A.  Collective: as `over` is."""
-    solver = ClosedForm()
-    problem = UnitProblem((Term(A, Y),), "linear", RIDGE, weights[-1], solver.prepare(A, over))
-    weights[-1][:] = solver.solve(problem, over)
+def fit_output(chain: Chain, weights: list[Array], sample: Sample) -> None:
+    """The output layer by least squares with a ridge on its inputs.  Collective: yes."""
+    A = sample.through(chain, weights, len(chain.maps) - 1)
+    G, crossed = sample.over(lambda rows: (gram(A[rows]), adjoint(sample.Y[rows], A[rows])))
+    added = np.full(len(G), RIDGE + jitter(G, 0.0, A.dtype))
+    added[-1] -= RIDGE
+    weights[-1][:] = fitted(G, crossed, added)
 
 
-def spread(own: Tile, count: int) -> Array:
-    """At most `count` evenly spaced rows of a run.  Collective: no."""
+def _spread(own: Tile, count: int) -> Array:
+    """At most `count` evenly spaced rows of a run."""
     count = min(count, len(own))
     return own.start + np.arange(count) * len(own) // count
 

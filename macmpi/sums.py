@@ -65,22 +65,22 @@ class TreeSum:
     def __call__(self, add: Callable[[int, Array], None], width: int, dtype: np.dtype | type = np.float64) -> Array:
         """The sum over all parts: add(i, out) adds part i's share to `out` (width,).  Collective: yes."""
 
-        def fresh(start: int, stop: int) -> Array:
+        def fill(out: Array, start: int, stop: int) -> Array:
             if stop - start == 1:
-                out = np.zeros(width, dtype)
+                out.fill(0.0)
                 add(start, out)
-                return out
-            middle = tiles.halves(start, stop)
-            left = fresh(start, middle)
-            left += fresh(middle, stop)
-            return left
+            else:
+                middle = tiles.halves(start, stop)
+                fill(out, start, middle)
+                out += fill(np.empty(width, dtype), middle, stop)
+            return out
 
         if self.team.size == 1:
-            return fresh(0, self.leaves)
+            return fill(np.empty(width, dtype), 0, self.leaves)
         counts = [len(rank) for rank in self._nodes]
         sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
-        for i, node in enumerate(self._nodes[self.team.rank], start=first):
-            sums[i] = fresh(node.start, node.stop)
+        for row, node in zip(sums[first:], self._nodes[self.team.rank], strict=False):
+            fill(row, node.start, node.stop)
         self.team.gather_rows(sums, counts)
         found = dict(zip((node for rank in self._nodes for node in rank), sums, strict=True))
 

@@ -128,7 +128,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     )
     | {"tape", "curvature", "running", "stochastic_start", "sums", "mac", "config", "data", "record", "team"},
     "running": frozenset({"tiles", "layers", "tape", "curvature", "state", "plan", "sums", "config", "record", "team"}),
-    "stochastic_start": frozenset({"chain", "layers", "regression", "solvers", "tiles"}),
+    "stochastic_start": frozenset({"chain", "data", "layers", "regression", "solvers", "sums", "tiles"}),
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
     "baselines": frozenset({"tiles", "streams", "layers", "state", "plan", "curvature", "sums", "mac", "config"})
     | {"data", "record", "team"},
