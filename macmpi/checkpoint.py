@@ -63,6 +63,9 @@ def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) ->
     file.attrs.update(attributes)
 
 
+UNFIT = "its checksum does not fit: damaged, cut short, or no checkpoint"
+
+
 def seal(content: bytes) -> bytes:
     """The content with its SHA-256 behind it, where HDF5 does not look: no flipped bit goes unnoticed."""
     return content + SEAL + hashlib.sha256(content).digest()
@@ -72,7 +75,7 @@ def unseal(content: bytes) -> bytes:
     """What was sealed.  Raises OSError if a byte of it has changed."""
     body, mark, digest = content[: -len(SEAL) - 32], content[-len(SEAL) - 32 : -32], content[-32:]
     if mark != SEAL or hashlib.sha256(body).digest() != digest:
-        raise OSError("its checksum does not fit")
+        raise OSError(UNFIT)
     return body
 
 
@@ -102,7 +105,7 @@ def verify(path: Path) -> None:
         file.seek(max(size, 0))
         end = file.read()
     if size < 0 or end != SEAL + _digest(path, size):
-        raise OSError("its checksum does not fit")
+        raise OSError(UNFIT)
 
 
 def replace_file(path: Path, content: bytes) -> None:

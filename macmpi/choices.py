@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from macmpi.chain import Chain, Segment
@@ -74,3 +74,13 @@ def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
         name = "gauss_newton" if separable else "hessian_free"
     takes = W_SOLVERS[name].takes  # type: ignore[attr-defined]
     return name, separable and "units" in takes
+
+
+def without_half_steps(config: Config) -> Config:
+    """What a method without coordinates makes of a config: keys of the half steps mean nothing to it.
+
+    Collective: no.
+    """
+    penalty = replace(config.penalty, method="quadratic", site_weights=[], metric="identity")
+    model, z_step = replace(config.model, sites="none"), replace(config.z_step, solver="auto")
+    return replace(config, model=model, penalty=penalty, z_step=z_step)

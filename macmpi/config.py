@@ -152,8 +152,10 @@ def _explain(mistake: Any) -> str:
     where = [str(part) for part in mistake["loc"] if not BRANCH.fullmatch(str(part))]
     key = ".".join(where) or "the file"
     if mistake["type"] == "unexpected_keyword_argument":
-        close = difflib.get_close_matches(where[-1], known_keys(where[:-1]), n=1)
-        return f"{key}: unknown key" + (f"; did you mean {'.'.join([*where[:-1], close[0]])}?" if close else "")
+        known = known_keys(where[:-1])
+        close = difflib.get_close_matches(where[-1], known, n=1)
+        did = f"did you mean {'.'.join([*where[:-1], close[0]])}?" if close else f"known here: {', '.join(known)}"
+        return f"{key}: unknown key; {did}"
     if mistake["type"].startswith("dataclass"):
         return f"{key}: should be a table, [{key}]"
     given = f" (given: {mistake['input']!r:.80})" if not isinstance(mistake["input"], dict) else ""

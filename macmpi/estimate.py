@@ -9,6 +9,7 @@ import numpy as np
 
 from macmpi import UsageError, tiles
 from macmpi.chain import Chain
+from macmpi.config import NESTED, Config
 from macmpi.deals import Share
 from macmpi.plan import Plan
 from macmpi.windows import PLACE, free_bytes
@@ -16,9 +17,13 @@ from macmpi.windows import PLACE, free_bytes
 PRODUCTS_Z = 12.0
 PRODUCTS_W = 10.0
 SECONDS_A_TILE = 5e-4
+BLAS_SHARE = 0.65
+SECONDS_A_BYTE = 1.5e-9
+BUFFERS = 12.0
 FACTOR_FLOPS = 30.0
 """Passes through the chain that an iteration's half steps cost with the default solvers, activations included;
-what a tile costs besides; flops of an eigen-decomposition in units of its size cubed."""
+what a tile costs besides; the share of dgemm's rate that a minibatch's products reach; what the weights' own update
+costs, and how many arrays of their size there are; flops of an eigen-decomposition in units of its size cubed."""
 
 
 def check_memory(chain: Chain, n_train: int) -> None:
@@ -34,14 +39,37 @@ def check_memory(chain: Chain, n_train: int) -> None:
         )
 
 
-def estimate(plan: Plan, autoencoder: bool = False) -> list[str]:
+def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]:
     """Lines for a person.  The seconds rest on this machine's own matrix product, measured here.  Collective: no."""
+    of_method = _without_coordinates if config.method.name in NESTED else _with_coordinates
+    sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.weight_bounds[-1]
+    coordinates = plan.n_train * sum(plan.chain.site_sizes)
+    dealt, memory, seconds = of_method(plan, config, autoencoder)
+    room = (
+        f", {node_bytes(plan, autoencoder) / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
+        if plan.shared
+        else ""
+    )
+    by = f"{config.method.name}{', a core a rank' if plan.ranks > 1 else ''}"
+    return [
+        f"net          {sizes}, {weights:,} weights",
+        f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
+        *dealt,
+        f"memory       about {memory / 1e6:,.0f} MB a rank{room}",
+        f"iteration    about {seconds:.2g} s predicted ({by})",
+    ]
+
+
+Estimate = tuple[list[str], float, float]
+"""What is dealt, in words; bytes of a rank; seconds of an iteration."""
+
+
+def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
+    """With the default solvers."""
     chain, N = plan.chain, plan.n_train
-    sizes = "-".join(str(n) for n in chain.layer_sizes)
     weights = plan.weight_bounds[-1]
     point_tiles = [len(t) for t in tiles.point_tiles(N)]
     units = sum(len(r) for r in plan.all_units.jobs)
-    coordinates = N * sum(chain.site_sizes)
     n, n_val = (len(deal.held(0)) for deal in (plan.train, plan.validation))  # rank 0 has as many as any
     held = n * sum(chain.site_sizes) * (3 if plan.schedule.multipliers else 1)
     data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
@@ -66,19 +94,38 @@ def estimate(plan: Plan, autoencoder: bool = False) -> list[str]:
     seconds = 2.0 * N * weights / rate * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
     seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + units * len(tiles.point_chunks(N)) * w_share)
     seconds += max(sum(factor_flops(plan, share) for share in r) for r in plan.all_units.shares) / rate
-    return [
-        f"net          {sizes}, {weights:,} weights",
-        f"points       {N:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
+    dealt = [
         f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, {units} jobs of the W-step",
         f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
         f"{w_share:.1%} of the units' cost",
-        f"memory       about {memory / 1e6:,.0f} MB a rank"
-        + (
-            f", {node_bytes(plan, autoencoder) / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
-            * plan.shared
-        ),
-        f"iteration    about {seconds:.2g} s predicted with the default solvers and a core a rank",
     ]
+    return dealt, memory, seconds
+
+
+def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
+    """Backpropagation through minibatches or all points, with what each method does beside."""
+    chain, N, item, name = plan.chain, plan.n_train, plan.dtype.itemsize, config.method.name
+    weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
+    n, n_val = (len(deal.held(0)) for deal in (plan.train, plan.validation))
+    data = 0 if plan.shared else (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    a_pass, rate = 2.0 * N * weights, BLAS_SHARE * dgemm_rate() * (8 / item)
+    share, beside, kept = max(plan.train.row_counts) / N, 0.0, BUFFERS
+    dealt = []
+    if name == "stochastic":
+        keys, share = config.stochastic, max(plan.parts.row_counts) / N
+        steps = N / min(keys.batch, max(N // 20, 1))
+        directions = sum(2.0 * h * d * (h + d) for h, d in chain.block_shapes)
+        inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / keys.factor_every
+        passes, beside = 3.7, steps * (directions + inverses) / plan.ranks / rate
+        kept += 5.0 * squares / weights
+    elif name in ("sgd", "adam"):
+        parts = min(config.baseline.parts, config.baseline.batch, N)
+        share, steps = -(-parts // plan.ranks) / parts, N / min(config.baseline.batch, N)
+        passes, beside = 3.0, steps * SECONDS_A_BYTE * item * weights
+    else:
+        passes, kept = 9.0, kept + 2.0 * config.baseline.memory
+    dealt.append(f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points")
+    return dealt, item * (data + kept * weights) + 125e6, passes * a_pass * share / rate + beside
 
 
 def node_bytes(plan: Plan, autoencoder: bool = False) -> float:

@@ -27,6 +27,7 @@ ALIKE = 8.0
 """Seconds of several runs are drawn on the same axis if they differ by less than this factor."""
 
 GREY, RED, GREEN = "0.45", "#d62728", "#2ca02c"
+LEVEL_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)))
 PHASES = {"seconds_z": "Z-step", "seconds_w": "W-step", "seconds_comm": "exchange", "seconds_wait": "waiting"}
 PHASE_COLOURS = ("#2f4858", "#86bbd8", GREEN, "0.8")
 RUN_COLOURS = ("#1f77b4", "#ff7f0e", "#9467bd", "#17becf", "#8c564b", "#e377c2", "#bcbd22", "#7f7f7f")
@@ -55,7 +56,7 @@ def mu_changes(curve: Curve) -> list[int]:
 def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
     """E1 of the training points and (dashed) of the validation points against seconds and iterations, run by run.
 
-    levels: what to compare with, by name.
+    levels: what to compare with, by name; those that are alike up to a comma are drawn alike.
     """
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
@@ -75,7 +76,9 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
                 ax.plot(x[changes], train[changes], "o", color=RED, mec=rim, ms=6.0, label="mu changes after it")
         if len(runs) == 1:
             _name_mu(right, curve, column(curve, "iteration"), column(curve, "E1_train"))
-    for (name, value), style in zip(levels.items(), [":", "-.", (0, (1, 4))] * len(levels), strict=False):
+    kinds = list(dict.fromkeys(name.split(",")[0] for name in levels))
+    for name, value in levels.items():
+        style = LEVEL_STYLES[kinds.index(name.split(",")[0]) % len(LEVEL_STYLES)]
         for ax in (left, right):
             ax.axhline(value, color=GREY, ls=style, lw=1.0, label=f"{name} (training)")
     left.set_xscale("log")
@@ -83,7 +86,7 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
     left.annotate(
         "start", (edge, 1.0), xycoords=left.get_xaxis_transform(), fontsize=8, color=GREY, ha="center", va="bottom"
     )
-    _plain_log(left.xaxis)
+    _plain_log(left.xaxis, np.log10(max(trained, default=1.0) / edge))
     drawn = np.concatenate([column(c, k) for c in runs.values() for k in ("E1_train", "E1_val")] + [[*levels.values()]])
     drawn = drawn[np.isfinite(drawn) & (drawn > 0.0)]
     if len(drawn) and drawn.max() > 3.0 * drawn.min():
@@ -108,7 +111,8 @@ def _name_mu(ax: Axes, curve: Curve, x: Array, y: Array, below: bool = False) ->
 
 def _plain_log(axis: Any, decades: float = 2.0) -> None:
     """A logarithmic axis with plain numbers."""
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades > 1.2 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)))
+    few = (1.0, 2.0, 5.0) if decades < 2.7 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=few if decades > 1.2 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 

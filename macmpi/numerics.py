@@ -13,6 +13,7 @@ from macmpi.evaluation import Errors
 from macmpi.layers import Array
 from macmpi.state import State
 
+SMALLER = " (a smaller baseline.rate, or more stochastic.damping, may help)"
 FATE = "the run ends here and keeps its checkpoints of before"
 
 
@@ -45,7 +46,8 @@ def check(chain: Chain, iteration: int, places: dict[str, float]) -> None:
     elif places["bad_w"] >= 0.0:
         layer, at = _locate([h * d for h, d in chain.block_shapes], int(places["bad_w"]))
         unit, column = divmod(at, chain.block_shapes[layer][1])
-        where = f"the W-step gave layer {layer + 1} a weight that is not finite, unit {unit}, input {column}"
+        who, remedy = ("the W-step", "") if chain.site_sizes else ("a step", SMALLER)
+        where = f"{who} gave layer {layer + 1} a weight that is not finite, unit {unit}, input {column}{remedy}"
     if where:
         error = NumericalError(f"iteration {iteration}: {where}; {FATE}")
         error.agreed = True

@@ -68,11 +68,12 @@ def label(result: Result) -> str:
 def curves(results: Sequence[Result]) -> Picture:
     """Learning curves of all runs."""
     alike = len({r.data.sha256 for r in results if r.data is not None}) < 2
+    compared: dict[tuple[str, float], list[str]] = {}
+    for r in results:
+        for level in (level for level in r.levels if not level.share):
+            compared.setdefault((level.name, level.value), []).append(label(r))
     levels = {
-        level.name if alike else f"{level.name}, {label(r)}": level.value
-        for r in results
-        for level in r.levels
-        if not level.share
+        name if alike else f"{name}, {', '.join(runs)}": value for (name, value), runs in sorted(compared.items())
     }
     text = (
         "The nested error E1 per point against seconds of training (the start at the left edge) and against "

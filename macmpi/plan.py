@@ -258,7 +258,7 @@ class Plan:
 def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, ranks: int) -> Plan:
     """The plan of a run.  Raises UsageError, naming a remedy, for what does not fit together.  Collective: no."""
     if config.method.name in NESTED:
-        config = replace(config, model=replace(config.model, sites="none"))
+        config = choices.without_half_steps(config)
     chain, loss, penalty = build_chain(config.model, n_in, n_out), LOSSES[config.model.loss], config.penalty
     check_layers(config, chain, n_train)
     check_method(config, chain)

@@ -66,7 +66,8 @@ def _seconds(text: str) -> float:
     except ValueError:
         parts = []
     total = sum(part * 60.0**i for i, part in enumerate(reversed(parts)))
-    if not 1 <= len(parts) <= 3 or not total > 0.0 or min(parts) < 0.0:
+    whole = all(part < 60.0 for part in parts[1:])  # 1:99 is a slip of the pen
+    if not 1 <= len(parts) <= 3 or not 0.0 < total < float("inf") or min(parts) < 0.0 or not whole:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds, H:MM:SS or auto")
     return total
 
@@ -156,7 +157,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         kept[:] = [shards.load(config.data, found, config.model.precision, deals, team)]
     if args.check:
         team.from_root(lambda: _origin(config, plan, kept[0].blank() if plan.sharded else kept[0]))
-        team.from_root(lambda: print("\n".join(estimate(plan, kept[0].autoencoder)), flush=True))
+        team.from_root(lambda: print("\n".join(estimate(plan, config, kept[0].autoencoder)), flush=True))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
     origin, rows = Origin(), []  # of rank 0 alone: large

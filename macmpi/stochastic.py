@@ -81,8 +81,11 @@ class Stochastic(Mac):
     @property
     def account(self) -> Account:
         """Its minibatches, averages and first damping.  Collective: no."""
-        keys = self.keys
-        how = f"batch {keys.batch} to {keys.batch_max}, averaging {keys.averaging:g}, damping {self.first_damping:g}"
+        keys, n = self.keys, self.plan.n_train
+        sizes = f"{n // self.steps(0)} to {n // self.steps(10**6)}"
+        idle = sum(not rows for rows in self.plan.parts.row_counts)
+        lazy = f"; {idle} of {self.team.size} ranks have no points: stochastic.parts = {keys.parts}" if idle else ""
+        how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.first_damping:g}{lazy}"
         return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES)
 
     @property

@@ -34,6 +34,7 @@ class Survey:
     n_train: int
     n_val: int
     classes: Array | None
+    autoencoder: bool = False
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -168,7 +169,7 @@ def survey(config: Data, labels: bool) -> Survey:
         classes = classes_of(_labels(parts.Y), _labels(parts.Y_val), config.source)
     width = parts.X.width if parts.Y is None else parts.Y.width
     n_out = width if classes is None else len(classes)
-    return Survey(parts.X.width, n_out, len(parts.X), len(parts.X_val), classes)
+    return Survey(parts.X.width, n_out, len(parts.X), len(parts.X_val), classes, autoencoder=parts.Y is None)
 
 
 def _labels(part: Part) -> Array:

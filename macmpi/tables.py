@@ -224,6 +224,12 @@ class Stochastic:
     parts: PositiveInt = 2
     __pydantic_config__: ClassVar[Any] = STRICT
 
+    def __post_init__(self) -> None:
+        if self.batch_max < self.batch:
+            raise ValueError(f"batch_max = {self.batch_max} is below batch = {self.batch}")
+        if self.damping and self.least_damping > self.damping:
+            raise ValueError(f"least_damping = {self.least_damping:g} is above damping = {self.damping:g}")
+
 
 @dataclass(frozen=True)
 class Baseline:

@@ -198,7 +198,8 @@ class Training:
     def _sweep(self, state: State) -> bool:
         """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all."""
         try:
-            return self.method.sweep(state, lambda: self._pause(state))
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite then is found and said
+                return self.method.sweep(state, lambda: self._pause(state))
         except Exception as error:
             if numerics.is_arithmetic(error):
                 raise numerics.broken(self.plan.chain, state, self.method.mac.problems.last, error) from error

@@ -217,6 +217,10 @@ def main() -> None:
     args = p.parse_args()
     if args.repeats < 1:
         p.error(f"--repeats {args.repeats}: at least 1; --tune runs the grids alone")
+    if args.pause < 0.0:
+        p.error(f"--pause {args.pause:g}: seconds from 0 on")
+    if args.output.exists() and not args.output.is_dir():
+        p.error(f"--output {args.output}: a file has this name; name a folder")
     if not Path(who.FAST).is_file():
         p.error(f"{who.FAST} is not there: run it from the folder that holds run/")
     if set(args.study) - {"paper", "batch"}:

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
 import tempfile
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -192,13 +193,22 @@ def check_results(args: argparse.Namespace) -> None:
 
 
 def check_cluster(path: Path) -> None:
+    """The file has alpha and beta, and what it has are numbers in their bounds.  Raises UsageError."""
     try:
-        machine = replace(Machine(1e-6, 1e-10), **tomllib.loads(path.read_text()))
-        right = all(isinstance(v, int | float) and v >= 0.0 for v in vars(machine).values())
-    except (OSError, ValueError, TypeError) as error:
+        given = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
         raise UsageError(f"--cluster {path}: {error}; docs/clusters.md describes the file") from None
-    if not right or machine.cores < 1 or machine.speed <= 0.0 or machine.crowding <= 0.0:
-        raise UsageError(f"--cluster {path}: cores, speed and crowding above 0, alpha and beta not below")
+    keys = [f.name for f in fields(Machine)]
+    if unknown := sorted(given.keys() - set(keys)):
+        raise UsageError(f"--cluster {path}: unknown key {unknown[0]}; known: {', '.join(keys)}")
+    if lacking := [key for key in ("alpha", "beta") if key not in given]:
+        raise UsageError(f"--cluster {path}: {lacking[0]} is missing; docs/clusters.md says how to find it")
+    for key, value in given.items():
+        kind, right = (int, "a whole number") if key == "cores" else (int | float, "a number")
+        bound = "not below" if key in ("alpha", "beta") else "above"
+        number = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or value < 0.0 or (bound == "above" and not value):
+            raise UsageError(f"--cluster {path}: {key} = {value!r}: {right} {bound} 0 is needed")
 
 
 def results(folder: Path) -> list[dict[str, Any]]:
@@ -232,6 +242,8 @@ def main() -> None:
                 result = strong(problem, args.ranks, args.repeats, Path(temporary))
             if "model" in result and not args.weak:
                 predictions(problem, result, args.predict, args.cluster)
+            elif not args.weak:
+                print(f"{problem.name}: nothing is predicted; the cost model knows the half steps of MAC alone")
             stored.write_text(json.dumps(result, indent=1))
             if args.weak:
                 print_weak(result)

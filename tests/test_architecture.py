@@ -163,7 +163,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "figures": frozenset({"layers"}),
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "results"},
-    "estimate": ERRORS | {"tiles", "chain", "deals", "plan", "windows"},
+    "estimate": ERRORS | {"tiles", "chain", "config", "deals", "plan", "windows"},
     "scaling": frozenset({"tiles", "solvers", "deals", "plan"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
     | {"baselines", "stochastic", "config", "data", "record", "team"},

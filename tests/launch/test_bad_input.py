@@ -376,6 +376,17 @@ def test_check_prints_sizes_and_creates_nothing(ranks: int, folder: Path) -> Non
         assert re.search(rf"^{line} ", out, re.MULTILINE)
 
 
+@pytest.mark.parametrize("ranks", [0, 2])
+@pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "cg"])
+@pytest.mark.parametrize("data", ["replicated", "sharded"])
+def test_check_of_every_method_and_kind_of_data(data: str, method: str, ranks: int, folder: Path) -> None:
+    if data == "sharded" and method not in ("mac", "stochastic"):
+        pytest.skip("refused: tests/unit/test_refusals.py")
+    words = ("--set", f'parallel.data="{data}"', "--set", f'method.name="{method}"')
+    out = answered(folder, "autoencoder.toml", "--check", *words, ranks=ranks).out
+    assert re.search(rf"^iteration +about .* predicted \({method}", out, re.MULTILINE)
+
+
 def test_check_refuses_what_a_run_refuses(folder: Path) -> None:
     with_points(X=nan_at(0, 0), X_val=X_VAL)
     assert "nan at [0, 0]" in refused_here("--check")

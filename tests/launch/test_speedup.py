@@ -142,6 +142,24 @@ def test_more_ranks_than_cores_are_not_measured(config: Path, tmp_path: Path) ->
     assert "cores" in outcome.err
 
 
+CLUSTERS = {
+    "": "alpha is missing",
+    "alpha = 1e-6": "beta is missing",
+    "alpha = 1e-6\nbeta = 1e-10\nnodes = 3": "unknown key nodes; known: alpha",
+    "alpha = inf\nbeta = 1e-10": "alpha = inf: a number not below 0",
+    "alpha = 1e-6\nbeta = -1.0": "beta = -1.0: a number not below 0",
+    "alpha = 1e-6\nbeta = 1e-10\ncores = 1.5": "cores = 1.5: a whole number above 0",
+    "alpha = 1e-6\nbeta = 1e-10\nspeed = 0": "speed = 0: a number above 0",
+    "alpha = true\nbeta = 1e-10": "alpha = True: a number",
+}
+
+
+def cluster_of(text: str, folder: Path) -> Path:
+    path = folder / f"cluster{list(CLUSTERS).index(text)}.toml"
+    path.write_text(text)
+    return path
+
+
 def test_what_cannot_be_measured_or_drawn_is_refused(
     config: Path, tmp_path: Path, speedup: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +171,7 @@ def test_what_cannot_be_measured_or_drawn_is_refused(
         ((config, "--ranks", 0, 1), "--ranks 0: at least 1"),
         ((config, "--ranks", 2), "1 is needed"),
         ((config, "--cluster", tmp_path / "nothing.toml"), "--cluster"),
+        *(((config, "--cluster", cluster_of(text, tmp_path)), says) for text, says in CLUSTERS.items()),
         (("--draw",), "holds no results"),
         ((config, "--draw"), "holds no result of net"),
         ((config, "--draw", "--weak"), "leave out one"),

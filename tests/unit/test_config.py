@@ -274,6 +274,21 @@ def test_weights_of_sites_are_positive_numbers(folder: Path) -> None:
     assert all(f"penalty.site_weights.{i}: " in text for i in (1, 2, 3, 4))
 
 
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ("batch = 600", "batch_max = 500 is below batch = 600"),
+        ("damping = 0.01\nleast_damping = 0.1", "least_damping = 0.1 is above damping = 0.01"),
+    ],
+)
+def test_bounds_the_wrong_way_round(keys: str, says: str, folder: Path) -> None:
+    assert says in refusal(f"[stochastic]\n{keys}", folder)
+
+
+def test_an_unknown_key_that_is_like_none_is_told_the_known_ones(folder: Path) -> None:
+    assert "parallel.cores: unknown key; known here: data" in refusal("[parallel]\ncores = 2", folder)
+
+
 def test_mu_max_below_mu0(folder: Path) -> None:
     text = refusal("[penalty]\nmu0 = 100.0\nmu_max = 10.0", folder)
     assert "penalty" in text

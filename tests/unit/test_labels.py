@@ -126,6 +126,10 @@ def test_points_and_targets_have_the_precision_of_the_run(precision: str, tmp_pa
             {"Y": np.arange(20) % 3, "X_val": points(4), "Y_val": np.array([1.0, 2.0, 0.25, 1.0])},
             "dataset Y_val is 0.25 at [2]",
         ),
+        (
+            {"Y": np.arange(20) % 3, "X_val": points(4), "Y_val": np.array([7, 8, 9, 7])},
+            "Y_val holds classes (7, 8, 9) none of which occurs in Y (0, 1, 2)",
+        ),
         ({"Y": np.array([1.0, np.nan] * 10)}, "dataset Y is nan at [1, 0]"),
         ({"Y": np.array([b"a", b"b"] * 10)}, "real numbers are needed"),
     ],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from macmpi import UsageError, config, layer_refusals, plan, refusals
 from macmpi.chain import Chain
-from macmpi.config import Config
+from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.layers.activation import Activation
 from macmpi.layers.affine import Affine
 from macmpi.layers.linear import Linear
@@ -681,3 +681,12 @@ def test_a_combination_is_planned_or_refused_and_a_plan_has_solvers_that_take_it
         assert segment.separable or not by_unit
         if by_unit and solver.activations is not None:
             assert segment.activation in solver.activations
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_keys_of_half_steps_mean_nothing_to_methods_that_take_none(name: str) -> None:
+    """Not even what would not fit: the plan is that of the defaults."""
+    penalty = Penalty("augmented_lagrangian", site_weights=[1.0, 2.0], metric="curvature")
+    method = Method(name)  # type: ignore[arg-type]
+    config, plain = Config(method=method, penalty=penalty, z_step=ZStep("binary")), Config(method=method)
+    assert make_plan(config, 5, 5, 40, 9, 2) == make_plan(plain, 5, 5, 40, 9, 2)

@@ -10,6 +10,7 @@ import signal
 import sys
 from base64 import b64decode
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +30,7 @@ from macmpi import UsageError, checkpoint, config, figures, model, pictures, rep
 from macmpi.build import build_chain
 from macmpi.data import Dataset, fit_scaling, load
 from macmpi.layers import Array
-from macmpi.levels import levels
+from macmpi.levels import Level, levels
 from macmpi.results import Result, read
 from macmpi.team import Solo
 
@@ -319,6 +320,17 @@ def test_the_curves_have_levels(runs: Path) -> None:
         assert_array_equal(line.get_ydata(), [level.value] * 2)
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(names) == len(set(names))
+
+
+def test_levels_that_runs_share_are_one_line_and_kinds_are_drawn_alike(runs: Path) -> None:
+    """Of three runs two have the same data."""
+    first = result(runs / "net")
+    second = replace(result(runs / "seed"), data=first.data)
+    other = replace(first, name="other", data=replace(first.data, sha256="0"), levels=[Level("predict the mean", 9.0)])
+    figure = pictures.curves([first, second, other]).figure
+    names = [text.get_text() for text in figure.legends[0].get_texts() if "predict the mean" in text.get_text()]
+    assert sorted(names) == ["predict the mean, net, seed (training)", "predict the mean, other (training)"]
+    assert len({lines(figure, 0, name).get_linestyle() for name in names}) == 1
 
 
 def test_a_curve_of_one_record_and_one_with_numbers_missing() -> None:

@@ -33,6 +33,18 @@ def test_the_seconds_left(variable: str, value: str, left: float, monkeypatch: p
     assert run.parser().parse_args(["c.toml", "--max-time", "auto"]).max_time == left
 
 
+@pytest.mark.parametrize("text", ["1:99:00", "0:60", "1e400", "inf", "nan", "-1", "0", "1:2:3:4", "", "soon"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        run.parser().parse_args(["c.toml", "--max-time", text])
+    assert end.value.code == 2
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("1:30", 90.0), ("3:50:00", 13800.0), ("0:59.5", 59.5)])
+def test_times(text: str, seconds: float) -> None:
+    assert run.parser().parse_args(["c.toml", "--max-time", text]).max_time == seconds
+
+
 @pytest.mark.parametrize(("variable", "name"), scheduler.JOBS.items())
 def test_a_job_that_does_not_say_is_refused(variable: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "17")

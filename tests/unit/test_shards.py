@@ -326,8 +326,9 @@ def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_
 
 def test_a_check_counts_the_memory_of_a_ranks_own_points() -> None:
     def megabytes(kind: Any, ranks: int) -> float:
-        plan = make_plan(Config(parallel=Parallel(kind)), 100, 100, 1_000_000, 10_000, ranks)
-        (line,) = [line for line in estimate(plan) if line.startswith("memory")]
+        config = Config(parallel=Parallel(kind))
+        plan = make_plan(config, 100, 100, 1_000_000, 10_000, ranks)
+        (line,) = [line for line in estimate(plan, config) if line.startswith("memory")]
         return float(line.split()[2].replace(",", ""))
 
     one, four = megabytes("sharded", 1), megabytes("sharded", 4)

@@ -94,8 +94,9 @@ def test_no_dev_shm_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def megabytes(kind: Any, ranks: int = 4) -> list[float]:
     """The numbers of the line of --check."""
-    plan = make_plan(Config(parallel=Parallel(kind)), 100, 100, 1_000_000, 10_000, ranks)
-    (line,) = [line for line in estimate(plan) if line.startswith("memory")]
+    config = Config(parallel=Parallel(kind))
+    plan = make_plan(config, 100, 100, 1_000_000, 10_000, ranks)
+    (line,) = [line for line in estimate(plan, config) if line.startswith("memory")]
     return [float(word.strip("(").replace(",", "")) for word in line.split() if word.strip("(")[0].isdigit()]
 
 
