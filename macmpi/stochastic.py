@@ -51,9 +51,9 @@ LEAST = 32
 FIRST, WINDOW = 3, 8.0
 """The first minibatches, each with inverses of its own; the first averages are over about an eighth of all steps."""
 
-DAMPING, LABELS_DAMPING, SETTLED = 5e-4, 2e-2, 0.2
-"""At first, where stochastic.damping is 0: more for labels, which are learnt too well rather than too slowly; the share
-of the first damping that remains, where stochastic.least_damping is 0."""
+DAMPING, LABELS_DAMPING, SETTLED = 8e-3, 2e-2, 0.2
+"""At first, where stochastic.damping is 0, for activations with a slope of 1 (opening.slope): more for labels, learnt too
+well rather than too slowly; the share of the first damping that remains, where stochastic.least_damping is 0."""
 
 
 LOOKED = ("losses", "their squares", "points probed", "points")
@@ -95,8 +95,12 @@ class Stochastic(Mac):
 
     @property
     def first_damping(self) -> float:
-        """stochastic.damping, where 0 stands for the loss's own.  Collective: no."""
-        return self.keys.damping or (LABELS_DAMPING if self.plan.loss.labels else DAMPING)
+        """stochastic.damping, where 0 stands for the net's own: the curvature goes by squares of slopes.
+
+        Collective: no.
+        """
+        own = (LABELS_DAMPING if self.plan.loss.labels else DAMPING) * opening.slope(self.plan.chain) ** 2
+        return self.keys.damping or own
 
     def steps(self, epoch: int) -> int:
         """Minibatches of an epoch: at first of `batch` points, but of at most a twentieth of all (or `LEAST`); doubled

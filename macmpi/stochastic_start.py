@@ -11,6 +11,7 @@ import numpy as np
 from macmpi.chain import Chain
 from macmpi.data import Dataset
 from macmpi.layers import Array
+from macmpi.layers.activation import FUNCTIONS
 from macmpi.layers.design import adjoint, gram, jitter
 from macmpi.regression import OverPoints
 from macmpi.solvers.closed_form import fitted
@@ -46,6 +47,12 @@ def code_of(chain: Chain) -> int | None:
     alone = sizes.count(narrowest) == 1 and 0 < place < len(sizes) - 1
     dense = len(chain.blocks) == len(sizes) - 1 and all("bias" in m.capabilities for m in chain.blocks)
     return place - 1 if alone and dense else None
+
+
+def slope(chain: Chain) -> float:
+    """The steepest slope of the hidden activations, their geometric mean: 1/4 for sigmoids.  Collective: no."""
+    known = [FUNCTIONS[m.trained_as].steepest for m in chain.maps[:-1] if "elementwise" in m.capabilities]
+    return float(np.exp(np.mean(np.log(known)))) if known else 1.0
 
 
 class Sample:
