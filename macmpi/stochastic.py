@@ -52,8 +52,8 @@ FIRST, WINDOW = 3, 8.0
 """The first minibatches, each with inverses of its own; the first averages are over about an eighth of all steps."""
 
 DAMPING, LABELS_DAMPING, SETTLED = 8e-3, 2e-2, 0.2
-"""At first, where stochastic.damping is 0, for activations with a slope of 1 (opening.slope): more for labels, learnt too
-well rather than too slowly; the share of the first damping that remains, where stochastic.least_damping is 0."""
+"""At first, where stochastic.damping is 0, for activations with a slope of 1 (opening.slope): more for labels, learnt
+too well rather than too slowly; the share of the first damping that remains, where stochastic.least_damping is 0."""
 
 
 LOOKED = ("losses", "their squares", "points probed", "points")

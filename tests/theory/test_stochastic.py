@@ -132,6 +132,16 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
         np.testing.assert_allclose(D, expected, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("loss", "activation", "damping"),
+    [("squared", "sigmoid", 5e-4), ("squared", "tanh", 8e-3), ("squared", "relu", 8e-3)]
+    + [("cross_entropy", "relu", 2e-2), ("cross_entropy", "sigmoid", 1.25e-3)],
+)
+def test_damping_begins_as_the_squares_of_slopes(loss: str, activation: str, damping: float) -> None:
+    assert method_of(loss, activation)[1].damping == pytest.approx(damping)
+    assert method_of(loss, activation, damping=0.3)[1].damping == 0.3
+
+
 @pytest.mark.parametrize(("loss", "level", "share"), [("squared", 0.1, 1.0), ("cross_entropy", 0.1, 0.1 / np.log(3.0))])
 def test_the_inverses_of_labels_are_damped_as_the_loss_falls(loss: str, level: float, share: float) -> None:
     method, state = method_of(loss)
