@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import tempfile
 from pathlib import Path
 
@@ -67,12 +68,18 @@ def main() -> None:
         for n in args.points:
             if not (folder / f"points{n}.h5").exists():
                 write(folder / f"points{n}.h5", n)
+        found: dict[tuple[int, str], list[float]] = {}
         for _ in range(args.repeats):
             for n in args.points:
                 for name in CONFIGS:
                     took, memory = seconds(name, folder / f"points{n}.h5", args.ranks, args.iterations)
                     each = " ".join(f"{1e4 * t / n:.4f}" for t in took)
+                    found.setdefault((n, name), []).append(1e4 * took[-1] / n)
                     print(f"{n:>9,} points  {name:15s} seconds for 10,000 points: {each}   {memory} a rank", flush=True)
+        if args.repeats > 1:
+            print("the last iteration, least and median of the launches:")
+        for (n, name), each in found.items() if args.repeats > 1 else ():
+            print(f"{n:>9,} points  {name:15s} {min(each):.4f} {statistics.median(each):.4f}")
 
 
 if __name__ == "__main__":
