@@ -15,8 +15,8 @@ if [ -z "${CONFIG:-}" ]; then
     echo "usage: CONFIG=run/usps_mac.toml bsub < run/batch/lsf.sh" >&2
     exit 2
 fi
-if [ -z "${LSB_JOBID:-}" ]; then
-    echo "this is no LSF job (LSB_JOBID is not set): submit it with bsub" >&2
+if [ -z "${LSB_JOBID:-}" ] || [ -z "${RANKS:-${LSB_DJOB_NUMPROC:-}}" ]; then
+    echo "this is no LSF job (LSB_JOBID or LSB_DJOB_NUMPROC is not set): submit it with bsub" >&2
     exit 2
 fi
 config=$CONFIG

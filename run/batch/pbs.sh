@@ -11,8 +11,8 @@ if [ -z "${CONFIG:-}" ]; then
     echo "usage: qsub -v CONFIG=run/usps_mac.toml run/batch/pbs.sh" >&2
     exit 2
 fi
-if [ -z "${PBS_JOBID:-}" ]; then
-    echo "this is no PBS job (PBS_JOBID is not set): submit it with qsub" >&2
+if [ -z "${PBS_JOBID:-}" ] || [ -z "${PBS_O_WORKDIR:-}" ] || [ -z "${RANKS:-${PBS_NODEFILE:-}}" ]; then
+    echo "this is no PBS job (PBS_JOBID, PBS_O_WORKDIR or PBS_NODEFILE is not set): submit it with qsub" >&2
     exit 2
 fi
 cd "$PBS_O_WORKDIR" || exit 2

@@ -128,6 +128,16 @@ def test_pbs_is_asked_for_the_limit_if_the_environment_lacks_it(
     assert run("pbs", tmp_path, 0, **environment).of("limit") == [["limit", limit]]
 
 
+@pytest.mark.parametrize(
+    ("script", "variable"),
+    [("pbs", "PBS_O_WORKDIR"), ("pbs", "PBS_NODEFILE"), ("lsf", "LSB_DJOB_NUMPROC"), ("slurm", "SLURM_JOB_ID")],
+)
+def test_half_a_job_starts_nothing(script: str, variable: str, tmp_path: Path) -> None:
+    ran = run(script, tmp_path, 0, **{variable: ""})
+    assert ran.code == 2
+    assert not ran.of("python")
+
+
 def test_the_program_may_be_in_a_container(tmp_path: Path) -> None:
     for script in SCRIPTS:
         (call,) = run(script, tmp_path, 0, PYTHON="python -B").of("python")
