@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from macmpi.chain import Chain, Segment
-from macmpi.config import NESTED, Config, Model, WStep
+from macmpi.config import NESTED, Config, Model, Stochastic, WStep
 from macmpi.layers import registered
 from macmpi.losses import LOSSES
 from macmpi.penalty import AugmentedLagrangian, Patient, Quadratic
@@ -74,6 +74,18 @@ def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
         name = "gauss_newton" if separable else "hessian_free"
     takes = W_SOLVERS[name].takes  # type: ignore[attr-defined]
     return name, separable and "units" in takes
+
+
+LEAST = 32
+"""Points of a minibatch of few points."""
+
+
+def minibatch(keys: Stochastic, n_train: int, epoch: int) -> int:
+    """Points of a minibatch: at first `batch`, but at most a twentieth of all (or `LEAST`); doubled every `grow_every`
+    epochs.  Collective: no.
+    """
+    first = min(keys.batch, max(n_train // 20, LEAST))
+    return min(first << min(epoch // keys.grow_every, 30), keys.batch_max)
 
 
 def without_half_steps(config: Config) -> Config:

@@ -9,6 +9,7 @@ import numpy as np
 
 from macmpi import UsageError, tiles
 from macmpi.chain import Chain
+from macmpi.choices import minibatch
 from macmpi.config import NESTED, Config
 from macmpi.deals import Share
 from macmpi.plan import Plan
@@ -17,13 +18,17 @@ from macmpi.windows import PLACE, free_bytes
 PRODUCTS_Z = 12.0
 PRODUCTS_W = 10.0
 SECONDS_A_TILE = 5e-4
+FACTOR_FLOPS = 30.0
+"""Passes through the chain that an iteration's half steps cost with the default solvers, activations included;
+what a tile costs besides; flops of an eigen-decomposition in units of its size cubed."""
+
+PASSES = {"stochastic": 3.7, "sgd": 3.0, "adam": 3.0, "cg": 9.0, "lbfgs": 9.0}
 BLAS_SHARE = 0.65
 SECONDS_A_BYTE = 1.5e-9
 BUFFERS = 12.0
-FACTOR_FLOPS = 30.0
-"""Passes through the chain that an iteration's half steps cost with the default solvers, activations included;
-what a tile costs besides; the share of dgemm's rate that a minibatch's products reach; what the weights' own update
-costs, and how many arrays of their size there are; flops of an eigen-decomposition in units of its size cubed."""
+RESIDENT = 125e6
+"""The same of methods without coordinates; the share of dgemm's rate that their products reach; what a step costs for
+each byte of the weights; how many arrays of the weights' size there are; bytes of the program itself."""
 
 
 def check_memory(chain: Chain, n_train: int) -> None:
@@ -41,22 +46,23 @@ def check_memory(chain: Chain, n_train: int) -> None:
 
 def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]:
     """Lines for a person.  The seconds rest on this machine's own matrix product, measured here.  Collective: no."""
-    of_method = _without_coordinates if config.method.name in NESTED else _with_coordinates
+    nested = config.method.name in NESTED
     sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.weight_bounds[-1]
     coordinates = plan.n_train * sum(plan.chain.site_sizes)
-    dealt, memory, seconds = of_method(plan, config, autoencoder)
+    of_method = _without_coordinates(plan, config, autoencoder) if nested else _with_coordinates(plan, autoencoder)
+    dealt, memory, seconds = of_method
     room = (
         f", {node_bytes(plan, autoencoder) / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
         if plan.shared
         else ""
     )
-    by = f"{config.method.name}{', a core a rank' if plan.ranks > 1 else ''}"
+    by = config.method.name if nested else f"{config.method.name}, default solvers"
     return [
         f"net          {sizes}, {weights:,} weights",
         f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
         *dealt,
         f"memory       about {memory / 1e6:,.0f} MB a rank{room}",
-        f"iteration    about {seconds:.2g} s predicted ({by})",
+        f"iteration    about {seconds:.2g} s predicted with a core a rank ({by})",
     ]
 
 
@@ -64,8 +70,8 @@ Estimate = tuple[list[str], float, float]
 """What is dealt, in words; bytes of a rank; seconds of an iteration."""
 
 
-def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
-    """With the default solvers."""
+def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
+    """Half steps with the default solvers."""
     chain, N = plan.chain, plan.n_train
     weights = plan.weight_bounds[-1]
     point_tiles = [len(t) for t in tiles.point_tiles(N)]
@@ -108,24 +114,24 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
     weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     n, n_val = (len(deal.held(0)) for deal in (plan.train, plan.validation))
     data = 0 if plan.shared else (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
-    a_pass, rate = 2.0 * N * weights, BLAS_SHARE * dgemm_rate() * (8 / item)
-    share, beside, kept = max(plan.train.row_counts) / N, 0.0, BUFFERS
-    dealt = []
+    rate = BLAS_SHARE * dgemm_rate() * (8 / item)
+    beside, kept = 0.0, BUFFERS * weights
     if name == "stochastic":
         keys, share = config.stochastic, max(plan.parts.row_counts) / N
-        steps = N / min(keys.batch, max(N // 20, 1))
         directions = sum(2.0 * h * d * (h + d) for h, d in chain.block_shapes)
         inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / keys.factor_every
-        passes, beside = 3.7, steps * (directions + inverses) / plan.ranks / rate
-        kept += 5.0 * squares / weights
+        beside = N / minibatch(keys, N, 0) * (directions + inverses) / plan.ranks / rate
+        kept += 5.0 * squares
     elif name in ("sgd", "adam"):
-        parts = min(config.baseline.parts, config.baseline.batch, N)
-        share, steps = -(-parts // plan.ranks) / parts, N / min(config.baseline.batch, N)
-        passes, beside = 3.0, steps * SECONDS_A_BYTE * item * weights
+        batch = min(config.baseline.batch, N)
+        parts = min(config.baseline.parts, batch)
+        share, beside = -(-parts // plan.ranks) / parts, N / batch * SECONDS_A_BYTE * item * weights
     else:
-        passes, kept = 9.0, kept + 2.0 * config.baseline.memory
-    dealt.append(f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points")
-    return dealt, item * (data + kept * weights) + 125e6, passes * a_pass * share / rate + beside
+        share = max(plan.train.row_counts) / N
+        kept += 2.0 * config.baseline.memory * weights
+    seconds = PASSES[name] * 2.0 * N * weights * share / rate + beside
+    dealt = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points"]
+    return dealt, item * (data + kept) + RESIDENT, seconds
 
 
 def node_bytes(plan: Plan, autoencoder: bool = False) -> float:

@@ -13,7 +13,6 @@ from macmpi.evaluation import Errors
 from macmpi.layers import Array
 from macmpi.state import State
 
-SMALLER = " (a smaller baseline.rate, or more stochastic.damping, may help)"
 FATE = "the run ends here and keeps its checkpoints of before"
 
 
@@ -36,8 +35,11 @@ def bad_places(state: State, first: int = 0) -> dict[str, float]:
     return {"bad_z": float(bad if bad < 0 else bad + first * width), "bad_w": float(first_bad(state.weights))}
 
 
-def check(chain: Chain, iteration: int, places: dict[str, float]) -> None:
-    """Raises NumericalError, agreed, where a place of `bad_places` is one; the same on every rank that knows it."""
+def check(chain: Chain, iteration: int, places: dict[str, float], stepped: str = "the W-step") -> None:
+    """Raises NumericalError, agreed, where a place of `bad_places` is one; the same on every rank that knows it.
+
+    stepped: what moved the weights.
+    """
     where = None
     if places["bad_z"] >= 0.0:
         point, column = divmod(int(places["bad_z"]), sum(chain.site_sizes))
@@ -46,8 +48,7 @@ def check(chain: Chain, iteration: int, places: dict[str, float]) -> None:
     elif places["bad_w"] >= 0.0:
         layer, at = _locate([h * d for h, d in chain.block_shapes], int(places["bad_w"]))
         unit, column = divmod(at, chain.block_shapes[layer][1])
-        who, remedy = ("the W-step", "") if chain.site_sizes else ("a step", SMALLER)
-        where = f"{who} gave layer {layer + 1} a weight that is not finite, unit {unit}, input {column}{remedy}"
+        where = f"{stepped} gave layer {layer + 1} a weight that is not finite, unit {unit}, input {column}"
     if where:
         error = NumericalError(f"iteration {iteration}: {where}; {FATE}")
         error.agreed = True

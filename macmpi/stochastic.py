@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi import stochastic_start as opening
+from macmpi.choices import minibatch
 from macmpi.config import Stochastic as Keys
 from macmpi.curvature import Layout, add_gradient
 from macmpi.data import Dataset
@@ -44,9 +45,6 @@ for each minibatch."""
 SURGE, SURE, LEVEL = 3.0, 3.0, 0.1
 """A loss above so many times its running mean, and by so many of its standard errors, is a step gone wrong; the share
 of a new loss in that mean."""
-
-LEAST = 32
-"""Points of a minibatch of few points."""
 
 FIRST, WINDOW = 3, 8.0
 """The first minibatches, each with inverses of its own; the first averages are over about an eighth of all steps."""
@@ -81,12 +79,14 @@ class Stochastic(Mac):
     @property
     def account(self) -> Account:
         """Its minibatches, averages and first damping.  Collective: no."""
-        keys, n = self.keys, self.plan.n_train
-        sizes = f"{n // self.steps(0)} to {n // self.steps(10**6)}"
+        keys, epochs = self.keys, self.plan.schedule.max_iterations
+        first, last = (self.plan.n_train // self.steps(epoch) for epoch in (0, max(epochs - 1, 0)))
+        sizes = f"{first}" if first == last else f"{first} to {last}"
         idle = sum(not rows for rows in self.plan.parts.row_counts)
         lazy = f"; {idle} of {self.team.size} ranks have no points: stochastic.parts = {keys.parts}" if idle else ""
         how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.first_damping:g}{lazy}"
-        return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES)
+        stepped = "a minibatch's step (more stochastic.damping may help)"
+        return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped)
 
     @property
     def own_range(self) -> float:
@@ -103,14 +103,9 @@ class Stochastic(Mac):
         return self.keys.damping or own
 
     def steps(self, epoch: int) -> int:
-        """Minibatches of an epoch: at first of `batch` points, but of at most a twentieth of all (or `LEAST`); doubled
-        every `grow_every` epochs.  Every part gives at least a point to each.
-
-        Collective: no.
-        """
-        first = min(self.keys.batch, max(self.plan.n_train // 20, LEAST))
-        grown = first << min(epoch // self.keys.grow_every, 30)
-        return max(min(self.plan.n_train // min(grown, self.keys.batch_max), self.least_part), 1)
+        """Minibatches of an epoch.  Every part gives at least a point to each.  Collective: no."""
+        n = self.plan.n_train
+        return max(min(n // minibatch(self.keys, n, epoch), self.least_part), 1)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State:
         """Random weights, and where no range is asked for a code of principal components; counted as training.

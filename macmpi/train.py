@@ -131,7 +131,7 @@ class Training:
         complete = self._sweep(state)
         worst = self.team.worst({"took": now() - self.sweep_began, **self._bad_places(state)})
         state.seconds += worst.pop("took")
-        numerics.check(self.plan.chain, state.iteration + (not complete), worst)
+        self._check(state.iteration + (not complete), worst)
         if not complete:
             self._save(state, last=True)
             self._say_stopped(f"in iteration {state.iteration + 1}")
@@ -181,6 +181,9 @@ class Training:
     def _bad_places(self, state: State) -> dict[str, float]:
         return numerics.bad_places(state, self.plan.train.held(self.team.rank).start)
 
+    def _check(self, iteration: int, places: dict[str, float]) -> None:
+        numerics.check(self.plan.chain, iteration, places, self.method.account.stepped)
+
     def _pause(self, state: State) -> bool:
         """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
         first = self.team.rank == 0
@@ -190,7 +193,7 @@ class Training:
             return True
         if found["due"]:
             began = now()
-            numerics.check(self.plan.chain, state.iteration + 1, self.team.worst(self._bad_places(state)))
+            self._check(state.iteration + 1, self.team.worst(self._bad_places(state)))
             self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
             self.sweep_began += now() - began
         return False

@@ -124,9 +124,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sums": frozenset({"tiles", "layers", "regression", "team"}),
     "points": frozenset({"tiles", "chain", "deals", "layers", "regression", "sums", "team"}),
     "stochastic": frozenset(
-        {"tiles", "streams", "layers", "chain", "regression", "solvers", "state", "plan", "evaluation"}
+        {"tiles", "streams", "layers", "choices", "state", "plan", "evaluation", "curvature", "running"}
     )
-    | {"tape", "curvature", "running", "stochastic_start", "sums", "mac", "config", "data", "record", "team"},
+    | {"stochastic_start", "sums", "mac", "config", "data", "record", "team"},
     "running": frozenset({"tiles", "layers", "tape", "curvature", "state", "plan", "sums", "config", "record", "team"}),
     "stochastic_start": frozenset({"chain", "data", "layers", "regression", "solvers", "sums", "tiles"}),
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
@@ -163,7 +163,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "figures": frozenset({"layers"}),
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "results"},
-    "estimate": ERRORS | {"tiles", "chain", "config", "deals", "plan", "windows"},
+    "estimate": ERRORS | {"tiles", "chain", "choices", "config", "deals", "plan", "windows"},
     "scaling": frozenset({"tiles", "solvers", "deals", "plan"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
     | {"baselines", "stochastic", "config", "data", "record", "team"},

@@ -389,7 +389,7 @@ def test_check_prints_sizes_and_creates_nothing(ranks: int, folder: Path) -> Non
 def test_check_of_other_methods_and_kinds_of_data(data: str, method: str, ranks: int, folder: Path) -> None:
     words = ("--set", f'parallel.data="{data}"', "--set", f'method.name="{method}"')
     out = answered(folder, "autoencoder.toml", "--check", *words, ranks=ranks).out
-    assert re.search(rf"^iteration +about .* predicted \({method}", out, re.MULTILINE)
+    assert re.search(rf"^iteration +about .* predicted with a core a rank \({method}", out, re.MULTILINE)
 
 
 def test_check_refuses_what_a_run_refuses(folder: Path) -> None:

@@ -64,6 +64,13 @@ def test_a_weight(block: int, unit: int, column: int) -> None:
         numerics.check(CHAIN, 3, numerics.bad_places(broken))
 
 
+def test_what_moved_the_weights_is_named() -> None:
+    broken = state()
+    broken.weights[0] = np.inf
+    with pytest.raises(NumericalError, match=r"iteration 3: a step \(a smaller rate\) gave layer 1"):
+        numerics.check(CHAIN, 3, numerics.bad_places(broken), "a step (a smaller rate)")
+
+
 def test_a_library_that_gives_up_is_placed_by_the_last_problem() -> None:
     error = np.linalg.LinAlgError("Singular matrix")
     assert numerics.is_arithmetic(error)
