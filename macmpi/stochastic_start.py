@@ -50,8 +50,12 @@ def code_of(chain: Chain) -> int | None:
 
 
 def slope(chain: Chain) -> float:
-    """The steepest slope of the hidden activations, their geometric mean: 1/4 for sigmoids.  Collective: no."""
-    known = [FUNCTIONS[m.trained_as].steepest for m in chain.maps[:-1] if "elementwise" in m.capabilities]
+    """The steepest slope of the hidden activations, their geometric mean: 1/4 for sigmoids; 1 where none is known.
+
+    Collective: no.
+    """
+    bent = [m.trained_as for m in chain.maps[:-1] if "elementwise" in m.capabilities]
+    known = [FUNCTIONS[name].steepest for name in bent if name in FUNCTIONS]
     return float(np.exp(np.mean(np.log(known)))) if known else 1.0
 
 
