@@ -102,11 +102,11 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means) -> list[Array]:
     loss's curvature.  Cost: 2 n h^2 flops a layer for its slopes, and 4 h h' max(h, h') between two layers.
     Collective: as `means` is.
     """
-    inner = list(enumerate(tape.steps))[1:]
-    bent = [i for i, step in inner if "elementwise" in step.map.capabilities]
-    ones = [(_carried(i, points, np.ones((n, n), tape.F.dtype)), n) for i in bent for n in [tape.steps[i].map.n_out]]
-    M, *slopes = means([(lambda t: loss.hessian(t.F[:points]), tape.F.shape[1]), *ones])
-    products, M, found = dict(zip(bent, slopes, strict=True)), M.astype(tape.F.dtype, copy=False), []
+    dtype, width = tape.F.dtype, tape.F.shape[1]
+    bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
+    slopes = [(_carried(i, points, np.ones((n, n), dtype)), n) for i, n in bent.items()]
+    M, *found_slopes = means([(lambda t: loss.hessian(t.F[:points]), width), *slopes])
+    products, M, found = dict(zip(bent, found_slopes, strict=True)), M.astype(dtype, copy=False), []
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.W is not None:
             found.append(M)

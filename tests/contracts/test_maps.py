@@ -173,6 +173,16 @@ def test_congruence_and_pullback_of_one_point_are_exact(example: MapExample, ran
     assert_allclose(m.pullback(example.W, a, back), J.T @ back @ J, **near)
 
 
+@offering("jacobian", "elementwise")
+def test_the_pullback_of_an_elementwise_map_is_a_mean_of_slopes_times_the_form(
+    example: MapExample, random: np.random.Generator
+) -> None:
+    """What stochastic MAC's metrics rest on."""
+    m, M = example.map, symmetric(random, example.map.n_out)
+    slopes = m.pullback(example.W, example.A, np.ones_like(M))
+    assert_allclose(m.pullback(example.W, example.A, M), slopes * M, rtol=1e-12, atol=1e-14 * np.abs(M).max())
+
+
 @offering("jacobian")
 def test_congruence_and_pullback_are_means_over_the_points(example: MapExample, random: np.random.Generator) -> None:
     m = example.map
