@@ -141,11 +141,11 @@ def classes_of(Y: Any, Y_val: Any, source: str) -> Array:
             f'data.source = "{source}": Y holds {len(classes)} classes; 2 to {MOST_CLASSES:,} are possible '
             '(for real targets use model.loss = "squared")'
         )
-    check_seen(Y, Y_val, source)
+    _check_seen(Y, Y_val, source)
     return classes
 
 
-def check_seen(Y: Any, Y_val: Any, source: str) -> None:
+def _check_seen(Y: Any, Y_val: Any, source: str) -> None:
     """Raises UsageError where none of the validation labels is among the several of training.  Cost: a sort."""
     if np.ptp(Y) and not np.isin(Y_val, Y).any():
         seen, asked = (", ".join(f"{int(c)}" for c in np.unique(A)[:5]) for A in (Y, Y_val))

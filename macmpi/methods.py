@@ -45,7 +45,7 @@ class Method(Protocol):
 
 
 def choose(config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> Method:
-    """The method of a config; only its own room is loaded, to start sooner.  Collective: no."""
+    """The method of a config; only its own room is loaded, to start sooner.  Collective: yes."""
     if config.method.name == "alternating":
         from macmpi.alternating import Alternating
 
