@@ -17,7 +17,7 @@ import numpy as np
 from macmpi import UsageError, __version__, untrusted
 from macmpi.state import State
 
-FORMAT = 4
+FORMAT = 5
 SEAL = b"macmpi sha256 "
 PIECE = 1 << 24
 """Bytes of a file that are read at a time."""

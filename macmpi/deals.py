@@ -1,11 +1,10 @@
-"""What is dealt to ranks: points, tiles of units, shared factors, layers that trainers fit; and where results lie."""
+"""What is dealt to ranks: points, tiles of units, rows of Grams, layers that trainers fit; and where results lie."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heapify, heapreplace
 from typing import Any, Protocol, TypeVar
 
 from macmpi import tiles
@@ -22,11 +21,8 @@ class Costed(Protocol):
 J = TypeVar("J", bound=Costed)
 Dealt = tuple[tuple[J, ...], ...]
 
-LITTLE = 0.25
-"""A factor that costs at most so much of a job is made again by the job's rank rather than waited for."""
-
-LIMITS = 32
-"""How many lengths of the first round are compared at most."""
+SPLITS = 32
+"""How many numbers of early jobs are compared at most."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Share:
-    """The factor that the units of a segment share, or some rows of it.  place: where they lie among the factors."""
+    """The Gram that the units of a segment share, or some rows of it.  place: where they lie among the factors."""
 
     segment: int
     rows: Tile | None
@@ -65,17 +61,17 @@ class Layer:
 
 @dataclass(frozen=True)
 class Deal:
-    """Jobs of the W-step dealt to ranks, and the shared factors that they need; `*_parts`: where results lie.
+    """Jobs of the W-step dealt to ranks, and the Grams that they need; `*_parts`: where results lie.
 
-    early: jobs done before factors are exchanged; late: the others.  copies: what a rank makes of others' factors for
-    its early jobs.  Where all ranks do all jobs together (`apart` is False) there are no places; travelling: jobs that
-    then go round a ring instead.
+    summed: Grams that all ranks sum up together before anything else.  shares: rows of the large ones; early: jobs done
+    before these are exchanged; late: the others.  Where all ranks do all jobs together (`apart` is False) there are no
+    places; travelling: jobs that then go round a ring instead.
     """
 
     early: tuple[tuple[Job, ...], ...]
     late: tuple[tuple[Job, ...], ...]
     shares: tuple[tuple[Share, ...], ...]
-    copies: tuple[tuple[Share, ...], ...]
+    summed: tuple[Share, ...] = ()
     apart: bool = True
     travelling: tuple[Job, ...] = ()
 
@@ -91,8 +87,13 @@ class Deal:
 
     @cached_property
     def fresh(self) -> frozenset[int]:
-        """Those whose shared factor is made anew."""
-        return frozenset(share.segment for rank in self.shares for share in rank)
+        """Those whose Gram is made anew."""
+        return frozenset(share.segment for share in (*self.summed, *(s for rank in self.shares for s in rank)))
+
+    @property
+    def by_rows(self) -> frozenset[int]:
+        """Those whose Gram is made anew by rows."""
+        return self.fresh - {share.segment for share in self.summed}
 
     @cached_property
     def weight_parts(self) -> tuple[tuple[slice, ...], ...]:
@@ -110,60 +111,30 @@ def dealt(jobs: Sequence[J], ranks: int) -> Dealt[J]:
 
 
 def deal_jobs(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> Deal:
-    """Two rounds: shares with some of the jobs that need not wait for them, then the other jobs.
+    """Two rounds: rows of large Grams with some of the jobs that need not wait for them, then the other jobs.
 
-    Early are the costliest of these that fit, beside the shares, into as much of each rank's time as makes the busiest
-    ranks of both rounds together least busy.  A job need not wait for a factor that costs little beside it, and is not
-    cut into rows: its rank makes that too.
+    Early are as many of the costliest of these as make the busiest ranks of both rounds together least busy.  Whole
+    Grams are summed up before.
     """
     none: Dealt[Any] = ((),) * ranks
-    if not shares:
-        return Deal(none, dealt(jobs, ranks), none, none)
-    of = {k: [s for s in shares if s.segment == k] for k in {s.segment for s in shares}}
+    whole, rows = (tuple(s for s in shares if (s.rows is None) is alike) for alike in (True, False))
+    if not rows:
+        return Deal(none, dealt(jobs, ranks), none, whole)
+    waiting = {share.segment for share in rows}
+    free = sorted((j for j in jobs if j.segment not in waiting), key=lambda j: (-j.cost, j.place.start))
+    bound = [j for j in jobs if j.segment in waiting]
 
-    def waits(job: Job) -> bool:
-        return any(s.rows is not None or s.cost > LITTLE * job.cost for s in of.get(job.segment, ()))
+    def rounds(count: int) -> tuple[Deal, float]:
+        """With so many early jobs: the deal, and what the busiest ranks of both rounds have to do."""
+        costs, M = [*(row.cost for row in rows), *(job.cost for job in free[:count])], len(rows)
+        owned, late = tiles.deal_by_cost(costs, ranks), dealt([*bound, *free[count:]], ranks)
+        own = tuple(tuple(rows[i] for i in rank if i < M) for rank in owned)
+        early = tuple(tuple(free[i - M] for i in rank if i >= M) for rank in owned)
+        longest = max(sum(costs[i] for i in rank) for rank in owned) + max(sum(j.cost for j in rank) for rank in late)
+        return Deal(early, late, own, whole), longest
 
-    free = sorted((j for j in jobs if not waits(j)), key=lambda j: (-j.cost, j.place.start))
-    bound = [j for j in jobs if waits(j)]
-    own = dealt(shares, ranks)
-
-    def rounds(limit: float) -> tuple[Dealt[Job], Dealt[Job]]:
-        early, rest = _filled(own, free, limit)
-        return early, dealt([*bound, *rest], ranks)
-
-    def longest(limit: float) -> float:
-        early, late = rounds(limit)
-        return max(_loads(own, early)) + max(_loads(late))
-
-    counts = range(0, len(free) + 1, -(-(len(free) + 1) // LIMITS))
-    limits = sorted({max(_loads(dealt([*shares, *free[:count]], ranks))) for count in counts})
-    early, late = rounds(min(limits, key=longest))
-    needed = (
-        {j.segment for j in rank} & of.keys() - {s.segment for s in mine} for rank, mine in zip(early, own, strict=True)
-    )
-    return Deal(early, late, own, tuple(tuple(s for k in sorted(segments) for s in of[k]) for segments in needed))
-
-
-def _loads(*rounds: Dealt[Any]) -> list[float]:
-    """What each rank has to do."""
-    return [sum(item.cost for items in rank for item in items) for rank in zip(*rounds, strict=True)]
-
-
-def _filled(own: Dealt[Share], free: Sequence[Job], limit: float) -> tuple[Dealt[Job], list[Job]]:
-    """Jobs dealt to ranks beside what they have, the first first, as long as none has more than the limit; the rest."""
-    loads = [(load, rank) for rank, load in enumerate(_loads(own))]
-    early: list[list[Job]] = [[] for _ in own]
-    rest = []
-    heapify(loads)
-    for job in free:
-        load, rank = loads[0]
-        if load + job.cost <= limit * (1.0 + 1e-9):
-            heapreplace(loads, (load + job.cost, rank))
-            early[rank].append(job)
-        else:
-            rest.append(job)
-    return tuple(map(tuple, early)), rest
+    counts = range(0, len(free) + 1, -(-(len(free) + 1) // SPLITS))
+    return min(map(rounds, counts), key=lambda found: found[1])[0]
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from macmpi.windows import PLACE, free_bytes
 PRODUCTS_Z = 12.0
 PRODUCTS_W = 10.0
 SECONDS_A_TILE = 5e-4
-FACTOR_FLOPS = 30.0
 """Passes through the chain that an iteration's half steps cost with the default solvers, activations included;
-what a tile costs besides; flops of an eigen-decomposition in units of its size cubed."""
+what a tile costs besides."""
 
 PASSES = {"stochastic": 3.7, "sgd": 3.0, "adam": 3.0, "cg": 9.0, "lbfgs": 9.0}
 BLAS_SHARE = 0.65
@@ -99,7 +98,8 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
     rate = dgemm_rate()
     seconds = 2.0 * N * weights / rate * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
     seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + units * len(tiles.point_chunks(N)) * w_share)
-    seconds += max(sum(factor_flops(plan, share) for share in r) for r in plan.all_units.shares) / rate
+    seconds += sum(gram_flops(plan, share) for share in plan.all_units.summed) * max(plan.summed.row_counts) / N / rate
+    seconds += max(sum(gram_flops(plan, share) for share in r) for r in plan.all_units.shares) / rate
     dealt = [
         f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, {units} jobs of the W-step",
         f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
@@ -149,13 +149,11 @@ def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
     return plan.dtype.itemsize * float(data + N * (sites + kept + made) + turns)
 
 
-def factor_flops(plan: Plan, share: Share) -> float:
-    """Of a share of a layer's factor: rows of a Gram, or an eigen-decomposition."""
+def gram_flops(plan: Plan, share: Share) -> float:
+    """Of a Gram over all points, or of some of its rows."""
     rows, width = plan.shared_shape(share.segment)
-    if plan.w_solvers[share.segment].by_rows:
-        tall, wide = (rows, width) if share.rows is None else (len(share.rows), width - share.rows.start)
-        return 2.0 * len(plan.train.held(0)) * tall * wide
-    return FACTOR_FLOPS * float(width) ** 3
+    tall, wide = (rows, width) if share.rows is None else (2 * len(share.rows), width - share.rows.start)
+    return float(plan.n_train * tall * wide)
 
 
 def dgemm_rate(n: int = 700, repeats: int = 5) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from macmpi.deals import Deal, Job, LayerDeal
+from macmpi.deals import Deal, Job, LayerDeal, Share
 from macmpi.evaluation import Evaluation
 from macmpi.layers import Array
 from macmpi.parmac import ParMAC
 from macmpi.pieces import Pieces
 from macmpi.plan import Plan
 from macmpi.record import Clock
+from macmpi.regression import OverPoints
 from macmpi.solvers import WSolver
 from macmpi.state import State, block_views
 from macmpi.subproblems import Subproblems
@@ -34,20 +35,23 @@ class Fitting:
         return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
 
     def regress(self, deal: Deal, state: State, solvers: Sequence[WSolver]) -> None:
-        """A regression a unit, and what the units of a layer have in common, made anew where the deal says so.
+        """A regression a unit, and the Grams that the units of a layer share, made anew where the deal says so.
 
-        Factors come first, and beside them units that need not wait; the rest once factors have been exchanged.
-        Collective: yes.
+        Grams come first, and beside rows of large ones units that need not wait; the rest once these have been
+        exchanged.  Collective: yes.
         """
         rank = self.team.rank
         with self.clock("w"):
             self._make_features(deal, state)
             self._make_local(deal.segments - deal.fresh, state)
-            self._share(deal, state)
+            for share in deal.summed:
+                self._make_gram(share, self.problems.points.together, state)
+            for share in deal.shares[rank]:
+                self._make_gram(share, self.problems.points.over, state)
             self._solve(deal.early[rank], state, solvers)
         self.team.gather_parts(state.factors, deal.shared_parts)
         with self.clock("w"):
-            self._make_local(deal.segments & deal.fresh, state)
+            self._make_local(deal.segments & deal.by_rows, state)
             self._solve(deal.late[rank], state, solvers)
         if deal.travelling:
             self.parmac.solve(deal.travelling, state)
@@ -65,14 +69,12 @@ class Fitting:
             if self.plan.large(k):
                 self.problems.local(k, state, self.in_pieces)
 
-    def _share(self, deal: Deal, state: State) -> None:
-        """Own factors, and those of others that early units need: the inputs' Grams, or what is made of them."""
-        plan, problems = self.plan, self.problems
-        for share in (*deal.shares[self.team.rank], *deal.copies[self.team.rank]):
-            k, rows = share.segment, None if share.rows is None else share.rows.rows
-            inputs, over_points = problems.features(k, state), problems.points.over
-            found = plan.w_solvers[k].prepare(inputs, over_points, plan.has_bias(k), rows)
-            state.factors[share.place] = found.ravel()
+    def _make_gram(self, share: Share, over_points: OverPoints, state: State) -> None:
+        """A Gram of inputs, or some rows of it.  Collective: where `over_points` is."""
+        k, rows = share.segment, None if share.rows is None else share.rows.rows
+        inputs = self.problems.features(k, state)
+        found = self.plan.w_solvers[k].prepare(inputs, over_points, self.plan.has_bias(k), rows)
+        state.factors[share.place] = found.ravel()
 
     def _solve(self, jobs: Iterable[Job], state: State, solvers: Sequence[WSolver]) -> None:
         for job in jobs:

@@ -68,6 +68,11 @@ class Plan:
         return deal_points(self.n_train, self.ranks, self.minibatch_parts or tiles.sum_blocks(self.n_train), True)
 
     @cached_property
+    def summed(self) -> PointDeal:
+        """The training points as Grams are summed over them."""
+        return self.train if self.sharded else deal_points(self.n_train, self.ranks, tiles.sum_blocks(self.n_train))
+
+    @cached_property
     def validation(self) -> PointDeal:
         return deal_points(self.n_val, self.ranks, sharded=self.sharded)
 
@@ -140,14 +145,13 @@ class Plan:
 
     def large(self, segment: int) -> bool:
         """Its units share a factor so large that all ranks make it together."""
-        solver, (_, width) = self.w_solvers[segment], self.shared_shape(segment)
-        return self.by_unit[segment] and solver.by_rows and width > tiles.GRAM_WHOLE
+        return self.by_unit[segment] and self.shared_shape(segment)[1] > tiles.GRAM_WHOLE
 
     def shares(self, segment: int) -> list[Share]:
-        """The segment's shared factor, whole or, where it is large and can be, by rows."""
+        """The Gram that the segment's units share: whole, or where it is large and points are not sharded by rows."""
         (rows, width), solver = self.shared_shape(segment), self.w_solvers[segment]
         start = self.shared_bounds[segment]
-        if not rows or not width:
+        if not rows:
             return []
         if self.sharded or not self.large(segment):
             cost = solver.share_effort(width, self.n_train)
@@ -168,7 +172,7 @@ class Plan:
         if self.sharded:
             none = ((),) * self.ranks
             here, away = (tuple(j for j in jobs if self.travels(j.segment) == moves) for moves in (False, True))
-            return Deal(none, (here,) * self.ranks, (tuple(shares),) * self.ranks, none, False, away)
+            return Deal(none, (here,) * self.ranks, none, tuple(shares), False, away)
         return deal_jobs(jobs, shares, self.ranks)
 
     def _layers(self, segments: Sequence[int], leading: bool) -> LayerDeal:

@@ -10,7 +10,7 @@ from macmpi import tiles
 from macmpi.chain import AT_ONCE, Average
 from macmpi.deals import PointDeal
 from macmpi.layers import Array
-from macmpi.regression import OverPoints, sum_over
+from macmpi.regression import sum_over
 from macmpi.sums import TreeSum, over_parts
 from macmpi.team import AnyTeam
 
@@ -22,11 +22,11 @@ class Points:
     """Replicated, every rank has all rows and sums by itself; sharded, it has its own, and sums are exchanged.
 
     count: how many rows this rank holds; own: which of them are its own points'; sample: evenly spaced points, as rows
-    of what it holds; average: a mean over the sample; over: a sum over all points.  Sums and averages are collective
-    where points are sharded.
+    of what it holds; average: a mean over the sample; over: a sum over all points; together: a sum over all points for
+    which each rank does its share.  `together` is collective, averages and `over` where points are sharded.
     """
 
-    def __init__(self, deal: PointDeal, team: AnyTeam) -> None:
+    def __init__(self, deal: PointDeal, summed: PointDeal, team: AnyTeam) -> None:
         held = deal.held(team.rank)
         size = min(SAMPLE_POINTS, deal.n)
         everywhere = np.arange(size) * deal.n // size
@@ -38,13 +38,13 @@ class Points:
             here - held.start,
         )
         self._deal, self._team = deal, team
-        self.over: OverPoints
         self.average = AT_ONCE
+        tree, blocks = TreeSum(len(summed.blocks), team), dict(summed.blocks_of(team.rank))
+        self.together = over_parts(tree, lambda b: _chunks(blocks[b]))
+        self.over = self.together
         if not deal.sharded:
             self.over = sum_over([tile.rows for tile in tiles.point_chunks(deal.n)])
             return
-        tree, blocks = TreeSum(len(deal.blocks), team), dict(deal.blocks_of(team.rank))
-        self.over = over_parts(tree, lambda b: _chunks(blocks[b]))
         runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks.items()}
         self.average = ByBlocks(tree, runs, size)
 

@@ -2,12 +2,11 @@
 
     T(P) = crowding / speed [shared + sum over rounds of max_r seconds_r] + sum over messages (alpha steps + beta bytes)
 
-A round is what ranks do between two exchanges, and a message follows each: points; rows of features; shared factors
-with the units that need none; the panels of a large factor; the other units.  seconds_r: of what the plan of P ranks
-deals to rank r, at the rate measured on one rank; shared: what every rank does for itself.  A gather of b bytes takes
-ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; rows of points of which a node has one copy move
-between nodes alone.  What the model gives for more ranks than cores is a
-prediction.
+A round is what ranks do between two exchanges, and a message follows each: points; rows of features; Grams summed over
+points; rows of large ones with the units that need none; the panels of a large factor; the other units.  seconds_r: of
+what the plan of P ranks deals to rank r, at the rate measured on one rank; shared: what every rank does for itself.  A
+gather of b bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; rows of points of which a
+node has one copy move between nodes alone.  What the model gives for more ranks than cores is a prediction.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log2
 
 from macmpi import tiles
-from macmpi.deals import Deal, Job
+from macmpi.deals import Deal, Job, Share
 from macmpi.plan import Plan
 from macmpi.solvers.cholesky import pieces
 
@@ -48,10 +47,10 @@ class Machine:
 class Work:
     """Seconds of an iteration on one rank, by what they are dealt by.
 
-    point: of a point in the Z-step.  factor, unit: of a share and of a job of the W-step, for each segment, in units
-    of the cost that the plan gives it.  shared: of what every rank does for itself.  anew: the first segment's factor
-    is made too, as in an iteration with a selection.  feature: of a point's features, for each segment; piece: of a
-    large factor's pieces, a flop.
+    point: of a point in the Z-step.  factor, unit: of a Gram and of a job of the W-step, for each segment, in units
+    of the cost that the plan gives it.  shared: of what every rank does for itself.  anew: the first segment's Gram
+    is made too, as in an iteration with a selection.  feature: of a point's features, for each segment; local: of what
+    a rank with units of a segment makes of its Gram; piece: of a large factor's pieces, a flop.
     """
 
     point: float
@@ -60,12 +59,15 @@ class Work:
     shared: float
     anew: bool = False
     feature: tuple[float, ...] = ()
+    local: tuple[float, ...] = ()
     piece: float = 0.0
 
     def scaled(self, by: float) -> Work:
         """Every rate times a number."""
-        factor, unit, feature = (tuple(by * rate for rate in rates) for rates in (self.factor, self.unit, self.feature))
-        return Work(by * self.point, factor, unit, by * self.shared, self.anew, feature, by * self.piece)
+        factor, unit, feature, local = (
+            tuple(by * rate for rate in rates) for rates in (self.factor, self.unit, self.feature, self.local)
+        )
+        return Work(by * self.point, factor, unit, by * self.shared, self.anew, feature, local, by * self.piece)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     numbers = {"points": plan.n_train * sum(plan.chain.site_sizes), "weights": _numbers(deal.weight_parts)}
 
     def units(rank: Sequence[Job]) -> float:
-        return sum(work.unit[j.segment] * j.cost for j in rank)
+        made = sum(seconds for k, seconds in enumerate(work.local) if any(j.segment == k for j in rank))
+        return made + sum(work.unit[j.segment] * j.cost for j in rank)
 
     def dealt(rate: float) -> tuple[float, ...]:
         return tuple(rate * count for count in plan.train.row_counts)
@@ -124,18 +127,27 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
         for s, rate in zip(plan.chain.segments, work.feature, strict=False)
         if rate
     ]
-    own = [(*shares, *copies) for shares, copies in zip(deal.shares, deal.copies, strict=True)]
-    shares = [sum(work.factor[s.segment] * s.cost for s in rank) for rank in own]
+    shares = [sum(work.factor[s.segment] * s.cost for s in rank) for rank in deal.shares]
     large = [k for k in sorted(deal.fresh) if plan.large(k)] if work.piece else []
     return [
         Round(dealt(work.point), item * numbers["points"], plan.shared),
         *(Round(dealt(rate), item * plan.n_train * width, plan.shared) for rate, width in made),
+        *(part for share in deal.summed for part in _summed(work.factor[share.segment] * share.cost, share, plan)),
         Round(
             tuple(s + units(rank) for s, rank in zip(shares, deal.early, strict=True)), 8 * _numbers(deal.shared_parts)
         ),
         *(panel for k in large for panel in _panels(work.piece, plan.shared_shape(k)[1], plan.ranks)),
         Round(tuple(map(units, deal.late)), item * numbers["weights"]),
     ]
+
+
+def _summed(seconds: float, share: Share, plan: Plan) -> list[Round]:
+    """The rounds of a Gram that all ranks sum up: those of their own points; the adding of what all have found."""
+    of, width = plan.summed, share.place.stop - share.place.start
+    found = 8 * width * sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs)
+    added = 8 * width + (found // plan.ranks if plan.shared else 0)
+    rounds = [Round(tuple(seconds * count / of.n for count in of.row_counts), found, plan.shared)]
+    return [*rounds, Round((0.0,) * plan.ranks, added)] if plan.ranks > 1 else rounds
 
 
 def _numbers(parts: Sequence[Sequence[slice]]) -> int:

@@ -28,7 +28,7 @@ from macmpi.layers.design import adjoint
 from macmpi.mac import Mac
 from macmpi.plan import Plan, make_plan
 from macmpi.record import Account, Clock
-from macmpi.regression import InPieces, Term, UnitProblem, alone, values
+from macmpi.regression import InPieces, OverPoints, Term, UnitProblem, alone, values
 from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
 
@@ -163,8 +163,10 @@ class Selection:
             for k in segments:
                 trial.features(k, together=True)
                 self.mac.problems.features(k, state, together=True)
+            for share in deal.summed:
+                trial.make(share, self.mac.points.together)
             for share in deal.shares[self.team.rank]:
-                trial.make(share)
+                trial.make(share, self.mac.over_points)
         self.team.gather_parts(trial.factors, deal.shared_parts)
         jobs = [job for rank in deal.jobs for job in rank]
         widest = max(len(b.candidates) for b in self.bases)
@@ -213,10 +215,9 @@ class Trial:
             )
         return self._features[segment]
 
-    def make(self, share: Share) -> None:
-        """Rows of the Gram of the largest candidate.  Collective: no."""
-        rows = None if share.rows is None else share.rows.rows
-        k, over_points = share.segment, self.mac.over_points
+    def make(self, share: Share, over_points: OverPoints) -> None:
+        """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
+        k, rows = share.segment, None if share.rows is None else share.rows.rows
         self.factors[share.place] = self.plan.w_solvers[k].prepare(self.features(k), over_points, False, rows).ravel()
 
     def root(self, segment: int, in_pieces: InPieces = alone) -> Array:

@@ -55,7 +55,8 @@ class Units:
         self._problems, self._state, self._k = problems, state, k
         self._points, self._ridge = plan.n_train, plan.unit_ridge(k, state.mu)
         self._activation = plan.chain.segments[k].activation
-        self._whitening = Whitening(problems.factor(k, state), self._ridge)
+        assert plan.ring is not None
+        self._whitening = Whitening(plan.ring.local(problems.factor(k, state), self._ridge, plan.dtype))
         self._features = np.empty((problems.points.count, inputs.shape[1] + 1), plan.dtype)
         for tile in here:
             self._features[tile.rows] = self._whitening.features(inputs[tile.rows])

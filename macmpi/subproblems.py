@@ -11,6 +11,7 @@ from macmpi.chain import EVERY, Segment
 from macmpi.data import Dataset
 from macmpi.deals import Job, Layer
 from macmpi.layers import Array
+from macmpi.layers.activation import FUNCTIONS
 from macmpi.losses import Metric, Squared, metric, times
 from macmpi.objective import Rows, ZProblem, split_columns
 from macmpi.plan import Plan
@@ -192,7 +193,8 @@ class Subproblems:
         ridge = plan.unit_ridge(k, state.mu)
 
         def make() -> tuple[float, Any]:
-            return ridge, solver.local(self.factor(k, state), ridge, plan.dtype, plan.has_bias(k), in_pieces)
+            factor, steepest = self.factor(k, state), FUNCTIONS[plan.chain.segments[k].activation].steepest
+            return ridge, solver.local(factor, ridge, plan.dtype, plan.has_bias(k), in_pieces, steepest)
 
         made_for, local = self._once("local", k, make, state, keep=k == 0)
         if made_for != ridge:

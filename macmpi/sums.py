@@ -12,6 +12,9 @@ from macmpi.regression import OverPoints, Partial
 from macmpi.team import AnyTeam
 from macmpi.tiles import Tile
 
+ALONE, WIDE = 2, 4096
+"""Up to so many ranks, or less wide, sums of ranks are added up by every rank; else each adds its share of columns."""
+
 
 class Turns:
     """Arrays for what ranks exchange, where the ranks of a node can share them in turn one of two pieces of memory.
@@ -47,6 +50,7 @@ class TreeSum:
     """Sums over `leaves` parts, runs of which belong to the ranks.
 
     A rank adds up the largest subtrees within its run; only these are exchanged, one or two a rank however many parts.
+    Wide sums of many ranks: each then adds up its share of the columns, and these are exchanged.
 
     widest: bytes that the largest sum is likely to take.  Collective: yes, to make one.
     """
@@ -82,6 +86,16 @@ class TreeSum:
         for row, node in zip(sums[first:], self._nodes[self.team.rank], strict=False):
             fill(row, node.start, node.stop)
         self.team.gather_rows(sums, counts)
+        if self.team.size <= ALONE or width < WIDE:
+            return self._joined(sums)
+        columns = tiles.deal_runs(width, self.team.size)
+        total, own = self._turns.array((width,), dtype), columns[self.team.rank].rows
+        total[own] = self._joined(sums[:, own])
+        self.team.gather_rows(total, [len(run) for run in columns])
+        return total.copy()
+
+    def _joined(self, sums: Array) -> Array:
+        """The sum over all parts from those of all ranks' subtrees, (subtrees, width)."""
         found = dict(zip((node for rank in self._nodes for node in rank), sums, strict=True))
 
         def joined(node: Tile) -> Array:

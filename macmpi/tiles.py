@@ -29,6 +29,9 @@ RING_WIDTH = 16
 CHUNK_ROWS = 512
 """Largest number of points that a W-solver takes at a time."""
 
+EVEN = 1e-3
+"""Jobs are not exchanged between ranks for less than this share of the busiest rank's work."""
+
 BLOCKS = 48
 """Largest number of blocks of points: 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it."""
 
@@ -122,7 +125,8 @@ def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:
 
 
 def deal_by_cost(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Deal jobs to ranks: the costliest first, each to the least loaded rank; indices ascend in each rank.
+    """Deal jobs to ranks: the costliest first, each to the least loaded rank; then the busiest rank exchanges a job
+    with another, or gives one away, as long as that helps.  Indices ascend in each rank.
 
     Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
     """
@@ -132,12 +136,42 @@ def deal_by_cost(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], .
         load, rank = loads[0]
         heapreplace(loads, (load + costs[job], rank))
         owned[rank].append(job)
+    for _ in range(10 * ranks):
+        if not _relieve(owned, costs):
+            break
     return tuple(tuple(sorted(jobs)) for jobs in owned)
 
 
+def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
+    """Takes from the busiest rank what one exchange of jobs, or of a job for none, best can; whether it could."""
+    loads = [sum(costs[j] for j in jobs) for jobs in owned]
+    busiest = max(range(len(owned)), key=lambda r: (loads[r], -r))
+    best, least = None, loads[busiest] * (1.0 - EVEN)
+    for rank in (r for r in range(len(owned)) if r != busiest):
+        for given in owned[busiest]:
+            for taken in (None, *owned[rank]):
+                moved = costs[given] - (0.0 if taken is None else costs[taken])
+                longer = max(loads[busiest] - moved, loads[rank] + moved)
+                if longer < least:
+                    best, least = (rank, given, taken), longer
+    if best is None:
+        return False
+    rank, given, taken = best
+    owned[busiest].remove(given)
+    owned[rank].append(given)
+    if taken is not None:
+        owned[rank].remove(taken)
+        owned[busiest].append(taken)
+    return True
+
+
 def halves(start: int, stop: int) -> int:
-    """Where the tree of sums over leaves start, ..., stop - 1 divides: behind a power of two of them."""
-    return start + (1 << ((stop - start - 1).bit_length() - 1))
+    """Where the tree of sums over leaves start, ..., stop - 1 divides: into two like parts, else behind a power of two.
+
+    So each of 2, 4, 8 or 16 ranks has one whole subtree of 48 leaves.
+    """
+    count = stop - start
+    return start + (count // 2 if count % 2 == 0 else 1 << ((count - 1).bit_length() - 1))
 
 
 def nodes(leaves: int, run: Tile) -> tuple[Tile, ...]:

@@ -31,13 +31,14 @@ from macmpi.starts import Origin, start
 from macmpi.state import State
 from macmpi.subproblems import Subproblems
 from macmpi.team import Solo
+from macmpi.train import keep_freed_memory
 
 
 class Tally:
     """Seconds by kind and key, those of a call inside another one not counted twice.
 
-    "point" (all), "factor" (width of the inputs), "unit" (segment), "feature" (segment), "piece" (all, of large
-    factors); "z" and "w": what every rank does for itself.
+    "point" (all), "factor" (width of the inputs), "unit" (segment), "feature" (segment), "local" (segment: what is made
+    of its Gram), "piece" (all, of large factors); "z" and "w": what every rank does for itself.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,8 @@ class Tally:
 
 
 def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[Method, State, Clock]:
-    """The method of a config and its first State, in this process."""
+    """The method of a config and its first State, in this process, which keeps memory as the program does."""
+    keep_freed_memory()
     config = configs.read(path, list(settings))
     data = datasets.load(config.data, config.model.loss == "cross_entropy", config.model.precision)
     if counted:
@@ -90,11 +92,12 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(type(plan.z_solver), "prepare", "z", lambda *_: 0))
         stack.enter_context(wrap(type(plan.z_solver), "solve", "point", lambda *_: 0))
         stack.enter_context(wrap(Subproblems, "features", "feature", lambda problems, k, *_, **__: k))
+        stack.enter_context(wrap(Subproblems, "local", "local", lambda problems, k, *_, **__: k))
+        stack.enter_context(wrap(Trial, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(cholesky, "_piece", "piece", lambda *_: 0))
         stack.enter_context(wrap(Trial, "features", "feature", lambda trial, k, *_, **__: k))
         stack.enter_context(wrap(Trial, "objectives", "unit", lambda trial, job, candidates: job.segment))
         for kind in {type(solver) for solver in (*plan.w_solvers, *plan.plain_solvers)}:
-            stack.enter_context(wrap(kind, "local", "w", lambda *_: 0))
             stack.enter_context(wrap(kind, "solve", "unit", lambda solver, problem, over_points: problem.key[2]))
             stack.enter_context(wrap(kind, "prepare", "factor", lambda solver, inputs, *_: inputs.shape[1]))
         yield
@@ -126,13 +129,14 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool)
     timed belongs to its points and units; what is outside of both is shared.
     """
     deal = plan.deal(range(len(plan.chain.segments))) if anew else plan.all_units
-    shares, jobs = ([item for rank in dealt for item in rank] for dealt in (deal.shares, deal.jobs))
+    shares, jobs = ([item for rank in dealt for item in rank] for dealt in ((*deal.shares, deal.summed), deal.jobs))
     width = [plan.chain.fan_in(segment.regressed[0]) for segment in plan.chain.segments]
-    beside = (w - sum(map(tally.of, ("w", "factor", "feature", "piece")))) / tally.of("unit")
+    made = [tally.seconds["feature", k] * (segment.core > 0) for k, segment in enumerate(plan.chain.segments)]
+    beside = (w - sum(made) - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")
     large = [k for k in deal.fresh if plan.large(k)]
     flops = sum(flops for k in large for panel in pieces(plan.shared_shape(k)[1]) for _, flops in panel)
-    made = [tally.seconds["feature", k] * (segment.core > 0) for k, segment in enumerate(plan.chain.segments)]
-    alone = tally.of("feature") - sum(made) + (0.0 if flops else tally.of("piece"))
+    local = [tally.seconds["local", k] * (k not in large) for k in range(len(width))]
+    alone = tally.of("local") - sum(local) + (0.0 if flops else tally.of("piece"))
 
     def of_width(size: int) -> float:
         cost = sum(s.cost for s in shares if anew or width[s.segment] == size)
@@ -149,6 +153,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool)
         shared=tally.of("z") + tally.of("w") + took - z - w + alone,
         anew=anew,
         feature=tuple(seconds / plan.n_train for seconds in made),
+        local=tuple(local),
         piece=tally.of("piece") / flops if flops else 0.0,
     )
 

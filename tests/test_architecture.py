@@ -97,7 +97,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "parmac": frozenset({"tiles", "layers", "solvers", "state", "deals", "plan", "ring", "submodels", "subproblems"})
     | {"record", "team"},
     "fitting": frozenset(
-        {"layers", "solvers", "state", "deals", "parmac", "pieces", "plan", "evaluation", "subproblems"}
+        {"layers", "regression", "solvers", "state", "deals", "parmac", "pieces", "plan", "evaluation", "subproblems"}
     )
     | {"record", "team"},
     "mac": frozenset(

@@ -60,8 +60,7 @@ class WSolver(Protocol):
     activations -- the activations it can train units under, or None for all elementwise ones;
     exact -- it ends in the minimum, whatever the start;
     descends -- no row's objective rises;
-    by_sums -- it reads the points through sums over runs of them alone;
-    by_rows -- rows of what the units share can be made apart, on different ranks.
+    by_sums -- it reads the points through sums over runs of them alone.
     """
 
     @property
@@ -80,15 +79,12 @@ class WSolver(Protocol):
     def descends(self) -> bool: ...
 
     @property
-    def by_rows(self) -> bool: ...
-
-    @property
     def by_sums(self) -> bool: ...
 
     def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
         """What the units of a layer share, from the layer's inputs (N, D); float64, of shape shared_shape(D, bias).
 
-        rows: those rows of it alone.
+        A sum over points, which ranks may take together.  rows: those rows of it alone, from the diagonal on.
         """
         ...
 
@@ -106,11 +102,17 @@ class WSolver(Protocol):
         ...
 
     def local(
-        self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True, in_pieces: InPieces = alone
+        self,
+        shared: Array,
+        ridge: float,
+        dtype: np.dtype,
+        bias: bool = True,
+        in_pieces: InPieces = alone,
+        steepest: float = 1.0,
     ) -> Any:
         """What a rank makes of `shared` once, for all units of the layer that it solves.
 
-        in_pieces: shares this work among ranks.  Collective: where it is.
+        steepest: slope of their activation.  in_pieces: shares this work among ranks.  Collective: where it is.
         """
         ...
 
@@ -122,7 +124,7 @@ class WSolver(Protocol):
 from macmpi.solvers.centres import TRAINERS as TRAINERS  # noqa: E402
 from macmpi.solvers.centres import Trainer as Trainer  # noqa: E402
 from macmpi.solvers.closed_form import ClosedForm  # noqa: E402
-from macmpi.solvers.spectrum import Whitening as Whitening  # noqa: E402
+from macmpi.solvers.grams import Whitening as Whitening  # noqa: E402
 from macmpi.solvers.w_descent import LBFGSW, ConjugateGradientW, GradientW  # noqa: E402
 from macmpi.solvers.w_exact import ExactGaussNewtonW, NewtonW  # noqa: E402
 from macmpi.solvers.w_gauss_newton import GaussNewtonW  # noqa: E402

@@ -9,16 +9,12 @@ import numpy as np
 from scipy import linalg
 
 from macmpi.layers import Array
-from macmpi.layers.design import adjoint, apply, gram, gram_rows, jitter, row_dots
-from macmpi.regression import InPieces, OverPoints, Rows, Term, UnitProblem, alone
-from macmpi.solvers.cholesky import cholesky
-from macmpi.solvers.spectrum import GRAM, PASS
+from macmpi.layers.design import adjoint, apply, jitter, row_dots
+from macmpi.regression import InPieces, OverPoints, Term, UnitProblem, alone
+from macmpi.solvers.grams import PASS, SharedGram, regular_factor
 
 JITTER = 1e-13
 """Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
-
-TINY = float(np.finfo(float).tiny)
-"""Least of what `regular_factor` adds: inputs may all be 0."""
 
 REGULAR = 1e-8
 """Ridge, as a share of the Gram's mean diagonal, from which on the weights themselves are solved for."""
@@ -32,7 +28,7 @@ class Factor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClosedForm:
+class ClosedForm(SharedGram):
     """W <- W + w (W' - W) with W' = T^T [A, 1] (G + ridge I)^-1 and G = [A, 1]^T [A, 1]; without biases A for [A, 1].
 
     w is 1, or `relaxation` to over-relax.  Without a ridge to speak of, the correction of the present weights is solved
@@ -50,31 +46,19 @@ class ClosedForm:
     activations: ClassVar[frozenset[str] | None] = frozenset({"linear"})
     exact: ClassVar[bool] = True
     descends: ClassVar[bool] = True
-    by_rows: ClassVar[bool] = True
-    by_sums: ClassVar[bool] = True
-
-    def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
-        return (n_in + bias, n_in + bias)
-
-    def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
-        """The Gram; of its rows alone the part from the diagonal on, the rest 0."""
-        if rows is None:
-            (G,) = over_points(lambda points: (gram(inputs[points], bias),))
-        else:
-            (G,) = over_points(lambda points: (gram_rows(inputs[points], rows, bias),))
-        return G
 
     def effort(self, n_in: int, units: int) -> float:
-        """2 D of the cross product, and half as much for reading the targets and solving."""
-        return 3.0 * n_in * (units + PASS)
-
-    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
-        """As of a whole symmetric product; rows from the diagonal on are that share of its half."""
-        held = width**2 if rows is None else 2.0 * (rows.stop - rows.start) * (width - rows.start)
-        return GRAM * held
+        """2 D of the cross product, and a little more for reading the targets and solving."""
+        return 2.4 * n_in * (units + PASS)
 
     def local(
-        self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True, in_pieces: InPieces = alone
+        self,
+        shared: Array,
+        ridge: float,
+        dtype: np.dtype,
+        bias: bool = True,
+        in_pieces: InPieces = alone,
+        steepest: float = 1.0,
     ) -> Factor:
         """The factor; `shared` need hold the Gram from the diagonal on only.  Single precision is never regular."""
         regular = dtype == np.float64 and ridge > REGULAR * float(np.trace(shared)) / len(shared)
@@ -123,23 +107,3 @@ def fitted(G: Array, crossed: Array, added: Array) -> Array:
     """
     found: Array = linalg.cho_solve(regular_factor(G, added), crossed.T, check_finite=False).T
     return found
-
-
-def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = alone) -> tuple[Array, bool]:
-    """Cholesky factor, lower, of G (its upper half) with `added` on the diagonal, and as much more as rounding takes.
-
-    Collective: where `in_pieces` is.
-    """
-    more, diagonal = 0.0, np.diag_indices_from(G)
-    largest = float(np.abs(G[diagonal] + added).max())
-    if not np.isfinite(largest):
-        raise linalg.LinAlgError("a Gram that is not finite")
-    while True:
-        H = np.array(G, dtype=np.float64, order="C")
-        H[diagonal] += added + more
-        try:
-            return cholesky(H, in_pieces).T, True
-        except linalg.LinAlgError:
-            more = max(100.0 * more, 1e-12 * largest, TINY)
-            if not np.isfinite(more):
-                raise

@@ -10,11 +10,11 @@ import numpy as np
 from macmpi.layers import Array
 from macmpi.regression import OverPoints, WProblem, gradients, values
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Steepest, minimise
-from macmpi.solvers.spectrum import SharedSpectrum, Whitening
+from macmpi.solvers.grams import Preconditioned, Whitening
 
 
 @dataclass(frozen=True)
-class DescentW(SharedSpectrum):
+class DescentW(Preconditioned):
     """Each row of theta by steps along `direction()`.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial.
 
     Units are fitted in coordinates in which the layer's Gram is the identity: features of a sigmoid layer differ in
@@ -36,7 +36,7 @@ class DescentW(SharedSpectrum):
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
-        whitened = Whitening(problem.shared, problem.ridge)
+        whitened = Whitening(self.lower(problem))
         begun = whitened.into(start)
 
         def slopes(phi: Array) -> tuple[Array, Array]:

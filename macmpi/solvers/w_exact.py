@@ -13,7 +13,7 @@ from macmpi.layers.activation import FUNCTIONS
 from macmpi.layers.design import apply, jitter, row_dots
 from macmpi.regression import OverPoints, UnitProblem, gradients, values
 from macmpi.solvers.descent import line_search
-from macmpi.solvers.spectrum import Unshared
+from macmpi.solvers.grams import Unshared
 
 JITTER = 1e-11
 """Least share of a Gram's mean diagonal added to it: no step along what the inputs do not span."""

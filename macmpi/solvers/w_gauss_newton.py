@@ -7,29 +7,27 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from scipy import linalg
 
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS, Function
 from macmpi.layers.design import adjoint, apply, column_dots, ridge_value, row_dots
-from macmpi.regression import OverPoints, Term, UnitProblem
-from macmpi.solvers.spectrum import ELEMENTWISE, PASS, SharedSpectrum
-
-JITTER = 1e-11
-"""Added to the preconditioner's eigenvalues, relative to the largest: no step along what the inputs do not span."""
+from macmpi.regression import InPieces, OverPoints, Term, UnitProblem, alone
+from macmpi.solvers.grams import ELEMENTWISE, PASS, Preconditioned
 
 
 @dataclass(frozen=True)
-class GaussNewtonW(SharedSpectrum):
+class GaussNewtonW(Preconditioned):
     """min over w_h of 1/2 sum_n (t_nh - s(w_h^T [a_n; 1]))^2 + ridge/2 ||v_h||^2, for each unit h of a tile.
 
     An iteration linearises s, takes up to `cg_iterations` CG steps on the normal equations
     (A^T diag(s'^2) A + ridge I) p = A^T diag(s') r - ridge w, and backtracks each unit from step `relaxation`, then 1.
-    All units share one preconditioner, the eigen-decomposition of the layer's Gram (now, or some iterations ago)
-    scaled with a unit's mean s'^2: no Gram of a unit's own is formed.  A unit stops once its objective falls by less
-    than `tolerance` in relative terms.
+    All units share one preconditioner, the Cholesky factor of the layer's Gram (now, or some iterations ago) plus
+    ridge, scaled with a unit's mean s'^2: no Gram of a unit's own is formed.  A unit stops once its objective falls by
+    less than `tolerance` in relative terms.
 
     Rounds: 1 + iterations (1 + cg_iterations + line search).  Cost: 2 N D w flops at the start, and 4 N D w times
-    `cg_iterations` an iteration; (D + 1)^3 for the eigen-decomposition of a layer.
+    `cg_iterations` an iteration; D^3 / 3 for the factor of a layer.
     """
 
     iterations: int = 3
@@ -49,6 +47,18 @@ class GaussNewtonW(SharedSpectrum):
         """2 D to start and 2 D + 4 D a CG step in an iteration, the last step 2 D, and what is elementwise."""
         products = (2.0 + self.iterations * 4.0 * self.cg_iterations) * n_in
         return products * (units + PASS) + self.iterations * ELEMENTWISE * units
+
+    def local(
+        self,
+        shared: Array,
+        ridge: float,
+        dtype: np.dtype,
+        bias: bool = True,
+        in_pieces: InPieces = alone,
+        steepest: float = 1.0,
+    ) -> Array:
+        """L, lower, with L L^T = G + ridge / steepest^2 I: that of a unit at its steepest, in units of its s'^2."""
+        return super().local(shared, ridge / steepest**2, dtype, bias, in_pieces)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)
@@ -73,13 +83,12 @@ class GaussNewtonW(SharedSpectrum):
         ridge = problem.ridge
         residual, slopes = over_points(lambda rows: _added(fit.gradient(rows) for fit in fits))
         residual[:, :-1] -= ridge * W[:, :-1]
-        values, vectors = problem.shared[0], problem.shared[1:]
-        n = problem.rows * len(problem.terms)
-        scale = np.maximum(slopes / n, 1e-30)[:, None] * values + ridge
-        scale += JITTER * scale.max(axis=1, keepdims=True)
+        factor, n = (self.lower(problem), True), problem.rows * len(problem.terms)
+        scale = np.maximum(slopes / n, 1e-30)[:, None]
 
         def precondition(R: Array) -> Array:
-            return ((R @ vectors) / scale) @ vectors.T
+            solved: Array = linalg.cho_solve(factor, R.T, check_finite=False)
+            return solved.T / scale
 
         step = np.zeros_like(W)
         preconditioned = precondition(residual)
@@ -125,7 +134,7 @@ class GaussNewtonW(SharedSpectrum):
         A fall must exceed the rounding of [A, 1] w: with nearly dependent inputs and no ridge, w can be huge.
         """
         ridge, n = problem.ridge, problem.rows * len(fits)
-        resolution = 4.0 * np.finfo(fits[0].a.dtype).eps * np.sqrt(problem.shared[0].sum() / n)
+        resolution = 4.0 * np.finfo(fits[0].a.dtype).eps * np.sqrt(np.trace(problem.shared) / n)
         length, over = moved * self.relaxation, self.relaxation > 1.0
         pending = moved.copy()
         trial = errors

@@ -12,7 +12,7 @@ from macmpi.layers.design import gram, row_dots
 from macmpi.losses import Root
 from macmpi.regression import OverPoints, SegmentProblem, gradients, values
 from macmpi.solvers.descent import line_search
-from macmpi.solvers.spectrum import Unshared
+from macmpi.solvers.grams import Unshared
 from macmpi.tape import Tape
 
 DAMPING = 1e-6

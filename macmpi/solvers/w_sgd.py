@@ -10,12 +10,12 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.regression import OverPoints, WProblem, values
-from macmpi.solvers.spectrum import SharedSpectrum, Whitening
+from macmpi.solvers.grams import Preconditioned, Whitening
 from macmpi.streams import stream
 
 
 @dataclass(frozen=True)
-class SGDW(SharedSpectrum):
+class SGDW(Preconditioned):
     """theta <- theta - rate v, v <- momentum v + mean gradient of the next `batch` points, for `iterations` epochs.
 
     For units in coordinates in which the layer's Gram is N I, so that the rate is a share of a linear unit's own step.
@@ -38,7 +38,7 @@ class SGDW(SharedSpectrum):
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
-        whitened, N = Whitening(problem.shared, problem.ridge), problem.rows
+        whitened, N = Whitening(self.lower(problem)), problem.rows
         phi = whitened.into(start)
         velocity, scale = np.zeros_like(phi), float(N) if problem.shared.size else 1.0
 

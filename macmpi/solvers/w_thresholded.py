@@ -34,10 +34,6 @@ class Thresholded:
     def needs(self) -> frozenset[str]:
         return self.inner.needs
 
-    @property
-    def by_rows(self) -> bool:
-        return self.inner.by_rows
-
     def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
         return self.inner.prepare(inputs, over_points, bias, rows)
 
@@ -51,9 +47,15 @@ class Thresholded:
         return self.inner.share_effort(width, points, rows)
 
     def local(
-        self, shared: Array, ridge: float, dtype: np.dtype, bias: bool = True, in_pieces: InPieces = alone
+        self,
+        shared: Array,
+        ridge: float,
+        dtype: np.dtype,
+        bias: bool = True,
+        in_pieces: InPieces = alone,
+        steepest: float = 1.0,
     ) -> Any:
-        return self.inner.local(shared, ridge, dtype, bias, in_pieces)
+        return self.inner.local(shared, ridge, dtype, bias, in_pieces, steepest)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         old = np.asarray(problem.W, dtype=np.float64)

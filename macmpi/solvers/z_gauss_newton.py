@@ -86,7 +86,8 @@ class GaussNewtonZ:
         single = self.cg_precision == "single" and not close and stiffest <= STIFF
         dtype = np.dtype(np.float32) if single else sample.Z.dtype
         make = dual_preconditioner if choice == "dual" else primal_preconditioner
-        return Shared(make(sample, average, dtype), tuple(W.astype(dtype, copy=False) for W in sample.weights), dtype)
+        precondition = make(sample, average, dtype, np.float32 if single else np.float64)
+        return Shared(precondition, tuple(W.astype(dtype, copy=False) for W in sample.weights), dtype)
 
     def solve(self, problem: ZProblem, shared: Shared | None) -> ZSolution:
         Z, errors, choice = problem.Z.copy(), np.empty(len(problem.Z)), self.choice(problem)

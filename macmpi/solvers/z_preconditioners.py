@@ -1,9 +1,11 @@
 """Preconditioners of the Z-step's linear systems: inverses of their means over a sample of points, one for all.
 
-Made in float64, applied in the precision asked for.
+Made in float64, or in single precision where that is close enough for the systems; applied in the precision asked for.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -14,10 +16,17 @@ from macmpi.objective import ZProblem
 from macmpi.solvers.z_directions import Precondition
 from macmpi.symmetric import inverse
 
+Dtype = np.dtype | type
 
-def _wide(problem: ZProblem) -> tuple[list[Array], list[Array]]:
-    """The weights and the sites' coordinates in float64."""
-    return [W.astype(np.float64) for W in problem.weights], [z.astype(np.float64) for z in problem.sites(problem.Z)]
+
+def _cast(problem: ZProblem, made: Dtype) -> tuple[list[Array], list[Array]]:
+    """The weights and the sites' coordinates in the precision in which a preconditioner is made."""
+    return [W.astype(made) for W in problem.weights], [z.astype(made) for z in problem.sites(problem.Z)]
+
+
+def _forms(forms: Iterable[Array], problem: ZProblem, made: Dtype) -> list[Array]:
+    """Forms of the sites as matrices."""
+    return [dense(form, h).astype(made) for form, h in zip(forms, problem.sizes, strict=True)]
 
 
 def _applied(P: Array, dtype: np.dtype) -> Precondition:
@@ -25,14 +34,14 @@ def _applied(P: Array, dtype: np.dtype) -> Precondition:
     return lambda R: R @ P
 
 
-def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> Precondition:
+def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype, made: Dtype = np.float64) -> Precondition:
     """Inverse of the mean of I + sum_k Phi_k M_k^-1 Phi_k^T, built up segment by segment from the first site.
 
     Where the last segment ends in a linear map with more outputs than inputs, by Woodbury's formula.
     """
-    weights, sites = _wide(sample)
+    weights, sites = _cast(sample, made)
     segments = sample.segments
-    inverses = [dense(m.inverse, h) for m, h in zip(sample.metrics, sample.sizes, strict=True)]
+    inverses = _forms((m.inverse for m in sample.metrics), sample, made)
     M = inverses[0]
     for segment, A, C in zip(segments[1:-1], sites, inverses[1:], strict=False):
         M = segment.congruence(weights, A, M, average=average) + C
@@ -41,7 +50,7 @@ def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> 
     if sample.loss.unit_hessian and output.n_out > output.n_in and "linear" in output.capabilities:
         M = last.congruence(weights, A, M, len(last.maps) - 1, average)
         V = weights[last.weighted[-1]][:, : output.n_in]
-        C = np.linalg.solve(np.eye(len(M)) + M @ (V.T @ V), M)
+        C = np.linalg.solve(np.eye(len(M), dtype=made) + M @ (V.T @ V), M)
         C, V = (0.5 * (C + C.T)).astype(dtype), V.astype(dtype)
         return lambda R: R - ((R @ V) @ C) @ V.T
     S = last.congruence(weights, A, M, average=average)
@@ -49,15 +58,17 @@ def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> 
         F = average.rows(lambda rows: last.forward(weights, A[rows]))
         S = average.mean(lambda rows: sample.loss.congruence(F[rows], S), S.shape)
     try:
-        return _applied(inverse(S + np.eye(len(S))), dtype)
+        return _applied(inverse((S + np.eye(len(S))).astype(made, copy=False)), dtype)
     except np.linalg.LinAlgError:  # one direction dwarfs all others: CG goes without
         return lambda R: R.copy()
 
 
-def primal_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> Precondition:
+def primal_preconditioner(
+    sample: ZProblem, average: Average, dtype: np.dtype, made: Dtype = np.float64
+) -> Precondition:
     """Inverses of the mean diagonal blocks, M_k + J_{k+1}^T M_{k+1} J_{k+1}; M_{K+1} is the loss's Hessian."""
-    weights, sites = _wide(sample)
-    outer = [dense(m.M, h) for m, h in zip(sample.metrics, sample.sizes, strict=True)]
+    weights, sites = _cast(sample, made)
+    outer = _forms((m.M for m in sample.metrics), sample, made)
     F = average.rows(lambda rows: sample.segments[-1].forward(weights, sites[-1][rows]))
     hessian = average.mean(lambda rows: sample.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
     above = [*outer[1:], hessian]

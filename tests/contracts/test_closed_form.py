@@ -15,7 +15,8 @@ from macmpi.layers import Array
 from macmpi.layers.design import gram, gram_rows
 from macmpi.regression import Term, UnitProblem
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.closed_form import ClosedForm, regular_factor
+from macmpi.solvers.closed_form import ClosedForm
+from macmpi.solvers.grams import regular_factor
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -65,9 +66,9 @@ def test_grams_are_their_formula(bias: bool, random: np.random.Generator) -> Non
     assert_allclose(gram(A, bias), D.T @ D, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [n for n in solvers_of("units") if W_SOLVERS[n].by_rows])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", [n for n in solvers_of("units") if W_SOLVERS[n]().shared_shape(1) != (0, 0)])
 def test_rows_of_what_is_shared_are_those_rows(name: str, bias: bool, random: np.random.Generator) -> None:
-    """From the diagonal on, the rest 0; for every solver that says that it makes them apart."""
+    """From the diagonal on, the rest 0; for every solver whose units share something."""
     solver = W_SOLVERS[name]()
     if "bias" in solver.needs and not bias:
         pytest.skip("it takes no units without biases")

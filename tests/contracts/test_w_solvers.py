@@ -31,7 +31,7 @@ from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS
 from macmpi.regression import Term, UnitProblem
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.closed_form import regular_factor
+from macmpi.solvers.grams import regular_factor
 
 pytestmark = pytest.mark.filterwarnings("error")
 

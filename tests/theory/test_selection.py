@@ -58,8 +58,8 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
 def trial_of(method: Selection, state: State) -> tuple[Trial, list[Job]]:
     deal = method.largest.deal([b.segment for b in method.bases])
     trial = Trial(method.largest, method.mac, state)
-    for share in deal.shares[0]:
-        trial.make(share)
+    for share in (*deal.summed, *deal.shares[0]):
+        trial.make(share, method.mac.over_points)
     return trial, list(deal.jobs[0])
 
 

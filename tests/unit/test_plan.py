@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from macmpi import tiles
 from macmpi.config import Config, Model, Penalty, Run, Start, WStep, ZStep
 from macmpi.data import Dataset, Scaling
-from macmpi.deals import LITTLE, Deal, Job, deal_points
+from macmpi.deals import Deal, Job, deal_points
 from macmpi.layers.activation import FUNCTIONS
 from macmpi.mac import Mac
 from macmpi.plan import Plan, make_plan
@@ -109,35 +109,38 @@ def test_auto_takes_units_apart_where_they_separate(
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_every_shared_factor_has_one_owner(sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
-    """The first segment's inputs never change: its factor is computed once, apart from the others."""
+def test_every_gram_is_summed_up_once(sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
+    """The first segment's inputs never change: its Gram is made once, apart from the others."""
     p = planned(*sizes, ranks)
-    segments, owners = range(len(p.chain.segments)), np.zeros(p.shared_bounds[-1], dtype=int)
-    assert sorted(share.segment for rank in p.all_units.shares for share in rank) == list(segments)[1:]
-    assert [share.segment for rank in p.first_factor.shares for share in rank] == [0]
-    assert [share.segment for rank in p.deal([segments[-1]]).shares for share in rank] == [segments[-1]]
+    segments, made = range(len(p.chain.segments)), np.zeros(p.shared_bounds[-1], dtype=int)
+    assert [share.segment for share in p.all_units.summed] == list(segments)[1:]
+    assert [share.segment for share in p.first_factor.summed] == [0]
+    assert [share.segment for share in p.deal([segments[-1]]).summed] == [segments[-1]]
     assert not any(p.first_factor.jobs)
     for deal in (p.all_units, p.first_factor):
-        for rank, parts in zip(deal.shares, deal.shared_parts, strict=True):
-            for share, part in zip(rank, parts, strict=True):
-                owners[part] += 1
-                rows, columns = p.shared_shape(share.segment)
-                assert share.rows is None
-                assert share.place == part
-                assert part.stop - part.start == rows * columns
-                assert columns == p.chain.segments[share.segment].n_in + 1
-    assert_array_equal(owners, 1)
+        assert not any(deal.shares)
+        assert not any(deal.early)
+        assert not any(deal.shared_parts)
+        assert not deal.by_rows
+        assert deal.fresh == {share.segment for share in deal.summed}
+        for share in deal.summed:
+            made[share.place] += 1
+            rows, columns = p.shared_shape(share.segment)
+            assert share.rows is None
+            assert share.place.stop - share.place.start == rows * columns
+            assert columns == p.chain.segments[share.segment].n_in + 1
+    assert_array_equal(made, 1)
 
 
-# --- shared factors by rows -------------------------------------------------------------------------------------------
+# --- Grams by rows -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12])
 @pytest.mark.parametrize("sites", ["before", "after"])
-def test_large_factors_are_cut_into_rows_and_each_has_one_owner(
+def test_large_grams_are_cut_into_rows_and_each_has_one_owner(
     sites: str, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of solvers that make rows apart; the others stay whole."""
+    """The others are summed up whole."""
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 8)
     monkeypatch.setattr(tiles, "GRAM_ROWS", 3)
     p = planned(50, (7, 20, 9), ranks, sites=sites)
@@ -147,12 +150,15 @@ def test_large_factors_are_cut_into_rows_and_each_has_one_owner(
             assert parts == tuple(share.place for share in rank)
             for share in rank:
                 owners[share.place] += 1
+        for share in deal.summed:
+            owners[share.place] += 1
         inside = np.concatenate([np.arange(p.shared_bounds[k], p.shared_bounds[k + 1]) for k in segments])
         assert_array_equal(np.flatnonzero(owners), inside)
         assert owners.max() == 1
     for k in range(4):
         shares, (rows, width) = p.shares(k), p.shared_shape(k)
-        if width <= 8 or not p.w_solvers[k].by_rows:
+        assert p.large(k) == (width > 8)
+        if width <= 8:
             assert [share.rows for share in shares] == [None]
             continue
         assert [i for share in shares if share.rows for i in range(share.rows.start, share.rows.stop)] == [*range(rows)]
@@ -171,7 +177,8 @@ def test_which_rows_there_are_does_not_depend_on_the_ranks() -> None:
         for ranks in (1, 5):
             p = planned(50, (units, 3), ranks, sites="before")
             assert len(p.shares(1)) == parts
-            dealt = [share for rank in p.all_units.shares for share in rank if share.segment == 1]
+            every = (*p.all_units.summed, *(share for rank in p.all_units.shares for share in rank))
+            dealt = [share for share in every if share.segment == 1]
             assert sorted(dealt, key=lambda share: share.place.start) == p.shares(1)
 
 
@@ -349,49 +356,42 @@ PAPER = Config(model=Model(hidden=[300, 100, 20, 100, 300]))
 
 @pytest.mark.parametrize("ranks", [2, 5, 12])
 def test_costs_are_dealt_in_balance(ranks: int) -> None:
-    """Both rounds together are nearly even, though an eigen-decomposition cannot be cut."""
+    """Both rounds together are nearly even."""
     deal = make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units
     first = [sum(item.cost for item in (*a, *b)) for a, b in zip(deal.shares, deal.early, strict=True)]
     second = [sum(job.cost for job in rank) for rank in deal.late]
-    assert max(first) + max(second) <= 1.25 * (sum(first) + sum(second)) / ranks
+    assert max(first) + max(second) <= 1.08 * (sum(first) + sum(second)) / ranks
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_what_is_early_has_its_factor(sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
-    """It needs none of this deal, or one that its rank makes, and that costs little beside it."""
-    p = planned(*sizes, ranks)
+@pytest.mark.parametrize("whole", [2, 8, 512])
+def test_what_is_early_waits_for_no_rows(
+    whole: int, sizes: tuple[int, tuple[int, ...]], ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And every job is done once, early or late."""
+    monkeypatch.setattr(tiles, "GRAM_WHOLE", whole)
+    p = planned(*sizes, ranks, sites="before")
     for deal in (p.all_units, p.exact_units, p.deal([len(p.chain.segments) - 1]), p.deal([0])):
         assert deal.jobs == tuple(a + b for a, b in zip(deal.early, deal.late, strict=True))
-        for early, shares, copies in zip(deal.early, deal.shares, deal.copies, strict=True):
-            made = {share.segment for share in (*shares, *copies)}
-            assert {job.segment for job in early} & deal.fresh <= made
-            assert not {share.segment for share in shares} & {share.segment for share in copies}
-            for job in early:
-                factor = sum(share.cost for rank in deal.shares for share in rank if share.segment == job.segment)
-                assert factor <= LITTLE * job.cost
+        assert deal.by_rows == {k for k in deal.fresh if p.large(k)}
+        assert not {job.segment for rank in deal.early for job in rank} & deal.by_rows
+        done = [job for rank in deal.jobs for job in rank]
+        assert sorted(done, key=lambda j: j.place.start) == [j for k in sorted(deal.segments) for j in p.jobs(k)]
 
 
-def test_units_wait_for_a_factor_that_all_ranks_make(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large one, however cheap: it is made in rows, then in pieces."""
-    monkeypatch.setattr(tiles, "GRAM_WHOLE", 2)
-    monkeypatch.setattr("macmpi.deals.LITTLE", 1e9)
-    p = planned(50, (7, 20, 9), 3, sites="before")
-    assert all(p.large(k) for k in range(4))
-    assert p.all_units.fresh == {1, 2, 3}
-    assert {job.segment for rank in p.all_units.early for job in rank} <= {0}
+def test_a_rank_with_many_rows_has_few_early_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and early jobs are dealt together: no rank has much more of both than another."""
+    monkeypatch.setattr(tiles, "GRAM_WHOLE", 100)
+    for ranks in (2, 4):
+        deal = make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units
+        loads = [sum(i.cost for i in (*a, *b)) for a, b in zip(deal.shares, deal.early, strict=True)]
+        assert any(deal.early)
+        assert max(loads) <= 1.15 * sum(loads) / ranks
 
 
 def test_a_net_of_many_tiles_is_dealt_at_once() -> None:
     deal = make_plan(Config(model=Model(hidden=[4000] * 8)), 256, 256, 5000, 5000, 64).all_units
     assert sum(len(rank) for rank in deal.jobs) > 800
-
-
-def test_ranks_without_a_factor_have_units_instead() -> None:
-    """Units that need none or a cheap one; with one rank there is nobody to wait."""
-    alone, many = (make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units for ranks in (1, 12))
-    assert not any(alone.early) and not any(alone.copies)
-    assert all(bool(shares) or bool(early) for shares, early in zip(many.shares, many.early, strict=True))
-    assert {job.segment for rank in many.early for job in rank} <= {0, 2, 3, 4}
 
 
 @pytest.mark.parametrize("activation", FUNCTIONS)

@@ -26,7 +26,7 @@ class Rank(Solo):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_the_sample_is_spread_over_the_points(n: int) -> None:
-    sample = Points(deal_points(n, 1), Solo()).sample
+    sample = Points(deal_points(n, 1), deal_points(n, 1), Solo()).sample
     assert len(sample) == min(n, SAMPLE_POINTS)
     assert sample[0] == 0
     assert (np.diff(sample) > 0).all()
@@ -46,10 +46,10 @@ def test_each_point_is_held_by_one_rank_and_each_sample_point_too(n: int, ranks:
     for r in range(ranks):
         tiles = deal.tiles_of(r)
         assert [i for t in tiles for i in range(t.start, t.stop)] == list(range(len(held[r])))
-        points = Points(deal, Rank(r, ranks))
+        points = Points(deal, deal, Rank(r, ranks))
         assert points.count == len(held[r])
         found += (points.sample + held[r].start).tolist()
-    assert_array_equal(found, Points(deal_points(n, 1), Solo()).sample)
+    assert_array_equal(found, Points(deal_points(n, 1), deal_points(n, 1), Solo()).sample)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -57,7 +57,7 @@ def test_each_point_is_held_by_one_rank_and_each_sample_point_too(n: int, ranks:
 def test_sums_and_means_over_points(n: int, parts: int) -> None:
     """A partial of several arrays, one of none, and the mean and the rows of the sample."""
     A = np.random.default_rng(n).normal(size=(n, 3))
-    whole, sharded = (Points(deal_points(n, 1, parts, s), Solo()) for s in (False, True))
+    whole, sharded = (Points(deal, deal, Solo()) for deal in (deal_points(n, 1, parts, s) for s in (False, True)))
     seen: list[int] = []
 
     def noted(rows: slice) -> tuple[()]:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from macmpi import tiles
 from macmpi.config import Config, Model, Start
 from macmpi.plan import Plan, make_plan
 from macmpi.scaling import Machine, Work, ceiling, efficiency, gather, karp_flatt, parmac, predict, predict_all, rounds
@@ -41,14 +42,34 @@ def test_karp_flatt_finds_the_fraction_of_amdahls_law(serial: float, ranks: int)
 
 @given(RANKS)
 def test_no_work_is_lost_or_made_by_dealing(ranks: int) -> None:
-    """But for factors that several ranks make, rather than wait."""
     plan = plan_of(ranks)
     (points, *one), (many_points, *many) = (rounds(work_of(plan), p) for p in (replace(plan, ranks=1), plan))
     assert all(len(r.seconds) == ranks for r in many)
     assert sum(many_points.seconds) == pytest.approx(sum(points.seconds))
-    twice = sum(2e-6 * share.cost for rank in plan.all_units.copies for share in rank)
-    assert sum(sum(r.seconds) for r in many) == pytest.approx(sum(sum(r.seconds) for r in one) + twice)
-    assert [r.bytes for r in (many_points, *many)] == [r.bytes for r in (points, *one)]
+    assert sum(sum(r.seconds) for r in many) == pytest.approx(sum(sum(r.seconds) for r in one))
+    assert (many_points.bytes, many[-1].bytes) == (points.bytes, one[-1].bytes)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 12])
+def test_grams_are_summed_by_their_points_and_each_rank_adds_its_share(ranks: int) -> None:
+    """960 points are 12 blocks: one subtree a rank; the sums of all, then a share of the columns of each rank."""
+    plan = plan_of(ranks)
+    work = replace(work_of(plan), local=(0.0, 5.0, 0.0))
+    _, *found, _, late = rounds(work, plan)
+    assert len(found) == 2 * (2 if ranks > 1 else 1)
+    first = found[0]
+    width = 8 * 65 * 65
+    assert first.bytes == width * sum(len(tiles.nodes(12, run)) for run in plan.summed.runs)
+    assert ranks == 3 or first.bytes == width * ranks
+    assert sum(first.seconds) == pytest.approx(2e-6 * plan.shares(1)[0].cost)
+    assert len(set(first.seconds)) == 1
+    if ranks > 1:
+        assert found[1].bytes == width
+        assert not any(found[1].seconds)
+    holders = [rank for rank in plan.all_units.late if any(job.segment == 1 for job in rank)]
+    assert sum(late.seconds) == pytest.approx(
+        1e-4 * sum(job.cost for rank in plan.all_units.late for job in rank) + 5.0 * len(holders)
+    )
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5, 12])
@@ -66,7 +87,7 @@ def test_features_and_panels_of_large_factors_are_rounds_of_their_own(ranks: int
     assert flops < 600**3 / 3 < 1.3 * flops, "but for the diagonal blocks, which every rank makes"
     assert sum(r.bytes for r in panels) < 8 * 600**2 / 2
     assert predict(work, plan, QUIET).total == pytest.approx(sum(max(r.seconds) for r in rounds(work, plan)))
-    assert len(rounds(work_of(plan), plan)) == 3
+    assert len(rounds(work_of(plan), plan)) == 3, "the first segment's Gram is not made again"
 
 
 @given(RANKS, TIMES, TIMES, st.floats(1.0, 2.0))
@@ -84,13 +105,16 @@ def test_one_copy_a_node_moves_between_nodes_alone() -> None:
     """12 ranks: on one node coordinates cost no byte, on 3 nodes each node gets two thirds of them."""
     plan = plan_of(12)
     shared, work = replace(plan, shared=True), work_of(plan)
-    moved = rounds(work, plan)[0].bytes
+    points = rounds(work, plan)[0]
+    moved = points.bytes + sum(r.bytes for r in rounds(work, plan)[1:-2:2])
+    added = sum(r.bytes for r in rounds(work, shared)[2:-2:2]) - sum(r.bytes for r in rounds(work, plan)[2:-2:2])
+    assert added * 12 == pytest.approx(moved - points.bytes, rel=1e-3)
 
     def bytes_of(plan: Plan, cores: int) -> float:
         return predict(work, plan, Machine(0.0, 1.0, cores)).exchange
 
     assert bytes_of(plan, 12) == pytest.approx(bytes_of(plan, 4))
-    assert bytes_of(plan, 12) - bytes_of(shared, 12) == pytest.approx(moved * 11 / 12)
+    assert bytes_of(plan, 12) - bytes_of(shared, 12) == pytest.approx((moved - added) * 11 / 12)
     assert bytes_of(shared, 4) - bytes_of(shared, 12) == pytest.approx(moved * 2 / 3)
 
 

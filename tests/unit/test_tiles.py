@@ -121,6 +121,23 @@ def test_the_costliest_load_is_close_to_the_best_possible(costs: list[float], ra
     assert max(loads) <= sum(costs) / ranks + (1.0 - 1.0 / ranks) * max(costs) + 1e-9
 
 
+@often
+@given(costs=st.lists(st.floats(0.1, 10.0), min_size=1, max_size=40), ranks=st.integers(2, 12))
+def test_no_exchange_of_two_jobs_relieves_the_busiest_rank(costs: list[float], ranks: int) -> None:
+    owned = tiles.deal_by_cost(costs, ranks)
+    loads = [sum(costs[j] for j in jobs) for jobs in owned]
+    busiest = max(range(ranks), key=lambda r: loads[r])
+    for rank in range(ranks):
+        for given_away in owned[busiest] if rank != busiest else ():
+            for taken in (None, *owned[rank]):
+                moved = costs[given_away] - (0.0 if taken is None else costs[taken])
+                assert max(loads[busiest] - moved, loads[rank] + moved) >= loads[busiest] * (1.0 - 1.01 * tiles.EVEN)
+
+
+def test_two_ranks_that_the_costliest_first_leaves_uneven() -> None:
+    assert tiles.deal_by_cost([3.0, 3.0, 2.0, 2.0, 2.0], 2) == ((2, 3, 4), (0, 1))
+
+
 def test_ties_go_to_the_lower_job_and_the_lower_rank() -> None:
     assert tiles.deal_by_cost([1.0, 1.0, 1.0, 1.0, 1.0], 3) == ((0, 3), (1, 4), (2,))
     assert tiles.deal_by_cost([1.0, 9.0, 1.0], 2) == ((1,), (0, 2))

@@ -1,0 +1,46 @@
+"""Sums over parts that ranks own: the same bits on any number of ranks, whoever adds what up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from crew import crew
+from numpy.testing import assert_allclose, assert_array_equal
+
+from macmpi import sums
+from macmpi.layers import Array
+from macmpi.sums import TreeSum
+from macmpi.team import AnyTeam, Solo
+
+RANKS = [2, 3, 5, 12]
+
+
+def total(team: AnyTeam, leaves: int, width: int, dtype: type = np.float64) -> Array:
+    tree = TreeSum(leaves, team)
+
+    def add(i: int, out: Array) -> None:
+        out += np.random.default_rng(i).normal(size=width).astype(dtype)
+
+    first = tree(add, width, dtype)
+    kept = first.copy()
+    again = tree(add, width, dtype)
+    assert_array_equal(first, kept)
+    assert_array_equal(again, kept)
+    return first
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("leaves", [1, 7, 12, 48])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
+    leaves: int, ranks: int, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Narrow and added up by every rank, or wide and by each its share; of fewer columns than ranks too."""
+    for width, wide in ((50, 10), (50, 100), (3, 1)):
+        monkeypatch.setattr(sums, "WIDE", wide)
+        alone = total(Solo(), leaves, width, dtype)
+        expected = sum(np.random.default_rng(i).normal(size=width) for i in range(leaves))
+        assert_allclose(alone, expected, rtol=1e-4, atol=1e-4)
+        for found in crew(ranks, lambda team, width=width: total(team, leaves, width, dtype)):  # type: ignore[misc]
+            assert found.dtype == dtype
+            assert_array_equal(found, alone)
