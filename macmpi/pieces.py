@@ -10,20 +10,26 @@ import numpy as np
 
 from macmpi import tiles
 from macmpi.layers import Array
-from macmpi.regression import Make
+from macmpi.regression import Make, alone
+from macmpi.sums import Turns
 from macmpi.team import AnyTeam
 
 
 class Pieces:
-    """regression.InPieces among the ranks of a team, dealt by size.  Collective: yes."""
+    """regression.InPieces among the ranks of a team, dealt by size; they live until the next but one are made.
+
+    Collective: yes.
+    """
 
     def __init__(self, team: AnyTeam) -> None:
-        self.team = team
+        self.team, self._turns = team, Turns(team)
 
     def __call__(self, shapes: Sequence[tuple[int, int]], make: Make) -> list[Array]:
+        if self.team.size == 1:
+            return alone(shapes, make)
         sizes = tuple(prod(shape) for shape in shapes)
         owned = deal(sizes, self.team.size)
-        flat, found, at = np.empty(sum(sizes)), [np.empty((0, 0))] * len(sizes), 0
+        flat, found, at = self._turns.array((sum(sizes),), np.float64), [np.empty((0, 0))] * len(sizes), 0
         for i in (i for rank in owned for i in rank):
             found[i] = flat[at : at + sizes[i]].reshape(shapes[i])
             at += sizes[i]

@@ -136,7 +136,7 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
         Round(
             tuple(s + units(rank) for s, rank in zip(shares, deal.early, strict=True)), 8 * _numbers(deal.shared_parts)
         ),
-        *(panel for k in large for panel in _panels(work.piece, plan.shared_shape(k)[1], plan.ranks)),
+        *(panel for k in large for panel in _panels(work.piece, plan.shared_shape(k)[1], plan)),
         Round(tuple(map(units, deal.late)), item * numbers["weights"]),
     ]
 
@@ -154,13 +154,13 @@ def _numbers(parts: Sequence[Sequence[slice]]) -> int:
     return sum(p.stop - p.start for rank in parts for p in rank)
 
 
-def _panels(rate: float, width: int, ranks: int) -> list[Round]:
+def _panels(rate: float, width: int, plan: Plan) -> list[Round]:
     """The rounds of a large factor."""
     found = []
     for panel in pieces(width):
-        owned = tiles.deal_by_cost([size for size, _ in panel], ranks)
+        owned = tiles.deal_by_cost([size for size, _ in panel], plan.ranks)
         seconds = tuple(rate * sum(panel[i][1] for i in rank) for rank in owned)
-        found.append(Round(seconds, 8 * sum(size for size, _ in panel)))
+        found.append(Round(seconds, 8 * sum(size for size, _ in panel), plan.shared))
     return found
 
 

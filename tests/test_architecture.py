@@ -90,7 +90,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "numerics": ERRORS | {"layers", "chain", "evaluation", "state"},
     "subproblems": frozenset({"layers", "chain", "losses", "objective", "regression", "state", "deals", "plan"})
     | {"points", "data"},
-    "pieces": frozenset({"tiles", "layers", "regression", "team"}),
+    "pieces": frozenset({"tiles", "layers", "regression", "sums", "team"}),
     "ring": frozenset({"tiles", "deals"}),
     "submodels": frozenset({"tiles", "streams", "layers", "regression", "solvers", "state", "deals", "plan", "ring"})
     | {"subproblems"},

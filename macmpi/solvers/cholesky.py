@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+import numpy as np
 from scipy.linalg import LinAlgError, blas, lapack
 
 from macmpi.layers import Array
@@ -17,37 +18,68 @@ MOST, LEAST = 24, 48
 """A panel is cut into at most so many pieces, of at least so many columns."""
 
 
-def cholesky(R: Array, in_pieces: InPieces = alone) -> Array:
-    """R with R^T R = H in the upper half of an array that holds H there, row-major; the lower half is of no use.
+def cholesky(H: Array, in_pieces: InPieces = alone, added: Array | float = 0.0) -> Array:
+    """R with R^T R = H + diag(added), of the upper half of H; in the upper half of a row-major array, the lower is of
+    no use.
 
         R_ii^T R_ii = H_ii - S_i^T S_i,    R_ij = R_ii^-T (H_ij - S_i^T S_j),    S the rows of R above panel i.
 
-    Every rank factors the diagonal blocks, at n^2 b / 2 flops for panels of b rows; the rest of the n^3 / 3 flops is in
-    pieces.  Raises LinAlgError where H is not positive definite.  Collective: where `in_pieces` is.
+    Every rank factors the diagonal blocks of n / b panels of b rows.  In pieces are the rest of each panel and, beside
+    it, strips of the next diagonal block but for what this panel takes from it.  Raises LinAlgError where H is not
+    positive definite.  Collective: where `in_pieces` is.
     """
-    for panel, columns in panels(len(R)):
-        above = R[: panel.start, panel]
-        diagonal = R[panel, panel] - above.T @ above if panel.start else R[panel, panel]
+    R, cut = np.empty(H.shape), list(panels(len(H)))
+    first, _ = cut[0]
+    diagonal = H[first, first] + np.diag(np.broadcast_to(added, len(H))[first])
+    for i, (panel, columns) in enumerate(cut):
         L, failed = lapack.dpotrf(diagonal.T, lower=1)
         if failed:
             raise LinAlgError(f"not positive definite: row {panel.start + failed - 1}")
         R[panel, panel] = L.T
-        parts = in_pieces([(len(L), c.stop - c.start) for c in columns], lambda i: _piece(R, L, panel, columns[i]))  # noqa: B023
-        for c, part in zip(columns, parts, strict=True):
+        if i + 1 == len(cut):
+            return R
+        parts = in_pieces(_shapes(cut, i), lambda j: _piece(H, R, L, cut[i : i + 2], j))  # noqa: B023
+        for c, part in zip(columns, parts, strict=False):
             R[panel, c] = part
-    return R
+        following, last = cut[i + 1][0], R[panel, cut[i + 1][0]]
+        diagonal = np.hstack(parts[len(columns) :]) - last.T @ last
+        diagonal[np.diag_indices_from(diagonal)] += np.broadcast_to(added, len(H))[following]
+    raise AssertionError
 
 
-def _piece(R: Array, L: Array, panel: slice, columns: slice) -> Array:
-    """L^-1 (H_ij - S_i^T S_j) for some columns j."""
-    right = R[panel, columns]
+Cut = tuple[slice, list[slice]]
+"""Rows of a panel, and the columns of its pieces."""
+
+
+def _shapes(cut: Sequence[Cut], i: int) -> list[tuple[int, int]]:
+    """Of the pieces of panel i: the rest of its rows, and strips of the next diagonal block."""
+    (panel, columns), (following, _) = cut[i : i + 2]
+    rows, below = panel.stop - panel.start, following.stop - following.start
+    return [*((rows, c.stop - c.start) for c in columns), *((below, s.stop - s.start) for s in _strips(following))]
+
+
+def _strips(panel: slice) -> list[slice]:
+    """Columns of a diagonal block, as many as a piece may have at least."""
+    return [slice(a, min(a + LEAST, panel.stop)) for a in range(panel.start, panel.stop, LEAST)]
+
+
+def _piece(H: Array, R: Array, L: Array, cut: Sequence[Cut], j: int) -> Array:
+    """L^-1 (H_ij - S_i^T S_j) for some columns j of a panel; or behind these, H_jj - S_j^T S_j for a strip of the next
+    diagonal block, S the rows of R above the present panel.
+    """
+    (panel, columns), (following, _) = cut
+    rest = j < len(columns)
+    i, c = (panel, columns[j]) if rest else (following, _strips(following)[j - len(columns)])
+    right = H[i, c]
     if panel.start:
-        right = right - R[: panel.start, panel].T @ R[: panel.start, columns]
+        right = right - R[: panel.start, i].T @ R[: panel.start, c]
+    if not rest:
+        return right
     found: Array = blas.dtrsm(1.0, L, right.T, side=1, lower=1, trans_a=1)
     return found.T
 
 
-def panels(n: int) -> Iterator[tuple[slice, list[slice]]]:
+def panels(n: int) -> Iterator[Cut]:
     """Rows of each panel, and the columns of its pieces: the same for every number of ranks."""
     rows = n if n <= WHOLE else PANEL
     for start in range(0, n, rows):
@@ -59,10 +91,9 @@ def panels(n: int) -> Iterator[tuple[slice, list[slice]]]:
 
 def pieces(n: int) -> list[list[tuple[int, float]]]:
     """Size and flops of the pieces of each panel that has any."""
-    found = []
-    for panel, columns in panels(n):
-        rows = panel.stop - panel.start
-        sizes = [rows * (c.stop - c.start) for c in columns]
-        if sizes:
-            found.append([(size, float(size * (2 * panel.start + rows))) for size in sizes])
+    cut, found = list(panels(n)), []
+    for i, (panel, columns) in enumerate(cut[:-1]):
+        sizes = [h * w for h, w in _shapes(cut, i)]
+        solved = [panel.stop - panel.start] * len(columns) + [0] * (len(sizes) - len(columns))
+        found.append([(size, float(size * (2 * panel.start + n))) for size, n in zip(sizes, solved, strict=True)])
     return found

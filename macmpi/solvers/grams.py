@@ -118,10 +118,8 @@ def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = a
     if not np.isfinite(largest):
         raise linalg.LinAlgError("a Gram that is not finite")
     while True:
-        H = np.array(G, dtype=np.float64, order="C")
-        H[diagonal] += added + more
         try:
-            return cholesky(H, in_pieces).T, True
+            return cholesky(G, in_pieces, added + more).T, True
         except linalg.LinAlgError:
             more = max(100.0 * more, 1e-12 * largest, TINY)
             if not np.isfinite(more):

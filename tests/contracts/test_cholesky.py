@@ -58,10 +58,10 @@ def test_ranks_that_share_the_work_have_the_bits_of_one(ranks: int, random: np.r
     H = positive(random, 41)
     alone = cholesky(H.copy())
     for R in crew(ranks, lambda team: cholesky(H.copy(), Pieces(team))):
-        assert_array_equal(R, alone)
+        assert_array_equal(np.triu(R), np.triu(alone))  # type: ignore[arg-type]
     local = ClosedForm().local(H, 0.3, np.dtype(float))
     for found in crew(ranks, lambda team: ClosedForm().local(H, 0.3, np.dtype(float), True, Pieces(team))):
-        assert_array_equal(found.cholesky[0], local.cholesky[0])  # type: ignore[union-attr]
+        assert_array_equal(np.tril(found.cholesky[0]), np.tril(local.cholesky[0]))  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("row", [0, 8, 12, 39])

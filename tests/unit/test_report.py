@@ -580,9 +580,14 @@ def test_several_runs_are_told_apart_by_one_colour_each(runs: Path) -> None:
     assert pictures.colours_of(results[:1]) == []
 
 
-def test_phase_times_of_several_runs_have_the_same_axes(runs: Path) -> None:
-    axes = drawn(runs / "net", runs / "select")["seconds"].figure.axes
-    assert len({(ax.get_xlim(), ax.get_ylim()) for ax in axes}) == 1
+@pytest.mark.parametrize(("longer", "alike"), [(3.0, True), (100.0, False)])
+def test_phase_times_of_several_runs_have_the_same_axes_where_all_can_be_read(longer: float, alike: bool) -> None:
+    def curve(seconds: float) -> list[dict[str, Any]]:
+        return [{"iteration": i, "phase": "", **dict.fromkeys(figures.PHASES, seconds)} for i in range(4)]
+
+    axes = figures.seconds({"short": curve(0.1), "long": curve(0.1 * longer)}).axes
+    assert len({ax.get_xlim() for ax in axes}) == 1
+    assert (len({ax.get_ylim() for ax in axes}) == 1) == alike
 
 
 def test_the_settings_that_differ_are_named(runs: Path) -> None:
