@@ -95,6 +95,11 @@ class Deal:
         """Those whose Gram is made anew by rows."""
         return self.fresh - {share.segment for share in self.summed}
 
+    @property
+    def widest(self) -> int:
+        """Bytes of the largest Gram that ranks sum up together."""
+        return 8 * max((share.place.stop - share.place.start for share in self.summed), default=0)
+
     @cached_property
     def weight_parts(self) -> tuple[tuple[slice, ...], ...]:
         return places(self.jobs) if self.apart else ()

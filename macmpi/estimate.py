@@ -135,8 +135,8 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
 
 
 def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
-    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features; of
-    minibatches, two arrays in turn each for sums, directions and inverses."""
+    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features; two
+    arrays in turn for sums of Grams, of minibatches each for sums, directions and inverses."""
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
     kept = 2 * sites if plan.schedule.multipliers else sites
@@ -146,7 +146,10 @@ def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
     data = (N + plan.n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares) if plan.minibatch_parts else 0
-    return plan.dtype.itemsize * float(data + N * (sites + kept + made) + turns)
+    of = plan.summed
+    sums = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs) if plan.ranks > 1 and not turns else 0
+    shared = data + N * (sites + kept + made) + turns
+    return float(plan.dtype.itemsize * shared + 2 * sums * max(plan.all_units.widest, plan.first_factor.widest))
 
 
 def gram_flops(plan: Plan, share: Share) -> float:
@@ -156,11 +159,12 @@ def gram_flops(plan: Plan, share: Share) -> float:
     return float(plan.n_train * tall * wide)
 
 
-def dgemm_rate(n: int = 700, repeats: int = 5) -> float:
-    """flop/s of an n x n float64 product on this machine, as configured."""
+def dgemm_rate(n: int = 700, seconds: float = 0.3) -> float:
+    """flop/s of an n x n float64 product on this machine, as configured: the best of some, as ranks that begin to wait
+    keep the cores busy for a while."""
     A = np.ones((n, n))
-    best = float("inf")
-    for _ in range(repeats):
+    best, start = float("inf"), time.perf_counter()
+    while time.perf_counter() - start < seconds:
         began = time.perf_counter()
         A @ A
         best = min(best, time.perf_counter() - began)

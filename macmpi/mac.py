@@ -43,7 +43,7 @@ class Mac:
 
     def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
-        self.points = Points(plan.train, plan.summed, team)
+        self.points = Points(plan.train, plan.summed, team, max(plan.all_units.widest, plan.first_factor.widest))
         self.over_points = self.points.over
         self.evaluation = Evaluation(plan, data, team)
         self.problems = Subproblems(plan, data, self.points)

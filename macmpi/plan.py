@@ -157,13 +157,9 @@ class Plan:
             cost = solver.share_effort(width, self.n_train)
             return [Share(segment, None, slice(start, start + rows * width), cost)]
         return [
-            Share(
-                segment,
-                t,
-                slice(start + t.start * width, start + t.stop * width),
-                solver.share_effort(width, self.n_train, t.rows),
-            )
+            Share(segment, t, slice(start + t.start * width, start + t.stop * width), cost)
             for t in tiles.evenly(rows, tiles.GRAM_ROWS)
+            for cost in [solver.share_effort(width, self.n_train, t.rows)]
         ]
 
     def _deal(self, segments: Sequence[int], shared: Sequence[int]) -> Deal:

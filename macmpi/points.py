@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from macmpi import tiles
 from macmpi.chain import AT_ONCE, Average
 from macmpi.deals import PointDeal
 from macmpi.layers import Array
-from macmpi.regression import sum_over
+from macmpi.regression import OverPoints, sum_over
 from macmpi.sums import TreeSum, over_parts
 from macmpi.team import AnyTeam
 
@@ -24,9 +25,11 @@ class Points:
     count: how many rows this rank holds; own: which of them are its own points'; sample: evenly spaced points, as rows
     of what it holds; average: a mean over the sample; over: a sum over all points; together: a sum over all points for
     which each rank does its share.  `together` is collective, averages and `over` where points are sharded.
+
+    deal: of the points; summed: as `together` sums over them; widest: bytes of its widest sum.
     """
 
-    def __init__(self, deal: PointDeal, summed: PointDeal, team: AnyTeam) -> None:
+    def __init__(self, deal: PointDeal, summed: PointDeal, team: AnyTeam, widest: int = 0) -> None:
         held = deal.held(team.rank)
         size = min(SAMPLE_POINTS, deal.n)
         everywhere = np.arange(size) * deal.n // size
@@ -37,16 +40,24 @@ class Points:
             slice(own.start - held.start, own.stop - held.start),
             here - held.start,
         )
-        self._deal, self._team = deal, team
+        self._deal, self._summed, self._team, self._widest = deal, summed, team, widest
         self.average = AT_ONCE
-        tree, blocks = TreeSum(len(summed.blocks), team), dict(summed.blocks_of(team.rank))
-        self.together = over_parts(tree, lambda b: _chunks(blocks[b]))
-        self.over = self.together
         if not deal.sharded:
             self.over = sum_over([tile.rows for tile in tiles.point_chunks(deal.n)])
             return
-        runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks.items()}
-        self.average = ByBlocks(tree, runs, size)
+        self.over = self.together
+        blocks = deal.blocks_of(team.rank)
+        runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks}
+        self.average = ByBlocks(self._tree, runs, size)
+
+    @cached_property
+    def _tree(self) -> TreeSum:
+        return TreeSum(len(self._summed.blocks), self._team, self._widest)
+
+    @cached_property
+    def together(self) -> OverPoints:
+        blocks = dict(self._summed.blocks_of(self._team.rank))
+        return over_parts(self._tree, lambda b: _chunks(blocks[b]))
 
     def rows(self, make: Callable[[slice], Array], width: int, dtype: np.dtype, together: bool) -> Array:
         """make(rows) of every point, tile by tile: (N, width).  Replicated points only.
