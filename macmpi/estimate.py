@@ -159,12 +159,12 @@ def gram_flops(plan: Plan, share: Share) -> float:
     return float(plan.n_train * tall * wide)
 
 
-def dgemm_rate(n: int = 700, seconds: float = 0.3) -> float:
-    """flop/s of an n x n float64 product on this machine, as configured: the best of some, as ranks that begin to wait
-    keep the cores busy for a while."""
+def dgemm_rate(n: int = 700, repeats: int = 40) -> float:
+    """flop/s of an n x n float64 product on this machine, as configured: the best of some, half a second long, as the
+    other ranks may be busy for a while before they wait."""
     A = np.ones((n, n))
-    best, start = float("inf"), time.perf_counter()
-    while time.perf_counter() - start < seconds:
+    best = float("inf")
+    for _ in range(repeats):
         began = time.perf_counter()
         A @ A
         best = min(best, time.perf_counter() - began)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -108,8 +109,10 @@ def test_a_check_counts_a_ranks_memory_and_its_nodes_apart() -> None:
 
 @pytest.mark.parametrize("sites", ["after", "before"])
 def test_what_a_node_shares(sites: Any) -> None:
-    """Points, coordinates and their last copy; before the activation, what a W-step multiplies too."""
+    """Points, coordinates and their last copy; before the activation, what a W-step multiplies too; sums of Grams."""
     plan = make_plan(Config(model=Model([7, 5], sites=sites), parallel=Parallel("node")), 4, 3, 1000, 100, 2)
     features = 12 if sites == "before" else 0
-    assert node_bytes(plan) == 8 * (1100 * 7 + 1000 * (24 + features))
-    assert node_bytes(plan, autoencoder=True) == 8 * (1100 * 4 + 1000 * (24 + features))
+    turns = 2 * 2 * 8 * 8
+    assert node_bytes(plan) == 8 * (1100 * 7 + 1000 * (24 + features) + turns)
+    assert node_bytes(plan, autoencoder=True) == 8 * (1100 * 4 + 1000 * (24 + features) + turns)
+    assert node_bytes(replace(plan, ranks=1)) == 8 * (1100 * 7 + 1000 * (24 + features))
