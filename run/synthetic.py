@@ -24,6 +24,6 @@ def write_problem(folder: Path, points: int = POINTS) -> Path:
         file["X"], file["X_val"] = X[:points], X[points:]
     config.write_text(
         f'[data]\nsource = "{data}"\nscale = "none"\n\n[model]\nhidden = {HIDDEN}\n\n[start]\nrange = 2.0\n\n'
-        '[penalty]\nmu0 = 10.0\nridge = 0.01\nridge_scale = "unit"\n'
+        '[penalty]\nmu0 = 10.0\nridge = 0.01\nridge_scale = "unit"\n\n[parallel]\ndata = "node"\n'
     )
     return config
