@@ -51,7 +51,7 @@ class Fitting:
             self._solve(deal.early[rank], state, solvers)
         self.team.gather_parts(state.factors, deal.shared_parts)
         with self.clock("w"):
-            self._make_local(deal.segments & deal.by_rows, state)
+            self._make_local(deal.segments & deal.fresh, state)
             self._solve(deal.late[rank], state, solvers)
         if deal.travelling:
             self.parmac.solve(deal.travelling, state)

@@ -5,13 +5,10 @@ Made in float64, or in single precision where that is close enough for the syste
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from macmpi.chain import Average
 from macmpi.layers import Array
-from macmpi.losses import dense
 from macmpi.objective import ZProblem
 from macmpi.solvers.z_directions import Precondition
 from macmpi.symmetric import inverse
@@ -24,9 +21,13 @@ def _cast(problem: ZProblem, made: Dtype) -> tuple[list[Array], list[Array]]:
     return [W.astype(made) for W in problem.weights], [z.astype(made) for z in problem.sites(problem.Z)]
 
 
-def _forms(forms: Iterable[Array], problem: ZProblem, made: Dtype) -> list[Array]:
-    """Forms of the sites as matrices."""
-    return [dense(form, h).astype(made) for form, h in zip(forms, problem.sizes, strict=True)]
+def _plus(form: Array, M: Array) -> Array:
+    """M, changed, plus a form: a matrix, or numbers of which a diagonal one has as many as M or one."""
+    if form.ndim == 2:
+        M += form
+    else:
+        M[np.diag_indices_from(M)] += form
+    return M
 
 
 def _applied(P: Array, dtype: np.dtype) -> Precondition:
@@ -41,10 +42,10 @@ def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype, mad
     """
     weights, sites = _cast(sample, made)
     segments = sample.segments
-    inverses = _forms((m.inverse for m in sample.metrics), sample, made)
-    M = inverses[0]
-    for segment, A, C in zip(segments[1:-1], sites, inverses[1:], strict=False):
-        M = segment.congruence(weights, A, M, average=average) + C
+    first, *inverses = (m.inverse.astype(made) for m in sample.metrics)
+    M = _plus(first, np.zeros((sample.sizes[0],) * 2, made))
+    for segment, A, C in zip(segments[1:-1], sites[:-1], inverses, strict=True):
+        M = _plus(C, segment.congruence(weights, A, M, average=average))
     last, A = segments[-1], sites[-1]
     output = last.maps[-1]
     if sample.loss.unit_hessian and output.n_out > output.n_in and "linear" in output.capabilities:
@@ -58,7 +59,7 @@ def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype, mad
         F = average.rows(lambda rows: last.forward(weights, A[rows]))
         S = average.mean(lambda rows: sample.loss.congruence(F[rows], S), S.shape)
     try:
-        return _applied(inverse((S + np.eye(len(S))).astype(made, copy=False)), dtype)
+        return _applied(inverse(_plus(np.ones(()), S).astype(made, copy=False)), dtype)
     except np.linalg.LinAlgError:  # one direction dwarfs all others: CG goes without
         return lambda R: R.copy()
 
@@ -68,7 +69,7 @@ def primal_preconditioner(
 ) -> Precondition:
     """Inverses of the mean diagonal blocks, M_k + J_{k+1}^T M_{k+1} J_{k+1}; M_{K+1} is the loss's Hessian."""
     weights, sites = _cast(sample, made)
-    outer = _forms((m.M for m in sample.metrics), sample, made)
+    outer = [_plus(m.M.astype(made), np.zeros((h, h), made)) for m, h in zip(sample.metrics, sample.sizes, strict=True)]
     F = average.rows(lambda rows: sample.segments[-1].forward(weights, sites[-1][rows]))
     hessian = average.mean(lambda rows: sample.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
     above = [*outer[1:], hessian]
