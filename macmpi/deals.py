@@ -91,11 +91,6 @@ class Deal:
         return frozenset(share.segment for share in (*self.summed, *(s for rank in self.shares for s in rank)))
 
     @property
-    def by_rows(self) -> frozenset[int]:
-        """Those whose Gram is made anew by rows."""
-        return self.fresh - {share.segment for share in self.summed}
-
-    @property
     def widest(self) -> int:
         """Bytes of the largest Gram that ranks sum up together."""
         return 8 * max((share.place.stop - share.place.start for share in self.summed), default=0)
@@ -109,9 +104,9 @@ class Deal:
         return places(self.shares) if self.apart else ()
 
 
-def dealt(jobs: Sequence[J], ranks: int) -> Dealt[J]:
+def dealt(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Dealt[J]:
     """Dealt to ranks by cost."""
-    owned = tiles.deal_by_cost([job.cost for job in jobs], ranks)
+    owned = tiles.deal_by_cost([job.cost for job in jobs], ranks, relieved)
     return tuple(tuple(jobs[j] for j in rank) for rank in owned)
 
 
@@ -129,17 +124,17 @@ def deal_jobs(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> Deal:
     free = sorted((j for j in jobs if j.segment not in waiting), key=lambda j: (-j.cost, j.place.start))
     bound = [j for j in jobs if j.segment in waiting]
 
-    def rounds(count: int) -> tuple[Deal, float]:
+    def rounds(count: int, last: bool) -> tuple[Deal, float]:
         """With so many early jobs: the deal, and what the busiest ranks of both rounds have to do."""
         costs, M = [*(row.cost for row in rows), *(job.cost for job in free[:count])], len(rows)
-        owned, late = tiles.deal_by_cost(costs, ranks), dealt([*bound, *free[count:]], ranks)
+        owned, late = tiles.deal_by_cost(costs, ranks, last), dealt([*bound, *free[count:]], ranks, last)
         own = tuple(tuple(rows[i] for i in rank if i < M) for rank in owned)
         early = tuple(tuple(free[i - M] for i in rank if i >= M) for rank in owned)
         longest = max(sum(costs[i] for i in rank) for rank in owned) + max(sum(j.cost for j in rank) for rank in late)
         return Deal(early, late, own, whole), longest
 
-    counts = range(0, len(free) + 1, -(-(len(free) + 1) // SPLITS))
-    return min(map(rounds, counts), key=lambda found: found[1])[0]
+    counts = range(0, len(free) + 1, -(-(len(free) + 1) // SPLITS)) if ranks > 1 else [0]
+    return rounds(min(counts, key=lambda count: rounds(count, False)[1]), True)[0]
 
 
 @dataclass(frozen=True)

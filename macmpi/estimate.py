@@ -31,7 +31,7 @@ each byte of the weights; how many arrays of the weights' size there are; bytes 
 
 
 def check_memory(chain: Chain, n_train: int) -> None:
-    """Refuse what cannot fit before any of it is allocated: coordinates, and weights with their shared factors."""
+    """Refuse what cannot fit before any of it is allocated: coordinates, and weights with their Grams."""
     weights = sum(h * d for h, d in chain.block_shapes)
     factors = sum((s.n_in + 2) ** 2 for s in chain.segments)
     need = 8.0 * (n_train * sum(chain.site_sizes) + 3 * weights + 2 * factors)
@@ -88,7 +88,8 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
         default=0,
     )
     data += n * sum(s.n_in + 1 for k, s in enumerate(chain.segments) if plan.travels(k))  # in the units' coordinates
-    factors = plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
+    factors = 2 * plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
+    factors += 0 if plan.shared else sums_bytes(plan) // 8
     memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * n * widest) + 8.0 * (6 * weights + factors) + 180e6
     if plan.shared:
         memory -= plan.dtype.itemsize * (held + data)
@@ -146,10 +147,15 @@ def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
     data = (N + plan.n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares) if plan.minibatch_parts else 0
-    of = plan.summed
-    sums = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs) if plan.ranks > 1 and not turns else 0
     shared = data + N * (sites + kept + made) + turns
-    return float(plan.dtype.itemsize * shared + 2 * sums * max(plan.all_units.widest, plan.first_factor.widest))
+    return float(plan.dtype.itemsize * shared + (0 if turns else 2 * sums_bytes(plan)))
+
+
+def sums_bytes(plan: Plan) -> int:
+    """Of the subtrees' sums of the largest Gram that ranks sum up."""
+    of = plan.summed
+    rows = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs) if plan.ranks > 1 else 0
+    return rows * max(plan.all_units.widest, plan.first_factor.widest)
 
 
 def gram_flops(plan: Plan, share: Share) -> float:

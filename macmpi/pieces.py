@@ -16,7 +16,7 @@ from macmpi.team import AnyTeam
 
 
 class Pieces:
-    """regression.InPieces among the ranks of a team, dealt by size; they live until the next but one are made.
+    """regression.InPieces among the ranks of a team, dealt by size; they live until the next are asked for.
 
     Collective: yes.
     """

@@ -31,7 +31,7 @@ class Plan:
     trainers: of the parameter blocks that no regression fits.
     site_weights: mu of a site in units of mu.
     forcing: linear systems of the (Z-, W-)step are solved to this times the last iteration's relative fall of the
-    validation error.  factor_every: iterations after which a shared factor that only preconditions is made anew.
+    validation error.  factor_every: iterations after which a Gram that only preconditions is made anew.
     sharded: each rank holds its own points alone; all ranks do every W-job together, each summing over its own points,
     and no result is exchanged.  ring: what trains the jobs of solvers that are not exact, which then travel instead.
     shared: a node has one copy of points and coordinates.  minibatch_parts: of the points of a minibatch; 0 without.
@@ -87,11 +87,13 @@ class Plan:
 
     @cached_property
     def shared_bounds(self) -> list[int]:
-        """Where each segment's shared factor lies in the flat buffer of factors."""
+        """Where each segment's Gram lies in the flat buffer of factors."""
         shapes = [self.shared_shape(k) for k in range(len(self.chain.segments))]
         return np.cumsum([0, *(a * b for a, b in shapes)]).tolist()
 
     def shared_shape(self, segment: int) -> tuple[int, int]:
+        if not self.by_unit[segment]:
+            return (0, 0)
         first = self.chain.segments[segment].regressed[0]
         return self.w_solvers[segment].shared_shape(self.chain.fan_in(first), self.has_bias(segment))
 
@@ -144,7 +146,7 @@ class Plan:
         return self.ring is not None and not self.w_solvers[segment].exact
 
     def large(self, segment: int) -> bool:
-        """Its units share a factor so large that all ranks make it together."""
+        """Its units share a Gram so large that it is made by rows and factored by all ranks together."""
         return self.by_unit[segment] and self.shared_shape(segment)[1] > tiles.GRAM_WHOLE
 
     def shares(self, segment: int) -> list[Share]:
@@ -239,19 +241,19 @@ class Plan:
 
     @cached_property
     def all_units(self) -> Deal:
-        """The W-step: jobs of all layers in one list.  The first segment's inputs never change: no factor to redo."""
+        """The W-step: jobs of all layers in one list.  The first segment's inputs never change: no Gram to redo."""
         segments = range(len(self.chain.segments))
         return self._deal(segments, segments[1:])
 
     @cached_property
     def exact_units(self) -> Deal:
-        """The same with those shared factors made anew that must be of the present inputs."""
+        """The same with those Grams made anew that must be of the present inputs."""
         segments = range(len(self.chain.segments))
         return self._deal(segments, [k for k in segments if k and self.w_solvers[k].exact])
 
     @cached_property
     def first_factor(self) -> Deal:
-        """The shared factor of the first segment alone, computed once."""
+        """The Gram of the first segment alone, computed once."""
         return self._deal([], [0])
 
 

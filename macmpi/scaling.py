@@ -19,6 +19,7 @@ from macmpi import tiles
 from macmpi.deals import Deal, Job, Share
 from macmpi.plan import Plan
 from macmpi.solvers.cholesky import pieces
+from macmpi.sums import alone
 
 
 def efficiency(speedup: float, ranks: int) -> float:
@@ -115,8 +116,9 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     deal, item = deal_of(work, plan), plan.dtype.itemsize
     numbers = {"points": plan.n_train * sum(plan.chain.site_sizes), "weights": _numbers(deal.weight_parts)}
 
-    def units(rank: Sequence[Job]) -> float:
-        made = sum(seconds for k, seconds in enumerate(work.local) if any(j.segment == k for j in rank))
+    def units(rank: Sequence[Job], before: Sequence[Job] = ()) -> float:
+        new = {j.segment for j in rank} - {j.segment for j in before}
+        made = sum(seconds for k, seconds in enumerate(work.local) if k in new)
         return made + sum(work.unit[j.segment] * j.cost for j in rank)
 
     def dealt(rate: float) -> tuple[float, ...]:
@@ -137,17 +139,19 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
             tuple(s + units(rank) for s, rank in zip(shares, deal.early, strict=True)), 8 * _numbers(deal.shared_parts)
         ),
         *(panel for k in large for panel in _panels(work.piece, plan.shared_shape(k)[1], plan)),
-        Round(tuple(map(units, deal.late)), item * numbers["weights"]),
+        Round(tuple(map(units, deal.late, deal.early)), item * numbers["weights"]),
     ]
 
 
 def _summed(seconds: float, share: Share, plan: Plan) -> list[Round]:
     """The rounds of a Gram that all ranks sum up: those of their own points; the adding of what all have found."""
     of, width = plan.summed, share.place.stop - share.place.start
-    found = 8 * width * sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs)
-    added = 8 * width + (found // plan.ranks if plan.shared else 0)
-    rounds = [Round(tuple(seconds * count / of.n for count in of.row_counts), found, plan.shared)]
-    return [*rounds, Round((0.0,) * plan.ranks, added)] if plan.ranks > 1 else rounds
+    subtrees = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs)
+    own = Round(tuple(seconds * count / of.n for count in of.row_counts), 8 * width * subtrees, plan.shared)
+    if plan.ranks == 1 or alone(subtrees, width):
+        return [own]
+    added = 8 * width + (own.bytes // plan.ranks if plan.shared else 0)
+    return [own, Round((0.0,) * plan.ranks, added)]
 
 
 def _numbers(parts: Sequence[Sequence[slice]]) -> int:

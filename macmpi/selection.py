@@ -200,6 +200,7 @@ class Trial:
     def __init__(self, largest: Plan, mac: Mac, state: State) -> None:
         self.plan, self.mac, self.state = largest, mac, state
         self.factors = mac.team.array((largest.shared_bounds[-1],), np.float64)
+        self._grams: dict[int, Array] = {}
         self._features: dict[int, Array] = {}
         self._roots: dict[int, Array] = {}
 
@@ -218,7 +219,11 @@ class Trial:
     def make(self, share: Share, over_points: OverPoints) -> None:
         """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
         k, rows = share.segment, None if share.rows is None else share.rows.rows
-        self.factors[share.place] = self.plan.w_solvers[k].prepare(self.features(k), over_points, False, rows).ravel()
+        found = self.plan.w_solvers[k].prepare(self.features(k), over_points, False, rows)
+        if rows is None:
+            self._grams[k] = found
+        else:
+            self.factors[share.place] = found.ravel()
 
     def root(self, segment: int, in_pieces: InPieces = alone) -> Array:
         """R, upper triangular, with R^T R = G + ridge I: that of the W-step in closed form, made once.
@@ -227,7 +232,8 @@ class Trial:
         """
         if segment not in self._roots:
             plan, bounds = self.plan, self.plan.shared_bounds
-            G = self.factors[bounds[segment] : bounds[segment + 1]].reshape(plan.shared_shape(segment))
+            rows = self.factors[bounds[segment] : bounds[segment + 1]].reshape(plan.shared_shape(segment))
+            G = self._grams.get(segment, rows)
             ridge = plan.unit_ridge(segment, self.state.mu)
             factor = plan.w_solvers[segment].local(G, ridge, plan.dtype, False, in_pieces)
             self._roots[segment] = factor.cholesky[0].T

@@ -48,7 +48,7 @@ class Trained(Protocol):
 
 
 class Units:
-    """A layer of units; its features [A, 1] V S^-1, which phi multiplies, are made once: n (D + 1) numbers."""
+    """A layer of units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers."""
 
     def __init__(self, k: int, problems: Subproblems, state: State, here: Sequence[Tile]) -> None:
         plan, inputs = problems.plan, problems.features(k, state)

@@ -185,7 +185,7 @@ class Subproblems:
         return before.forward(self.weights(state), self.inputs(layer.segment, state))
 
     def local(self, k: int, state: State, in_pieces: InPieces = alone) -> Any:
-        """What is made of a segment's shared factor, once a W-step; the first's once for each ridge.
+        """What is made of a segment's Gram, once a W-step; the first's once for each ridge.
 
         Collective: where `in_pieces` is.
         """

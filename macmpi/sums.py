@@ -13,7 +13,12 @@ from macmpi.team import AnyTeam
 from macmpi.tiles import Tile
 
 ALONE, WIDE = 2, 4096
-"""Up to so many ranks, or less wide, sums of ranks are added up by every rank; else each adds its share of columns."""
+"""Up to so many subtrees, or sums less wide, are added up by every rank; else each adds its share of the columns."""
+
+
+def alone(subtrees: int, width: int) -> bool:
+    """Whether every rank adds up the sums of all subtrees for itself.  Collective: no."""
+    return subtrees <= ALONE or width < WIDE
 
 
 class Turns:
@@ -49,8 +54,8 @@ class Turns:
 class TreeSum:
     """Sums over `leaves` parts, runs of which belong to the ranks.
 
-    A rank adds up the largest subtrees within its run; only these are exchanged, one or two a rank however many parts.
-    Wide sums of many ranks: each then adds up its share of the columns, and these are exchanged.
+    A rank adds up the largest subtrees within its run; only these are exchanged, a few a rank however many parts.
+    Of wide sums of many subtrees each rank then adds up its share of the columns, and these are exchanged.
 
     widest: bytes that the largest sum is likely to take.  Collective: yes, to make one.
     """
@@ -86,7 +91,7 @@ class TreeSum:
         for row, node in zip(sums[first:], self._nodes[self.team.rank], strict=False):
             fill(row, node.start, node.stop)
         self.team.gather_rows(sums, counts)
-        if self.team.size <= ALONE or width < WIDE:
+        if alone(sum(counts), width):
             return self._joined(sums)
         columns = tiles.deal_runs(width, self.team.size)
         total, own = self._turns.array((width,), dtype), columns[self.team.rank].rows

@@ -21,13 +21,16 @@ EXACT_WIDTH = 64
 """The most where a unit costs little: solved exactly, with one product over the points."""
 
 GRAM_WHOLE, GRAM_ROWS = 512, 96
-"""A Gram of at most so many columns is one job; a larger one is cut into jobs of at most so many rows."""
+"""A Gram of at most so many columns is summed up by all ranks; a larger one is made in jobs of so many rows at most."""
 
 RING_WIDTH = 16
 """The fewest units that travel together round a ring of blocks, if a layer has so many."""
 
 CHUNK_ROWS = 512
 """Largest number of points that a W-solver takes at a time."""
+
+SPLIT_EVENLY = 12
+"""As many leaves of a tree of sums, if their number is even, are divided in the middle."""
 
 EVEN = 1e-3
 """Jobs are not exchanged between ranks for less than this share of the busiest rank's work."""
@@ -124,9 +127,10 @@ def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:
     return tuple(Tile(a, b) for a, b in pairwise(bounds))
 
 
-def deal_by_cost(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Deal jobs to ranks: the costliest first, each to the least loaded rank; then the busiest rank exchanges a job
-    with another, or gives one away, as long as that helps.  Indices ascend in each rank.
+def deal_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) -> tuple[tuple[int, ...], ...]:
+    """Deal jobs to ranks: the costliest first, each to the least loaded rank; indices ascend in each rank.
+
+    relieved: then the busiest rank exchanges a job with another, or gives one away, as long as that helps.
 
     Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
     """
@@ -136,7 +140,7 @@ def deal_by_cost(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], .
         load, rank = loads[0]
         heapreplace(loads, (load + costs[job], rank))
         owned[rank].append(job)
-    for _ in range(10 * ranks):
+    for _ in range(10 * ranks if relieved else 0):
         if not _relieve(owned, costs):
             break
     return tuple(tuple(sorted(jobs)) for jobs in owned)
@@ -166,12 +170,13 @@ def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
 
 
 def halves(start: int, stop: int) -> int:
-    """Where the tree of sums over leaves start, ..., stop - 1 divides: into two like parts, else behind a power of two.
+    """Where the tree of sums over leaves start, ..., stop - 1 divides: in the middle, a few behind a power of two.
 
-    So each of 2, 4, 8 or 16 ranks has one whole subtree of 48 leaves.
+    Of 12, 24 or 48 leaves each of 2 ranks has one whole subtree, of 4, 8, 12 or 24 ranks at most two.
     """
     count = stop - start
-    return start + (count // 2 if count % 2 == 0 else 1 << ((count - 1).bit_length() - 1))
+    even = count >= SPLIT_EVENLY and count % 2 == 0
+    return start + (count // 2 if even else 1 << ((count - 1).bit_length() - 1))
 
 
 def nodes(leaves: int, run: Tile) -> tuple[Tile, ...]:

@@ -184,8 +184,8 @@ SOLVES: dict[str, Callable[..., float]] = {
 
 
 def flops(path: Path, settings: Sequence[str], iterations: int) -> float:
-    """Of matrix products, Cholesky factors and their solutions, an iteration, the first left out; what is done element
-    by element, and eigen-decompositions, not counted."""
+    """Of matrix products and of solutions with triangular factors, an iteration, the first left out; neither factors
+    nor what is done element by element are counted."""
 
     def wrap(name: str) -> Any:
         plain, cost = getattr(linalg, name), SOLVES[name]

@@ -164,7 +164,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "results"},
     "estimate": ERRORS | {"tiles", "chain", "choices", "config", "deals", "plan", "windows"},
-    "scaling": frozenset({"tiles", "solvers", "deals", "plan"}),
+    "scaling": frozenset({"tiles", "solvers", "deals", "plan", "sums"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
     | {"baselines", "stochastic", "config", "data", "record", "team"},
     "summary": frozenset({"data", "evaluation", "plan", "record", "state"}),

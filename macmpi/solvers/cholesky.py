@@ -19,8 +19,9 @@ MOST, LEAST = 24, 48
 
 
 def cholesky(H: Array, in_pieces: InPieces = alone, added: Array | float = 0.0) -> Array:
-    """R with R^T R = H + diag(added), of the upper half of H; in the upper half of a row-major array, the lower is of
-    no use.
+    """R with R^T R = H + diag(added), of the upper half of H; in the upper half of a row-major array.
+
+    The lower half is of no use, but 0 where H has one panel.
 
         R_ii^T R_ii = H_ii - S_i^T S_i,    R_ij = R_ii^-T (H_ij - S_i^T S_j),    S the rows of R above panel i.
 
@@ -28,22 +29,25 @@ def cholesky(H: Array, in_pieces: InPieces = alone, added: Array | float = 0.0) 
     it, strips of the next diagonal block but for what this panel takes from it.  Raises LinAlgError where H is not
     positive definite.  Collective: where `in_pieces` is.
     """
-    R, cut = np.empty(H.shape), list(panels(len(H)))
+    R, cut, shift = np.empty(H.shape), list(panels(len(H))), np.broadcast_to(added, len(H))
     first, _ = cut[0]
-    diagonal = H[first, first] + np.diag(np.broadcast_to(added, len(H))[first])
+    diagonal = H[first, first].astype(np.float64)
     for i, (panel, columns) in enumerate(cut):
+        diagonal[np.diag_indices_from(diagonal)] += shift[panel]
         L, failed = lapack.dpotrf(diagonal.T, lower=1)
         if failed:
             raise LinAlgError(f"not positive definite: row {panel.start + failed - 1}")
+        if len(cut) == 1:
+            only: Array = L.T
+            return only
         R[panel, panel] = L.T
         if i + 1 == len(cut):
             return R
         parts = in_pieces(_shapes(cut, i), lambda j: _piece(H, R, L, cut[i : i + 2], j))  # noqa: B023
         for c, part in zip(columns, parts, strict=False):
             R[panel, c] = part
-        following, last = cut[i + 1][0], R[panel, cut[i + 1][0]]
+        last = R[panel, cut[i + 1][0]]
         diagonal = np.hstack(parts[len(columns) :]) - last.T @ last
-        diagonal[np.diag_indices_from(diagonal)] += np.broadcast_to(added, len(H))[following]
     raise AssertionError
 
 
@@ -79,9 +83,14 @@ def _piece(H: Array, R: Array, L: Array, cut: Sequence[Cut], j: int) -> Array:
     return found.T
 
 
+def whole(n: int) -> bool:
+    """Whether a matrix of n rows is one panel."""
+    return n <= WHOLE
+
+
 def panels(n: int) -> Iterator[Cut]:
     """Rows of each panel, and the columns of its pieces: the same for every number of ranks."""
-    rows = n if n <= WHOLE else PANEL
+    rows = n if whole(n) else PANEL
     for start in range(0, n, rows):
         stop = min(start + rows, n)
         count = min(MOST, -(-(n - stop) // LEAST))
@@ -95,5 +104,5 @@ def pieces(n: int) -> list[list[tuple[int, float]]]:
     for i, (panel, columns) in enumerate(cut[:-1]):
         sizes = [h * w for h, w in _shapes(cut, i)]
         solved = [panel.stop - panel.start] * len(columns) + [0] * (len(sizes) - len(columns))
-        found.append([(size, float(size * (2 * panel.start + n))) for size, n in zip(sizes, solved, strict=True)])
+        found.append([(size, float(size * (2 * panel.start + rows))) for size, rows in zip(sizes, solved, strict=True)])
     return found

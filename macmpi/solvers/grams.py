@@ -11,7 +11,7 @@ from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS
 from macmpi.layers.design import gram, gram_rows, jitter
 from macmpi.regression import InPieces, OverPoints, Rows, alone
-from macmpi.solvers.cholesky import cholesky
+from macmpi.solvers.cholesky import cholesky, whole
 
 JITTER = 1e-8
 """Added to the Gram's diagonal, as a share of its mean: no step along what the inputs do not span."""
@@ -94,7 +94,7 @@ class Preconditioned(SharedGram):
         """L, lower, with L L^T = G + ridge I."""
         added = ridge + jitter(shared, JITTER, dtype)
         factor, _ = regular_factor(shared, added, in_pieces)
-        return np.asfortranarray(np.tril(factor))
+        return factor if whole(len(factor)) else np.asfortranarray(np.tril(factor))
 
     def lower(self, problem: Any) -> Array | None:
         """Of a problem; None where it shares nothing."""
@@ -129,7 +129,7 @@ def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = a
 class Whitening:
     """theta = phi L^-1 and back, with L L^T the layer's Gram plus ridge; the identity without a Gram.
 
-    In phi the Gram of the inputs [A, 1] L^-T is the identity.
+    In phi the Gram of the inputs [A, 1] L^-T, the ridge included, is the identity.
     """
 
     def __init__(self, lower: Array | None) -> None:

@@ -85,8 +85,10 @@ class GaussNewtonZ:
         close = max(self.cg_tolerance, sample.accuracy) < SINGLE
         single = self.cg_precision == "single" and not close and stiffest <= STIFF
         dtype = np.dtype(np.float32) if single else sample.Z.dtype
-        make = dual_preconditioner if choice == "dual" else primal_preconditioner
-        precondition = make(sample, average, dtype, np.float32 if single else np.float64)
+        if choice == "dual":
+            precondition = dual_preconditioner(sample, average, dtype, np.float32 if single else np.float64)
+        else:
+            precondition = primal_preconditioner(sample, average, dtype)
         return Shared(precondition, tuple(W.astype(dtype, copy=False) for W in sample.weights), dtype)
 
     def solve(self, problem: ZProblem, shared: Shared | None) -> ZSolution:

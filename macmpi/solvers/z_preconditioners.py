@@ -1,6 +1,6 @@
 """Preconditioners of the Z-step's linear systems: inverses of their means over a sample of points, one for all.
 
-Made in float64, or in single precision where that is close enough for the systems; applied in the precision asked for.
+Made in float64, the dual one in single precision where CG is; applied in the precision asked for.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import numpy as np
 
 from macmpi.chain import Average
 from macmpi.layers import Array
+from macmpi.losses import dense
 from macmpi.objective import ZProblem
 from macmpi.solvers.z_directions import Precondition
 from macmpi.symmetric import inverse
@@ -60,16 +61,16 @@ def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype, mad
         S = average.mean(lambda rows: sample.loss.congruence(F[rows], S), S.shape)
     try:
         return _applied(inverse(_plus(np.ones(()), S).astype(made, copy=False)), dtype)
-    except np.linalg.LinAlgError:  # one direction dwarfs all others: CG goes without
-        return lambda R: R.copy()
+    except np.linalg.LinAlgError:
+        if made != np.float64:
+            return dual_preconditioner(sample, average, dtype)
+        return lambda R: R.copy()  # one direction dwarfs all others: CG goes without
 
 
-def primal_preconditioner(
-    sample: ZProblem, average: Average, dtype: np.dtype, made: Dtype = np.float64
-) -> Precondition:
+def primal_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> Precondition:
     """Inverses of the mean diagonal blocks, M_k + J_{k+1}^T M_{k+1} J_{k+1}; M_{K+1} is the loss's Hessian."""
-    weights, sites = _cast(sample, made)
-    outer = [_plus(m.M.astype(made), np.zeros((h, h), made)) for m, h in zip(sample.metrics, sample.sizes, strict=True)]
+    weights, sites = _cast(sample, np.float64)
+    outer = [dense(m.M, h) for m, h in zip(sample.metrics, sample.sizes, strict=True)]
     F = average.rows(lambda rows: sample.segments[-1].forward(weights, sites[-1][rows]))
     hessian = average.mean(lambda rows: sample.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
     above = [*outer[1:], hessian]

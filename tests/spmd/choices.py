@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from macmpi import tiles
+from macmpi import sums, tiles
 from macmpi.config import Activation, Config
 from macmpi.data import Dataset, Scaling
 from macmpi.plan import Plan, make_plan
@@ -19,6 +19,7 @@ from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, cholesky
 from macmpi.starts import Origin
 
 tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12
+sums.WIDE = 64
 cholesky.WHOLE, cholesky.PANEL, cholesky.LEAST = 40, 12, 4
 """So that the Grams of the wide layers here are cut into rows, and factored in panels, as those of large nets are."""
 

@@ -121,7 +121,6 @@ def test_every_gram_is_summed_up_once(sizes: tuple[int, tuple[int, ...]], ranks:
         assert not any(deal.shares)
         assert not any(deal.early)
         assert not any(deal.shared_parts)
-        assert not deal.by_rows
         assert deal.fresh == {share.segment for share in deal.summed}
         for share in deal.summed:
             made[share.place] += 1
@@ -373,8 +372,9 @@ def test_what_is_early_waits_for_no_rows(
     p = planned(*sizes, ranks, sites="before")
     for deal in (p.all_units, p.exact_units, p.deal([len(p.chain.segments) - 1]), p.deal([0])):
         assert deal.jobs == tuple(a + b for a, b in zip(deal.early, deal.late, strict=True))
-        assert deal.by_rows == {k for k in deal.fresh if p.large(k)}
-        assert not {job.segment for rank in deal.early for job in rank} & deal.by_rows
+        waited_for = {share.segment for rank in deal.shares for share in rank}
+        assert waited_for == {k for k in deal.fresh if p.large(k)}
+        assert not {job.segment for rank in deal.early for job in rank} & waited_for
         done = [job for rank in deal.jobs for job in rank]
         assert sorted(done, key=lambda j: j.place.start) == [j for k in sorted(deal.segments) for j in p.jobs(k)]
 
@@ -382,7 +382,7 @@ def test_what_is_early_waits_for_no_rows(
 def test_a_rank_with_many_rows_has_few_early_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and early jobs are dealt together: no rank has much more of both than another."""
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 100)
-    for ranks in (2, 4):
+    for ranks in (3, 5, 8):
         deal = make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units
         loads = [sum(i.cost for i in (*a, *b)) for a, b in zip(deal.shares, deal.early, strict=True)]
         assert any(deal.early)

@@ -143,6 +143,15 @@ def test_ties_go_to_the_lower_job_and_the_lower_rank() -> None:
     assert tiles.deal_by_cost([1.0, 9.0, 1.0], 2) == ((1,), (0, 2))
 
 
+@pytest.mark.parametrize("leaves", [12, 24, 48])
+def test_few_sums_are_exchanged(leaves: int) -> None:
+    """One a rank on 2 ranks, few on any number; the subtrees of all ranks are all leaves."""
+    for ranks in (2, 3, 4, 6, 8, 12, 24):
+        nodes = [tiles.nodes(leaves, run) for run in tiles.deal_runs(leaves, ranks)]
+        assert [i for rank in nodes for node in rank for i in range(node.start, node.stop)] == list(range(leaves))
+        assert max(map(len, nodes)) <= {2: 1, 3: 4, 6: 3}.get(ranks, 2), ranks
+
+
 def test_a_tile_is_its_rows() -> None:
     tile = Tile(3, 8)
     assert len(tile) == 5
