@@ -157,6 +157,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         kept[:] = [shards.load(config.data, found, config.model.precision, deals, team)]
     if args.check:
         team.from_root(lambda: _origin(config, plan, kept[0].blank() if plan.sharded else kept[0]))
+        team.together(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
         team.from_root(lambda: print("\n".join(estimate(plan, config, kept[0].autoencoder)), flush=True))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
