@@ -30,25 +30,28 @@ def cholesky(H: Array, in_pieces: InPieces = alone, added: Array | float = 0.0) 
     positive definite.  Collective: where `in_pieces` is.
     """
     R, cut, shift = np.empty(H.shape), list(panels(len(H))), np.broadcast_to(added, len(H))
-    first, _ = cut[0]
-    diagonal = H[first, first].astype(np.float64)
-    for i, (panel, columns) in enumerate(cut):
-        diagonal[np.diag_indices_from(diagonal)] += shift[panel]
-        L, failed = lapack.dpotrf(diagonal.T, lower=1)
-        if failed:
-            raise LinAlgError(f"not positive definite: row {panel.start + failed - 1}")
-        if len(cut) == 1:
-            only: Array = L.T
-            return only
-        R[panel, panel] = L.T
-        if i + 1 == len(cut):
-            return R
-        parts = in_pieces(_shapes(cut, i), lambda j: _piece(H, R, L, cut[i : i + 2], j))  # noqa: B023
+    (panel, columns), *others = cut
+    diagonal = H[panel, panel].astype(np.float64)
+    R[panel, panel] = R_ii = _diagonal_factor(diagonal, shift, panel)
+    for i, (following, after) in enumerate(others):
+        parts = in_pieces(_shapes(cut, i), lambda j: _piece(H, R, R_ii, cut[i : i + 2], j))  # noqa: B023
         for c, part in zip(columns, parts, strict=False):
             R[panel, c] = part
-        last = R[panel, cut[i + 1][0]]
+        last = R[panel, following]
         diagonal = np.hstack(parts[len(columns) :]) - last.T @ last
-    raise AssertionError
+        panel, columns = following, after
+        R[panel, panel] = R_ii = _diagonal_factor(diagonal, shift, panel)
+    return R
+
+
+def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> Array:
+    """R_ii, upper triangular, of a block and what is added to it, in place."""
+    diagonal[np.diag_indices_from(diagonal)] += shift[panel]
+    L, failed = lapack.dpotrf(diagonal.T, lower=1)
+    if failed:
+        raise LinAlgError(f"not positive definite: row {panel.start + failed - 1}")
+    found: Array = L.T
+    return found
 
 
 Cut = tuple[slice, list[slice]]
@@ -67,9 +70,9 @@ def _strips(panel: slice) -> list[slice]:
     return [slice(a, min(a + LEAST, panel.stop)) for a in range(panel.start, panel.stop, LEAST)]
 
 
-def _piece(H: Array, R: Array, L: Array, cut: Sequence[Cut], j: int) -> Array:
-    """L^-1 (H_ij - S_i^T S_j) for some columns j of a panel; or behind these, H_jj - S_j^T S_j for a strip of the next
-    diagonal block, S the rows of R above the present panel.
+def _piece(H: Array, R: Array, R_ii: Array, cut: Sequence[Cut], j: int) -> Array:
+    """R_ii^-T (H_ij - S_i^T S_j) for some columns j of a panel; or behind these, H_jj - S_j^T S_j for a strip of the
+    next diagonal block, S the rows of R above the present panel.
     """
     (panel, columns), (following, _) = cut
     rest = j < len(columns)
@@ -79,7 +82,7 @@ def _piece(H: Array, R: Array, L: Array, cut: Sequence[Cut], j: int) -> Array:
         right = right - R[: panel.start, i].T @ R[: panel.start, c]
     if not rest:
         return right
-    found: Array = blas.dtrsm(1.0, L, right.T, side=1, lower=1, trans_a=1)
+    found: Array = blas.dtrsm(1.0, R_ii.T, right.T, side=1, lower=1, trans_a=1)
     return found.T
 
 
