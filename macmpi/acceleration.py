@@ -143,7 +143,7 @@ class Accelerated(Mac):
 
         With its ridge it lowers E1 + ridge, and E1 nearly always.  Collective: yes.
         """
-        shown = replace(state, weights=state.weights.copy(), factors=state.factors.copy())
+        shown = replace(state, weights=state.weights.copy(), grams=state.grams.copy())
         self.fit([len(self.plan.chain.sites)], shown)
         self.problems.forget()
         found, own = self._nested([shown.weights, state.weights], state)

@@ -28,7 +28,7 @@ ARRAYS = (
     "best_weights",
     "multipliers",
     "metric",
-    "factors",
+    "grams",
     "sizes",
     "average",
     "momentum",

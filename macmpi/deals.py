@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Share:
-    """The Gram that the units of a segment share, or some rows of it.  place: where they lie among the factors."""
+    """The Gram that the units of a segment share, or some rows of it.  place: where they lie among the Grams."""
 
     segment: int
     rows: Tile | None

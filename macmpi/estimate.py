@@ -155,7 +155,7 @@ def sums_bytes(plan: Plan) -> int:
     """Of the subtrees' sums of the largest Gram that ranks sum up."""
     of = plan.summed
     rows = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs) if plan.ranks > 1 else 0
-    return rows * max(plan.all_units.widest, plan.first_factor.widest)
+    return rows * max(plan.all_units.widest, plan.first_gram.widest)
 
 
 def gram_flops(plan: Plan, share: Share) -> float:

@@ -49,7 +49,7 @@ class Fitting:
             for share in deal.shares[rank]:
                 self._make_gram(share, self.problems.points.over, state)
             self._solve(deal.early[rank], state, solvers)
-        self.team.gather_parts(state.factors, deal.shared_parts)
+        self.team.gather_parts(state.grams, deal.shared_parts)
         with self.clock("w"):
             self._make_local(deal.segments & deal.fresh, state)
             self._solve(deal.late[rank], state, solvers)
@@ -74,7 +74,7 @@ class Fitting:
         k, rows = share.segment, None if share.rows is None else share.rows.rows
         inputs = self.problems.features(k, state)
         found = self.plan.w_solvers[k].prepare(inputs, over_points, self.plan.has_bias(k), rows)
-        state.factors[share.place] = found.ravel()
+        state.grams[share.place] = found.ravel()
 
     def _solve(self, jobs: Iterable[Job], state: State, solvers: Sequence[WSolver]) -> None:
         for job in jobs:

@@ -43,7 +43,7 @@ class Mac:
 
     def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
-        self.points = Points(plan.train, plan.summed, team, max(plan.all_units.widest, plan.first_factor.widest))
+        self.points = Points(plan.train, plan.summed, team, max(plan.all_units.widest, plan.first_gram.widest))
         self.over_points = self.points.over
         self.evaluation = Evaluation(plan, data, team)
         self.problems = Subproblems(plan, data, self.points)
@@ -75,16 +75,16 @@ class Mac:
         """
         if self.plan.chain.segments[0].core:
             self.problems.features(0, state, together=True)
-        if not len(state.factors):
-            state.factors = np.zeros(self.plan.shared_bounds[-1])
-            self.fitting.regress(self.plan.first_factor, state, self.plan.w_solvers)
+        if not len(state.grams):
+            state.grams = np.zeros(self.plan.shared_bounds[-1])
+            self.fitting.regress(self.plan.first_gram, state, self.plan.w_solvers)
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State:
         """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
         state = self._new(self._random(range_, seed))
         state.Z[self.points.own] = codes[self.points.own]
         self._exchange(state.Z)
-        state.factors = np.zeros(self.plan.shared_bounds[-1])
+        state.grams = np.zeros(self.plan.shared_bounds[-1])
         self.problems.renew_metric(state)
         self.fit(range(len(self.plan.chain.segments)), state)
         state.metric_mu = 0.0
@@ -259,7 +259,7 @@ class Mac:
         """
         plan = self.plan
         Z = state.Z if plan.sharded else self.team.array(state.Z.shape, state.Z.dtype)
-        after = replace(state, weights=state.weights.copy(), Z=Z, factors=state.factors.copy())
+        after = replace(state, weights=state.weights.copy(), Z=Z, grams=state.grams.copy())
         moved = state.multipliers
         after.mu, after.multipliers = state.mu_done or state.mu, np.zeros(moved.shape, moved.dtype)
         if not plan.chain.sites:

@@ -87,7 +87,7 @@ class Plan:
 
     @cached_property
     def shared_bounds(self) -> list[int]:
-        """Where each segment's Gram lies in the flat buffer of factors."""
+        """Where each segment's Gram lies in the flat buffer of Grams."""
         shapes = [self.shared_shape(k) for k in range(len(self.chain.segments))]
         return np.cumsum([0, *(a * b for a, b in shapes)]).tolist()
 
@@ -252,7 +252,7 @@ class Plan:
         return self._deal(segments, [k for k in segments if k and self.w_solvers[k].exact])
 
     @cached_property
-    def first_factor(self) -> Deal:
+    def first_gram(self) -> Deal:
         """The Gram of the first segment alone, computed once."""
         return self._deal([], [0])
 

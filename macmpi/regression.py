@@ -72,6 +72,20 @@ def sum_over(chunks: Sequence[slice]) -> OverPoints:
     return total
 
 
+@dataclass(frozen=True)
+class LayerGram:
+    """What the units of a layer share, G = [A, 1]^T [A, 1] (or A^T A: bias), and what their regressions have alike.
+
+    G (D + 1, D + 1): from the diagonal on at least; dtype: of the inputs A; activation: of the units.
+    """
+
+    G: Array
+    ridge: float
+    dtype: np.dtype
+    bias: bool = True
+    activation: str = "linear"
+
+
 class WProblem(Protocol):
     """What a W-solver is given: min over each row of theta of its objective, from theta = start.
 
@@ -160,6 +174,10 @@ class UnitProblem:
     @property
     def rows(self) -> int:
         return self.points or len(self.terms[0].targets)
+
+    @property
+    def gram(self) -> LayerGram:
+        return LayerGram(self.shared, self.ridge, self.terms[0].inputs.dtype, self.bias, self.activation)
 
     @property
     def n_in(self) -> int:

@@ -28,7 +28,7 @@ from macmpi.layers.design import adjoint
 from macmpi.mac import Mac
 from macmpi.plan import Plan, make_plan
 from macmpi.record import Account, Clock
-from macmpi.regression import InPieces, OverPoints, Term, UnitProblem, alone, values
+from macmpi.regression import InPieces, LayerGram, OverPoints, Term, UnitProblem, alone, values
 from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
 
@@ -145,7 +145,7 @@ class Selection:
         """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: yes."""
         old, plan = self.plan, self._plan(hidden)
         state.weights = _carried(state.weights, old.weight_bounds, plan.weight_bounds)
-        state.factors = _carried(state.factors, old.shared_bounds, plan.shared_bounds)
+        state.grams = _carried(state.grams, old.shared_bounds, plan.shared_bounds)
         state.sizes = np.array(hidden)
         state.best_weights, state.best_e1_val = np.empty(0), math.inf
         self.mac = Mac(plan, self.data, self.team, self.clock)
@@ -234,8 +234,8 @@ class Trial:
             plan, bounds = self.plan, self.plan.shared_bounds
             rows = self.factors[bounds[segment] : bounds[segment + 1]].reshape(plan.shared_shape(segment))
             G = self._grams.get(segment, rows)
-            ridge = plan.unit_ridge(segment, self.state.mu)
-            factor = plan.w_solvers[segment].local(G, ridge, plan.dtype, False, in_pieces)
+            gram = LayerGram(G, plan.unit_ridge(segment, self.state.mu), plan.dtype, bias=False)
+            factor = plan.w_solvers[segment].local(gram, in_pieces)
             self._roots[segment] = factor.cholesky[0].T
         return self._roots[segment]
 

@@ -33,9 +33,9 @@ class State:
     """Weights, coordinates, penalty and history between two half steps.
 
     weights (flat), Z (N, H_1 + ... + H_K), in the precision of the run; multipliers lambda, of the shape of Z, or
-    empty; metric: the sites' forms M_k / mu, flat, or empty, and metric_mu: the mu at which they were made; factors:
-    what the units of each layer share, flat float64; mu of the next half step; mu_done: that of the iteration done last
-    (0: none yet), which the postprocessing uses; e1_val: the validation error that the schedule compares with; fall:
+    empty; metric: the sites' forms M_k / mu, flat, or empty, and metric_mu: the mu at which they were made; grams:
+    of the layers' inputs, flat float64; mu of the next half step; mu_done: that of the iteration done last (0: none
+    yet), which the postprocessing uses; e1_val: the validation error that the schedule compares with; fall:
     the share by which it fell in the last iteration; reference: mean squared last move of the multipliers;
     sizes: units of each hidden layer where they are not the config's; best_*: the weights with the lowest validation
     error so far, since the sizes changed last; next_half: "z" or "w"; seconds: training time so far;
@@ -65,7 +65,7 @@ class State:
     multipliers: Array = field(default_factory=_empty)
     metric: Array = field(default_factory=_empty)
     metric_mu: float = 0.0
-    factors: Array = field(default_factory=_empty)
+    grams: Array = field(default_factory=_empty)
     sizes: Array = field(default_factory=_empty)
     average: Array = field(default_factory=_empty)
     momentum: Array = field(default_factory=_empty)

@@ -56,7 +56,7 @@ class Units:
         self._points, self._ridge = plan.n_train, plan.unit_ridge(k, state.mu)
         self._activation = plan.chain.segments[k].activation
         assert plan.ring is not None
-        self._whitening = Whitening(plan.ring.local(problems.factor(k, state), self._ridge, plan.dtype))
+        self._whitening = Whitening(plan.ring.local(problems.gram(k, state)))
         self._features = np.empty((problems.points.count, inputs.shape[1] + 1), plan.dtype)
         for tile in here:
             self._features[tile.rows] = self._whitening.features(inputs[tile.rows])

@@ -11,12 +11,11 @@ from macmpi.chain import EVERY, Segment
 from macmpi.data import Dataset
 from macmpi.deals import Job, Layer
 from macmpi.layers import Array
-from macmpi.layers.activation import FUNCTIONS
 from macmpi.losses import Metric, Squared, metric, times
 from macmpi.objective import Rows, ZProblem, split_columns
 from macmpi.plan import Plan
 from macmpi.points import Points
-from macmpi.regression import InPieces, Made, SegmentProblem, Term, UnitProblem, WProblem, alone
+from macmpi.regression import InPieces, LayerGram, Made, SegmentProblem, Term, UnitProblem, WProblem, alone
 from macmpi.regression import Rows as ByRows
 from macmpi.state import State, block_views
 
@@ -136,7 +135,7 @@ class Subproblems:
             term = Term(self.features(k, state), self.core_targets(k, state, job.units.rows))
             W = state.weights[job.place].reshape(-1, shapes[0][1])
             local = self.local(k, state)
-            shared, points = self.factor(k, state), plan.n_train
+            shared, points = self.gram(k, state).G, plan.n_train
             return UnitProblem((term,), segment.activation, ridge, W, shared, accuracy, key, local, points)
         loss = plan.loss if k == len(plan.chain.sites) else Squared(self._form(k, state))
         part = plan.features[k] if segment.leading else segment
@@ -189,12 +188,10 @@ class Subproblems:
 
         Collective: where `in_pieces` is.
         """
-        solver, plan = self.plan.w_solvers[k], self.plan
-        ridge = plan.unit_ridge(k, state.mu)
+        solver, ridge = self.plan.w_solvers[k], self.plan.unit_ridge(k, state.mu)
 
         def make() -> tuple[float, Any]:
-            factor, steepest = self.factor(k, state), FUNCTIONS[plan.chain.segments[k].activation].steepest
-            return ridge, solver.local(factor, ridge, plan.dtype, plan.has_bias(k), in_pieces, steepest)
+            return ridge, solver.local(self.gram(k, state), in_pieces)
 
         made_for, local = self._once("local", k, make, state, keep=k == 0)
         if made_for != ridge:
@@ -245,9 +242,11 @@ class Subproblems:
             table[name, k] = make()
         return table[name, k]
 
-    def factor(self, k: int, state: State) -> Array:
-        bounds = self.plan.shared_bounds
-        return state.factors[bounds[k] : bounds[k + 1]].reshape(self.plan.shared_shape(k))
+    def gram(self, k: int, state: State) -> LayerGram:
+        """What the units of a segment share."""
+        plan, place = self.plan, slice(*self.plan.shared_bounds[k : k + 2])
+        G, activation = state.grams[place].reshape(plan.shared_shape(k)), plan.chain.segments[k].activation
+        return LayerGram(G, plan.unit_ridge(k, state.mu), plan.dtype, plan.has_bias(k), activation)
 
 
 def _damped(M: Array) -> Array:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from macmpi.chain import AT_ONCE, Average
 from macmpi.layers import Array
 from macmpi.objective import ZProblem
-from macmpi.regression import InPieces, OverPoints, Rows, alone
+from macmpi.regression import InPieces, LayerGram, OverPoints, Rows, alone
 
 
 class ZSolution(NamedTuple):
@@ -101,18 +99,10 @@ class WSolver(Protocol):
         """What `prepare` costs for `width` columns, on the same scale."""
         ...
 
-    def local(
-        self,
-        shared: Array,
-        ridge: float,
-        dtype: np.dtype,
-        bias: bool = True,
-        in_pieces: InPieces = alone,
-        steepest: float = 1.0,
-    ) -> Any:
-        """What a rank makes of `shared` once, for all units of the layer that it solves.
+    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Any:
+        """What a rank makes of what the units share, once for all units of the layer that it solves.
 
-        steepest: slope of their activation.  in_pieces: shares this work among ranks.  Collective: where it is.
+        in_pieces: shares this work among ranks.  Collective: where it is.
         """
         ...
 

@@ -10,7 +10,7 @@ from scipy import linalg
 
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, apply, jitter, row_dots
-from macmpi.regression import InPieces, OverPoints, Term, UnitProblem, alone
+from macmpi.regression import InPieces, LayerGram, OverPoints, Term, UnitProblem, alone
 from macmpi.solvers.grams import PASS, SharedGram, regular_factor
 
 JITTER = 1e-13
@@ -51,24 +51,17 @@ class ClosedForm(SharedGram):
         """2 D of the cross product, and a little more for reading the targets and solving."""
         return 2.4 * n_in * (units + PASS)
 
-    def local(
-        self,
-        shared: Array,
-        ridge: float,
-        dtype: np.dtype,
-        bias: bool = True,
-        in_pieces: InPieces = alone,
-        steepest: float = 1.0,
-    ) -> Factor:
-        """The factor; `shared` need hold the Gram from the diagonal on only.  Single precision is never regular."""
-        regular = dtype == np.float64 and ridge > REGULAR * float(np.trace(shared)) / len(shared)
-        added = np.full(len(shared), 0.0 if regular else jitter(shared, JITTER, dtype))
-        added[: len(added) - bias] += ridge
-        return Factor(regular_factor(shared, added, in_pieces), regular)
+    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Factor:
+        """The factor.  Single precision is never regular."""
+        G = gram.G
+        regular = gram.dtype == np.float64 and gram.ridge > REGULAR * float(np.trace(G)) / len(G)
+        added = np.full(len(G), 0.0 if regular else jitter(G, JITTER, gram.dtype))
+        added[: len(G) - gram.bias] += gram.ridge
+        return Factor(regular_factor(G, added, in_pieces), regular)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
-        factor = problem.local or self.local(problem.shared, ridge, problem.terms[0].inputs.dtype, problem.bias)
+        factor = problem.local or self.local(problem.gram)
         if factor.regular:
             found = self._solved(factor, _crossed(problem, over_points))
             return found if self.relaxation == 1.0 else W + self.relaxation * (found - W)

@@ -8,9 +8,9 @@ import numpy as np
 from scipy import linalg
 
 from macmpi.layers import Array
-from macmpi.layers.activation import FUNCTIONS
-from macmpi.layers.design import gram, gram_rows, jitter
-from macmpi.regression import InPieces, OverPoints, Rows, alone
+from macmpi.layers.design import gram as gram_of
+from macmpi.layers.design import gram_rows, jitter
+from macmpi.regression import InPieces, LayerGram, OverPoints, Rows, alone
 from macmpi.solvers.cholesky import cholesky, whole
 
 JITTER = 1e-8
@@ -47,15 +47,7 @@ class Unshared:
     def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
         return 0.0
 
-    def local(
-        self,
-        shared: Array,
-        ridge: float,
-        dtype: np.dtype,
-        bias: bool = True,
-        in_pieces: InPieces = alone,
-        steepest: float = 1.0,
-    ) -> Any:
+    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Any:
         return None
 
 
@@ -65,7 +57,7 @@ class SharedGram(Unshared):
     def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
         """The Gram; of its rows alone the part from the diagonal on, the rest 0."""
         if rows is None:
-            (G,) = over_points(lambda points: (gram(inputs[points], bias),))
+            (G,) = over_points(lambda points: (gram_of(inputs[points], bias),))
         else:
             (G,) = over_points(lambda points: (gram_rows(inputs[points], rows, bias),))
         return G
@@ -82,30 +74,17 @@ class SharedGram(Unshared):
 class Preconditioned(SharedGram):
     """Its units are preconditioned by the Cholesky factor of their Gram plus ridge."""
 
-    def local(
-        self,
-        shared: Array,
-        ridge: float,
-        dtype: np.dtype,
-        bias: bool = True,
-        in_pieces: InPieces = alone,
-        steepest: float = 1.0,
-    ) -> Array:
+    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Array:
         """L, lower, with L L^T = G + ridge I."""
-        added = ridge + jitter(shared, JITTER, dtype)
-        factor, _ = regular_factor(shared, added, in_pieces)
+        factor, _ = regular_factor(gram.G, gram.ridge + jitter(gram.G, JITTER, gram.dtype), in_pieces)
         return factor if whole(len(factor)) else np.asfortranarray(np.tril(factor))
 
     def lower(self, problem: Any) -> Array | None:
         """Of a problem; None where it shares nothing."""
         if not problem.shared.size:
             return None
-        if problem.local is not None:
-            found: Array = problem.local
-            return found
-        steepest = FUNCTIONS[problem.activation].steepest
-        dtype = problem.terms[0].inputs.dtype
-        return self.local(problem.shared, problem.ridge, dtype, problem.bias, steepest=steepest)
+        found: Array = self.local(problem.gram) if problem.local is None else problem.local
+        return found
 
 
 def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = alone) -> tuple[Array, bool]:

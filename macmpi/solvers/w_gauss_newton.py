@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy import linalg
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS, Function
 from macmpi.layers.design import adjoint, apply, column_dots, ridge_value, row_dots
-from macmpi.regression import InPieces, OverPoints, Term, UnitProblem, alone
+from macmpi.regression import InPieces, LayerGram, OverPoints, Term, UnitProblem, alone
 from macmpi.solvers.grams import ELEMENTWISE, PASS, Preconditioned
 
 
@@ -48,17 +48,9 @@ class GaussNewtonW(Preconditioned):
         products = (2.0 + self.iterations * 4.0 * self.cg_iterations) * n_in
         return products * (units + PASS) + self.iterations * ELEMENTWISE * units
 
-    def local(
-        self,
-        shared: Array,
-        ridge: float,
-        dtype: np.dtype,
-        bias: bool = True,
-        in_pieces: InPieces = alone,
-        steepest: float = 1.0,
-    ) -> Array:
+    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Array:
         """L, lower, with L L^T = G + ridge / steepest^2 I: that of a unit at its steepest, in units of its s'^2."""
-        return super().local(shared, ridge / steepest**2, dtype, bias, in_pieces)
+        return super().local(replace(gram, ridge=gram.ridge / FUNCTIONS[gram.activation].steepest ** 2), in_pieces)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)

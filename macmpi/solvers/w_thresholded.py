@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.layers.design import apply, column_dots, ridge_value
-from macmpi.regression import InPieces, OverPoints, Rows, UnitProblem, alone
+from macmpi.regression import InPieces, LayerGram, OverPoints, Rows, UnitProblem, alone
 from macmpi.solvers import WSolver
 
 
@@ -46,16 +46,8 @@ class Thresholded:
     def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
         return self.inner.share_effort(width, points, rows)
 
-    def local(
-        self,
-        shared: Array,
-        ridge: float,
-        dtype: np.dtype,
-        bias: bool = True,
-        in_pieces: InPieces = alone,
-        steepest: float = 1.0,
-    ) -> Any:
-        return self.inner.local(shared, ridge, dtype, bias, in_pieces, steepest)
+    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Any:
+        return self.inner.local(gram, in_pieces)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         old = np.asarray(problem.W, dtype=np.float64)

@@ -12,6 +12,7 @@ from unit.crew import crew
 
 from macmpi.layers import Array
 from macmpi.pieces import Pieces
+from macmpi.regression import LayerGram
 from macmpi.solvers import cholesky as room
 from macmpi.solvers.cholesky import cholesky, panels
 from macmpi.solvers.closed_form import ClosedForm
@@ -59,8 +60,9 @@ def test_ranks_that_share_the_work_have_the_bits_of_one(ranks: int, random: np.r
     alone = cholesky(H.copy())
     for R in crew(ranks, lambda team: cholesky(H.copy(), Pieces(team))):
         assert_array_equal(np.triu(R), np.triu(alone))  # type: ignore[arg-type]
-    local = ClosedForm().local(H, 0.3, np.dtype(float))
-    for found in crew(ranks, lambda team: ClosedForm().local(H, 0.3, np.dtype(float), True, Pieces(team))):
+    gram = LayerGram(H, 0.3, np.dtype(float))
+    local = ClosedForm().local(gram)
+    for found in crew(ranks, lambda team: ClosedForm().local(gram, Pieces(team))):
         assert_array_equal(np.tril(found.cholesky[0]), np.tril(local.cholesky[0]))  # type: ignore[union-attr]
 
 

@@ -108,7 +108,7 @@ def test_a_factor_made_once_gives_the_same_bits(
     solver, (wide, over_points) = ClosedForm(relaxation), made(random, bias, ridge)
     for problem in (wide, narrowed(wide, "terms", "W")):
         dtype = problem.terms[0].inputs.dtype
-        local = solver.local(problem.shared, ridge, dtype, bias)
+        local = solver.local(problem.gram)
         found = solver.solve(replace(problem, local=local), over_points)
         assert_array_equal(found, solver.solve(problem, over_points))
         assert local.regular == (ridge == 0.3 and dtype == np.float64)

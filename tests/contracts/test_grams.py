@@ -8,15 +8,17 @@ from examples import summed
 from numpy.testing import assert_allclose
 
 from macmpi.layers import Array
+from macmpi.regression import LayerGram
 from macmpi.solvers import W_SOLVERS, Whitening
 from macmpi.solvers.grams import JITTER
 
 RIDGES = [0.0, 1e-3, 7.0]
 
 
-def factor(name: str, A: Array, ridge: float, **options: float) -> Array:
+def factor(name: str, A: Array, ridge: float, activation: str = "linear") -> Array:
     solver = W_SOLVERS[name]()
-    found: Array = solver.local(solver.prepare(A, summed(len(A), 3)), ridge, A.dtype, **options)
+    G = solver.prepare(A, summed(len(A), 3))
+    found: Array = solver.local(LayerGram(G, ridge, A.dtype, activation=activation))
     return found
 
 
@@ -26,8 +28,8 @@ def test_the_factor_is_that_of_the_gram_and_the_ridge(name: str, ridge: float, r
     """gauss_newton's in units of the activation's steepest slope squared."""
     A = random.normal(size=(40, 6))
     D = np.hstack([A, np.ones((40, 1))])
-    for steepest in (1.0, 0.25):
-        L = factor(name, A, ridge, steepest=steepest)
+    for activation, steepest in (("tanh", 1.0), ("sigmoid", 0.25)):
+        L = factor(name, A, ridge, activation)
         own = ridge / steepest**2 if name == "gauss_newton" else ridge
         assert_allclose(L @ L.T, D.T @ D + own * np.eye(7), rtol=1e-6, atol=1e-6)
         assert not np.triu(L, 1).any()

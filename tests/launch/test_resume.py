@@ -93,7 +93,7 @@ def test_multipliers_metrics_and_kept_factors_go_on_too(tmp_path: Path) -> None:
     run_in(tmp_path, "--iterations", 5, ranks=3, case="classifier")
     with h5py.File(checkpoints(tmp_path / "run")[0]) as file:
         assert np.abs(file["multipliers"][()]).max() > 0.0
-        assert file["metric"].size and file["factors"].size
+        assert file["metric"].size and file["grams"].size
         assert 0.0 < file.attrs["reference"] < float("inf")
     run_in(tmp_path, "--iterations", 9, "--resume", "auto", ranks=2, case="classifier")
     run_in(tmp_path, "--iterations", 9, case="classifier", output="straight")

@@ -45,7 +45,7 @@ def go_on(mac: Mac, state: State, raise_mu: bool = False) -> None:
 
 
 def assert_same_bits(one: State, two: State) -> None:
-    for name in ("weights", "Z", "multipliers", "metric", "factors", "best_weights"):
+    for name in ("weights", "Z", "multipliers", "metric", "grams", "best_weights"):
         ours, theirs = getattr(one, name), getattr(two, name)
         assert ours.dtype == theirs.dtype
         assert_array_equal(ours, theirs)

@@ -312,7 +312,7 @@ def better_centres(method: Selection, state: State, basis: int) -> None:
         if error < best:
             best, C[:], W[:] = error, tried, found
     method.mac.problems.forget_all()
-    state.factors = np.empty(0)
+    state.grams = np.empty(0)
     method.begin(state)
     others = [alone(method, state, basis, int(m)) for m in method.bases[basis].candidates]
     assert best * (1.0 if basis else state.mu) < min(others)
@@ -356,7 +356,7 @@ def test_a_net_that_stays_keeps_its_bits_while_the_other_changes_its_size(kept: 
     assert_array_equal(method.mac.weights(state)[0], before[0])
 
 
-def test_the_first_factor_is_that_of_the_centres_at_every_moment() -> None:
+def test_the_first_gram_is_that_of_the_centres_at_every_moment() -> None:
     """Of an encoder that keeps its own centres, of one that is refitted, and of one of another size."""
     epsilons = ([1e-12, 10.0], [10.0, 1e-12], [1e-12, 1e-12])
     for foreign, epsilon2 in itertools.product(("no", "good", "bad"), epsilons):
@@ -370,7 +370,7 @@ def test_the_first_factor_is_that_of_the_centres_at_every_moment() -> None:
             C, *_ = method.mac.weights(state)
             Phi = gaussians(method.data.X, C, 2.5)
             assert_allclose(method.mac.problems.features(0, state), Phi, rtol=1e-12)
-            assert_allclose(np.triu(method.mac.problems.factor(0, state)), np.triu(Phi.T @ Phi), rtol=1e-10)
+            assert_allclose(np.triu(method.mac.problems.gram(0, state).G), np.triu(Phi.T @ Phi), rtol=1e-10)
             method.mac.z_step(state)
 
 
@@ -446,7 +446,7 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
     for _ in range(3):
         method.sweep(state)
         other.sweep(saved)
-        for name in ("weights", "Z", "factors", "sizes", "multipliers"):
+        for name in ("weights", "Z", "grams", "sizes", "multipliers"):
             assert_array_equal(getattr(saved, name), getattr(state, name))
         assert (other.changed, other.notes()) == (method.changed, method.notes())
     assert other.evaluate(saved) == method.evaluate(state)

@@ -44,7 +44,7 @@ def state(iteration: int = 3) -> State:
         multipliers=random.normal(size=(6, 5)),
         metric=random.normal(size=5),
         metric_mu=12.5,
-        factors=random.normal(size=20),
+        grams=random.normal(size=20),
         sizes=np.array([7, 2, 9]),
         average=random.normal(size=12),
         momentum=random.normal(size=12),

@@ -114,10 +114,10 @@ def test_every_gram_is_summed_up_once(sizes: tuple[int, tuple[int, ...]], ranks:
     p = planned(*sizes, ranks)
     segments, made = range(len(p.chain.segments)), np.zeros(p.shared_bounds[-1], dtype=int)
     assert [share.segment for share in p.all_units.summed] == list(segments)[1:]
-    assert [share.segment for share in p.first_factor.summed] == [0]
+    assert [share.segment for share in p.first_gram.summed] == [0]
     assert [share.segment for share in p.deal([segments[-1]]).summed] == [segments[-1]]
-    assert not any(p.first_factor.jobs)
-    for deal in (p.all_units, p.first_factor):
+    assert not any(p.first_gram.jobs)
+    for deal in (p.all_units, p.first_gram):
         assert not any(deal.shares)
         assert not any(deal.early)
         assert not any(deal.shared_parts)
@@ -143,7 +143,7 @@ def test_large_grams_are_cut_into_rows_and_each_has_one_owner(
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 8)
     monkeypatch.setattr(tiles, "GRAM_ROWS", 3)
     p = planned(50, (7, 20, 9), ranks, sites=sites)
-    for deal, segments in ((p.all_units, (1, 2, 3)), (p.first_factor, (0,))):
+    for deal, segments in ((p.all_units, (1, 2, 3)), (p.first_gram, (0,))):
         owners = np.zeros(p.shared_bounds[-1], dtype=int)
         for rank, parts in zip(deal.shares, deal.shared_parts, strict=True):
             assert parts == tuple(share.place for share in rank)

@@ -82,7 +82,7 @@ def test_sharded_jobs_are_done_by_all_ranks_and_exchange_nothing() -> None:
     plans = [make_plan(config, 4, 33, 400, 11, ranks) for ranks in (1, 3)]
     sharded = [replace(p, sharded=True) for p in plans]
     for p in sharded:
-        for deal in (p.all_units, p.first_factor, p.deal([1])):
+        for deal in (p.all_units, p.first_gram, p.deal([1])):
             assert all(jobs == deal.jobs[0] for jobs in deal.jobs)
             assert all(shares == deal.shares[0] for shares in deal.shares)
             assert not any(deal.weight_parts)

@@ -252,7 +252,7 @@ def test_the_weights_are_those_of_a_w_step(keys: dict[str, Any], precision: str)
     assert state.weights.dtype == state.Z.dtype == precision
     assert np.isfinite(state.weights).all()
     assert_array_equal(again.weights, state.weights)
-    assert_array_equal(again.factors, state.factors)
+    assert_array_equal(again.grams, state.grams)
     assert mean_error(DATA.X) > mac.evaluate(state).E_Q
     kept = state.weights.copy()
     mac.begin(state)
