@@ -251,6 +251,17 @@ class Chain:
         """(H_1, ..., H_K)."""
         return tuple(s.n_out for s in self.segments[:-1])
 
+    @property
+    def quantised(self) -> bool:
+        """Some segment ends in a quantiser."""
+        return any(segment.trailing for segment in self.segments)
+
+    @property
+    def differentiable(self) -> bool:
+        """E1 has a gradient with respect to all weights."""
+        blocks = all("weight_jacobian" in m.capabilities for m in self.blocks)
+        return blocks and all("jacobian" in m.capabilities for m in self.maps)
+
     def forward(self, weights: Sequence[Array], X: Array) -> Array:
         """f(X; W), row by row.  Cost: 2 n sum_k n_in n_out flops."""
         return self.whole.forward(weights, X)

@@ -121,7 +121,7 @@ class Mac:
             if segment.trailing:
                 self._feasible(state)
                 self.fitting.train(plan.untrained(k, state.weights), state)
-        if gradient_step and plan.differentiable:
+        if gradient_step and plan.chain.differentiable:
             gradient = np.zeros(len(weights))
             if team.rank == 0 or plan.sharded:
                 chain, data = plan.chain, self.data
@@ -173,7 +173,7 @@ class Mac:
     def w_step(self, state: State) -> None:
         """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes."""
         plan = self.plan
-        before = state.weights.copy() if plan.quantised else state.weights
+        before = state.weights.copy() if plan.chain.quantised else state.weights
         renew = state.iteration % plan.factor_every == 0
         self.fitting.train(plan.leading_layers, state)
         self.fitting.regress(plan.all_units if renew else plan.exact_units, state, plan.w_solvers)

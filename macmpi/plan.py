@@ -223,17 +223,6 @@ class Plan:
         fitted = tuple(tuple(f for f in rank if not weights[f.place].any()) for rank in found.fitted)
         return LayerDeal(tuple(f for f in found.copied if not weights[f.place].any()), fitted, places(fitted))
 
-    @property
-    def quantised(self) -> bool:
-        """Some segment ends in a quantiser."""
-        return any(segment.trailing for segment in self.chain.segments)
-
-    @property
-    def differentiable(self) -> bool:
-        """E1 has a gradient with respect to all weights."""
-        blocks = all("weight_jacobian" in m.capabilities for m in self.chain.blocks)
-        return blocks and all("jacobian" in m.capabilities for m in self.chain.maps)
-
     @cached_property
     def trailing_layers(self) -> LayerDeal:
         """The layers that trainers fit after the regressions of a W-step."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
+from macmpi.process import STOP_SIGNALS
 from macmpi.record import now
 from macmpi.scheduler import time_left
 from macmpi.team import BINDINGS, STOPPED, AnyTeam, die, launch, speaks
 
 FAULT = "MACMPI_FAULT"
-STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-import signal
 from dataclasses import dataclass, replace
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,6 +16,7 @@ from macmpi.levels import levels
 from macmpi.methods import Method, choose
 from macmpi.penalty import Decision, Progress
 from macmpi.plan import Plan
+from macmpi.process import StopRequest, keep_freed_memory, peak_memory
 from macmpi.record import Clock, Curve, now, say, warn
 from macmpi.rundir import RunDirectory
 from macmpi.sharded_state import save_together
@@ -28,9 +26,6 @@ from macmpi.summary import closing, describe
 from macmpi.team import AnyTeam
 
 DONE, STOPPED = 0, 75
-
-KEPT = 31 << 20
-"""Bytes, somewhat below the largest size that glibc learns."""
 
 
 @dataclass(frozen=True)
@@ -43,28 +38,6 @@ class Job:
     max_time: float
     state: State | None
     origin: Origin
-
-
-def keep_freed_memory() -> None:
-    """One large array comes and goes: from then on the C library (glibc) keeps the memory of smaller ones for the next.
-
-    Else it gives that back to the system each time, and a half step asks for 25,000 pages again.  Collective: no.
-    """
-    np.empty(KEPT, np.uint8)
-
-
-class StopRequest:
-    """SIGUSR1, SIGTERM and SIGINT ask for a checkpoint and an orderly end, in the present iteration or after it."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        for name in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, self._note)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.asked = True
 
 
 def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
@@ -219,7 +192,7 @@ class Training:
         errors = self.method.evaluate(after, feasible=True)
         best = state.best_weights if state.best_e1_val < errors.validation else after.weights
         self._record(after, "postprocess", errors)
-        memory = self.team.worst({"memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0})["memory"]
+        memory = self.team.worst({"memory": peak_memory()})["memory"]
         self.team.from_root(lambda: self._write_model(state, after, best, errors))
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""

@@ -22,6 +22,7 @@ from macmpi import config as configs
 from macmpi import data as datasets
 from macmpi.methods import Method, choose
 from macmpi.plan import Plan, make_plan
+from macmpi.process import keep_freed_memory
 from macmpi.record import Clock, now
 from macmpi.scaling import Work
 from macmpi.selection import Selection, Trial
@@ -31,7 +32,6 @@ from macmpi.starts import Origin, start
 from macmpi.state import State
 from macmpi.subproblems import Subproblems
 from macmpi.team import Solo
-from macmpi.train import keep_freed_memory
 
 
 class Tally:

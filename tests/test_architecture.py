@@ -168,12 +168,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
     | {"baselines", "stochastic", "config", "data", "record", "team"},
     "summary": frozenset({"data", "evaluation", "plan", "record", "state"}),
+    "process": frozenset(),
     "train": ERRORS
-    | {"layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
+    | {"process", "layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "sharded_state", "summary", "team"},
     "doctor": ERRORS | {"checkpoint", "mpich", "team"},
     "run": ERRORS
-    | {"build", "config", "data", "estimate", "model", "plan", "rundir", "starts", "team", "train"}
+    | {"build", "config", "data", "estimate", "model", "plan", "process", "rundir", "starts", "team", "train"}
     | {"faults", "record", "scheduler", "sharded_state", "shards", "survey"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
@@ -187,7 +188,7 @@ OWNERS = {
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report", "doctor"},
     "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor"},
-    "signal": {"run", "train", "faults"},
+    "signal": {"run", "process", "faults"},
     "pickle": {"team"},
     "datetime": set(),
     "random": set(),

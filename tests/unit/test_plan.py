@@ -295,13 +295,13 @@ def test_what_a_plan_says_of_its_layers() -> None:
     assert [s.n_in for s in p.features] == [6, 7]
     assert [m.spec()["kind"] for m in p.hidden] == ["rbf", "linear", "rbf"]
     assert p.basis_sizes == [6, 7]
-    assert (p.has_basis, p.differentiable) == (True, False)
+    assert (p.has_basis, p.chain.differentiable) == (True, False)
     dense = trainable(TRAINED["none"][0], 1)
-    assert (dense.has_basis, dense.differentiable, dense.basis_sizes) == (False, True, [])
+    assert (dense.has_basis, dense.chain.differentiable, dense.basis_sizes) == (False, True, [])
     assert [dense.has_bias(k) for k in range(3)] == [True] * 3
     assert [m.n_out for m in dense.hidden] == [4, 3]
     bits = make_plan(Config(model=Model([4, 3], ["binary", "tanh"], sites=["after", "none"])), 4, 3, 37, 11, 1)
-    assert (bits.differentiable, bits.by_unit) == (False, (True, False))
+    assert (bits.chain.differentiable, bits.by_unit) == (False, (True, False))
     assert isinstance(bits.w_solvers[0], Thresholded) and isinstance(bits.z_solver, BinaryZ)
 
 
