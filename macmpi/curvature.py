@@ -29,6 +29,9 @@ OfTape = Callable[[Tape], Array]
 Means = Callable[[Sequence[tuple[OfTape, int]]], list[Array]]
 """The means of several (n, n) matrices over all probed points, given with their n, in one exchange."""
 
+Back = Callable[[Array, Array], Array]
+"""V^T M V, for the weights V (h, d) without biases and M (h, h)."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -95,12 +98,17 @@ def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> N
         G += weight * gram(step.A[:points])
 
 
-def metrics(loss: Loss, tape: Tape, points: int, means: Means) -> list[Array]:
+def through(V: Array, M: Array) -> Array:
+    """V^T M V by one process."""
+    return V.T @ M @ V
+
+
+def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back = through) -> list[Array]:
     """M_k (h, h) of each layer, from means over the first `points` of each tape; `tape` is any of them.
 
     Elementwise maps need only the mean of their slopes' products, whatever M is: theirs come in one exchange with the
     loss's curvature.  Cost: 2 n h^2 flops a layer for its slopes, and 4 h h' max(h, h') between two layers.
-    Collective: as `means` is.
+    Collective: as `means` and `back` are.
     """
     dtype, width = tape.F.dtype, tape.F.shape[1]
     bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
@@ -112,8 +120,8 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means) -> list[Array]:
             found.append(M)
         if i in products:
             M = products[i] * M
-        elif i and "linear" in step.map.capabilities:
-            M = step.map.pullback(step.W, step.A, M)
+        elif i and step.W is not None and "linear" in step.map.capabilities:
+            M = back(step.W[:, : step.map.n_in], M)
         elif i:
             (M,) = means([(_carried(i, points, M), step.map.n_in)])
     return found[::-1]
@@ -132,7 +140,7 @@ def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:
 
 
 def shifted_inverse(A: Array, shift: float) -> Array:
-    """(A + shift I)^-1 in the precision of A, or in float64 where that fails.  Cost: n^3 flops."""
+    """(A + shift I)^-1 in the precision of A, or in float64 where that fails.  Cost: 4/3 n^3 flops."""
     shifted = A.copy()
     shifted[np.diag_indices_from(A)] += shift
     try:

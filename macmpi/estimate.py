@@ -137,7 +137,8 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
 
 def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
     """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features; two
-    arrays in turn for sums of Grams, of minibatches each for sums, directions and inverses."""
+    arrays in turn for sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their
+    average and last step."""
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
     kept = 2 * sites if plan.schedule.multipliers else sites
@@ -146,9 +147,12 @@ def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
     )
     data = (N + plan.n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
-    turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares) if plan.minibatch_parts else 0
-    shared = data + N * (sites + kept + made) + turns
-    return float(plan.dtype.itemsize * shared + (0 if turns else 2 * sums_bytes(plan)))
+    shared = data + N * (sites + kept + made)
+    if not plan.minibatch_parts:
+        return float(plan.dtype.itemsize * shared + 2 * sums_bytes(plan))
+    largest = max(max(shape) for shape in chain.block_shapes) ** 2
+    turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares + largest)
+    return float(plan.dtype.itemsize * (shared + turns + 3 * weights))
 
 
 def sums_bytes(plan: Plan) -> int:

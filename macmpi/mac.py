@@ -100,14 +100,14 @@ class Mac:
 
     def _random(self, range_: float, seed: int) -> Array:
         """Random weights, flat; 0 where a trainer will find them."""
-        chain = self.plan.chain
-        flat = [
-            stream(seed, "start", b).uniform(-1.0, 1.0, h * d) * (range_ / np.sqrt(chain.fan_in(b)))
-            if b not in self.plan.trainers
-            else np.zeros(h * d)
-            for b, (h, d) in enumerate(chain.block_shapes)
-        ]
-        return np.concatenate(flat)
+        return np.concatenate([self._random_block(b, range_, seed) for b in range(len(self.plan.chain.blocks))])
+
+    def _random_block(self, block: int, range_: float, seed: int) -> Array:
+        h, d = self.plan.chain.block_shapes[block]
+        if block in self.plan.trainers:
+            return np.zeros(h * d)
+        largest = range_ / np.sqrt(self.plan.chain.fan_in(block))
+        return stream(seed, "start", block).uniform(-1.0, 1.0, h * d) * largest
 
     def start_at(self, weights: Array, gradient_step: bool) -> State:
         """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.

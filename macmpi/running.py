@@ -22,6 +22,9 @@ from macmpi.tape import Tape
 from macmpi.team import AnyTeam
 from macmpi.tiles import Tile
 
+ROWS = 4
+"""Runs of rows in which ranks share a product of weights and a metric: more would be narrower, and slower."""
+
 Tapes = dict[int, tuple[Tape, Array]]
 """The net at the points of each part of this rank, and their targets."""
 
@@ -45,8 +48,8 @@ class RunningCurvature:
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock, self.keys = team, clock, keys
-        sizes = layout.weights[-1].stop, layout.squares[-1].stop
-        self._directions, self._inverses = (Turns(team, plan.dtype.itemsize * size) for size in sizes)
+        sizes = layout.weights[-1].stop, layout.squares[-1].stop, max(layout.sides) ** 2
+        self._directions, self._inverses, self._products = (Turns(team, plan.dtype.itemsize * size) for size in sizes)
         self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded = 1.0
@@ -54,6 +57,7 @@ class RunningCurvature:
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
         costs = [float(sum(shapes[k]) * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
         self.units = [[jobs[i] for i in rank] for rank in tiles.deal_by_cost(costs, team.size)]
+        self.places = [[layout.place(k, units) for k, units in rank] for rank in self.units]
         self.squares = tiles.deal_by_cost([float(n**3) for n in layout.sides], team.size)
 
     def begin(self, state: State, X: Array) -> None:
@@ -123,15 +127,33 @@ class RunningCurvature:
             none = np.zeros((0, chain.n_in), self.plan.dtype)
             empty = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
             tape = next((tape for tape, _ in tapes.values()), empty)
-            return metrics(self.plan.loss, tape, points, means)
+            return metrics(self.plan.loss, tape, points, means, self._back)
+
+    def _back(self, V: Array, M: Array) -> Array:
+        """V^T M V, some rows by each rank.  Collective: yes."""
+        side = V.shape[1]
+        cut = tiles.cut(side, ROWS)
+        runs = tiles.deal_runs(len(cut), self.team.size)
+        product = self._products.array((side, side), M.dtype)
+        for tile in cut[runs[self.team.rank].rows]:
+            np.matmul(V[:, tile.rows].T @ M, V, out=product[tile.rows])
+        self.team.gather_rows(product, [sum(map(len, cut[run.rows])) for run in runs])
+        return product.copy()
+
+    def empty_weights(self) -> Array:
+        """Flat, anything in it, shared by the ranks of a node; to be read until the next one.  Collective: yes."""
+        return self._directions.array((self.layout.weights[-1].stop,), self.plan.dtype)
 
     def direction(self, gradient: Array, state: State) -> Array:
-        """D: each rank its units, then Allgatherv.  To be read until the next is asked for.  Collective: yes."""
-        direction, slopes = self._directions.array(gradient.shape, gradient.dtype), self.layout.blocks(gradient)
+        """D of this rank's units.  To be read until the next is asked for.  Collective: yes."""
+        direction, slopes = self.empty_weights(), self.layout.blocks(gradient)
         inverses, found = self.layout.square_blocks(state.inverses), self.layout.blocks(direction)
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:
                 G, M = inverses[2 * k : 2 * k + 2]
                 np.matmul(-(M[units] @ slopes[k]), G, out=found[k][units])
-        self.team.gather_parts(direction, [[self.layout.place(k, units) for k, units in rank] for rank in self.units])
         return direction
+
+    def show(self, direction: Array) -> None:
+        """All ranks have all of D.  Collective: yes."""
+        self.team.gather_parts(direction, self.places)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.layers import Array
 from macmpi.mac import Mac
+from macmpi.moves import Moves
 from macmpi.plan import Plan
 from macmpi.record import COORDINATES, FLAT, Account, Clock, now
 from macmpi.running import RunningCurvature, Tapes
@@ -74,6 +76,7 @@ class Stochastic(Mac):
         self.least_part = min(own[-1].stop - own[0].start for own in self.parts.blocks)
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, keys)
+        self.moves = Moves(team, self.curvature.places)
         self.least_damping = self.keys.least_damping or SETTLED * self.first_damping
 
     @property
@@ -112,7 +115,10 @@ class Stochastic(Mac):
 
         Collective: yes.
         """
-        began, chain, flat = now(), self.plan.chain, self._random(1.0, seed)
+        self.team.meet("the start")
+        began, chain, room = now(), self.plan.chain, self.curvature.empty_weights()
+        draw = partial(self._random_block, range_=1.0, seed=seed)
+        flat = opening.random_together(draw, self.layout.weights, room, self.team)
         weights = list(block_views(flat, chain.block_shapes))
         opening.scale_random(chain, weights, range_)
         sample = self._sample()
@@ -137,14 +143,17 @@ class Stochastic(Mac):
             if loss.labels:
                 found[-1][:] = 0.0
             else:
-                opening.fit_output(chain, found, sample)
+                opening.fit_output(
+                    chain, found, sample, self.layout.blocks(self.curvature.empty_weights())[-1], self.team
+                )
         state.average, state.momentum = state.weights.copy(), np.zeros_like(state.weights)
         self.curvature.begin(state, self.data.X)
         state.damping = self.first_damping
         return state
 
     def begin(self, state: State) -> None:
-        """Nothing is missing.  Collective: no."""
+        """Nothing is missing; what ranks move is where those of a node share it.  Collective: yes."""
+        self.moves.share(state)
 
     def sweep(self, state: State, pause: Pause = never) -> bool:
         """An epoch of minibatches, from number state.position on; it may pause where Grams are folded anyway.
@@ -155,9 +164,12 @@ class Stochastic(Mac):
         while state.position < steps:
             whole = self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
             state.position += 1
-            if whole and state.position < steps and pause():
-                return False
+            if whole and state.position < steps:
+                self.moves.complete(state)
+                if pause():
+                    return False
         self.curvature.fold(state)
+        self.moves.complete(state)
         state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
         return True
 
@@ -192,7 +204,7 @@ class Stochastic(Mac):
         seen = loss if state.steps == 0 else min(loss, SURGE * state.level)
         state.level = seen if state.steps == 0 else state.level + LEVEL * (seen - state.level)
         if state.steps:
-            _towards(state.average, state.weights, max(1.0 - keys.averaging, WINDOW / (state.steps - 1 + WINDOW)))
+            self.moves.average(state, max(1.0 - keys.averaging, WINDOW / (state.steps - 1 + WINDOW)))
         early = state.steps < FIRST
         renew = early or state.steps % keys.factor_every == 0 or not state.inverses[0]
         if early or state.steps % keys.curvature_every == 0:
@@ -201,15 +213,16 @@ class Stochastic(Mac):
             self.curvature.factor(tapes, probed, self._damping(state), state)
         D = self.curvature.direction(gradient, state)
         if renew or state.steps % MEASURE == 0:
+            self.curvature.show(D)
             slope, curvature = self._along(D, gradient, tapes, n, state.damping)
             state.length = slope / curvature if curvature > 0.0 else 0.0
-        state.momentum *= MOMENTUM
-        state.momentum += (STRIDE * state.length) * D
+        self.moves.turn(state, MOMENTUM, D, STRIDE * state.length)
         state.steps += 1
         adapt = state.steps % ADAPT == 0
         if adapt:  # the tapes see the weights: before these move
+            self.moves.show_step(state)
             slope, curvature = self._along(state.momentum, gradient, tapes, n, state.damping)
-        state.weights += state.momentum
+        self.moves.go(state)
         if adapt:
             self._adapt(rows, n, loss, slope - 0.5 * curvature, state)
         return renew
@@ -268,9 +281,11 @@ class Stochastic(Mac):
             state.damping = min(state.damping / PATIENCE**ADAPT, 1e6)
 
     def _recover(self, state: State) -> None:
-        """A step went wrong: back to the average, without momentum, with more damping and new inverses."""
-        state.weights[:] = state.average
-        state.momentum = np.zeros_like(state.weights)
+        """A step went wrong: back to the average, without momentum, with more damping and new inverses.
+
+        Collective: yes.
+        """
+        self.moves.back(state)
         state.damping, state.level = 10.0 * state.damping, 2.0 * state.level
         state.inverses = np.zeros_like(state.inverses)
 
@@ -281,10 +296,3 @@ class Stochastic(Mac):
     def finish(self, state: State) -> State:
         """The averaged weights.  Collective: no."""
         return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
-
-
-def _towards(mean: Array, value: Array, rate: float) -> None:
-    """mean <- mean + rate (value - mean), in place."""
-    change = value - mean
-    change *= rate
-    mean += change

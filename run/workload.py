@@ -22,7 +22,7 @@ from macmpi import config as configs
 from macmpi import data as datasets
 from macmpi.methods import Method, choose
 from macmpi.plan import Plan, make_plan
-from macmpi.process import keep_freed_memory
+from macmpi.process import ready_memory
 from macmpi.record import Clock, now
 from macmpi.scaling import Work
 from macmpi.selection import Selection, Trial
@@ -60,7 +60,7 @@ class Tally:
 
 def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[Method, State, Clock]:
     """The method of a config and its first State, in this process, which keeps memory as the program does."""
-    keep_freed_memory()
+    ready_memory()
     config = configs.read(path, list(settings))
     data = datasets.load(config.data, config.model.loss == "cross_entropy", config.model.precision)
     if counted:

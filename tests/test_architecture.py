@@ -55,6 +55,7 @@ MATHEMATICS = (
         "sums",
         "points",
         "stochastic_start",
+        "moves",
         "running",
         "stochastic",
         "baselines",
@@ -126,9 +127,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "stochastic": frozenset(
         {"tiles", "streams", "layers", "choices", "state", "plan", "evaluation", "curvature", "running"}
     )
-    | {"stochastic_start", "sums", "mac", "config", "data", "record", "team"},
+    | {"stochastic_start", "moves", "sums", "mac", "config", "data", "record", "team"},
     "running": frozenset({"tiles", "layers", "tape", "curvature", "state", "plan", "sums", "config", "record", "team"}),
-    "stochastic_start": frozenset({"chain", "data", "layers", "regression", "solvers", "sums", "tiles"}),
+    "moves": frozenset({"layers", "state", "team"}),
+    "stochastic_start": frozenset({"chain", "data", "layers", "regression", "solvers", "sums", "team", "tiles"}),
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
     "baselines": frozenset({"tiles", "streams", "layers", "state", "plan", "curvature", "sums", "mac", "config"})
     | {"data", "record", "team"},

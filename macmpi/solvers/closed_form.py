@@ -91,12 +91,3 @@ def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = No
 
     (total,) = over_points(partial)
     return total
-
-
-def fitted(G: Array, crossed: Array, added: Array) -> Array:
-    """T^T A (A^T A + diag(added))^-1 of G = A^T A and T^T A, the weights' shape.  Cost: D^3 / 3 + 2 D^2 w flops.
-
-    Raises LinAlgError when G is not finite.
-    """
-    found: Array = linalg.cho_solve(regular_factor(G, added), crossed.T, check_finite=False).T
-    return found

@@ -18,10 +18,12 @@ from macmpi.layers import Array
 from macmpi.losses import LOSSES
 from macmpi.plan import make_plan
 from macmpi.record import Clock
+from macmpi.solvers.grams import solve_rows
 from macmpi.state import State
 from macmpi.stochastic import ADAPT, MOMENTUM, STRIDE
 from macmpi.stochastic import Stochastic as Method_
 from macmpi.stochastic_start import code_of
+from macmpi.symmetric import inverse
 from macmpi.tape import Tape
 from macmpi.team import Solo
 from macmpi.tiles import Tile
@@ -369,13 +371,38 @@ def test_inverses_of_what_is_singular_are_finite() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_shifted_inverse_is_symmetric_and_of_its_precision(dtype: type) -> None:
-    A = np.random.default_rng(0).normal(size=(9, 40)).astype(dtype)
+@pytest.mark.parametrize("n", [1, 9, 128, 129, 301, 514])
+def test_a_shifted_inverse_is_symmetric_and_of_its_precision(n: int, dtype: type) -> None:
+    A = (np.random.default_rng(0).normal(size=(n, n + 31)) / np.sqrt(n)).astype(dtype)
     found = shifted_inverse(A @ A.T, 0.1)
     np.testing.assert_array_equal(found, found.T)
     assert found.dtype == dtype
-    near = 1e-5 if dtype == np.float32 else 1e-12
-    np.testing.assert_allclose(found @ (A @ A.T + 0.1 * np.eye(9)), np.eye(9), atol=near)
+    near = 3e-4 if dtype == np.float32 else 1e-11
+    np.testing.assert_allclose(found @ (A @ A.T + 0.1 * np.eye(n)), np.eye(n), atol=near)
+
+
+@pytest.mark.parametrize("at", [0, 70, 140, 299])
+def test_what_is_not_positive_definite_has_no_inverse_by_halves(at: int) -> None:
+    S = np.eye(300)
+    S[at, at] = -1.0
+    with pytest.raises(np.linalg.LinAlgError):
+        inverse(S)
+
+
+def test_random_weights_are_those_of_the_half_steps() -> None:
+    """But for precision and range: blocks are drawn by the rank that each is dealt to."""
+    method, _ = method_of(activation="tanh")
+    flat = np.concatenate([W.ravel() for W in method.layout.blocks(method._random(1.0, 3))[:-1]])
+    state = method.start(1.0, False, 3)
+    np.testing.assert_array_equal(state.weights[: len(flat)], flat)
+
+
+@pytest.mark.parametrize("h", [1, 5, 70])
+def test_a_few_rows_solved_for_are_those_of_all(h: int) -> None:
+    random = np.random.default_rng(1)
+    A, B = random.normal(size=(40, 30)), random.normal(size=(h, 30))
+    lower = np.linalg.cholesky(A.T @ A)
+    np.testing.assert_allclose(solve_rows(lower, B) @ (A.T @ A), B, atol=1e-9)
 
 
 # --- the start --------------------------------------------------------------------------------------------------------
