@@ -92,7 +92,7 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
     factors += 0 if plan.shared else sums_bytes(plan) // 8
     memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * n * widest) + 8.0 * (6 * weights + factors) + 180e6
     if plan.shared:
-        memory -= plan.dtype.itemsize * (held + data)
+        memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.shared_bounds[-1]
     z_share = max(plan.train.row_counts) / N
     w_costs = [sum(j.cost for j in r) for r in plan.all_units.jobs]
     w_share = max(w_costs) / sum(w_costs)
@@ -136,8 +136,8 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
 
 
 def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
-    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features; two
-    arrays in turn for sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their
+    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features; Grams
+    and, twice, factors of large ones; two arrays in turn for sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their
     average and last step."""
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
@@ -149,7 +149,9 @@ def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
     weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     shared = data + N * (sites + kept + made)
     if not plan.minibatch_parts:
-        return float(plan.dtype.itemsize * shared + 2 * sums_bytes(plan))
+        large = [plan.shared_shape(k)[1] for k in range(len(chain.segments)) if plan.large(k)]
+        grams = plan.shared_bounds[-1] + 2 * sum(n * n for n in large)
+        return float(plan.dtype.itemsize * shared + 8 * grams + 2 * sums_bytes(plan))
     largest = max(max(shape) for shape in chain.block_shapes) ** 2
     turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares + largest)
     return float(plan.dtype.itemsize * (shared + turns + 3 * weights))

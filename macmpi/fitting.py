@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from macmpi import tiles
 from macmpi.deals import Deal, Job, LayerDeal, Share
 from macmpi.evaluation import Evaluation
 from macmpi.layers import Array
@@ -50,6 +51,8 @@ class Fitting:
                 self._make_gram(share, self.problems.points.over, state)
             self._solve(deal.early[rank], state, solvers)
         self.team.gather_parts(state.grams, deal.shared_parts)
+        if deal.summed and self.team.common(state.grams):
+            self.team.open_rows(state.grams)  # each has written its share of them
         with self.clock("w"):
             self._make_local(deal.segments & deal.fresh, state)
             self._solve(deal.late[rank], state, solvers)
@@ -74,7 +77,12 @@ class Fitting:
         k, rows = share.segment, None if share.rows is None else share.rows.rows
         inputs = self.problems.features(k, state)
         found = self.plan.w_solvers[k].prepare(inputs, over_points, self.plan.has_bias(k), rows)
-        state.grams[share.place] = found.ravel()
+        if rows is None and self.team.common(state.grams):
+            own = tiles.deal_runs(len(found), self.team.size)[self.team.rank].rows
+            place = state.grams[share.place].reshape(found.shape)
+            place[own] = found[own]
+        else:
+            state.grams[share.place] = found.ravel()
 
     def _solve(self, jobs: Iterable[Job], state: State, solvers: Sequence[WSolver]) -> None:
         for job in jobs:

@@ -22,6 +22,7 @@ from macmpi.evaluation import Errors, Evaluation
 from macmpi.fitting import Fitting
 from macmpi.layers import Array
 from macmpi.losses import times
+from macmpi.pieces import commonly
 from macmpi.plan import Plan
 from macmpi.points import Points
 from macmpi.record import Account, Clock
@@ -76,15 +77,21 @@ class Mac:
         if self.plan.chain.segments[0].core:
             self.problems.features(0, state, together=True)
         if not len(state.grams):
-            state.grams = np.zeros(self.plan.shared_bounds[-1])
+            state.grams = self._no_grams()
             self.fitting.regress(self.plan.first_gram, state, self.plan.w_solvers)
+        state.grams = commonly(self.team, state.grams)
+
+    def _no_grams(self) -> Array:
+        """Collective: yes."""
+        grams: Array = self.team.array((self.plan.shared_bounds[-1],), np.float64)
+        return grams
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State:
         """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
         state = self._new(self._random(range_, seed))
         state.Z[self.points.own] = codes[self.points.own]
         self._exchange(state.Z)
-        state.grams = np.zeros(self.plan.shared_bounds[-1])
+        state.grams = self._no_grams()
         self.problems.renew_metric(state)
         self.fit(range(len(self.plan.chain.segments)), state)
         state.metric_mu = 0.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from macmpi.layers import Array
+from macmpi.pieces import commonly
 from macmpi.state import State
 from macmpi.team import AnyTeam
 
@@ -26,17 +27,8 @@ class Moves:
 
     def share(self, state: State) -> None:
         """From now on the ranks of a node have one copy of weights, average and last step.  Collective: yes."""
-        if not self.team.shares:
-            return
         private = state.weights, state.average, state.momentum
-        state.weights, state.average, state.momentum = (self._common(flat) for flat in private)
-
-    def _common(self, flat: Array) -> Array:
-        common: Array = self.team.array(flat.shape, flat.dtype)
-        for own in self._own():
-            common[own] = flat[own]
-        self.team.gather_parts(common, self.places)
-        return common
+        state.weights, state.average, state.momentum = (commonly(self.team, flat) for flat in private)
 
     def _own(self) -> Iterator[slice]:
         yield from self.places[self.team.rank]

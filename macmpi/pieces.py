@@ -1,45 +1,69 @@
-"""Work in pieces: each made by one rank, then had by all."""
+"""Work in pieces: each made by one rank, then had by all; and arrays of which the ranks of one node have one copy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 
 from macmpi import tiles
 from macmpi.layers import Array
-from macmpi.regression import Make, alone
+from macmpi.regression import InPieces, Make
 from macmpi.sums import Turns
 from macmpi.team import AnyTeam
 
 
-class Pieces:
-    """regression.InPieces among the ranks of a team, dealt by size; they live until the next are asked for.
+class Pieces(InPieces):
+    """Among the ranks of a team, dealt by size.  Where they have the matrix in common each writes its blocks in place.
 
     Collective: yes.
     """
 
     def __init__(self, team: AnyTeam) -> None:
         self.team, self._turns = team, Turns(team)
+        self._common: Array | None = None
 
-    def __call__(self, shapes: Sequence[tuple[int, int]], make: Make) -> list[Array]:
+    def matrix(self, rows: int, columns: int) -> Array:
         if self.team.size == 1:
-            return alone(shapes, make)
-        sizes = tuple(prod(shape) for shape in shapes)
+            return super().matrix(rows, columns)
+        made: Array = self.team.array((rows, columns), np.float64)
+        self._common = made if self.team.common(made) else None
+        return made
+
+    def fill(self, blocks: Sequence[Array], make: Make) -> None:
+        if self.team.size == 1:
+            return super().fill(blocks, make)
+        sizes = tuple(block.size for block in blocks)
         owned = deal(sizes, self.team.size)
-        flat, found, at = self._turns.array((sum(sizes),), np.float64), [np.empty((0, 0))] * len(sizes), 0
+        if self._common is not None:
+            for i in owned[self.team.rank]:
+                blocks[i][:] = make(i)
+            return self.team.open_rows(self._common)  # all have written theirs
+        flat, found, at = self._turns.array((sum(sizes),), np.float64), list(blocks), 0
         for i in (i for rank in owned for i in rank):
-            found[i] = flat[at : at + sizes[i]].reshape(shapes[i])
+            found[i] = flat[at : at + sizes[i]].reshape(blocks[i].shape)
             at += sizes[i]
         for i in owned[self.team.rank]:
             found[i][:] = make(i)
         self.team.gather_rows(flat, [sum(sizes[i] for i in rank) for rank in owned])
-        return found
+        for block, part in zip(blocks, found, strict=True):
+            block[:] = part
 
 
 @lru_cache(maxsize=256)
 def deal(sizes: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
     """Whose piece each is, the same on every rank.  Collective: no."""
     return tiles.deal_by_cost(sizes, ranks)
+
+
+def commonly(team: AnyTeam, array: Array) -> Array:
+    """The same numbers, which the ranks of a node have one copy of where they share memory.  Collective: yes."""
+    if not team.shares or team.common(array):
+        return array
+    found: Array = team.array(array.shape, array.dtype)
+    runs = tiles.deal_runs(len(array), team.size)
+    own = runs[team.rank].rows
+    found[own] = array[own]
+    team.gather_rows(found, [len(run) for run in runs])
+    return found

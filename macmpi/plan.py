@@ -130,15 +130,16 @@ class Plan:
         blocks, bounds, solver = self.chain.segments[segment].regressed, self.weight_bounds, self.w_solvers[segment]
         if not self.by_unit[segment]:
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
-            return [Job(segment, None, place, sum(solver.effort(d, h) for h, d in self.shapes(segment)))]
+            return [Job(segment, None, place, sum(solver.effort(d, h, self.n_train) for h, d in self.shapes(segment)))]
         units, width = self.chain.block_shapes[blocks[0]]
         start, wide = bounds[blocks[0]], units if self.sharded else tiles.EXACT_WIDTH
         cut = tiles.evenly(units, wide) if solver.exact else tiles.unit_tiles(units)
         if self.travels(segment):
             cut = tiles.ring_tiles(units, len(self.train.blocks))
+        efforts = [solver.effort(width, len(t), self.n_train) for t in cut]
         return [
-            Job(segment, t, slice(start + t.start * width, start + t.stop * width), solver.effort(width, len(t)))
-            for t in cut
+            Job(segment, t, slice(start + t.start * width, start + t.stop * width), cost)
+            for t, cost in zip(cut, efforts, strict=True)
         ]
 
     def travels(self, segment: int) -> bool:

@@ -50,13 +50,25 @@ Rows = Array | Made
 """What is read by runs of rows."""
 
 Make = Callable[[int], Array]
-InPieces = Callable[[Sequence[tuple[int, int]], Make], list[Array]]
-"""What make(i) gives for each of some shapes, in float64: each made by one rank, all had by all."""
 
 
-def alone(shapes: Sequence[tuple[int, int]], make: Make) -> list[Array]:
-    """InPieces on this rank alone.  Collective: no."""
-    return [make(i) for i in range(len(shapes))]
+class InPieces:
+    """A matrix made block by block: on this rank alone, and the reference for ranks that share the work."""
+
+    def matrix(self, rows: int, columns: int) -> Array:
+        """Of float64, anything in it.  Collective: where ranks share the work."""
+        return np.empty((rows, columns))
+
+    def fill(self, blocks: Sequence[Array], make: Make) -> None:
+        """Block i, a view of `matrix`, becomes make(i): each made by one rank, all seen by all.
+
+        Collective: where ranks share the work.
+        """
+        for i, block in enumerate(blocks):
+            block[:] = make(i)
+
+
+ALONE = InPieces()
 
 
 def sum_over(chunks: Sequence[slice]) -> OverPoints:

@@ -5,8 +5,8 @@
 A round is what ranks do between two exchanges, and a message follows each: points; rows of features; Grams summed over
 points; rows of large ones with the units that need none; the panels of a large factor; the other units.  seconds_r: of
 what the plan of P ranks deals to rank r, at the rate measured on one rank; shared: what every rank does for itself.  A
-gather of b bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; rows of points of which a
-node has one copy move between nodes alone.  What the model gives for more ranks than cores is a prediction.
+gather of b bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; rows of points and Grams of
+which a node has one copy move between nodes alone.  What the model gives for more ranks than cores is a prediction.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
         *(Round(dealt(rate), item * plan.n_train * width, plan.shared) for rate, width in made),
         *(part for share in deal.summed for part in _summed(work.factor[share.segment] * share.cost, share, plan)),
         Round(
-            tuple(s + units(rank) for s, rank in zip(shares, deal.early, strict=True)), 8 * _numbers(deal.shared_parts)
+            tuple(s + units(rank) for s, rank in zip(shares, deal.early, strict=True)),
+            8 * _numbers(deal.shared_parts),
+            plan.shared,
         ),
         *(panel for k in large for panel in _panels(work.piece, plan.shared_shape(k)[1], plan)),
         Round(tuple(map(units, deal.late, deal.early)), item * numbers["weights"]),

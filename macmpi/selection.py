@@ -28,7 +28,7 @@ from macmpi.layers.design import adjoint
 from macmpi.mac import Mac
 from macmpi.plan import Plan, make_plan
 from macmpi.record import Account, Clock
-from macmpi.regression import InPieces, LayerGram, OverPoints, Term, UnitProblem, alone, values
+from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Term, UnitProblem, values
 from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
 
@@ -225,7 +225,7 @@ class Trial:
         else:
             self.factors[share.place] = found.ravel()
 
-    def root(self, segment: int, in_pieces: InPieces = alone) -> Array:
+    def root(self, segment: int, in_pieces: InPieces = ALONE) -> Array:
         """R, upper triangular, with R^T R = G + ridge I: that of the W-step in closed form, made once.
 
         Collective: where `in_pieces` is.

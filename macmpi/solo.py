@@ -51,6 +51,10 @@ class Solo:
 
         return np.zeros(shape, dtype)
 
+    def common(self, array: Any) -> bool:
+        """Whether all ranks of the launch have this `array` in one piece of memory.  Collective: no."""
+        return False
+
     def open_rows(self, array: Any) -> None:
         """Before own rows of an `array` are written: return when no rank reads it any more.  Collective: yes."""
 

@@ -15,7 +15,7 @@ from macmpi.losses import Metric, Squared, metric, times
 from macmpi.objective import Rows, ZProblem, split_columns
 from macmpi.plan import Plan
 from macmpi.points import Points
-from macmpi.regression import InPieces, LayerGram, Made, SegmentProblem, Term, UnitProblem, WProblem, alone
+from macmpi.regression import ALONE, InPieces, LayerGram, Made, SegmentProblem, Term, UnitProblem, WProblem
 from macmpi.regression import Rows as ByRows
 from macmpi.state import State, block_views
 
@@ -183,7 +183,7 @@ class Subproblems:
         before = self.plan.chain.segments[layer.segment].part(0, layer.map)
         return before.forward(self.weights(state), self.inputs(layer.segment, state))
 
-    def local(self, k: int, state: State, in_pieces: InPieces = alone) -> Any:
+    def local(self, k: int, state: State, in_pieces: InPieces = ALONE) -> Any:
         """What is made of a segment's Gram, once a W-step; the first's once for each ridge.
 
         Collective: where `in_pieces` is.

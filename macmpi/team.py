@@ -185,6 +185,9 @@ class Team(Solo):
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
         return self._node.array(shape, dtype) if self._node else super().array(shape, dtype)
 
+    def common(self, array: Any) -> bool:
+        return self._node is not None and len(self._node.nodes) == 1 and self._node.holds(array)
+
     def open_rows(self, array: Any) -> None:
         if self._node and self._node.holds(array):
             self._node.meet("coordinates")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 POINT_ROWS = 128
 """Largest number of points in a tile: its rows of all layers stay in a core's second-level cache."""
@@ -34,6 +34,9 @@ SPLIT_EVENLY = 12
 
 EVEN = 1e-3
 """Jobs are not exchanged between ranks for less than this share of the busiest rank's work."""
+
+REPACKED, IDLEST = 9, 16
+"""Jobs of three ranks at most that are packed anew; among how many ranks, the least busy, two of them are sought."""
 
 BLOCKS = 48
 """Largest number of blocks of points: 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it."""
@@ -130,7 +133,8 @@ def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:
 def deal_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) -> tuple[tuple[int, ...], ...]:
     """Deal jobs to ranks: the costliest first, each to the least loaded rank; indices ascend in each rank.
 
-    relieved: then the busiest rank exchanges a job with another, or gives one away, as long as that helps.
+    relieved: then the busiest rank exchanges a job with another, or gives one away, as long as that helps; where that
+    does not, the jobs of three ranks are packed anew.
 
     Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
     """
@@ -141,7 +145,7 @@ def deal_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) -> t
         heapreplace(loads, (load + costs[job], rank))
         owned[rank].append(job)
     for _ in range(10 * ranks if relieved else 0):
-        if not _relieve(owned, costs):
+        if not _relieve(owned, costs) and not _repack(owned, costs):
             break
     return tuple(tuple(sorted(jobs)) for jobs in owned)
 
@@ -167,6 +171,45 @@ def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
         owned[rank].remove(taken)
         owned[busiest].append(taken)
     return True
+
+
+def _repack(owned: list[list[int]], costs: Sequence[float]) -> bool:
+    """Packs the jobs of the busiest rank and of two others, if they are few, so that none of the three is as busy."""
+    loads = [sum(costs[j] for j in jobs) for jobs in owned]
+    busiest, *others = sorted(range(len(owned)), key=lambda r: (-loads[r], r))
+    most = loads[busiest] * (1.0 - EVEN)
+    if len(owned[busiest]) < 2:
+        return False
+    for pair in combinations(others[-IDLEST:], 2):
+        ranks = (busiest, *pair)
+        jobs = sorted((j for r in ranks for j in owned[r]), key=lambda j: (-costs[j], j))
+        if len(jobs) <= REPACKED and (found := _packed(jobs, costs, most)):
+            for rank, own in zip(ranks, found, strict=True):
+                owned[rank] = own
+            return True
+    return False
+
+
+def _packed(jobs: Sequence[int], costs: Sequence[float], most: float) -> list[list[int]] | None:
+    """Jobs, the costliest first, in three lists none of which costs more than `most`; None if there are none."""
+    lists: list[list[int]] = [[], [], []]
+    room = [most] * 3
+
+    def placed(i: int) -> bool:
+        if i == len(jobs):
+            return True
+        job = jobs[i]
+        for place in sorted(range(3), key=lambda p: (-room[p], p)):
+            if costs[job] <= (free := room[place]):
+                lists[place].append(job)
+                room[place] -= costs[job]
+                if placed(i + 1):
+                    return True
+                lists[place].pop()
+                room[place] = free
+        return False
+
+    return lists if placed(0) else None
 
 
 def halves(start: int, stop: int) -> int:

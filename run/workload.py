@@ -24,9 +24,9 @@ from macmpi.methods import Method, choose
 from macmpi.plan import Plan, make_plan
 from macmpi.process import ready_memory
 from macmpi.record import Clock, now
+from macmpi.regression import InPieces
 from macmpi.scaling import Work
 from macmpi.selection import Selection, Trial
-from macmpi.solvers import cholesky
 from macmpi.solvers.cholesky import pieces
 from macmpi.starts import Origin, start
 from macmpi.state import State
@@ -94,7 +94,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(Subproblems, "features", "feature", lambda problems, k, *_, **__: k))
         stack.enter_context(wrap(Subproblems, "local", "local", lambda problems, k, *_, **__: k))
         stack.enter_context(wrap(Trial, "root", "w", lambda *_: 0))
-        stack.enter_context(wrap(cholesky, "_piece", "piece", lambda *_: 0))
+        stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
         stack.enter_context(wrap(Trial, "features", "feature", lambda trial, k, *_, **__: k))
         stack.enter_context(wrap(Trial, "objectives", "unit", lambda trial, job, candidates: job.segment))
         for kind in {type(solver) for solver in (*plan.w_solvers, *plan.plain_solvers)}:

@@ -100,9 +100,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "fitting": frozenset(
         {"layers", "regression", "solvers", "state", "deals", "parmac", "pieces", "plan", "evaluation", "subproblems"}
     )
-    | {"record", "team"},
+    | {"record", "team", "tiles"},
     "mac": frozenset(
         {
+            "pieces",
             "streams",
             "layers",
             "losses",
@@ -129,7 +130,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     )
     | {"stochastic_start", "moves", "sums", "mac", "config", "data", "record", "team"},
     "running": frozenset({"tiles", "layers", "tape", "curvature", "state", "plan", "sums", "config", "record", "team"}),
-    "moves": frozenset({"layers", "state", "team"}),
+    "moves": frozenset({"layers", "pieces", "state", "team"}),
     "stochastic_start": frozenset({"chain", "data", "layers", "regression", "solvers", "sums", "team", "tiles"}),
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
     "baselines": frozenset({"tiles", "streams", "layers", "state", "plan", "curvature", "sums", "mac", "config"})
@@ -209,8 +210,8 @@ PRINTERS = {
 WARNERS = {"team", "windows", "checkpoint", "rundir", "faults", "lock"}
 
 VERBS = {
-    *("use", "from_root", "together", "share_memory", "array", "open_rows", "share_array", "gather_rows"),
-    *("gather_parts", "pass_on", "worst", "meet"),
+    *("use", "from_root", "together", "share_memory", "array", "common", "open_rows", "share_array"),
+    *("gather_rows", "gather_parts", "pass_on", "worst", "meet"),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from macmpi.chain import AT_ONCE, Average
 from macmpi.layers import Array
 from macmpi.objective import ZProblem
-from macmpi.regression import InPieces, LayerGram, OverPoints, Rows, alone
+from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Rows
 
 
 class ZSolution(NamedTuple):
@@ -88,7 +88,7 @@ class WSolver(Protocol):
 
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]: ...
 
-    def effort(self, n_in: int, units: int) -> float:
+    def effort(self, n_in: int, units: int, points: int) -> float:
         """What so many units of n_in inputs cost together, in flops a point or what else takes as long.
 
         By it, and by `share_effort`, work is dealt.
@@ -99,7 +99,7 @@ class WSolver(Protocol):
         """What `prepare` costs for `width` columns, on the same scale."""
         ...
 
-    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Any:
+    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
         """What a rank makes of what the units share, once for all units of the layer that it solves.
 
         in_pieces: shares this work among ranks.  Collective: where it is.

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, blas, lapack
 
 from macmpi.layers import Array
-from macmpi.regression import InPieces, alone
+from macmpi.regression import ALONE, InPieces
 
 WHOLE, PANEL = 512, 96
 """A matrix of at most so many rows is one panel; panels of a larger one have so many rows."""
@@ -18,7 +18,7 @@ MOST, LEAST = 24, 48
 """A panel is cut into at most so many pieces, of at least so many columns."""
 
 
-def cholesky(H: Array, in_pieces: InPieces = alone, added: Array | float = 0.0) -> Array:
+def cholesky(H: Array, in_pieces: InPieces = ALONE, added: Array | float = 0.0) -> Array:
     """R with R^T R = H + diag(added), of the upper half of H; in the upper half of a row-major array.
 
     The lower half is of no use, but 0 where H has one panel.
@@ -26,28 +26,31 @@ def cholesky(H: Array, in_pieces: InPieces = alone, added: Array | float = 0.0) 
         R_ii^T R_ii = H_ii - S_i^T S_i,    R_ij = R_ii^-T (H_ij - S_i^T S_j),    S the rows of R above panel i.
 
     Every rank factors the diagonal blocks of n / b panels of b rows.  In pieces are the rest of each panel and, beside
-    it, strips of the next diagonal block but for what this panel takes from it.  Raises LinAlgError where H is not
-    positive definite.  Collective: where `in_pieces` is.
+    it, strips of the next diagonal block but for what this panel takes from it: these lie below the diagonal.  Raises
+    LinAlgError where H is not positive definite.  Collective: where `in_pieces` is.
     """
-    R, cut, shift = np.empty(H.shape), list(panels(len(H))), np.broadcast_to(added, len(H))
+    cut, shift = list(panels(len(H))), np.broadcast_to(added, len(H))
     (panel, columns), *others = cut
-    diagonal = H[panel, panel].astype(np.float64)
-    R[panel, panel] = R_ii = _diagonal_factor(diagonal, shift, panel)
+    diagonal = [_diagonal_factor(H[panel, panel].astype(np.float64), shift, panel)]
+    if not others:
+        return diagonal[0]
+    R = in_pieces.matrix(*H.shape)
     for i, (following, after) in enumerate(others):
-        parts = in_pieces(_shapes(cut, i), lambda j: _piece(H, R, R_ii, cut[i : i + 2], j))  # noqa: B023
-        for c, part in zip(columns, parts, strict=False):
-            R[panel, c] = part
+        strips = [R[following, s] for s in _strips(following.stop - following.start)]
+        blocks = [*(R[panel, c] for c in columns), *strips]
+        in_pieces.fill(blocks, lambda j: _piece(H, R, diagonal[-1], cut[i : i + 2], j))  # noqa: B023
         last = R[panel, following]
-        diagonal = np.hstack(parts[len(columns) :]) - last.T @ last
+        block = R[following, : last.shape[1]] - last.T @ last
         panel, columns = following, after
-        R[panel, panel] = R_ii = _diagonal_factor(diagonal, shift, panel)
+        diagonal.append(_diagonal_factor(block, shift, panel))
+    in_pieces.fill([R[panel, panel] for panel, _ in cut], diagonal.__getitem__)
     return R
 
 
 def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> Array:
     """R_ii, upper triangular, of a block and what is added to it, in place."""
     diagonal[np.diag_indices_from(diagonal)] += shift[panel]
-    L, failed = lapack.dpotrf(diagonal.T, lower=1)
+    L, failed = lapack.dpotrf(diagonal.T, lower=1, overwrite_a=1)
     if failed:
         raise LinAlgError(f"not positive definite: row {panel.start + failed - 1}")
     found: Array = L.T
@@ -62,12 +65,12 @@ def _shapes(cut: Sequence[Cut], i: int) -> list[tuple[int, int]]:
     """Of the pieces of panel i: the rest of its rows, and strips of the next diagonal block."""
     (panel, columns), (following, _) = cut[i : i + 2]
     rows, below = panel.stop - panel.start, following.stop - following.start
-    return [*((rows, c.stop - c.start) for c in columns), *((below, s.stop - s.start) for s in _strips(following))]
+    return [*((rows, c.stop - c.start) for c in columns), *((below, s.stop - s.start) for s in _strips(below))]
 
 
-def _strips(panel: slice) -> list[slice]:
+def _strips(side: int) -> list[slice]:
     """Columns of a diagonal block, as many as a piece may have at least."""
-    return [slice(a, min(a + LEAST, panel.stop)) for a in range(panel.start, panel.stop, LEAST)]
+    return [slice(a, min(a + LEAST, side)) for a in range(0, side, LEAST)]
 
 
 def _piece(H: Array, R: Array, R_ii: Array, cut: Sequence[Cut], j: int) -> Array:
@@ -76,7 +79,11 @@ def _piece(H: Array, R: Array, R_ii: Array, cut: Sequence[Cut], j: int) -> Array
     """
     (panel, columns), (following, _) = cut
     rest = j < len(columns)
-    i, c = (panel, columns[j]) if rest else (following, _strips(following)[j - len(columns)])
+    if rest:
+        i, c = panel, columns[j]
+    else:
+        i, strip = following, _strips(following.stop - following.start)[j - len(columns)]
+        c = slice(i.start + strip.start, i.start + strip.stop)
     right = H[i, c]
     if panel.start:
         right = right - R[: panel.start, i].T @ R[: panel.start, c]

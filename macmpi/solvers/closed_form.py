@@ -10,7 +10,7 @@ from scipy import linalg
 
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, apply, jitter, row_dots
-from macmpi.regression import InPieces, LayerGram, OverPoints, Term, UnitProblem, alone
+from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Term, UnitProblem
 from macmpi.solvers.grams import PASS, SharedGram, regular_factor
 
 JITTER = 1e-13
@@ -18,6 +18,10 @@ JITTER = 1e-13
 
 REGULAR = 1e-8
 """Ridge, as a share of the Gram's mean diagonal, from which on the weights themselves are solved for."""
+
+
+SOLVING = 64
+"""What solving costs beside its units, in units: the factor is read twice for it."""
 
 
 class Factor(NamedTuple):
@@ -47,11 +51,11 @@ class ClosedForm(SharedGram):
     exact: ClassVar[bool] = True
     descends: ClassVar[bool] = True
 
-    def effort(self, n_in: int, units: int) -> float:
-        """2 D of the cross product, and a little more for reading the targets and solving."""
-        return 2.4 * n_in * (units + PASS)
+    def effort(self, n_in: int, units: int, points: int) -> float:
+        """2 D of the cross product, and a little more for reading the targets; 2 D^2 / N of solving."""
+        return 2.4 * n_in * (units + PASS) + 2.0 * n_in**2 / points * (units + SOLVING)
 
-    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Factor:
+    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Factor:
         """The factor.  Single precision is never regular."""
         G = gram.G
         regular = gram.dtype == np.float64 and gram.ridge > REGULAR * float(np.trace(G)) / len(G)

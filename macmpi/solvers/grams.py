@@ -10,7 +10,7 @@ from scipy import linalg
 from macmpi.layers import Array
 from macmpi.layers.design import gram as gram_of
 from macmpi.layers.design import gram_rows, jitter
-from macmpi.regression import InPieces, LayerGram, OverPoints, Rows, alone
+from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Rows
 from macmpi.solvers.cholesky import cholesky, whole
 
 JITTER = 1e-8
@@ -40,14 +40,14 @@ class Unshared:
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
         return (0, 0)
 
-    def effort(self, n_in: int, units: int) -> float:
+    def effort(self, n_in: int, units: int, points: int) -> float:
         """As of three gradients with their activations."""
         return 14.0 * n_in * (units + PASS) + 3.0 * ELEMENTWISE * units
 
     def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
         return 0.0
 
-    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Any:
+    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
         return None
 
 
@@ -74,7 +74,7 @@ class SharedGram(Unshared):
 class Preconditioned(SharedGram):
     """Its units are preconditioned by the Cholesky factor of their Gram plus ridge."""
 
-    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Array:
+    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
         """L, lower, with L L^T = G + ridge I."""
         factor, _ = regular_factor(gram.G, gram.ridge + jitter(gram.G, JITTER, gram.dtype), in_pieces)
         return factor if whole(len(factor)) else np.asfortranarray(np.tril(factor))
@@ -87,7 +87,7 @@ class Preconditioned(SharedGram):
         return found
 
 
-def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = alone) -> tuple[Array, bool]:
+def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = ALONE) -> tuple[Array, bool]:
     """Cholesky factor, lower, of G (its upper half) with `added` on the diagonal, and as much more as rounding takes.
 
     Collective: where `in_pieces` is.

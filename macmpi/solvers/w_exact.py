@@ -38,7 +38,7 @@ class ExactGaussNewtonW(Unshared):
     curved: ClassVar[bool] = False
     """Newton: the Hessian has the term r s'' too."""
 
-    def effort(self, n_in: int, units: int) -> float:
+    def effort(self, n_in: int, units: int, points: int) -> float:
         return self.iterations * (float(n_in) ** 2 + 6.0 * n_in) * units
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:

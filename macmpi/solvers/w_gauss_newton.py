@@ -12,7 +12,7 @@ from scipy import linalg
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS, Function
 from macmpi.layers.design import adjoint, apply, column_dots, ridge_value, row_dots
-from macmpi.regression import InPieces, LayerGram, OverPoints, Term, UnitProblem, alone
+from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Term, UnitProblem
 from macmpi.solvers.grams import ELEMENTWISE, PASS, Preconditioned
 
 
@@ -43,12 +43,12 @@ class GaussNewtonW(Preconditioned):
     exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
 
-    def effort(self, n_in: int, units: int) -> float:
+    def effort(self, n_in: int, units: int, points: int) -> float:
         """2 D to start and 2 D + 4 D a CG step in an iteration, the last step 2 D, and what is elementwise."""
         products = (2.0 + self.iterations * 4.0 * self.cg_iterations) * n_in
         return products * (units + PASS) + self.iterations * ELEMENTWISE * units
 
-    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Array:
+    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
         """L, lower, with L L^T = G + ridge / steepest^2 I: that of a unit at its steepest, in units of its s'^2."""
         return super().local(replace(gram, ridge=gram.ridge / FUNCTIONS[gram.activation].steepest ** 2), in_pieces)
 

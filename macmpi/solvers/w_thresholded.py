@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi.layers import Array
 from macmpi.layers.design import apply, column_dots, ridge_value
-from macmpi.regression import InPieces, LayerGram, OverPoints, Rows, UnitProblem, alone
+from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Rows, UnitProblem
 from macmpi.solvers import WSolver
 
 
@@ -40,13 +40,13 @@ class Thresholded:
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
         return self.inner.shared_shape(n_in, bias)
 
-    def effort(self, n_in: int, units: int) -> float:
-        return self.inner.effort(n_in, units)
+    def effort(self, n_in: int, units: int, points: int) -> float:
+        return self.inner.effort(n_in, units, points)
 
     def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
         return self.inner.share_effort(width, points, rows)
 
-    def local(self, gram: LayerGram, in_pieces: InPieces = alone) -> Any:
+    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
         return self.inner.local(gram, in_pieces)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:

@@ -75,7 +75,7 @@ def primal_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -
     hessian = average.mean(lambda rows: sample.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
     above = [*outer[1:], hessian]
     blocks = [
-        np.linalg.inv(M + segment.pullback(weights, A, up, average)).astype(dtype)
+        inverse(M + segment.pullback(weights, A, up, average)).astype(dtype)
         for M, segment, A, up in zip(outer, sample.segments[1:], sites, above, strict=True)
     ]
 

@@ -81,18 +81,26 @@ def test_what_is_not_positive_definite_is_refused_by_all_ranks_alike(row: int, r
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
-def test_pieces_are_had_by_all(ranks: int) -> None:
+def test_blocks_are_seen_by_all(ranks: int) -> None:
     """Of any shapes, empty ones and none at all among them; each is made once."""
-    shapes = [(2, 3), (0, 4), (5, 1), (1, 1)]
+    places = [np.s_[:2, :3], np.s_[2:2, :4], np.s_[:5, 4:5], np.s_[4:5, 3:4]]
     made: list[int] = []
 
     def make(i: int) -> Array:
         made.append(i)
-        return np.full(shapes[i], float(i))
+        return np.full(np.zeros((5, 5))[places[i]].shape, float(i))
 
-    for found in crew(ranks, lambda team: Pieces(team)(shapes, make)):
-        assert [part.shape for part in found] == shapes  # type: ignore[union-attr]
-        for i, part in enumerate(found):  # type: ignore[arg-type]
-            assert_array_equal(part, float(i))
+    def filled(team: Any) -> Array:
+        pieces = Pieces(team)
+        M = pieces.matrix(5, 5)
+        M[:] = -1.0
+        pieces.fill([], make)
+        pieces.fill([M[place] for place in places], make)
+        return M
+
+    expected = np.full((5, 5), -1.0)
+    for i, place in enumerate(places):
+        expected[place] = float(i)
+    for M in crew(ranks, filled):
+        assert_array_equal(M, expected)
     assert sorted(made) == [0, 1, 2, 3]
-    assert crew(ranks, lambda team: Pieces(team)([], make)) == [[]] * ranks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -136,6 +136,31 @@ def test_no_exchange_of_two_jobs_relieves_the_busiest_rank(costs: list[float], r
 
 def test_two_ranks_that_the_costliest_first_leaves_uneven() -> None:
     assert tiles.deal_by_cost([3.0, 3.0, 2.0, 2.0, 2.0], 2) == ((2, 3, 4), (0, 1))
+
+
+def test_three_ranks_whose_jobs_no_exchange_of_two_evens_out() -> None:
+    """The deal is as even as the best of all."""
+    costs = [14.8, 12.6, 8.6, 8.6, 7.0, 7.0, 4.9, 4.4]
+    loads = [sum(costs[j] for j in jobs) for jobs in tiles.deal_by_cost(costs, 3)]
+    best = min(
+        max(sum(c for c, r in zip(costs, ranks, strict=True) if r == rank) for rank in range(3))
+        for ranks in product(range(3), repeat=len(costs))
+    )
+    assert max(loads) <= best * (1.0 + tiles.EVEN)
+
+
+@often
+@given(costs=st.lists(st.floats(0.1, 10.0), min_size=2, max_size=9), most=st.floats(1.0, 30.0))
+def test_jobs_are_packed_in_three_lists_if_they_can_be(costs: list[float], most: float) -> None:
+    order = sorted(range(len(costs)), key=lambda j: -costs[j])
+    found = tiles._packed(order, costs, most)
+    if found is not None:
+        assert sorted(chain.from_iterable(found)) == list(range(len(costs)))
+        assert all(sum(costs[j] for j in jobs) <= most + 1e-9 for jobs in found)
+    else:
+        dealt = product(range(3), repeat=len(costs))
+        loads = ([sum(c for c, r in zip(costs, ranks, strict=True) if r == k) for k in range(3)] for ranks in dealt)
+        assert min(map(max, loads)) > most - 1e-9
 
 
 def test_ties_go_to_the_lower_job_and_the_lower_rank() -> None:

@@ -112,7 +112,13 @@ def test_what_a_node_shares(sites: Any) -> None:
     """Points, coordinates and their last copy; before the activation, what a W-step multiplies too; sums of Grams."""
     plan = make_plan(Config(model=Model([7, 5], sites=sites), parallel=Parallel("node")), 4, 3, 1000, 100, 2)
     features = 12 if sites == "before" else 0
-    turns = 2 * 2 * 8 * 8
-    assert node_bytes(plan) == 8 * (1100 * 7 + 1000 * (24 + features) + turns)
-    assert node_bytes(plan, autoencoder=True) == 8 * (1100 * 4 + 1000 * (24 + features) + turns)
-    assert node_bytes(replace(plan, ranks=1)) == 8 * (1100 * 7 + 1000 * (24 + features))
+    grams, turns = 5 * 5 + 8 * 8 + 6 * 6, 2 * 2 * 8 * 8
+    assert node_bytes(plan) == 8 * (1100 * 7 + 1000 * (24 + features) + grams + turns)
+    assert node_bytes(plan, autoencoder=True) == 8 * (1100 * 4 + 1000 * (24 + features) + grams + turns)
+    assert node_bytes(replace(plan, ranks=1)) == 8 * (1100 * 7 + 1000 * (24 + features) + grams)
+
+
+def test_a_node_has_two_factors_of_a_large_gram() -> None:
+    """And no sums of it: it is made by rows."""
+    plan = make_plan(Config(model=Model([512]), parallel=Parallel("node")), 4, 3, 1000, 100, 2)
+    assert node_bytes(plan) == 8 * (1100 * 7 + 2 * 1000 * 512 + 5 * 5 + 3 * 513 * 513 + 2 * 2 * 5 * 5)
