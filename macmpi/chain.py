@@ -32,6 +32,10 @@ class Average:
         """What part(rows) gives for the sample, row by row.  Collective: no."""
         return part(EVERY)
 
+    def form(self, V: Array, M: Array) -> Array:
+        """V^T M V, for V (h, d) and M (h, h).  Collective: no."""
+        return V.T @ M @ V
+
 
 AT_ONCE = Average()
 
@@ -139,10 +143,16 @@ class Segment:
     def congruence(
         self, weights: Sequence[Array], A: Array, M: Array, maps: int | None = None, average: Average = AT_ONCE
     ) -> Array:
-        """Mean over the rows of A of J M J^T, for the segment or its first `maps` maps: map by map."""
+        """Mean over the rows of A of J M J^T, for the segment or its first `maps` maps: map by map.
+
+        A linear map's derivative is the same at every point: nothing to average.
+        """
         steps = list(zip(self.maps[:maps], self._weights(weights)[:maps], strict=True))
         for i, (map_, W) in enumerate(steps):
-            M = _mean(map_, average, (map_.n_out, map_.n_out), partial(_congruence, map_, W, A, M))
+            if W is not None and "linear" in map_.capabilities:
+                M = average.form(W[:, : map_.n_in].T, M)
+            else:
+                M = average.mean(partial(_congruence, map_, W, A, M), (map_.n_out, map_.n_out))
             if i + 1 < len(steps):
                 A = average.rows(partial(_forward, map_, W, A))
         return M
@@ -154,7 +164,10 @@ class Segment:
             inputs.append(A)
             A = average.rows(partial(_forward, map_, W, A))
         for map_, W, A in zip(reversed(self.maps), reversed(self._weights(weights)), reversed(inputs), strict=True):
-            M = _mean(map_, average, (map_.n_in, map_.n_in), partial(_pullback, map_, W, A, M))
+            if W is not None and "linear" in map_.capabilities:
+                M = average.form(W[:, : map_.n_in], M)
+            else:
+                M = average.mean(partial(_pullback, map_, W, A, M), (map_.n_in, map_.n_in))
         return M
 
 
@@ -168,11 +181,6 @@ def _congruence(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
 
 def _pullback(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
     return map_.pullback(W, A[rows], M)
-
-
-def _mean(map_: Map, average: Average, shape: tuple[int, int], of: Callable[[slice], Array]) -> Array:
-    """A linear map's derivative is the same at every point: nothing to average."""
-    return of(EVERY) if "linear" in map_.capabilities else average.mean(of, shape)
 
 
 def _regressed(map_: Map) -> bool:

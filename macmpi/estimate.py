@@ -137,8 +137,8 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
 
 def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
     """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features; Grams
-    and, twice, factors of large ones; two arrays in turn for sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their
-    average and last step."""
+    and, twice, factors of large ones; two arrays in turn for sums of Grams, of minibatches each for sums, directions,
+    inverses and metrics; weights, their average and last step."""
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
     kept = 2 * sites if plan.schedule.multipliers else sites

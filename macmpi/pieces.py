@@ -13,6 +13,9 @@ from macmpi.regression import InPieces, Make
 from macmpi.sums import Turns
 from macmpi.team import AnyTeam
 
+ROWS = 6
+"""Runs of rows in which ranks share a product: more would be narrower, and slower."""
+
 
 class Pieces(InPieces):
     """Among the ranks of a team, dealt by size.  Where they have the matrix in common each writes its blocks in place.
@@ -49,6 +52,26 @@ class Pieces(InPieces):
         self.team.gather_rows(flat, [sum(sizes[i] for i in rank) for rank in owned])
         for block, part in zip(blocks, found, strict=True):
             block[:] = part
+
+
+class Products:
+    """V^T M V for V (h, d) and M (h, h), some rows by each rank.  Collective: yes.
+
+    room: bytes that the largest is likely to take.
+    """
+
+    def __init__(self, team: AnyTeam, room: int = 0) -> None:
+        self.team, self._turns = team, Turns(team, room)
+
+    def __call__(self, V: Array, M: Array) -> Array:
+        side = V.shape[1]
+        cut = tiles.cut(side, ROWS)
+        runs = tiles.deal_runs(len(cut), self.team.size)
+        product = self._turns.array((side, side), M.dtype)
+        for tile in cut[runs[self.team.rank].rows]:
+            np.matmul(V[:, tile.rows].T @ M, V, out=product[tile.rows])
+        self.team.gather_rows(product, [sum(map(len, cut[run.rows])) for run in runs])
+        return product.copy()
 
 
 @lru_cache(maxsize=256)

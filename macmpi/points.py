@@ -8,9 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from macmpi import tiles
-from macmpi.chain import AT_ONCE, Average
+from macmpi.chain import Average
 from macmpi.deals import PointDeal
 from macmpi.layers import Array
+from macmpi.pieces import Products
 from macmpi.regression import OverPoints, sum_over
 from macmpi.sums import TreeSum, over_parts
 from macmpi.team import AnyTeam
@@ -18,13 +19,16 @@ from macmpi.team import AnyTeam
 SAMPLE_POINTS = 100
 """Points over which the Z-solver averages its preconditioner."""
 
+LARGE = 2e7
+"""Flops of a product from which on ranks share it: it takes longer than a meeting of them."""
+
 
 class Points:
     """Replicated, every rank has all rows and sums by itself; sharded, it has its own, and sums are exchanged.
 
     count: how many rows this rank holds; own: which of them are its own points'; sample: evenly spaced points, as rows
     of what it holds; average: a mean over the sample; over: a sum over all points; together: a sum over all points for
-    which each rank does its share.  `together` is collective, averages and `over` where points are sharded.
+    which each rank does its share.  `together` and averages are collective, `over` where points are sharded.
 
     deal: of the points; summed: as `together` sums over them; widest: bytes of its widest sum.
     """
@@ -41,14 +45,14 @@ class Points:
             here - held.start,
         )
         self._deal, self._summed, self._team, self._widest = deal, summed, team, widest
-        self.average = AT_ONCE
         if not deal.sharded:
+            self.average: Average = Together(team)
             self.over = sum_over([tile.rows for tile in tiles.point_chunks(deal.n)])
             return
         self.over = self.together
         blocks = deal.blocks_of(team.rank)
         runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks}
-        self.average = ByBlocks(self._tree, runs, size)
+        self.average = ByBlocks(team, self._tree, runs, size)
 
     @cached_property
     def _tree(self) -> TreeSum:
@@ -86,10 +90,22 @@ def _within(sample: Array, start: int, stop: int) -> slice:
     return slice(first, last)
 
 
-class ByBlocks(Average):
+class Together(Average):
+    """Means over a sample that every rank has; products of large matrices are shared.  Collective: yes."""
+
+    def __init__(self, team: AnyTeam) -> None:
+        self._products = Products(team)
+
+    def form(self, V: Array, M: Array) -> Array:
+        h, d = V.shape
+        return self._products(V, M) if 2 * h * d * (h + d) >= LARGE else super().form(V, M)
+
+
+class ByBlocks(Together):
     """Means over a sample of which each rank holds some: `runs[b]` are its rows in block b.  Collective: yes."""
 
-    def __init__(self, tree: TreeSum, runs: dict[int, slice], size: int) -> None:
+    def __init__(self, team: AnyTeam, tree: TreeSum, runs: dict[int, slice], size: int) -> None:
+        super().__init__(team)
         self._tree, self._size = tree, size
         self._runs = {b: rows for b, rows in runs.items() if rows.stop > rows.start}
 

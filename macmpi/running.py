@@ -14,6 +14,7 @@ from macmpi.config import Stochastic as Keys
 from macmpi.curvature import Layout, OfTape, add_grams, metrics, shifted_inverse, shifts
 from macmpi.layers import Array
 from macmpi.layers.design import gram
+from macmpi.pieces import Products
 from macmpi.plan import Plan
 from macmpi.record import Clock
 from macmpi.state import State, block_views
@@ -21,9 +22,6 @@ from macmpi.sums import TreeSum, Turns, over_parts
 from macmpi.tape import Tape
 from macmpi.team import AnyTeam
 from macmpi.tiles import Tile
-
-ROWS = 4
-"""Runs of rows in which ranks share a product of weights and a metric: more would be narrower, and slower."""
 
 Tapes = dict[int, tuple[Tape, Array]]
 """The net at the points of each part of this rank, and their targets."""
@@ -48,8 +46,9 @@ class RunningCurvature:
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock, self.keys = team, clock, keys
-        sizes = layout.weights[-1].stop, layout.squares[-1].stop, max(layout.sides) ** 2
-        self._directions, self._inverses, self._products = (Turns(team, plan.dtype.itemsize * size) for size in sizes)
+        sizes = layout.weights[-1].stop, layout.squares[-1].stop
+        self._directions, self._inverses = (Turns(team, plan.dtype.itemsize * size) for size in sizes)
+        self._products = Products(team, plan.dtype.itemsize * max(layout.sides) ** 2)
         self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded = 1.0
@@ -127,18 +126,7 @@ class RunningCurvature:
             none = np.zeros((0, chain.n_in), self.plan.dtype)
             empty = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
             tape = next((tape for tape, _ in tapes.values()), empty)
-            return metrics(self.plan.loss, tape, points, means, self._back)
-
-    def _back(self, V: Array, M: Array) -> Array:
-        """V^T M V, some rows by each rank.  Collective: yes."""
-        side = V.shape[1]
-        cut = tiles.cut(side, ROWS)
-        runs = tiles.deal_runs(len(cut), self.team.size)
-        product = self._products.array((side, side), M.dtype)
-        for tile in cut[runs[self.team.rank].rows]:
-            np.matmul(V[:, tile.rows].T @ M, V, out=product[tile.rows])
-        self.team.gather_rows(product, [sum(map(len, cut[run.rows])) for run in runs])
-        return product.copy()
+            return metrics(self.plan.loss, tape, points, means, self._products)
 
     def empty_weights(self) -> Array:
         """Flat, anything in it, shared by the ranks of a node; to be read until the next one.  Collective: yes."""

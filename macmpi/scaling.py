@@ -17,6 +17,7 @@ from math import ceil, log2
 
 from macmpi import tiles
 from macmpi.deals import Deal, Job, Share
+from macmpi.pieces import ROWS
 from macmpi.plan import Plan
 from macmpi.solvers.cholesky import pieces
 from macmpi.sums import alone
@@ -51,7 +52,8 @@ class Work:
     point: of a point in the Z-step.  factor, unit: of a Gram and of a job of the W-step, for each segment, in units
     of the cost that the plan gives it.  shared: of what every rank does for itself.  anew: the first segment's Gram
     is made too, as in an iteration with a selection.  feature: of a point's features, for each segment; local: of what
-    a rank with units of a segment makes of its Gram; piece: of a large factor's pieces, a flop.
+    a rank with units of a segment makes of its Gram; piece: of a large factor's pieces, a flop; products: of those that
+    ranks share in the Z-step, each with the side of what it gives.
     """
 
     point: float
@@ -62,13 +64,17 @@ class Work:
     feature: tuple[float, ...] = ()
     local: tuple[float, ...] = ()
     piece: float = 0.0
+    products: tuple[tuple[float, int], ...] = ()
 
     def scaled(self, by: float) -> Work:
         """Every rate times a number."""
         factor, unit, feature, local = (
             tuple(by * rate for rate in rates) for rates in (self.factor, self.unit, self.feature, self.local)
         )
-        return Work(by * self.point, factor, unit, by * self.shared, self.anew, feature, local, by * self.piece)
+        products = tuple((by * seconds, side) for seconds, side in self.products)
+        return Work(
+            by * self.point, factor, unit, by * self.shared, self.anew, feature, local, by * self.piece, products
+        )
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,7 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     large = [k for k in sorted(deal.fresh) if plan.large(k)] if work.piece else []
     return [
         Round(dealt(work.point), item * numbers["points"], plan.shared),
+        *(Round(_of_runs(seconds, plan.ranks), item * side**2, plan.shared) for seconds, side in work.products),
         *(Round(dealt(rate), item * plan.n_train * width, plan.shared) for rate, width in made),
         *(part for share in deal.summed for part in _summed(work.factor[share.segment] * share.cost, share, plan)),
         Round(
@@ -154,6 +161,11 @@ def _summed(seconds: float, share: Share, plan: Plan) -> list[Round]:
         return [own]
     added = 8 * width + (own.bytes // plan.ranks if plan.shared else 0)
     return [own, Round((0.0,) * plan.ranks, added)]
+
+
+def _of_runs(seconds: float, ranks: int) -> tuple[float, ...]:
+    """A product's seconds, dealt by its runs of rows."""
+    return tuple(seconds * len(run) / ROWS for run in tiles.deal_runs(ROWS, ranks))
 
 
 def _numbers(parts: Sequence[Sequence[slice]]) -> int:

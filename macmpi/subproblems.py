@@ -69,7 +69,7 @@ class Subproblems:
         """The forms M_k at each new mu, from the state as it is then; within fixed bounds.
 
         "variance": 1 / variance of each coordinate.  "curvature": the sample's mean of Phi_k^T Phi_k, damped.
-        Both are scaled to a mean eigenvalue of 1.  Collective: where points are sharded.
+        Both are scaled to a mean eigenvalue of 1.  Collective: yes.
         """
         plan, average = self.plan, self.points.average
         if plan.metric == "identity" or state.metric_mu == state.mu:

@@ -21,6 +21,7 @@ from scipy import linalg
 from macmpi import config as configs
 from macmpi import data as datasets
 from macmpi.methods import Method, choose
+from macmpi.pieces import Products
 from macmpi.plan import Plan, make_plan
 from macmpi.process import ready_memory
 from macmpi.record import Clock, now
@@ -38,7 +39,8 @@ class Tally:
     """Seconds by kind and key, those of a call inside another one not counted twice.
 
     "point" (all), "factor" (width of the inputs), "unit" (segment), "feature" (segment), "local" (segment: what is made
-    of its Gram), "piece" (all, of large factors); "z" and "w": what every rank does for itself.
+    of its Gram), "piece" (all, of large factors), "product" (side; shared in the Z-step); "z" and "w": what every rank
+    does for itself.
     """
 
     def __init__(self) -> None:
@@ -95,6 +97,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(Subproblems, "local", "local", lambda problems, k, *_, **__: k))
         stack.enter_context(wrap(Trial, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
+        stack.enter_context(wrap(Products, "__call__", "product", lambda products, V, M: V.shape[1]))
         stack.enter_context(wrap(Trial, "features", "feature", lambda trial, k, *_, **__: k))
         stack.enter_context(wrap(Trial, "objectives", "unit", lambda trial, job, candidates: job.segment))
         for kind in {type(solver) for solver in (*plan.w_solvers, *plan.plain_solvers)}:
@@ -147,7 +150,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool)
         return beside * tally.seconds["unit", k] / sum(j.cost for j in jobs if j.segment == k)
 
     return Work(
-        point=(z - tally.of("z")) / plan.n_train,
+        point=(z - tally.of("z") - tally.of("product")) / plan.n_train,
         factor=tuple(map(of_width, width)),
         unit=tuple(of_segment(k) for k in range(len(width))),
         shared=tally.of("z") + tally.of("w") + took - z - w + alone,
@@ -155,6 +158,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool)
         feature=tuple(seconds / plan.n_train for seconds in made),
         local=tuple(local),
         piece=tally.of("piece") / flops if flops else 0.0,
+        products=tuple((seconds, side) for (kind, side), seconds in tally.seconds.items() if kind == "product"),
     )
 
 

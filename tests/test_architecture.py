@@ -124,12 +124,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "curvature": frozenset({"layers", "tape", "losses", "symmetric"}),
     "symmetric": frozenset({"layers"}),
     "sums": frozenset({"tiles", "layers", "regression", "team"}),
-    "points": frozenset({"tiles", "chain", "deals", "layers", "regression", "sums", "team"}),
+    "points": frozenset({"tiles", "chain", "deals", "layers", "pieces", "regression", "sums", "team"}),
     "stochastic": frozenset(
         {"tiles", "streams", "layers", "choices", "state", "plan", "evaluation", "curvature", "running"}
     )
     | {"stochastic_start", "moves", "sums", "mac", "config", "data", "record", "team"},
-    "running": frozenset({"tiles", "layers", "tape", "curvature", "state", "plan", "sums", "config", "record", "team"}),
+    "running": frozenset({"tiles", "layers", "tape", "curvature", "pieces", "state", "plan", "sums", "config"})
+    | {"record", "team"},
     "moves": frozenset({"layers", "pieces", "state", "team"}),
     "stochastic_start": frozenset({"chain", "data", "layers", "regression", "solvers", "sums", "team", "tiles"}),
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),
@@ -167,7 +168,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "results"},
     "estimate": ERRORS | {"tiles", "chain", "choices", "config", "deals", "plan", "windows"},
-    "scaling": frozenset({"tiles", "solvers", "deals", "plan", "sums"}),
+    "scaling": frozenset({"tiles", "solvers", "deals", "pieces", "plan", "sums"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
     | {"baselines", "stochastic", "config", "data", "record", "team"},
     "summary": frozenset({"data", "evaluation", "plan", "record", "state"}),

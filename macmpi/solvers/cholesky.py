@@ -49,7 +49,7 @@ def cholesky(H: Array, in_pieces: InPieces = ALONE, added: Array | float = 0.0) 
 
 def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> Array:
     """R_ii, upper triangular, of a block and what is added to it, in place."""
-    diagonal[np.diag_indices_from(diagonal)] += shift[panel]
+    diagonal.flat[:: len(diagonal) + 1] += shift[panel]
     L, failed = lapack.dpotrf(diagonal.T, lower=1, overwrite_a=1)
     if failed:
         raise LinAlgError(f"not positive definite: row {panel.start + failed - 1}")

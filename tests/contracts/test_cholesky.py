@@ -11,11 +11,12 @@ from scipy import linalg
 from unit.crew import crew
 
 from macmpi.layers import Array
-from macmpi.pieces import Pieces
+from macmpi.pieces import Pieces, Products
 from macmpi.regression import LayerGram
 from macmpi.solvers import cholesky as room
 from macmpi.solvers.cholesky import cholesky, panels
 from macmpi.solvers.closed_form import ClosedForm
+from macmpi.team import Solo
 
 
 @pytest.fixture
@@ -104,3 +105,24 @@ def test_blocks_are_seen_by_all(ranks: int) -> None:
     for M in crew(ranks, filled):
         assert_array_equal(M, expected)
     assert sorted(made) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("ranks", [1, 2, 5, 12])
+def test_a_product_that_ranks_share_has_the_bits_of_one(ranks: int, dtype: type, random: np.random.Generator) -> None:
+    """Of narrow ones too; two of them after the first leave it as it was."""
+    for h, d in ((40, 33), (3, 4), (5, 1)):
+        V, A = random.normal(size=(h, d)).astype(dtype), random.normal(size=(h, h)).astype(dtype)
+        M = A @ A.T
+        alone = Products(Solo())(V, M)
+        assert_allclose(alone, V.T @ M @ V, rtol=1e-4 if dtype == np.float32 else 1e-11, atol=1e-5)
+
+        def three(team: Any, V: Array = V, M: Array = M) -> Array:
+            products = Products(team)
+            first = products(V, M)
+            products(V, 2.0 * M)
+            products(V, 3.0 * M)
+            return first
+
+        for found in crew(ranks, three):
+            assert_array_equal(found, alone)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from macmpi import sums, tiles
 from macmpi.config import Config, Model, Start
+from macmpi.pieces import ROWS
 from macmpi.plan import Plan, make_plan
 from macmpi.scaling import Machine, Work, ceiling, efficiency, gather, karp_flatt, parmac, predict, predict_all, rounds
 
@@ -48,6 +49,16 @@ def test_no_work_is_lost_or_made_by_dealing(ranks: int) -> None:
     assert sum(many_points.seconds) == pytest.approx(sum(points.seconds))
     assert sum(sum(r.seconds) for r in many) == pytest.approx(sum(sum(r.seconds) for r in one))
     assert (many_points.bytes, many[-1].bytes) == (points.bytes, one[-1].bytes)
+
+
+@given(RANKS)
+def test_products_of_the_z_step_are_dealt_by_their_rows(ranks: int) -> None:
+    plan = plan_of(ranks)
+    work = replace(work_of(plan), products=((3.0, 7), (2.0, 9))).scaled(2.0)
+    shared = rounds(work, plan)[1:3]
+    assert [sum(r.seconds) for r in shared] == pytest.approx([6.0, 4.0])
+    assert [r.longest for r in shared] == pytest.approx([s * -(-ROWS // ranks) / ROWS for s in (6.0, 4.0)])
+    assert [r.bytes for r in shared] == [8 * 49, 8 * 81]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 12])
