@@ -62,7 +62,7 @@ def library(team: AnyTeam) -> Finding:
 def ranks(team: AnyTeam) -> Finding:
     """Ranks and cores of this host."""
     cores = len(os.sched_getaffinity(0))
-    found = f"{team.size} rank{'s' if team.size > 1 else ''}, {cores} cores for each on {platform.node()}"
+    found = f"{team.size} rank{'s' if team.size > 1 else ''} on {platform.node()}, which has {cores} cores for them"
     if local_ranks(team) > cores:
         return Finding("ranks", found, WARNING, f"the same bits, no more speed: -n {cores}, or more cores")
     return Finding("ranks", found)

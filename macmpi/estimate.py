@@ -25,7 +25,7 @@ PASSES = {"stochastic": 3.7, "sgd": 3.0, "adam": 3.0, "cg": 9.0, "lbfgs": 9.0}
 BLAS_SHARE = 0.65
 SECONDS_A_BYTE = 1.5e-9
 BUFFERS = 12.0
-RESIDENT = 125e6
+RESIDENT = 155e6
 """The same of methods without coordinates; the share of dgemm's rate that their products reach; what a step costs for
 each byte of the weights; how many arrays of the weights' size there are; bytes of the program itself."""
 
@@ -50,11 +50,10 @@ def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]
     coordinates = plan.n_train * sum(plan.chain.site_sizes)
     of_method = _without_coordinates(plan, config, autoencoder) if nested else _with_coordinates(plan, autoencoder)
     dealt, memory, seconds = of_method
-    room = (
-        f", {node_bytes(plan, autoencoder) / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
-        if plan.shared
-        else ""
-    )
+    room = ""
+    if plan.shared:
+        needed = node_bytes(plan, autoencoder, selecting(config)) / 1e6
+        room = f", {needed:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
     by = config.method.name if nested else f"{config.method.name}, default solvers"
     return [
         f"net          {sizes}, {weights:,} weights",
@@ -90,7 +89,7 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
     data += n * sum(s.n_in + 1 for k, s in enumerate(chain.segments) if plan.travels(k))  # in the units' coordinates
     factors = 2 * plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     factors += 0 if plan.shared else sums_bytes(plan) // 8
-    memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * n * widest) + 8.0 * (6 * weights + factors) + 180e6
+    memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
     if plan.shared:
         memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.shared_bounds[-1]
     z_share = max(plan.train.row_counts) / N
@@ -131,14 +130,16 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
         share = max(plan.train.row_counts) / N
         kept += 2.0 * config.baseline.memory * weights
     seconds = PASSES[name] * 2.0 * N * weights * share / rate + beside
-    dealt = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points"]
+    idle = sum(not rows for rows in plan.parts.row_counts) if name == "stochastic" else 0
+    lazy = f"; {idle} without points: more stochastic.parts, with other bits" if idle else ""
+    dealt = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
     return dealt, item * (data + kept) + RESIDENT, seconds
 
 
-def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
+def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -> float:
     """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features; Grams
-    and, twice, factors of large ones; two arrays in turn for sums of Grams, of minibatches each for sums, directions,
-    inverses and metrics; weights, their average and last step."""
+    and, twice, factors of large ones; features and Grams that a selection tries; two arrays in turn for sums of Grams,
+    of minibatches each for sums, directions, inverses and metrics; weights, their average and last step."""
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
     kept = 2 * sites if plan.schedule.multipliers else sites
@@ -151,10 +152,18 @@ def node_bytes(plan: Plan, autoencoder: bool = False) -> float:
     if not plan.minibatch_parts:
         large = [plan.shared_shape(k)[1] for k in range(len(chain.segments)) if plan.large(k)]
         grams = plan.shared_bounds[-1] + 2 * sum(n * n for n in large)
+        if selecting:
+            grams += plan.shared_bounds[-1]
+            shared += N * sum(plan.basis_sizes)
         return float(plan.dtype.itemsize * shared + 8 * grams + 2 * sums_bytes(plan))
     largest = max(max(shape) for shape in chain.block_shapes) ** 2
     turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares + largest)
     return float(plan.dtype.itemsize * (shared + turns + 3 * weights))
+
+
+def selecting(config: Config) -> bool:
+    """Whether architectures are selected.  Collective: no."""
+    return config.selection.criterion != "none"
 
 
 def sums_bytes(plan: Plan) -> int:

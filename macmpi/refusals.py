@@ -121,7 +121,7 @@ def check_ring(config: Config, w_solvers: Sequence[WSolver]) -> None:
 
 def check_sharded(config: Config, chain: Chain, w_solvers: Sequence[WSolver], ranks: int) -> None:
     """Refuse what needs all points in one place."""
-    own = 'use parallel.data = "replicated"'
+    own = 'use parallel.data = "replicated" or "node"'
     if any("centres" in m.capabilities or "bits" in m.capabilities for m in chain.maps):
         raise UsageError(
             'parallel.data = "sharded" fits layers by sums over points, and a layer with centres, words or bits needs '

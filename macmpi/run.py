@@ -134,7 +134,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         fault.arm(team, light=False)
     from macmpi import data as datasets
     from macmpi.build import build_chain
-    from macmpi.estimate import check_memory, estimate, node_bytes
+    from macmpi.estimate import check_memory, estimate, node_bytes, selecting
     from macmpi.plan import make_plan
     from macmpi.rundir import RunDirectory, provenance
     from macmpi.sharded_state import BY_POINT, rows_of
@@ -186,7 +186,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     with directory.lock:
         path, state = team.from_root(prepare)
         if plan.shared:
-            team.share_memory(team.from_root(lambda: node_bytes(plan, kept[0].autoencoder)))
+            team.share_memory(team.from_root(lambda: node_bytes(plan, kept[0].autoencoder, selecting(config))))
         if state is not None and not plan.sharded:
             state = replace(state, **dict(zip(BY_POINT, datasets.share_arrays(team, rows), strict=True)))
         elif state is not None:

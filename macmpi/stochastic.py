@@ -86,7 +86,7 @@ class Stochastic(Mac):
         first, last = (self.plan.n_train // self.steps(epoch) for epoch in (0, max(epochs - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle = sum(not rows for rows in self.plan.parts.row_counts)
-        lazy = f"; {idle} of {self.team.size} ranks have no points: stochastic.parts = {keys.parts}" if idle else ""
+        lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {keys.parts}" if idle else ""
         how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.first_damping:g}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"
         return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped)

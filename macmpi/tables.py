@@ -226,7 +226,7 @@ class Stochastic:
 
     def __post_init__(self) -> None:
         if self.batch_max < self.batch:
-            raise ValueError(f"batch_max = {self.batch_max} is below batch = {self.batch}")
+            raise ValueError(f"batch_max = {self.batch_max} is below batch = {self.batch}: raise batch_max too")
         if self.damping and self.least_damping > self.damping:
             raise ValueError(f"least_damping = {self.least_damping:g} is above damping = {self.damping:g}")
 

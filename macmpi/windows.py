@@ -113,7 +113,8 @@ class Node:
 
         least: how many are missing at least, whatever seems to be free.
         """
-        missing = max(needed + RESERVE * self._here.Get_size() - free_bytes(), least)
+        needed += RESERVE * self._here.Get_size()
+        missing = max(needed - free_bytes(), least)
         lacks = self._team.worst({"missing": missing})["missing"]
         if lacks > 0.0 and not self.full:
             self.full = True
@@ -121,7 +122,8 @@ class Node:
                 what = "what comes from now on for itself" if self._windows else "its own copy"
                 print(
                     f"macmpi: {PLACE} lacks {math.ceil(lacks / 1e6):,} MB for the {math.ceil(needed / 1e6):,} MB that "
-                    f'the ranks of a node would share (parallel.data = "node"): every rank keeps {what}; '
+                    f"the ranks of a node would share, MPI's own room included "
+                    f'(parallel.data = "node"): every rank keeps {what}; '
                     f"a larger {PLACE} (containers: --shm-size) makes room",
                     file=sys.stderr,
                     flush=True,

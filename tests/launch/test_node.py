@@ -68,6 +68,6 @@ def test_without_room_every_rank_has_its_own_copy_and_one_line_says_so(tmp_path:
     write_case(tmp_path, "classifier")
     outcome = run_on(tmp_path, "classifier", "--iterations", 3, ranks=3, MACMPI_TEST_FREE="1e6")
     assert outcome.err.count("\n") == 1
-    assert "/dev/shm lacks 16 MB for the 1 MB that the ranks of a node would share" in outcome.err
+    assert "/dev/shm lacks 16 MB for the 17 MB that the ranks of a node would share" in outcome.err
     assert "what its node shares included" not in outcome.out
     assert_same_as_replicated(tmp_path, "classifier", 3)

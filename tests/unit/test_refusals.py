@@ -82,7 +82,7 @@ FIRST = "make the binary layer the first of model.hidden"
 IT_FIRST = "make it the first of model.hidden"
 
 OWN: Keys = {"parallel.data": "sharded"}
-TOGETHER = 'use parallel.data = "replicated"'
+TOGETHER = 'use parallel.data = "replicated" or "node"'
 
 TABLE = {
     "a softmax of its own": Row(

@@ -122,3 +122,4 @@ def test_a_node_has_two_factors_of_a_large_gram() -> None:
     """And no sums of it: it is made by rows."""
     plan = make_plan(Config(model=Model([512]), parallel=Parallel("node")), 4, 3, 1000, 100, 2)
     assert node_bytes(plan) == 8 * (1100 * 7 + 2 * 1000 * 512 + 5 * 5 + 3 * 513 * 513 + 2 * 2 * 5 * 5)
+    assert node_bytes(plan, selecting=True) - node_bytes(plan) == 8 * (5 * 5 + 513 * 513)
