@@ -98,12 +98,7 @@ def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> N
         G += weight * gram(step.A[:points])
 
 
-def through(V: Array, M: Array) -> Array:
-    """V^T M V by one process."""
-    return V.T @ M @ V
-
-
-def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back = through) -> list[Array]:
+def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> list[Array]:
     """M_k (h, h) of each layer, from means over the first `points` of each tape; `tape` is any of them.
 
     Elementwise maps need only the mean of their slopes' products, whatever M is: theirs come in one exchange with the

@@ -25,8 +25,10 @@ from macmpi import MacmpiError, NumericalError, UsageError, windows
 from macmpi.checkpoint import ARRAYS
 from macmpi.data import Dataset, share
 from macmpi.methods import choose
+from macmpi.pieces import Pieces
 from macmpi.plan import Plan
 from macmpi.record import Clock
+from macmpi.solvers.cholesky import cholesky
 from macmpi.starts import coordinates_first, start
 from macmpi.state import State
 from macmpi.team import AnyTeam, Solo, Team, launch
@@ -386,6 +388,23 @@ def same_as_solo(team: Team) -> str:
     return "" if np.array_equal(array.ravel(), np.arange(6.0)) else "an array changed"
 
 
+def large_factors_in_place(team: Team) -> str:
+    """Two of them, the first as it was when the second is made: on one node in memory that the ranks share."""
+    if team.size not in NODES:
+        return ""
+    shared = on_nodes(team)
+    shared.use(None, 100.0)
+    pieces, random, found = Pieces(shared), np.random.default_rng(3), []
+    for n in (600, 530):
+        A = random.normal(size=(n + 9, n))
+        found.append((A.T @ A, cholesky(A.T @ A, pieces)))
+    near = len(set(NODES[team.size])) == 1
+    if any(shared.common(R) != near for _, R in found):
+        return "in the wrong memory"
+    same = all(np.array_equal(np.triu(R), np.triu(cholesky(H))) for H, R in found)
+    return "" if shared.together(lambda: same) else "other bits than one rank's"
+
+
 VERBS = (
     value_from_root,
     none_from_root,
@@ -396,6 +415,7 @@ VERBS = (
     parts_passed_on,
     worst_by_name,
     array_shared,
+    large_factors_in_place,
     time_accounted,
     same_as_solo,
 )

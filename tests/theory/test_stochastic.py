@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from macmpi import tiles
 from macmpi.build import build_chain
+from macmpi.chain import AT_ONCE
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.curvature import Layout, add_gradient, add_grams, metrics, shifted_inverse, shifts
 from macmpi.data import Dataset, fit_scaling
@@ -91,7 +92,7 @@ def test_the_metrics_of_one_point_are_the_curvature_at_the_outputs_of_each_layer
     flat = state.weights + 0.3 * np.random.default_rng(0).normal(size=state.weights.shape)
     weights, chain, X = method.layout.blocks(flat), method.plan.chain, method.data.X[:1]
     tape = chain.whole.tape(weights, X)
-    found = metrics(method.plan.loss, tape, 1, at_once(tape))
+    found = metrics(method.plan.loss, tape, 1, at_once(tape), AT_ONCE.form)
     affine = [i for i, m in enumerate(chain.maps) if m.parameter_shape is not None]
     for M, i in zip(found, affine, strict=True):
         outputs, above = chain.part(0, i + 1).forward(weights, X), chain.part(i + 1, len(chain.maps))
@@ -106,7 +107,10 @@ def test_metrics_are_means_of_the_maps_one_after_the_other(loss: str) -> None:
     method, state = method_of(loss)
     weights, chain, X, points = method.layout.blocks(state.weights), method.plan.chain, method.data.X[:9], 5
     tape = chain.whole.tape(weights, X)
-    found, M = metrics(method.plan.loss, tape, points, at_once(tape)), method.plan.loss.hessian(tape.F[:points])
+    found, M = (
+        metrics(method.plan.loss, tape, points, at_once(tape), AT_ONCE.form),
+        method.plan.loss.hessian(tape.F[:points]),
+    )
     for k in (3, 2, 1, 0):
         np.testing.assert_allclose(found[k], M, rtol=1e-12, atol=1e-14)
         V, B = weights[k][:, :-1], chain.part(0, 2 * k).forward(weights, X[:points])
@@ -124,7 +128,7 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     method.curvature.factor(tapes, 14.0, state.damping, state)
     found = method.layout.blocks(method.curvature.direction(gradient, state))
     tape = tapes[0][0]
-    M_k = metrics(method.plan.loss, tape, 7, at_once(tape))
+    M_k = metrics(method.plan.loss, tape, 7, at_once(tape), AT_ONCE.form)
     grams = method.layout.gram_blocks(state.statistics)
     for D, slope, G, M in zip(found, method.layout.blocks(gradient), grams, M_k, strict=True):
         means = [np.trace(A) / len(A) for A in (G, M)]
