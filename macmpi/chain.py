@@ -123,20 +123,27 @@ class Segment:
             owned = True
         return A
 
-    def linearise(self, weights: Sequence[Array], A: Array) -> tuple[Array, Tangent]:
-        """f_k(A) and its tangent J_k there."""
+    def linearise(
+        self, weights: Sequence[Array], A: Array, rounded: Sequence[Array] | None = None
+    ) -> tuple[Array, Tangent]:
+        """f_k(A) and its tangent J_k there; the tangent in the precision of `rounded` weights, where they are given."""
         tangents = []
-        for map_, W in zip(self.maps, self._weights(weights), strict=True):
-            A, tangent = map_.linearise(W, A)
-            tangents.append(tangent)
+        low = weights if rounded is None else rounded
+        for map_, W, V in zip(self.maps, self._weights(weights), self._weights(low), strict=True):
+            B = map_.forward(W, A)
+            at = A, B
+            if rounded is not None and "linear" not in map_.capabilities:
+                at = A.astype(rounded[0].dtype), B.astype(rounded[0].dtype)
+            tangents.append(map_.tangent(V, *at))
+            A = B
         return A, compose(tangents)
 
     def tape(self, weights: Sequence[Array], A: Array) -> Tape:
         """f_k(A), linearised in its weights as well."""
         steps = []
         for map_, W in zip(self.maps, self._weights(weights), strict=True):
-            B, tangent = map_.linearise(W, A)
-            steps.append(Step(map_, W, A, tangent))
+            B = map_.forward(W, A)
+            steps.append(Step(map_, W, A, map_.tangent(W, A, B)))
             A = B
         return Tape(A, tuple(steps))
 

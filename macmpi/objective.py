@@ -59,9 +59,12 @@ class ZProblem:
             F.append(segment.forward(self.weights, A))
         return self._shifted(F, rows)
 
-    def linearise(self, Z: Array) -> tuple[list[Array], list[Tangent]]:
-        """The outputs at Z, and the tangents J_2, ..., J_{K+1}.  Cost: one pass, less the first segment's."""
-        pairs = [s.linearise(self.weights, A) for s, A in zip(self.segments[1:], self.sites(Z), strict=True)]
+    def linearise(self, Z: Array, rounded: Sequence[Array] | None = None) -> tuple[list[Array], list[Tangent]]:
+        """The outputs at Z, and the tangents J_2, ..., J_{K+1}, in the precision of `rounded` weights if given.
+
+        Cost: one pass, less the first segment's.
+        """
+        pairs = [s.linearise(self.weights, A, rounded) for s, A in zip(self.segments[1:], self.sites(Z), strict=True)]
         return self._shifted([self.first, *(f for f, _ in pairs)]), [t for _, t in pairs]
 
     def _shifted(self, F: list[Array], rows: Rows = EVERY) -> list[Array]:

@@ -32,7 +32,7 @@ class Map(Protocol):
     """One map of a chain.
 
     capabilities -- some of
-        "jacobian"         linearise, congruence and pullback exist (a Z-step through the map needs it);
+        "jacobian"         tangent, congruence and pullback exist (a Z-step through the map needs it);
         "weight_jacobian"  weight_jvp and weight_vjp exist (a W-step by regression needs it);
         "bias"             the last column of the weights is the units' biases;
         "centres"          the weights are points of the input space, one a row: a trainer finds them from the inputs;
@@ -64,8 +64,11 @@ class Map(Protocol):
         """B (n, n_out).  `side` is an input beside the chain (recurrent cells); most maps ignore it."""
         ...
 
-    def linearise(self, W: Any, A: Array, side: Any = None) -> tuple[Array, Tangent]:
-        """B and the tangent at A.  Cost: one forward, and one forward's product for each jvp or vjp."""
+    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+        """The tangent at A, where B = forward(W, A); of a "linear" map, the same at every point, it reads neither.
+
+        Cost: one forward's product for each jvp or vjp.
+        """
         ...
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:

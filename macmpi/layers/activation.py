@@ -85,7 +85,7 @@ def _leaky_relu_slope(b: Array, out: Array) -> Array:
 
 @dataclass(frozen=True)
 class Function:
-    """value: s(a), may write over a; slope and bend: s'(a) and s''(a) as functions of b = s(a).  All write to `out`.
+    """value: s(a), for `out` may be a; slope and bend: s'(a) and s''(a) as functions of b = s(a).  All write to `out`.
 
     steepest: the largest slope.
     """
@@ -133,10 +133,9 @@ class Activation:
         """s'(a) from b = s(a)."""
         return FUNCTIONS[self.name].slope(B, np.empty_like(B))
 
-    def linearise(self, W: Any, A: Array, side: Any = None) -> tuple[Array, Tangent]:
-        B = self.forward(None, A)
+    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
         D = self.slope(B)
-        return B, Tangent(jvp=lambda dA: dA * D, vjp=lambda dB: dB * D)
+        return Tangent(jvp=lambda dA: dA * D, vjp=lambda dB: dB * D)
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
         raise NotImplementedError("an activation has no weights")

@@ -9,14 +9,30 @@ import numpy as np
 
 from macmpi.layers import Array
 
+SMALL, FEWEST = 1_000_000, 48
+"""Products of at most so many multiplications have kernels of their own in some BLAS, which copy no operand; rows of
+the shortest run of a product for which they are asked for."""
+
 
 def apply(A: Array, W: Array) -> Array:
     """[A, 1] W^T in the precision of A: (n, D), (w, D + 1) -> (n, w); A W^T for W (w, D).  Cost: 2 n D w flops."""
     W = W.astype(A.dtype, copy=False)
     D = A.shape[1]
-    B = A @ W[:, :D].T
+    B = _times(A, W[:, :D].T)
     if W.shape[1] > D:
         B += W[:, D]
+    return B
+
+
+def _times(A: Array, V: Array) -> Array:
+    """A V: (n, D), (D, w) -> (n, w), a narrow one by runs of rows, each SMALL."""
+    (n, D), w = A.shape, V.shape[1]
+    rows = SMALL // (D * w) // 8 * 8
+    if min(rows, n) < FEWEST:
+        return A @ V
+    B, V, whole = np.empty((n, w), A.dtype), np.ascontiguousarray(V), n - n % rows
+    np.matmul(A[:whole].reshape(-1, rows, D), V, out=B[:whole].reshape(-1, rows, w))
+    np.matmul(A[whole:], V, out=B[whole:])
     return B
 
 

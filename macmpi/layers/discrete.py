@@ -14,7 +14,7 @@ from macmpi.layers.design import squared_distances
 class Discrete:
     """What maps that are constant almost everywhere share: no derivative of any kind."""
 
-    def linearise(self, W: Any, A: Array, side: Any = None) -> tuple[Array, Tangent]:
+    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
         raise NotImplementedError("a discrete layer has no derivative")
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:

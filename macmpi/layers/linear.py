@@ -24,8 +24,8 @@ class Linear:
     def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
         return A @ W.T
 
-    def linearise(self, W: Any, A: Array, side: Any = None) -> tuple[Array, Tangent]:
-        return A @ W.T, Tangent(jvp=lambda dA: dA @ W.T, vjp=lambda dB: dB @ W)
+    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+        return Tangent(jvp=lambda dA: dA @ W.T, vjp=lambda dB: dB @ W)
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
         return A @ dW.T

@@ -26,7 +26,7 @@ class GaussNewtonW(Preconditioned):
     ridge, scaled with a unit's mean s'^2: no Gram of a unit's own is formed.  A unit stops once its objective falls by
     less than `tolerance` in relative terms.
 
-    Rounds: 1 + iterations (1 + cg_iterations + line search).  Cost: 2 N D w flops at the start, and 4 N D w times
+    Rounds: 1 + iterations (2 + cg_iterations + line search) - 1.  Cost: 2 N D w flops at the start, and 4 N D w times
     `cg_iterations` an iteration; D^3 / 3 for the factor of a layer.
     """
 
@@ -58,14 +58,15 @@ class GaussNewtonW(Preconditioned):
         (errors,) = over_points(lambda rows: _added(fit.start(W, rows) for fit in fits))
         objective = errors + ridge * ridge_value(W)
         live = np.ones(len(W), dtype=bool)
-        for _ in range(self.iterations):
+        for i in range(self.iterations):
             step, moved = self._direction(problem, W, fits, live, over_points)
-            length, errors = self._line_search(problem, W, step, fits, moved, errors, objective, over_points)
+            length, errors, stale = self._line_search(problem, W, step, fits, moved, errors, objective, over_points)
             W += length[:, None] * step
             before, objective = objective, errors + ridge * ridge_value(W)
             live &= before - objective > self.tolerance * before
-            if not live.any():
+            if i + 1 == self.iterations or not live.any():
                 break
+            over_points(lambda rows: _added(fit.move(length, rows, stale) for fit in fits))  # noqa: B023
         return W
 
     def _direction(
@@ -120,8 +121,10 @@ class GaussNewtonW(Preconditioned):
         errors: Array,
         objective: Array,
         over_points: OverPoints,
-    ) -> tuple[Array, Array]:
-        """Step length (w,) of each unit, halved until its objective falls, else 0; and the errors there.
+    ) -> tuple[Array, Array, bool]:
+        """Step length (w,) of each unit, halved until its objective falls, else 0; the errors there.
+
+        And whether the last trial was of other lengths: its activations are then stale.
 
         A fall must exceed the rounding of [A, 1] w: with nearly dependent inputs and no ridge, w can be huge.
         """
@@ -141,9 +144,7 @@ class GaussNewtonW(Preconditioned):
             length = np.where(pending, 1.0 if over else 0.5 * length, length)
             over = False
         length[pending] = 0.0
-        accepted = length > 0.0
-        over_points(lambda rows: _added(fit.move(length, rows, stale=bool(pending.any())) for fit in fits))
-        return length, np.where(accepted, trial, errors)
+        return length, np.where(length > 0.0, trial, errors), bool(pending.any())
 
 
 def _added(parts: Iterable[tuple[Array, ...]]) -> tuple[Array, ...]:
@@ -169,7 +170,7 @@ class Fit:
 
     def start(self, W: Array, rows: slice) -> tuple[Array, ...]:
         self.a[rows] = apply(self.term.inputs[rows], W)
-        return (self._errors(self.a[rows].copy(), rows),)
+        return (self._errors(self.a[rows], rows),)
 
     def _errors(self, a: Array, rows: slice) -> Array:
         s = self.function.value(a, self.s[rows])
@@ -208,5 +209,5 @@ class Fit:
     def move(self, length: Array, rows: slice, stale: bool) -> tuple[Array, ...]:
         self.a[rows] += self.along[rows] * length.astype(self.a.dtype, copy=False)
         if stale:
-            self.function.value(self.a[rows].copy(), self.s[rows])
+            self.function.value(self.a[rows], self.s[rows])
         return ()

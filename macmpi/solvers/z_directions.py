@@ -41,22 +41,25 @@ class Linearised:
     def empty(self) -> Array:
         return np.empty((len(self.residual), sum(self.sizes)), self.residual.dtype)
 
-    def accumulate(self, terms: Sequence[Array], out: Sequence[Array]) -> None:
-        """out_1 = term_1, out_k = term_k + J_k out_{k-1}: a forward tangent pass.  `out` may be `terms`."""
-        np.copyto(out[0], terms[0])
-        for k in range(1, len(out)):
-            np.add(terms[k], self.tangents[k - 1].jvp(out[k - 1]), out=out[k])
+    def accumulate(self, terms: Sequence[Array]) -> None:
+        """term_k += J_k term_{k-1}, k = 2, ..., K: a forward tangent pass."""
+        for k in range(1, len(terms)):
+            terms[k] += self.tangents[k - 1].jvp(terms[k - 1])
+
+
+Product = Callable[[Array, bool], tuple[Array, Array | None, Array]]
+"""(P, last) -> P^T S P row by row, S P unless it is the last one, and what a unit of P adds to the answer."""
 
 
 def conjugate_gradients(
     start: Array,
     R: Array,
-    product: Callable[[Array], tuple[Array, Array]],
+    product: Product,
     precondition: Precondition,
     iterations: int,
     tolerance: float,
 ) -> Array:
-    """start + the sum of the CG steps of each row.  product(P) gives (S P, what a unit of P adds to the answer).
+    """start + the sum of the CG steps of each row.
 
     Every row has coefficients of its own; rows whose preconditioned residual has fallen to `tolerance` are masked.
     """
@@ -66,12 +69,11 @@ def conjugate_gradients(
     small = tolerance**2 * ry
     live = ry > 0.0
     for i in range(iterations):
-        SP, T = product(P)
-        curvature = row_dots(P, SP)
+        curvature, SP, T = product(P, i + 1 == iterations)
         live = live & (curvature > 0.0)
         alpha = np.where(live, ry / np.where(live, curvature, 1.0), 0.0)[:, None]
         X += T * alpha if T is P else np.multiply(T, alpha, out=T)
-        if i + 1 == iterations:
+        if SP is None:
             break
         SP *= alpha
         R -= SP
@@ -89,21 +91,33 @@ def dual(model: Linearised, precondition: Precondition, iterations: int, toleran
 
     Cost: a pass (the first segment's left out), and 2 passes a CG iteration.
     """
-    dZ, T = model.empty, model.empty
+    dZ, T = np.hstack(model.feasible), model.empty
     dz, t = (split_columns(model.sizes, A) for A in (dZ, T))
-    model.accumulate(model.feasible, out=dz)
+    model.accumulate(dz)
     R = model.residual - model.tangents[-1].jvp(dz[-1])
-    return conjugate_gradients(dZ, R, lambda P: (dual_product(model, P, t), T), precondition, iterations, tolerance)
+
+    def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
+        return *dual_product(model, P, t, last), T
+
+    return conjugate_gradients(dZ, R, product, precondition, iterations, tolerance)
 
 
-def dual_product(model: Linearised, P: Array, t: Sequence[Array]) -> Array:
-    """(I + sum_k Phi_k M_k^-1 Phi_k^T) P; t_k becomes sum_{j <= k} J_k ... J_{j+1} M_j^-1 Phi_j^T P."""
-    u = P
+def dual_product(model: Linearised, P: Array, t: Sequence[Array], last: bool = False) -> tuple[Array, Array | None]:
+    """P^T S P row by row, and S P unless it is the last one, for S = I + sum_k Phi_k M_k^-1 Phi_k^T.
+
+    t_k becomes sum_{j <= k} J_k ... J_{j+1} M_j^-1 Phi_j^T P.
+    """
+    u, curvature = P, row_dots(P, P) if last else None
     for k in range(len(t) - 1, -1, -1):
         u = model.tangents[k].vjp(u)
         times(u, model.metrics[k].inverse, out=t[k])
-    model.accumulate(t, out=t)
-    return P + model.tangents[-1].jvp(t[-1])
+        if curvature is not None:
+            curvature += row_dots(u, t[k])
+    model.accumulate(t)
+    if curvature is not None:
+        return curvature, None
+    SP = P + model.tangents[-1].jvp(t[-1])
+    return row_dots(P, SP), SP
 
 
 def primal(model: Linearised, precondition: Precondition, iterations: int, tolerance: float) -> Array:
@@ -111,7 +125,12 @@ def primal(model: Linearised, precondition: Precondition, iterations: int, toler
     dZ = model.empty
     dZ.fill(0.0)
     return conjugate_gradients(
-        dZ, normal_right(model), lambda P: (normal_product(model, P), P), precondition, iterations, tolerance
+        dZ,
+        normal_right(model),
+        lambda P, last: (*normal_product(model, P, last), P),
+        precondition,
+        iterations,
+        tolerance,
     )
 
 
@@ -127,24 +146,29 @@ def normal_right(model: Linearised) -> Array:
     return out
 
 
-def normal_product(model: Linearised, P: Array) -> Array:
-    """The normal equations' matrix times P."""
+def normal_product(model: Linearised, P: Array, last: bool = False) -> tuple[Array, Array | None]:
+    """P^T S P row by row, and S P unless it is the last one, for the normal equations' matrix S."""
     out = np.empty_like(P)
     p, b = split_columns(model.sizes, P), split_columns(model.sizes, out)
+    q = model.tangents[-1].jvp(p[-1])
+    curvature = row_dots(q, q)
     for k in range(len(p)):
         difference = p[k] if k == 0 else p[k] - model.tangents[k - 1].jvp(p[k - 1])
         times(difference, model.metrics[k].M, out=b[k])
-    pulls = [*[x.copy() for x in b[1:]], -model.tangents[-1].jvp(p[-1])]
+        curvature += row_dots(difference, b[k])
+    if last:
+        return curvature, None
+    pulls = [*[x.copy() for x in b[1:]], -q]
     for k, pull in enumerate(pulls):
         b[k] -= model.tangents[k].vjp(pull)
-    return out
+    return curvature, out
 
 
 def direct_dual(model: Linearised) -> Array:
     """The dual system written out and solved, L x L a point.  Cost: L backward passes, L^2 sum H + L^3 / 3 a point."""
-    dZ = model.empty
+    dZ = np.hstack(model.feasible)
     dz = split_columns(model.sizes, dZ)
-    model.accumulate(model.feasible, out=dz)
+    model.accumulate(dz)
     n, L = model.residual.shape
     R = model.residual - model.tangents[-1].jvp(dz[-1])
     S = np.tile(np.eye(L), (n, 1, 1))
@@ -158,11 +182,9 @@ def direct_dual(model: Linearised) -> Array:
     for metric, A in zip(model.metrics, pulled, strict=True):
         S += times_last(A, metric.inverse) @ A.transpose(0, 2, 1)
     v = solve_rows(S, R)
-    terms = [
-        times(np.einsum("nlh,nl->nh", A, v).astype(R.dtype), metric.inverse)
-        for metric, A in zip(model.metrics, pulled, strict=True)
-    ]
-    model.accumulate([c + t for c, t in zip(model.feasible, terms, strict=True)], out=dz)
+    for c, term, metric, A in zip(model.feasible, dz, model.metrics, pulled, strict=True):
+        np.add(c, times(np.einsum("nlh,nl->nh", A, v).astype(R.dtype), metric.inverse), out=term)
+    model.accumulate(dz)
     return dZ
 
 

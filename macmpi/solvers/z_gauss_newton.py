@@ -135,11 +135,9 @@ class GaussNewtonZ:
 def _linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[list[Array], Linearised]:
     """The outputs at Z, and the Gauss-Newton model there in the precision of the directions."""
     dtype, metrics = Z.dtype if shared is None else shared.dtype, problem.metrics
-    if shared is None or dtype == Z.dtype:
-        F, tangents = problem.linearise(Z)
-    else:
-        F, sites = problem.outputs(Z), problem.sites(Z.astype(dtype))
-        tangents = [s.linearise(shared.weights, A)[1] for s, A in zip(problem.segments[1:], sites, strict=True)]
+    rounded = None if shared is None or dtype == Z.dtype else shared.weights
+    F, tangents = problem.linearise(Z, rounded)
+    if rounded is not None:
         metrics = tuple(Metric(*(A.astype(dtype) for A in (m.M, m.inverse, m.root))) for m in metrics)
     root = problem.loss.root(problem.Y, F[-1]).astype(dtype)
     feasible = [(f - z).astype(dtype, copy=False) for f, z in zip(F[:-1], problem.sites(Z), strict=True)]

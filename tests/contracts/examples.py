@@ -14,7 +14,7 @@ import pytest
 from macmpi.build import build_chain
 from macmpi.chain import Chain, Segment
 from macmpi.config import Model
-from macmpi.layers import Array, Map
+from macmpi.layers import Array, Map, Tangent
 from macmpi.layers.activation import FUNCTIONS, Activation
 from macmpi.layers.affine import Affine
 from macmpi.layers.discrete import Binary, Quantiser
@@ -76,6 +76,10 @@ class MapExample:
     map: Map
     W: Array | None
     A: Array
+
+    @property
+    def tangent(self) -> Tangent:
+        return self.map.tangent(self.W, self.A, self.map.forward(self.W, self.A))
 
 
 def affine_example(n_in: int, n_out: int, random: np.random.Generator) -> MapExample:

@@ -70,6 +70,18 @@ def test_a_tangent_runs_through_the_segment(made: Made, random: np.random.Genera
     assert_allclose(np.sum(U * tangent.jvp(dA), axis=1), np.sum(tangent.vjp(U) * dA, axis=1), rtol=1e-11, atol=1e-12)
 
 
+def test_a_tangent_in_a_lower_precision(made: Made, random: np.random.Generator) -> None:
+    segment, weights, A = made
+    F, tangent = segment.linearise(weights, A)
+    same, rounded = segment.linearise(weights, A, [W.astype(np.float32) for W in weights])
+    assert_array_equal(same, F)
+    for product, exact, n in ((rounded.jvp, tangent.jvp, segment.n_in), (rounded.vjp, tangent.vjp, segment.n_out)):
+        given = random.normal(size=(len(A), n)).astype(np.float32)
+        found, expected = product(given), exact(given.astype(float))
+        assert found.dtype == np.float32
+        assert_allclose(found, expected, rtol=0.0, atol=1e-5 * np.abs(expected).max())
+
+
 def test_congruence_and_pullback_of_one_point(made: Made, random: np.random.Generator) -> None:
     segment, weights, A = made
     _, tangent = segment.linearise(weights, np.repeat(A[:1], segment.n_in, axis=0))
