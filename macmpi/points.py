@@ -11,8 +11,8 @@ from macmpi import tiles
 from macmpi.chain import Average
 from macmpi.deals import PointDeal
 from macmpi.layers import Array
-from macmpi.pieces import Products
-from macmpi.regression import OverPoints, sum_over
+from macmpi.pieces import Pieces, Products
+from macmpi.regression import ALONE, OverPoints, sum_over
 from macmpi.sums import TreeSum, over_parts
 from macmpi.team import AnyTeam
 
@@ -47,8 +47,9 @@ class Points:
         self._deal, self._summed, self._team, self._widest = deal, summed, team, widest
         if not deal.sharded:
             self.average: Average = Together(team)
-            self.over = sum_over([tile.rows for tile in tiles.point_chunks(deal.n)])
+            self.over, self.in_pieces = sum_over([tile.rows for tile in tiles.point_chunks(deal.n)]), ALONE
             return
+        self.in_pieces = Pieces(team)
         self.over = self.together
         blocks = deal.blocks_of(team.rank)
         runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks}

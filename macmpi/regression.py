@@ -166,7 +166,8 @@ class UnitProblem:
     independent: the answer for some units is those rows of the answer.  `activation` is a row of
     layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in common: the solver's `prepare`; `local`
     what this rank has made of it for all of them, or None.  Without biases W is V, (w, D).  points: their number,
-    where this rank holds only some of them (0: it holds all).
+    where this rank holds only some of them (0: it holds all); in_pieces: how ranks that solve it together share what
+    does not depend on points.
     """
 
     terms: tuple[Term, ...]
@@ -178,6 +179,7 @@ class UnitProblem:
     key: tuple[int, ...] = ()
     local: Any = None
     points: int = 0
+    in_pieces: InPieces = ALONE
 
     @property
     def start(self) -> Array:

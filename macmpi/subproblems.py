@@ -136,7 +136,8 @@ class Subproblems:
             W = state.weights[job.place].reshape(-1, shapes[0][1])
             local = self.local(k, state)
             shared, points = self.gram(k, state).G, plan.n_train
-            return UnitProblem((term,), segment.activation, ridge, W, shared, accuracy, key, local, points)
+            together = self.points.in_pieces
+            return UnitProblem((term,), segment.activation, ridge, W, shared, accuracy, key, local, points, together)
         loss = plan.loss if k == len(plan.chain.sites) else Squared(self._form(k, state))
         part = plan.features[k] if segment.leading else segment
         numbers = {block: i for i, block in enumerate(segment.regressed)}

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from heapq import heapreplace
 from itertools import combinations, pairwise
 
-POINT_ROWS = 128
-"""Largest number of points in a tile: its rows of all layers stay in a core's second-level cache."""
+POINT_ROWS, MANY_ROWS = 128, 216
+"""Largest number of points in a tile: its rows of all layers stay near a core.  Of many points tiles are larger, for
+products of more rows are faster; of fewer there would be too few tiles for many ranks."""
 
 UNIT_WIDTH = 38
 """Number of units in a tile: wide enough for the matrix product, narrow enough to balance ranks."""
@@ -75,7 +76,7 @@ def evenly(n: int, size: int) -> tuple[Tile, ...]:
 
 
 def point_tiles(n: int) -> tuple[Tile, ...]:
-    """Tiles of points: at most 128 rows each; their number is 12, 24 or a multiple of 48 once n > 1,152.
+    """Tiles of points, of at most 128 or 216 rows; their number is 12, 24 or a multiple of 48 once n > 1,152.
 
     Few points are cut into at most 12 tiles of at most 96 rows, so that up to 12 ranks still have work.
     """
@@ -84,7 +85,7 @@ def point_tiles(n: int) -> tuple[Tile, ...]:
     for count in (12, 24):
         if n <= count * POINT_ROWS:
             return cut(n, count)
-    return cut(n, BLOCKS * -(-n // (BLOCKS * POINT_ROWS)))
+    return cut(n, BLOCKS * -(-n // (BLOCKS * MANY_ROWS)))
 
 
 def point_chunks(n: int) -> tuple[Tile, ...]:
@@ -104,6 +105,11 @@ def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
     """
     eights = cut(-(-h // 8), max(1, (2 * h + width) // (2 * width)))
     return tuple(Tile(8 * t.start, min(8 * t.stop, h)) for t in eights)
+
+
+def solved_tiles(h: int) -> tuple[Tile, ...]:
+    """Of the units that linear systems are solved for: what one rank has at once, or a layer that ranks share."""
+    return unit_tiles(h) if h > EXACT_WIDTH else cut(h, 1)
 
 
 def ring_tiles(h: int, blocks: int) -> tuple[Tile, ...]:

@@ -78,7 +78,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "objective": frozenset({"layers", "chain", "losses"}),
     "regression": frozenset({"layers", "chain", "losses"}),
     "penalty": ERRORS,
-    "solvers": frozenset({"streams", "layers", "tape", "chain", "losses", "objective", "regression", "symmetric"}),
+    "solvers": frozenset(
+        {"tiles", "streams", "layers", "tape", "chain", "losses", "objective", "regression", "symmetric"}
+    ),
     "state": frozenset({"layers"}),
     "build": frozenset({"layers", "chain", "config"}),
     "layer_refusals": ERRORS | {"layers", "chain", "config", "solvers"},

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy import linalg
 
+from macmpi import tiles
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, apply, jitter, row_dots
 from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Term, UnitProblem
@@ -66,12 +67,24 @@ class ClosedForm(SharedGram):
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
         factor = problem.local or self.local(problem.gram)
-        if factor.regular:
-            found = self._solved(factor, _crossed(problem, over_points))
-            return found if self.relaxation == 1.0 else W + self.relaxation * (found - W)
-        V = W[:, : problem.n_in]
+        crossed = _crossed(problem, over_points, W if ridge == 0.0 else None)
         G = np.triu(problem.shared) + np.triu(problem.shared, 1).T
-        gradient = _crossed(problem, over_points) - W @ G if ridge > 0.0 else _crossed(problem, over_points, W)
+        found, cut = problem.in_pieces.matrix(*W.shape), tiles.solved_tiles(len(W))
+
+        def solved(i: int) -> Array:
+            own, right = W[cut[i].rows], crossed[cut[i].rows]
+            if not factor.regular:
+                return self._corrected(problem, factor, G, own, right)
+            best = self._solved(factor, right)
+            return best if self.relaxation == 1.0 else own + self.relaxation * (best - own)
+
+        problem.in_pieces.fill([found[tile.rows] for tile in cut], solved)
+        return found
+
+    def _corrected(self, problem: UnitProblem, factor: Factor, G: Array, W: Array, crossed: Array) -> Array:
+        """Some units' weights moved, where that lowers their objective; crossed: T^T [A, 1], without a ridge R^T."""
+        ridge, V = problem.ridge, W[:, : problem.n_in]
+        gradient = crossed - W @ G if ridge > 0.0 else crossed
         full = gradient.copy()
         full[:, : problem.n_in] -= ridge * V
         step = self.relaxation * self._solved(factor, full)

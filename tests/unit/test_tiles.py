@@ -39,7 +39,7 @@ def test_cut(n: int, pieces: int) -> None:
 def test_point_tiles(n: int) -> None:
     runs = tiles.point_tiles(n)
     assert_cover(runs, n)
-    assert max(map(len, runs)) <= tiles.POINT_ROWS
+    assert max(map(len, runs)) <= (tiles.MANY_ROWS if len(runs) >= 48 else tiles.POINT_ROWS)
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
     assert min(map(len, runs)) >= min(n, 8)
     if n > 24 * tiles.POINT_ROWS:
@@ -52,7 +52,8 @@ def test_point_tiles(n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "count"), [(1, 1), (16, 1), (17, 2), (1152, 12), (1153, 12), (1537, 24), (3073, 48), (5000, 48), (6145, 96)]
+    ("n", "count"),
+    [(1, 1), (17, 2), (1152, 12), (1153, 12), (1537, 24), (3073, 48), (5000, 48), (10_368, 48), (10_369, 96)],
 )
 def test_numbers_of_point_tiles(n: int, count: int) -> None:
     assert len(tiles.point_tiles(n)) == count
