@@ -55,8 +55,8 @@ class RunningCurvature:
         shapes = layout.shapes
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
         costs = [float(sum(shapes[k]) * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
-        self.units = [[jobs[i] for i in rank] for rank in tiles.deal_by_cost(costs, team.size)]
-        self.places = [[layout.place(k, units) for k, units in rank] for rank in self.units]
+        self.units = [[jobs[i] for i in rank] for rank in tiles.deal_in_order(costs, team.size)]
+        self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
         self.squares = tiles.deal_by_cost([float(n**3) for n in layout.sides], team.size)
 
     def begin(self, state: State, X: Array) -> None:
@@ -132,15 +132,23 @@ class RunningCurvature:
         """Flat, anything in it, shared by the ranks of a node; to be read until the next one.  Collective: yes."""
         return self._directions.array((self.layout.weights[-1].stop,), self.plan.dtype)
 
-    def direction(self, gradient: Array, state: State) -> Array:
-        """D of this rank's units.  To be read until the next is asked for.  Collective: yes."""
+    def direction(self, gradient: Array, n: float, state: State) -> Array:
+        """D of this rank's units, from the gradient's sum over n points; to be read until the next is asked for.
+
+        Collective: yes.
+        """
         direction, slopes = self.empty_weights(), self.layout.blocks(gradient)
         inverses, found = self.layout.square_blocks(state.inverses), self.layout.blocks(direction)
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:
                 G, M = inverses[2 * k : 2 * k + 2]
-                np.matmul(-(M[units] @ slopes[k]), G, out=found[k][units])
+                np.matmul((M[units] * (-1.0 / n)) @ slopes[k], G, out=found[k][units])
         return direction
+
+    @property
+    def slopes_read(self) -> list[slice]:
+        """Of a gradient, what this rank's directions take: all of each layer of which it has units.  Collective: no."""
+        return [self.layout.weights[k] for k, _ in self.units[self.team.rank]]
 
     def show(self, direction: Array) -> None:
         """All ranks have all of D.  Collective: yes."""

@@ -34,7 +34,7 @@ from macmpi.state import Pause, State, block_views, never
 from macmpi.streams import stream
 from macmpi.sums import TreeSum
 from macmpi.team import AnyTeam
-from macmpi.tiles import Tile
+from macmpi.tiles import Tile, deal_runs, merged
 
 STRIDE, MOMENTUM = 0.8, 0.6
 """Of the minimum along the direction; of the last step.  In the long run a direction counts STRIDE / (1 - MOMENTUM)
@@ -70,13 +70,17 @@ class Stochastic(Mac):
         super().__init__(plan, data, team, clock)
         self.keys, self.layout = keys, Layout(plan.chain.block_shapes)
         self.parts = plan.parts
-        widest = max(self.layout.weights[-1].stop + len(LOOKED), self.layout.squares[-1].stop)
-        self.sum = TreeSum(len(self.parts.blocks), team, plan.dtype.itemsize * widest)
+        widest = self.layout.weights[-1].stop + len(LOOKED), self.layout.squares[-1].stop
+        self._gradients, self.sum = (TreeSum(len(self.parts.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.parts.blocks_of(team.rank)}
         self.least_part = min(own[-1].stop - own[0].start for own in self.parts.blocks)
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, keys)
         self.moves = Moves(team, self.curvature.places)
+        count = self.layout.weights[-1].stop
+        self._shares = [run.rows for run in deal_runs(count, self.sum.leaves)]
+        own = [self._shares[i] for i in self.rows]
+        self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
         self.least_damping = self.keys.least_damping or SETTLED * self.first_damping
 
     @property
@@ -194,10 +198,10 @@ class Stochastic(Mac):
         keys, count = self.keys, len(state.weights)
         tapes: Tapes = {}
         with self.clock("z"):
-            sums = self.sum(lambda i, out: self._look(i, rows, state, tapes, out), count + len(LOOKED), self.plan.dtype)
+            looked = partial(self._look, rows=rows, state=state, tapes=tapes)
+            sums = self._gradients(looked, count + len(LOOKED), self.plan.dtype, self._reads)
         total, squares, probed, n = sums[count:].astype(float).tolist()
         gradient, loss = sums[:count], total / n
-        gradient /= n
         if state.steps and self._gone_wrong(loss, squares / n, n, state):
             self._recover(state)
             return False
@@ -211,7 +215,7 @@ class Stochastic(Mac):
             self.curvature.note(tapes, probed, state)
         if renew:
             self.curvature.factor(tapes, probed, self._damping(state), state)
-        D = self.curvature.direction(gradient, state)
+        D = self.curvature.direction(gradient, n, state)
         if renew or state.steps % MEASURE == 0:
             self.curvature.show(D)
             slope, curvature = self._along(D, gradient, tapes, n, state.damping)
@@ -233,7 +237,7 @@ class Stochastic(Mac):
             return state.damping
         return state.damping * min(state.level / math.log(self.plan.chain.n_out), 1.0)
 
-    def _look(self, i: int, rows: Drawn, state: State, tapes: Tapes, out: Array) -> None:
+    def _look(self, i: int, out: Array, rows: Drawn, state: State, tapes: Tapes) -> None:
         """Adds part i's gradient, losses, their squares, and points probed and all; keeps its tape."""
         own, count = rows[i], len(state.weights)
         tape, Y = self.plan.chain.whole.tape(self.weights(state), self.data.X[own]), self.data.Y[own]
@@ -251,18 +255,19 @@ class Stochastic(Mac):
     def _along(self, way: Array, gradient: Array, tapes: Tapes, n: float, damping: float) -> tuple[float, float]:
         """b and h of the damped Gauss-Newton model -b t + 1/2 h t^2 along a way w of the weights.  Collective: yes.
 
-        h = mean of (J w)^T B^T B (J w) + damping w^T w, b = -gradient^T w.
+        h = mean of (J w)^T B^T B (J w) + damping w^T w, b = -gradient^T w; gradient: the sum over n points.
         """
         blocks = self.layout.blocks(way)
 
         def add(i: int, out: Array) -> None:
             tape, Y = tapes[i]
-            change = tape.weight_jvp(blocks)
-            out += float(np.vdot(change, self.plan.loss.root(Y, tape.F).normal(change)))
+            change, own = tape.weight_jvp(blocks), self._shares[i]
+            curved = np.vdot(change, self.plan.loss.root(Y, tape.F).normal(change))
+            out += curved, np.vdot(gradient[own], way[own]), np.vdot(way[own], way[own])
 
         with self.clock("z"):
-            curved = float(self.sum(add, 1)[0]) / n
-        return -float(np.vdot(gradient, way)), curved + damping * float(np.vdot(way, way))
+            curved, falls, square = self.sum(add, 3).tolist()
+        return -falls / n, curved / n + damping * square
 
     def _adapt(self, rows: Drawn, n: float, before: float, predicted: float, state: State) -> None:
         """The damping, from the decrease of this minibatch's loss against the predicted one.  Collective: yes."""

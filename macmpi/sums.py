@@ -71,8 +71,18 @@ class TreeSum:
         """The parts of this rank."""
         return self.runs[self.team.rank]
 
-    def __call__(self, add: Callable[[int, Array], None], width: int, dtype: np.dtype | type = np.float64) -> Array:
-        """The sum over all parts: add(i, out) adds part i's share to `out` (width,).  Collective: yes."""
+    def __call__(
+        self,
+        add: Callable[[int, Array], None],
+        width: int,
+        dtype: np.dtype | type = np.float64,
+        reads: Sequence[slice] | None = None,
+    ) -> Array:
+        """The sum over all parts: add(i, out) adds part i's share to `out` (width,).
+
+        reads: the columns that this rank reads, and does not write, until the next sum is asked for; there may be
+        anything in the others.  Collective: yes.
+        """
 
         def fill(out: Array, start: int, stop: int) -> Array:
             if stop - start == 1:
@@ -92,25 +102,36 @@ class TreeSum:
             fill(row, node.start, node.stop)
         self.team.gather_rows(sums, counts)
         if alone(sum(counts), width):
-            return self._joined(sums)
+            if reads is None:
+                return self._joined(sums)
+            total = np.empty(width, dtype)
+            for some in reads:
+                self._joined(sums[:, some], total[some])
+            return total
         columns = tiles.deal_runs(width, self.team.size)
         total, own = self._turns.array((width,), dtype), columns[self.team.rank].rows
-        total[own] = self._joined(sums[:, own])
+        self._joined(sums[:, own], total[own])
         self.team.gather_rows(total, [len(run) for run in columns])
-        return total.copy()
+        return total.copy() if reads is None else total
 
-    def _joined(self, sums: Array) -> Array:
+    def _joined(self, sums: Array, out: Array | None = None) -> Array:
         """The sum over all parts from those of all ranks' subtrees, (subtrees, width)."""
         found = dict(zip((node for rank in self._nodes for node in rank), sums, strict=True))
 
-        def joined(node: Tile) -> Array:
+        def joined(node: Tile, out: Array | None = None) -> Array:
             if node in found:
                 return found[node]
             middle = tiles.halves(node.start, node.stop)
-            return joined(Tile(node.start, middle)) + joined(Tile(middle, node.stop))
+            total: Array = np.add(joined(Tile(node.start, middle)), joined(Tile(middle, node.stop)), out=out)
+            return total
 
         root = Tile(0, self.leaves)
-        return found[root].copy() if root in found else joined(root)
+        if root not in found:
+            return joined(root, out)
+        if out is None:
+            return found[root].copy()
+        np.copyto(out, found[root])
+        return out
 
 
 def over_parts(tree: TreeSum, slices: Callable[[int], Sequence[slice]]) -> OverPoints:

@@ -6,7 +6,7 @@ ranks and sums are taken in the order of the tiles, so a result has the same bit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
 from itertools import combinations, pairwise
@@ -32,6 +32,9 @@ CHUNK_ROWS = 512
 
 SPLIT_EVENLY = 12
 """As many leaves of a tree of sums, if their number is even, are divided in the middle."""
+
+IN_ORDER = 0.01
+"""Jobs are dealt in runs if that costs the busiest rank no larger share of its work."""
 
 EVEN = 1e-3
 """Jobs are not exchanged between ranks for less than this share of the busiest rank's work."""
@@ -154,6 +157,34 @@ def deal_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) -> t
         if not _relieve(owned, costs) and not _repack(owned, costs):
             break
     return tuple(tuple(sorted(jobs)) for jobs in owned)
+
+
+def deal_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Deal jobs to ranks as contiguous runs, where that leaves no rank with noticeably more than `deal_by_cost` does.
+
+    Jobs that stand together read alike; which deal it is, every rank computes by itself.
+    """
+    dealt = deal_by_cost(costs, ranks)
+    room = (1.0 + IN_ORDER) * max(sum(costs[j] for j in jobs) for jobs in dealt)
+    runs: list[list[int]] = [[]]
+    for job, cost in enumerate(costs):
+        if runs[-1] and sum(costs[j] for j in runs[-1]) + cost > room:
+            runs.append([])
+        runs[-1].append(job)
+    if len(runs) > ranks:
+        return dealt
+    return tuple(tuple(run) for run in [*runs, *[[] for _ in range(ranks - len(runs))]])
+
+
+def merged(runs: Iterable[slice]) -> list[slice]:
+    """The same indices in as few runs as possible, in order."""
+    found: list[slice] = []
+    for run in sorted(runs, key=lambda run: (run.start, run.stop)):
+        if found and run.start <= found[-1].stop:
+            found[-1] = slice(found[-1].start, max(run.stop, found[-1].stop))
+        elif run.stop > run.start:
+            found.append(run)
+    return found
 
 
 def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:

@@ -126,7 +126,7 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
         i: (method.plan.chain.whole.tape(method.weights(state), method.data.X[:9]), method.data.Y[:9]) for i in (0, 1)
     }
     method.curvature.factor(tapes, 14.0, state.damping, state)
-    found = method.layout.blocks(method.curvature.direction(gradient, state))
+    found = method.layout.blocks(method.curvature.direction(30.0 * gradient, 30.0, state))
     tape = tapes[0][0]
     M_k = metrics(method.plan.loss, tape, 7, at_once(tape), AT_ONCE.form)
     grams = method.layout.gram_blocks(state.statistics)
@@ -170,7 +170,7 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str) -> None:
     way, gradient = (random.normal(size=state.weights.shape) for _ in range(2))
     X, Y = method.data.X[:9], method.data.Y[:9]
     tape = method.plan.chain.whole.tape(method.weights(state), X)
-    slope, curvature = method._along(way, gradient, {0: (tape, Y), 1: (tape, Y)}, 18.0, 0.3)
+    slope, curvature = method._along(way, 18.0 * gradient, {0: (tape, Y), 1: (tape, Y)}, 18.0, 0.3)
     change = tape.weight_jvp(method.layout.blocks(way))
     curved = sum(c @ method.plan.loss.hessian(f[None]) @ c for c, f in zip(change, tape.F, strict=True)) / 9.0
     assert slope == pytest.approx(-gradient @ way, rel=1e-12)
@@ -187,7 +187,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step() -> None:
         for own in rows.values():
             tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
             add_gradient(method.plan.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
-        direction = method.curvature.direction(gradient / 30.0, state)
+        direction = method.curvature.direction(gradient, 30.0, state)
         expected = MOMENTUM * last + STRIDE * state.length * direction
         np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
 

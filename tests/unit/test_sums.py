@@ -44,3 +44,26 @@ def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
         for found in crew(ranks, lambda team, width=width: total(team, leaves, width, dtype)):  # type: ignore[misc]
             assert found.dtype == dtype
             assert_array_equal(found, alone)
+
+
+@pytest.mark.parametrize("ranks", [1, *RANKS])
+@pytest.mark.parametrize("wide", [10, 1000])
+def test_a_rank_may_ask_for_some_columns(ranks: int, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the bits of the whole sum, and stay as they are until the next one is asked for."""
+    monkeypatch.setattr(sums, "WIDE", wide)
+
+    def found(team: AnyTeam) -> list[tuple[Array, Array]]:
+        tree, reads = TreeSum(12, team), [slice(2 * team.rank, 2 * team.rank + 9), slice(45, 50)]
+        some, whole = TreeSum(12, team), []
+        for turn in range(3):
+
+            def add(i: int, out: Array) -> None:
+                out += np.random.default_rng(100 * turn + i).normal(size=50)  # noqa: B023
+
+            asked, total = some(add, 50, reads=reads), tree(add, 50)
+            whole += [(asked[run].copy(), total[run]) for run in reads]
+        return whole
+
+    for rank in crew(ranks, found):
+        for asked, total in rank:
+            assert_array_equal(asked, total)

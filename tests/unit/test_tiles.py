@@ -192,3 +192,32 @@ def test_even_tiles_are_within_their_size_and_as_many_for_each_of_12_ranks(n: in
     assert max(map(len, found)) <= size
     assert len(found) <= 12 or len(found) % 12 == 0 or len(found) == n
     assert len(found) < -(-n // size) + 12
+
+
+COSTS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=40)
+
+
+@often
+@given(costs=COSTS, ranks=RANKS)
+def test_deal_in_order(costs: list[float], ranks: int) -> None:
+    """Every job once, as runs or as by cost, and no rank with noticeably more than by cost."""
+    dealt, by_cost = tiles.deal_in_order(costs, ranks), tiles.deal_by_cost(costs, ranks)
+    assert len(dealt) == ranks
+    assert sorted(chain.from_iterable(dealt)) == list(range(len(costs)))
+    assert dealt == by_cost or list(chain.from_iterable(dealt)) == list(range(len(costs)))
+    longest, least = (max(sum(costs[j] for j in jobs) for jobs in owned) for owned in (dealt, by_cost))
+    assert longest <= (1.0 + tiles.IN_ORDER) * least * (1.0 + 1e-12)
+
+
+def test_jobs_in_order_are_runs_where_that_is_as_even() -> None:
+    assert tiles.deal_in_order([2.0, 1.0, 1.0, 2.0], 2) == ((0, 1), (2, 3))
+    assert tiles.deal_in_order([2.0, 3.0, 1.0], 2) == tiles.deal_by_cost([2.0, 3.0, 1.0], 2) == ((1,), (0, 2))
+
+
+@often
+@given(bounds=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12))
+def test_merged(bounds: list[tuple[int, int]]) -> None:
+    runs = tiles.merged(slice(a, a + n) for a, n in bounds)
+    covered = {i for a, n in bounds for i in range(a, a + n)}
+    assert [i for run in runs for i in range(run.start, run.stop)] == sorted(covered)
+    assert all(a.stop < b.start for a, b in pairwise(runs))
