@@ -173,6 +173,11 @@ class Squared:
         return dense(self.metric.M, F.shape[1])
 
 
+def _largest(A: Array) -> tuple[Array, Array]:
+    """Where each row's largest number stands, as an index of A."""
+    return np.arange(len(A)), A.argmax(axis=1)
+
+
 @dataclass(frozen=True)
 class CrossEntropyRoot:
     """B = (I - s s^T) diag(s), with s = sqrt(p): B^T B = diag(p) - p p^T."""
@@ -185,6 +190,7 @@ class CrossEntropyRoot:
 
     def normal(self, dF: Array) -> Array:
         P = self.s * self.s
+        dF = dF - dF[_largest(P)][:, None]  # what all outputs gain alike changes nothing
         return P * (dF - row_dots(P, dF)[:, None])
 
     def after(self, tangent: Tangent) -> Tangent:
@@ -202,7 +208,10 @@ class CrossEntropyRoot:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """-sum_l y_l log p_l with p = softmax(f), for one-hot targets y.  Gradient p - y, Hessian diag(p) - p p^T."""
+    """-sum_l y_l log p_l with p = softmax(f), for one-hot targets y.  Gradient p - y, Hessian diag(p) - p p^T.
+
+    What is left of 1 beside the largest p is added up, not subtracted: losses far below the rounding of 1 have digits.
+    """
 
     by_output: ClassVar[bool] = False
     unit_hessian: ClassVar[bool] = False
@@ -212,11 +221,17 @@ class CrossEntropy:
     """Probabilities in the Hessian's factor are kept above this, so that q = (y - p) / s stays finite."""
 
     def value(self, Y: Array, F: Array) -> Array:
-        shifted = F - F.max(axis=1, keepdims=True)
-        return np.log(np.exp(shifted).sum(axis=1)) - row_dots(Y, shifted)
+        largest = _largest(F)
+        shifted = F - F[largest][:, None]
+        others = np.exp(shifted)
+        others[largest] = 0.0
+        return np.log1p(others.sum(axis=1)) - row_dots(Y, shifted)
 
     def residual(self, Y: Array, F: Array) -> Array:
-        return Y - softmax(F)
+        R, own = Y - softmax(F), _largest(Y)
+        R[own] = 0.0
+        R[own] = -R.sum(axis=1)
+        return R
 
     def _probabilities(self, F: Array) -> Array:
         P = np.maximum(softmax(F), self.SMALLEST)
@@ -236,7 +251,13 @@ class CrossEntropy:
 
     def hessian(self, F: Array) -> Array:
         P = self._probabilities(F)
-        return np.diag(P.mean(axis=0)) - P.T @ P / len(P)
+        largest, others = _largest(P), P.copy()
+        others[largest] = 0.0
+        rest = 1.0 - P
+        rest[largest] = others.sum(axis=1)
+        H: Array = P.T @ P / -len(P)
+        H[np.diag_indices_from(H)] = (P * rest).mean(axis=0)
+        return H
 
 
 LOSSES: dict[str, Loss] = {"squared": Squared(), "cross_entropy": CrossEntropy()}

@@ -16,6 +16,9 @@ from macmpi.team import AnyTeam
 ROWS = 6
 """Runs of rows in which ranks share a product: more would be narrower, and slower."""
 
+LARGE = 2e7
+"""Flops of a product from which on ranks share it: it takes longer than a meeting of them."""
+
 
 class Pieces(InPieces):
     """Among the ranks of a team, dealt by size.  Where they have the matrix in common each writes its blocks in place.
@@ -62,6 +65,10 @@ class Products:
 
     def __init__(self, team: AnyTeam, room: int = 0) -> None:
         self.team, self._turns = team, Turns(team, room)
+
+    def form(self, V: Array, M: Array) -> Array:
+        """The same; a small one every rank makes for itself.  Collective: yes."""
+        return self(V, M) if 2 * V.size * sum(V.shape) >= LARGE else V.T @ M @ V
 
     def __call__(self, V: Array, M: Array) -> Array:
         side = V.shape[1]

@@ -19,9 +19,6 @@ from macmpi.team import AnyTeam
 SAMPLE_POINTS = 100
 """Points over which the Z-solver averages its preconditioner."""
 
-LARGE = 2e7
-"""Flops of a product from which on ranks share it: it takes longer than a meeting of them."""
-
 
 class Points:
     """Replicated, every rank has all rows and sums by itself; sharded, it has its own, and sums are exchanged.
@@ -98,8 +95,7 @@ class Together(Average):
         self._products = Products(team)
 
     def form(self, V: Array, M: Array) -> Array:
-        h, d = V.shape
-        return self._products(V, M) if 2 * h * d * (h + d) >= LARGE else super().form(V, M)
+        return self._products.form(V, M)
 
 
 class ByBlocks(Together):

@@ -8,7 +8,7 @@ from contracts.examples import METRICS, metric_example, one_hot
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.layers import Array, Tangent
-from macmpi.losses import LOSSES, Loss, Root, Squared, dense, metric, times
+from macmpi.losses import LOSSES, CrossEntropy, Loss, Root, Squared, dense, metric, times
 
 SIZE = 4
 EXTREME = np.array([[1e3, -1e3, 0.0, 1.0], [-1e3] * 4, [1e3, 1e3, 1e3, -1e3], [700.0, -40.0, 30.0, 699.0]])
@@ -187,3 +187,24 @@ def test_a_metric_is_made_in_double_and_kept_in_the_precision_asked_for(kind: st
     for found, expected in zip(vars(single).values(), vars(double).values(), strict=True):
         assert found.dtype == np.float32
         assert_array_equal(found, expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("sure", [0.0, 5.0, 15.0, 30.0])
+def test_cross_entropy_has_digits_far_below_the_rounding_of_one(sure: float, random: np.random.Generator) -> None:
+    """Value, gradient and curvature in float32 against float64, for points that are all but certain of their label."""
+    loss, Y = CrossEntropy(), np.eye(4)[random.integers(4, size=9)]
+    F = (random.normal(size=Y.shape) + sure * Y).astype(np.float32)
+    wide, change = F.astype(float), random.normal(size=Y.shape)
+    near = {"rtol": 2e-5, "atol": 0.0}
+    assert_allclose(loss.value(Y.astype(np.float32), F), loss.value(Y, wide), **near)
+    assert_allclose(
+        loss.value(Y, wide), np.log1p((np.exp(wide) * (1.0 - Y)).sum(1) / (np.exp(wide) * Y).sum(1)), rtol=1e-12
+    )
+    assert_allclose(loss.residual(Y.astype(np.float32), F), loss.residual(Y, wide), **near)
+    assert_allclose(loss.residual(Y, wide).sum(axis=1), 0.0, atol=1e-15)
+    if sure < 20.0:  # smaller probabilities are raised
+        assert_allclose(loss.hessian(F), loss.hessian(wide), **near)
+        curved, exact = (
+            np.vecdot(d, loss.root(Y, f).normal(d)) for d, f in ((change.astype(np.float32), F), (change, wide))
+        )
+        assert_allclose(curved, exact, **near)
