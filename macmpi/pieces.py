@@ -12,6 +12,7 @@ from macmpi.layers import Array
 from macmpi.regression import InPieces, Make
 from macmpi.sums import Turns
 from macmpi.team import AnyTeam
+from macmpi.tiles import Tile
 
 ROWS = 6
 """Runs of rows in which ranks share a product: more would be narrower, and slower."""
@@ -55,6 +56,11 @@ class Pieces(InPieces):
         self.team.gather_rows(flat, [sum(sizes[i] for i in rank) for rank in owned])
         for block, part in zip(blocks, found, strict=True):
             block[:] = part
+
+    def rows(self, runs: Sequence[Tile], columns: int, make: Make) -> Array:
+        found = self.matrix(runs[-1].stop, columns)
+        self.fill([found[run.rows] for run in runs], make)
+        return found
 
 
 class Products:

@@ -19,6 +19,7 @@ from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS
 from macmpi.layers.design import adjoint, apply, column_dots, ridge_value
 from macmpi.losses import Loss
+from macmpi.tiles import Tile
 
 Partial = Callable[[slice], tuple[Array, ...]]
 OverPoints = Callable[[Partial], tuple[Array, ...]]
@@ -66,6 +67,10 @@ class InPieces:
         """
         for i, block in enumerate(blocks):
             block[:] = make(i)
+
+    def rows(self, runs: Sequence[Tile], columns: int, make: Make) -> Array:
+        """All rows of a matrix: make(i) gives those of runs[i].  Collective: where ranks share the work."""
+        return np.concatenate([make(i) for i in range(len(runs))])
 
 
 ALONE = InPieces()

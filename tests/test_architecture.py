@@ -76,7 +76,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "chain": frozenset({"layers", "tape"}),
     "losses": frozenset({"layers", "tape"}),
     "objective": frozenset({"layers", "chain", "losses"}),
-    "regression": frozenset({"layers", "chain", "losses"}),
+    "regression": frozenset({"tiles", "layers", "chain", "losses"}),
     "penalty": ERRORS,
     "solvers": frozenset(
         {"tiles", "streams", "layers", "tape", "chain", "losses", "objective", "regression", "symmetric"}

@@ -68,8 +68,8 @@ class ClosedForm(SharedGram):
         ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
         factor = problem.local or self.local(problem.gram)
         crossed = _crossed(problem, over_points, W if ridge == 0.0 else None)
-        G = np.triu(problem.shared) + np.triu(problem.shared, 1).T
-        found, cut = problem.in_pieces.matrix(*W.shape), tiles.solved_tiles(len(W))
+        G = problem.shared if factor.regular else np.triu(problem.shared) + np.triu(problem.shared, 1).T
+        cut = tiles.solved_tiles(len(W))
 
         def solved(i: int) -> Array:
             own, right = W[cut[i].rows], crossed[cut[i].rows]
@@ -78,8 +78,7 @@ class ClosedForm(SharedGram):
             best = self._solved(factor, right)
             return best if self.relaxation == 1.0 else own + self.relaxation * (best - own)
 
-        problem.in_pieces.fill([found[tile.rows] for tile in cut], solved)
-        return found
+        return problem.in_pieces.rows(cut, W.shape[1], solved)
 
     def _corrected(self, problem: UnitProblem, factor: Factor, G: Array, W: Array, crossed: Array) -> Array:
         """Some units' weights moved, where that lowers their objective; crossed: T^T [A, 1], without a ridge R^T."""
