@@ -77,8 +77,9 @@ class TreeSum:
         width: int,
         dtype: np.dtype | type = np.float64,
         reads: Sequence[slice] | None = None,
+        zeroed: bool = True,
     ) -> Array:
-        """The sum over all parts: add(i, out) adds part i's share to `out` (width,).
+        """The sum over all parts: add(i, out) adds part i's share to `out` (width,), zeros or (not zeroed) anything.
 
         reads: the columns that this rank reads, and does not write, until the next sum is asked for; there may be
         anything in the others.  Collective: yes.
@@ -86,7 +87,8 @@ class TreeSum:
 
         def fill(out: Array, start: int, stop: int) -> Array:
             if stop - start == 1:
-                out.fill(0.0)
+                if zeroed:
+                    out.fill(0.0)
                 add(start, out)
             else:
                 middle = tiles.halves(start, stop)
@@ -151,12 +153,17 @@ def over_parts(tree: TreeSum, slices: Callable[[int], Sequence[slice]]) -> OverP
             return ()
         bounds = np.cumsum([0, *(part.size for part in begun)]).tolist()
 
-        def add(i: int, out: Array) -> None:
-            for rows in own[i]:
+        def put(i: int, out: Array) -> None:
+            if not own[i]:
+                out.fill(0.0)
+            for n, rows in enumerate(own[i]):
                 for a, b, part in zip(bounds, bounds[1:], begun if rows is first else partial(rows), strict=False):
-                    out[a:b] += np.ravel(part)
+                    if n:
+                        out[a:b] += np.ravel(part)
+                    else:
+                        out[a:b] = np.ravel(part)
 
-        flat = tree(add, bounds[-1])
+        flat = tree(put, bounds[-1], zeroed=False)
         return tuple(flat[a:b].reshape(part.shape) for a, b, part in zip(bounds, bounds[1:], begun, strict=False))
 
     return total
