@@ -55,8 +55,8 @@ DAMPING, LABELS_DAMPING, SETTLED = 8e-3, 2e-2, 0.2
 """At first, where stochastic.damping is 0, for activations with a slope of 1 (opening.slope): more for labels, learnt
 too well rather than too slowly; the share of the first damping that remains, where stochastic.least_damping is 0."""
 
-LEARNT = 1e-3
-"""Mean loss of labels below which a step's length is less damped too; the inverses are from the first, log(classes)."""
+LEARNT, LEAST = 1e-4, 1e-5
+"""Mean loss of labels below which a step's length is less damped too, by its square; the least share that remains."""
 
 LOOKED = ("losses", "their squares", "points probed", "points")
 """Beside the gradient, what is added up over a minibatch."""
@@ -216,26 +216,33 @@ class Stochastic(Mac):
         if early or state.steps % keys.curvature_every == 0:
             self.curvature.note(tapes, probed, state)
         if renew:
-            self.curvature.factor(tapes, probed, self._damping(state, math.log(self.plan.chain.n_out)), state)
+            self.curvature.factor(tapes, probed, self._damping(state), state)
         D = self.curvature.direction(gradient, n, state)
         if renew or state.steps % MEASURE == 0:
             self.curvature.show(D)
-            slope, curvature = self._along(D, gradient, tapes, n, self._damping(state, LEARNT))
+            slope, curvature = self._along(D, gradient, tapes, n, self._way_damping(state))
             state.length = slope / curvature if curvature > 0.0 else 0.0
         self.moves.turn(state, MOMENTUM, D, STRIDE * state.length)
         state.steps += 1
         adapt = state.steps % ADAPT == 0
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
-            slope, curvature = self._along(state.momentum, gradient, tapes, n, self._damping(state, LEARNT))
+            slope, curvature = self._along(state.momentum, gradient, tapes, n, self._way_damping(state))
         self.moves.go(state)
         if adapt:
             self._adapt(rows, n, loss, slope - 0.5 * curvature, state)
         return renew
 
-    def _damping(self, state: State, whole: float) -> float:
-        """The curvature of labels falls with the loss: so does the damping, from a loss of `whole` on."""
-        return state.damping * (min(state.level / whole, 1.0) if self.plan.loss.labels else 1.0)
+    def _damping(self, state: State) -> float:
+        """Of the inverses.  The curvature of labels falls with the loss, which begins at log(classes): so does this."""
+        if not self.plan.loss.labels:
+            return state.damping
+        return state.damping * min(state.level / math.log(self.plan.chain.n_out), 1.0)
+
+    def _way_damping(self, state: State) -> float:
+        """Of the model along a way: less once the labels are learnt, when little is left to gain and far away."""
+        learnt = min(state.level / LEARNT, 1.0) if self.plan.loss.labels else 1.0
+        return state.damping * max(learnt**2, LEAST)
 
     def _look(self, i: int, out: Array, rows: Drawn, state: State, tapes: Tapes) -> None:
         """Adds part i's gradient, losses, their squares, and points probed and all; keeps its tape."""

@@ -153,12 +153,16 @@ def test_damping_begins_as_the_squares_of_slopes(loss: str, activation: str, dam
     assert method_of(loss, activation, damping=0.3)[1].damping == 0.3
 
 
-@pytest.mark.parametrize(("loss", "share"), [("squared", 1.0), ("cross_entropy", 0.25)])
-def test_labels_are_damped_as_the_loss_falls(loss: str, share: float) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_labels_are_damped_as_the_loss_falls(loss: str) -> None:
+    """Inverses from the loss of knowing nothing on, lengths once the labels are learnt, these never to nothing."""
     method, state = method_of(loss)
-    for level, expected in ((2.0, 1.0), (0.4, 1.0), (0.1, share)):
+    whole = np.log(3.0)
+    for level, share, along in ((2.0, 1.0, 1.0), (0.1, 0.1 / whole, 1.0), (1e-5, 1e-5 / whole, 0.01), (0.0, 0.0, 1e-5)):
         state.level = level
-        assert method._damping(state, 0.4) == pytest.approx(expected * state.damping)
+        shares = (share, along) if loss == "cross_entropy" else (1.0, 1.0)
+        found = method._damping(state) / state.damping, method._way_damping(state) / state.damping
+        assert found == pytest.approx(shares)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
