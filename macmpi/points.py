@@ -107,14 +107,12 @@ class ByBlocks(Together):
         self._runs = {b: rows for b, rows in runs.items() if rows.stop > rows.start}
 
     def mean(self, part: Callable[[slice], Array], shape: tuple[int, ...]) -> Array:
-        def put(b: int, out: Array) -> None:
+        def add(b: int, out: Array) -> None:
             if b in self._runs:
                 rows = self._runs[b]
-                np.multiply(np.ravel(part(rows)), (rows.stop - rows.start) / self._size, out=out)
-            else:
-                out.fill(0.0)
+                out += np.ravel(part(rows)) * ((rows.stop - rows.start) / self._size)
 
-        return self._tree(put, int(np.prod(shape)), zeroed=False).reshape(shape)
+        return self._tree(add, int(np.prod(shape))).reshape(shape)
 
     def rows(self, part: Callable[[slice], Array]) -> Array:
         """Block by block, so that the bits do not depend on which blocks a rank holds.  Collective: no."""

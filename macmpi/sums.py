@@ -77,9 +77,8 @@ class TreeSum:
         width: int,
         dtype: np.dtype | type = np.float64,
         reads: Sequence[slice] | None = None,
-        zeroed: bool = True,
     ) -> Array:
-        """The sum over all parts: add(i, out) adds part i's share to `out` (width,), zeros or (not zeroed) anything.
+        """The sum over all parts: add(i, out) adds part i's share to `out` (width,).
 
         reads: the columns that this rank reads, and does not write, until the next sum is asked for; there may be
         anything in the others.  Collective: yes.
@@ -87,8 +86,7 @@ class TreeSum:
 
         def fill(out: Array, start: int, stop: int) -> Array:
             if stop - start == 1:
-                if zeroed:
-                    out.fill(0.0)
+                out.fill(0.0)
                 add(start, out)
             else:
                 middle = tiles.halves(start, stop)
@@ -153,17 +151,12 @@ def over_parts(tree: TreeSum, slices: Callable[[int], Sequence[slice]]) -> OverP
             return ()
         bounds = np.cumsum([0, *(part.size for part in begun)]).tolist()
 
-        def put(i: int, out: Array) -> None:
-            if not own[i]:
-                out.fill(0.0)
-            for n, rows in enumerate(own[i]):
+        def add(i: int, out: Array) -> None:
+            for rows in own[i]:
                 for a, b, part in zip(bounds, bounds[1:], begun if rows is first else partial(rows), strict=False):
-                    if n:
-                        out[a:b] += np.ravel(part)
-                    else:
-                        out[a:b] = np.ravel(part)
+                    out[a:b] += np.ravel(part)
 
-        flat = tree(put, bounds[-1], zeroed=False)
+        flat = tree(add, bounds[-1])
         return tuple(flat[a:b].reshape(part.shape) for a, b, part in zip(bounds, bounds[1:], begun, strict=False))
 
     return total
