@@ -12,7 +12,6 @@ are dealt by units, inverses one by one: the same bits on any number of ranks.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +21,7 @@ from macmpi import stochastic_start as opening
 from macmpi.choices import minibatch
 from macmpi.config import Stochastic as Keys
 from macmpi.curvature import Layout, add_gradient
+from macmpi.damping import Damping
 from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.layers import Array
@@ -40,9 +40,8 @@ STRIDE, MOMENTUM = 0.8, 0.6
 """Of the minimum along the direction; of the last step.  In the long run a direction counts STRIDE / (1 - MOMENTUM)
 times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand."""
 
-MEASURE, ADAPT, PATIENCE = 3, 10, 0.9
-"""Minibatches between two measured lengths, and between two looks at the actual decrease; what the damping changes by,
-for each minibatch."""
+MEASURE, ADAPT = 3, 10
+"""Minibatches between two measured lengths, and between two looks at the actual decrease."""
 
 SURGE, SURE, LEVEL = 3.0, 3.0, 0.1
 """A loss above so many times its running mean, and by so many of its standard errors, is a step gone wrong; the share
@@ -50,13 +49,6 @@ of a new loss in that mean."""
 
 FIRST, WINDOW = 3, 8.0
 """The first minibatches, each with inverses of its own; the first averages are over about an eighth of all steps."""
-
-DAMPING, LABELS_DAMPING, SETTLED = 8e-3, 2e-2, 0.2
-"""At first, where stochastic.damping is 0, for activations with a slope of 1 (opening.slope): more for labels, learnt
-too well rather than too slowly; the share of the first damping that remains, where stochastic.least_damping is 0."""
-
-LEARNT, LEAST = 1e-4, 1e-5
-"""Mean loss of labels below which a step's length is less damped too, by its square; the least share that remains."""
 
 LOOKED = ("losses", "their squares", "points probed", "points")
 """Beside the gradient, what is added up over a minibatch."""
@@ -83,7 +75,8 @@ class Stochastic(Mac):
         self._shares = [run.rows for run in deal_runs(count, self.sum.leaves)]
         own = [self._shares[i] for i in self.rows]
         self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
-        self.least_damping = self.keys.least_damping or SETTLED * self.first_damping
+        classes = plan.chain.n_out if plan.loss.labels else 0
+        self.damping = Damping(classes, opening.slope(plan.chain), keys.damping, keys.least_damping)
 
     @property
     def account(self) -> Account:
@@ -93,7 +86,7 @@ class Stochastic(Mac):
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle = sum(not rows for rows in self.plan.parts.row_counts)
         lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {keys.parts}" if idle else ""
-        how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.first_damping:g}{lazy}"
+        how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.damping.first:g}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"
         return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped)
 
@@ -101,15 +94,6 @@ class Stochastic(Mac):
     def own_range(self) -> float:
         """0: by layer, and a code of principal components; see stochastic_start.py.  Collective: no."""
         return 0.0
-
-    @property
-    def first_damping(self) -> float:
-        """stochastic.damping, where 0 stands for the net's own: the curvature goes by squares of slopes.
-
-        Collective: no.
-        """
-        own = (LABELS_DAMPING if self.plan.loss.labels else DAMPING) * opening.slope(self.plan.chain) ** 2
-        return self.keys.damping or own
 
     def steps(self, epoch: int) -> int:
         """Minibatches of an epoch.  Every part gives at least a point to each.  Collective: no."""
@@ -154,7 +138,7 @@ class Stochastic(Mac):
                 )
         state.average, state.momentum = state.weights.copy(), np.zeros_like(state.weights)
         self.curvature.begin(state, self.data.X)
-        state.damping = self.first_damping
+        state.damping = self.damping.first
         return state
 
     def begin(self, state: State) -> None:
@@ -216,33 +200,23 @@ class Stochastic(Mac):
         if early or state.steps % keys.curvature_every == 0:
             self.curvature.note(tapes, probed, state)
         if renew:
-            self.curvature.factor(tapes, probed, self._damping(state), state)
+            self.curvature.factor(tapes, probed, self.damping.of_inverses(state.damping, state.level), state)
         D = self.curvature.direction(gradient, n, state)
+        damping = self.damping.of_length(state.damping, state.level)
         if renew or state.steps % MEASURE == 0:
             self.curvature.show(D)
-            slope, curvature = self._along(D, gradient, tapes, n, self._way_damping(state))
+            slope, curvature = self._along(D, gradient, tapes, n, damping)
             state.length = slope / curvature if curvature > 0.0 else 0.0
         self.moves.turn(state, MOMENTUM, D, STRIDE * state.length)
         state.steps += 1
         adapt = state.steps % ADAPT == 0
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
-            slope, curvature = self._along(state.momentum, gradient, tapes, n, self._way_damping(state))
+            slope, curvature = self._along(state.momentum, gradient, tapes, n, damping)
         self.moves.go(state)
         if adapt:
             self._adapt(rows, n, loss, slope - 0.5 * curvature, state)
         return renew
-
-    def _damping(self, state: State) -> float:
-        """Of the inverses.  The curvature of labels falls with the loss, which begins at log(classes): so does this."""
-        if not self.plan.loss.labels:
-            return state.damping
-        return state.damping * min(state.level / math.log(self.plan.chain.n_out), 1.0)
-
-    def _way_damping(self, state: State) -> float:
-        """Of the model along a way: less once the labels are learnt, when little is left to gain and far away."""
-        learnt = min(state.level / LEARNT, 1.0) if self.plan.loss.labels else 1.0
-        return state.damping * max(learnt**2, LEAST)
 
     def _look(self, i: int, out: Array, rows: Drawn, state: State, tapes: Tapes) -> None:
         """Adds part i's gradient, losses, their squares, and points probed and all; keeps its tape."""
@@ -287,10 +261,7 @@ class Stochastic(Mac):
         with self.clock("z"):
             after = float(self.sum(add, 1)[0]) / n
         ratio = (before - after) / predicted if predicted > 0.0 else 0.0
-        if ratio > 0.75:
-            state.damping = max(state.damping * PATIENCE**ADAPT, min(self.least_damping, state.damping))
-        elif not ratio >= 0.25:
-            state.damping = min(state.damping / PATIENCE**ADAPT, 1e6)
+        state.damping = self.damping.adapted(state.damping, ratio, ADAPT)
 
     def _recover(self, state: State) -> None:
         """A step went wrong: back to the average, without momentum, with more damping and new inverses.

@@ -130,9 +130,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "stochastic": frozenset(
         {"tiles", "streams", "layers", "choices", "state", "plan", "evaluation", "curvature", "running"}
     )
-    | {"stochastic_start", "moves", "sums", "mac", "config", "data", "record", "team"},
+    | {"stochastic_start", "damping", "moves", "sums", "mac", "config", "data", "record", "team"},
     "running": frozenset({"tiles", "layers", "tape", "curvature", "pieces", "state", "plan", "sums", "config"})
     | {"record", "team"},
+    "damping": frozenset(),
     "moves": frozenset({"layers", "pieces", "state", "team"}),
     "stochastic_start": frozenset({"chain", "data", "layers", "regression", "solvers", "sums", "team", "tiles"}),
     "alternating": frozenset({"layers", "state", "plan", "mac", "data", "record", "team"}),

@@ -161,8 +161,20 @@ def test_labels_are_damped_as_the_loss_falls(loss: str) -> None:
     for level, share, along in ((2.0, 1.0, 1.0), (0.1, 0.1 / whole, 1.0), (1e-5, 1e-5 / whole, 0.01), (0.0, 0.0, 1e-5)):
         state.level = level
         shares = (share, along) if loss == "cross_entropy" else (1.0, 1.0)
-        found = method._damping(state) / state.damping, method._way_damping(state) / state.damping
+        found = method.damping.of_inverses(1.0, state.level), method.damping.of_length(1.0, state.level)
         assert found == pytest.approx(shares)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_damping_follows_the_decrease(loss: str) -> None:
+    """Down where it was near the predicted one, to the least; up where it was not, or is unknown."""
+    damping = method_of(loss)[0].damping
+    first, least = damping.first, damping.least
+    assert least < damping.adapted(first, 0.9, 3) < first == damping.adapted(first, 0.5, 3)
+    assert damping.adapted(1.01 * least, 0.9, 30) == least
+    assert damping.adapted(0.5 * least, 0.9, 30) == 0.5 * least
+    for ratio in (0.1, -2.0, float("nan")):
+        assert first < damping.adapted(first, ratio, 3) < 2.0 * first
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -1,0 +1,49 @@
+"""How much stochastic MAC is damped: at first, in its inverses, in a step's length, after a look at its success."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+DAMPING, LABELS_DAMPING, SETTLED = 8e-3, 2e-2, 0.2
+"""At first, for activations with a slope of 1: more for labels, learnt too well rather than too slowly; the share of
+the first damping that remains, where no least one is asked for."""
+
+LEARNT, LEAST = 1e-4, 1e-5
+"""Mean loss of labels below which a step's length is less damped too, by its square; the least share that remains."""
+
+PATIENCE, MOST = 0.9, 1e6
+"""What the damping changes by for each minibatch since the last look; the most that it grows to."""
+
+
+@dataclass(frozen=True)
+class Damping:
+    """classes: of labels, 0 without; slope: the activations' steepest; first, least: as asked for, or 0."""
+
+    classes: int
+    slope: float
+    first_asked: float = 0.0
+    least_asked: float = 0.0
+
+    @property
+    def first(self) -> float:
+        """The curvature goes by squares of slopes: so does this, unless it is asked for."""
+        return self.first_asked or (LABELS_DAMPING if self.classes else DAMPING) * self.slope**2
+
+    @property
+    def least(self) -> float:
+        return self.least_asked or SETTLED * self.first
+
+    def of_inverses(self, damping: float, loss: float) -> float:
+        """The curvature of labels falls with the loss, which begins at log(classes): so does this."""
+        return damping * min(loss / math.log(self.classes), 1.0) if self.classes else damping
+
+    def of_length(self, damping: float, loss: float) -> float:
+        """Less once the labels are learnt, when little is left to gain and far away."""
+        return damping * max(min(loss / LEARNT, 1.0) ** 2, LEAST) if self.classes else damping
+
+    def adapted(self, damping: float, ratio: float, minibatches: int) -> float:
+        """Less where the decrease was near the predicted one (ratio), down to the least; more where it was not."""
+        if ratio > 0.75:
+            return max(damping * PATIENCE**minibatches, min(self.least, damping))
+        return damping if ratio >= 0.25 else min(damping / PATIENCE**minibatches, MOST)
