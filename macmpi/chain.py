@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from macmpi.layers import Array, Map, Tangent
-from macmpi.tape import Step, Tape, compose
+from macmpi.tape import Fixed, Step, Tape, compose
 
 EVERY = slice(None)
 
@@ -123,18 +123,19 @@ class Segment:
             owned = True
         return A
 
-    def linearise(
-        self, weights: Sequence[Array], A: Array, rounded: Sequence[Array] | None = None
-    ) -> tuple[Array, Tangent]:
-        """f_k(A) and its tangent J_k there; the tangent in the precision of `rounded` weights, where they are given."""
+    def linearise(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> tuple[Array, Tangent]:
+        """f_k(A) and its tangent J_k there; the tangent in the precision of what is fixed, where that is given."""
         tangents = []
-        low = weights if rounded is None else rounded
-        for map_, W, V in zip(self.maps, self._weights(weights), self._weights(low), strict=True):
+        low = self._weights(weights if fixed is None else fixed.weights)
+        for map_, b, W, V in zip(self.maps, self.blocks, self._weights(weights), low, strict=True):
             B = map_.forward(W, A)
-            at = A, B
-            if rounded is not None and "linear" not in map_.capabilities:
-                at = A.astype(rounded[0].dtype), B.astype(rounded[0].dtype)
-            tangents.append(map_.tangent(V, *at))
+            if fixed is None:
+                tangents.append(map_.tangent(W, A, B))
+            elif b is not None and b in fixed.tangents:
+                tangents.append(fixed.tangents[b])
+            else:
+                low_A = A if "elementwise" in map_.capabilities else A.astype(fixed.dtype, copy=False)
+                tangents.append(map_.tangent(V, low_A, B.astype(fixed.dtype, copy=False)))
             A = B
         return A, compose(tangents)
 

@@ -86,12 +86,14 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
         ),
         default=0,
     )
+    rounded = 4.0 * n * rounded_width(plan)
     data += n * sum(s.n_in + 1 for k, s in enumerate(chain.segments) if plan.travels(k))  # in the units' coordinates
     factors = 2 * plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     factors += 0 if plan.shared else sums_bytes(plan) // 8
     memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
+    memory += rounded
     if plan.shared:
-        memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.shared_bounds[-1]
+        memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.shared_bounds[-1] + rounded
     z_share = max(plan.train.row_counts) / N
     w_costs = [sum(j.cost for j in r) for r in plan.all_units.jobs]
     w_share = max(w_costs) / sum(w_costs)
@@ -137,9 +139,10 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
 
 
 def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -> float:
-    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features; Grams
-    and, twice, factors of large ones; features and Grams that a selection tries; two arrays in turn for sums of Grams,
-    of minibatches each for sums, directions, inverses and metrics; weights, their average and last step."""
+    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features, and
+    rounded; Grams and, twice, factors of large ones; features and Grams that a selection tries; two arrays in turn for
+    sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their average and last step.
+    """
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
     kept = 2 * sites if plan.schedule.multipliers else sites
@@ -155,10 +158,16 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
         if selecting:
             grams += plan.shared_bounds[-1]
             shared += N * sum(plan.basis_sizes)
-        return float(plan.dtype.itemsize * shared + 8 * grams + 2 * sums_bytes(plan))
+        return float(plan.dtype.itemsize * shared + 4 * N * rounded_width(plan) + 8 * grams + 2 * sums_bytes(plan))
     largest = max(max(shape) for shape in chain.block_shapes) ** 2
     turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares + largest)
     return float(plan.dtype.itemsize * (shared + turns + 3 * weights))
+
+
+def rounded_width(plan: Plan) -> int:
+    """Columns of the inputs that a W-step reads in single precision too.  Collective: no."""
+    segments = enumerate(plan.chain.segments)
+    return sum(plan.chain.fan_in(s.regressed[0]) for k, s in segments if plan.rounds(k))
 
 
 def selecting(config: Config) -> bool:

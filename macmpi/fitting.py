@@ -64,7 +64,7 @@ class Fitting:
         """What regressions multiply: own points, then Allgatherv.  Collective: yes."""
         for k in sorted(deal.segments | deal.fresh):
             if self.plan.by_unit[k] or self.plan.chain.segments[k].leading:
-                self.problems.features(k, state, together=True)
+                self.problems.rounded(k, state, together=True)
 
     def _make_local(self, segments: Iterable[int], state: State) -> None:
         """Large factors, in pieces; a small one each rank makes that has units which need it.  Collective: yes."""
@@ -75,7 +75,7 @@ class Fitting:
     def _make_gram(self, share: Share, over_points: OverPoints, state: State) -> None:
         """A Gram of inputs, or some rows of it.  Collective: where `over_points` is."""
         k, rows = share.segment, None if share.rows is None else share.rows.rows
-        inputs = self.problems.features(k, state)
+        inputs = self.problems.rounded(k, state)
         found = self.plan.w_solvers[k].prepare(inputs, over_points, self.plan.has_bias(k), rows)
         if rows is None and self.team.common(state.grams):
             own = tiles.deal_runs(len(found), self.team.size)[self.team.rank].rows

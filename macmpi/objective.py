@@ -15,6 +15,7 @@ import numpy as np
 from macmpi.chain import EVERY, Segment
 from macmpi.layers import Array, Tangent
 from macmpi.losses import Loss, Metric, times
+from macmpi.tape import Fixed
 
 Rows = Array | slice
 
@@ -59,12 +60,12 @@ class ZProblem:
             F.append(segment.forward(self.weights, A))
         return self._shifted(F, rows)
 
-    def linearise(self, Z: Array, rounded: Sequence[Array] | None = None) -> tuple[list[Array], list[Tangent]]:
-        """The outputs at Z, and the tangents J_2, ..., J_{K+1}, in the precision of `rounded` weights if given.
+    def linearise(self, Z: Array, fixed: Fixed | None = None) -> tuple[list[Array], list[Tangent]]:
+        """The outputs at Z, and the tangents J_2, ..., J_{K+1}, in the precision of what is fixed if that is given.
 
         Cost: one pass, less the first segment's.
         """
-        pairs = [s.linearise(self.weights, A, rounded) for s, A in zip(self.segments[1:], self.sites(Z), strict=True)]
+        pairs = [s.linearise(self.weights, A, fixed) for s, A in zip(self.segments[1:], self.sites(Z), strict=True)]
         return self._shifted([self.first, *(f for f, _ in pairs)]), [t for _, t in pairs]
 
     def _shifted(self, F: list[Array], rows: Rows = EVERY) -> list[Array]:
@@ -79,9 +80,17 @@ class ZProblem:
 
     def combine(self, Z: Array, F: Sequence[Array], rows: Rows = EVERY) -> Array:
         """The objective by point from the outputs F."""
-        total = self.loss.value(self.Y[rows], F[-1])
-        for metric, z, f in zip(self.metrics, self.sites(Z), F, strict=False):
-            total += 0.5 * metric.square(z - f)
+        return self.weigh(self.missed(Z, F), F[-1], rows)
+
+    def missed(self, Z: Array, F: Sequence[Array]) -> list[Array]:
+        """c_k = f_k(z_{k-1}) + u_k - z_k from the outputs F."""
+        return [f - z for f, z in zip(F[:-1], self.sites(Z), strict=True)]
+
+    def weigh(self, missed: Sequence[Array], F: Array, rows: Rows = EVERY) -> Array:
+        """The objective by point from the constraints' residuals and the last outputs."""
+        total = self.loss.value(self.Y[rows], F)
+        for metric, c in zip(self.metrics, missed, strict=True):
+            total += 0.5 * metric.square(c)
         return total
 
     def gradients(self, Z: Array) -> tuple[Array, Array]:

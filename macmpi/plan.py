@@ -146,6 +146,10 @@ class Plan:
         """Its regressions go round the ring of blocks; they are not done by all ranks together."""
         return self.ring is not None and not self.w_solvers[segment].exact
 
+    def rounds(self, segment: int) -> bool:
+        """The W-step of its units reads its inputs in single precision too."""
+        return self.by_unit[segment] and self.w_solvers[segment].rounds and self.dtype == np.float64
+
     def large(self, segment: int) -> bool:
         """Its units share a Gram so large that it is made by rows and factored by all ranks together."""
         return self.by_unit[segment] and self.shared_shape(segment)[1] > tiles.GRAM_WHOLE

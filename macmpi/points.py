@@ -61,15 +61,28 @@ class Points:
         blocks = dict(self._summed.blocks_of(self._team.rank))
         return over_parts(self._tree, lambda b: _chunks(blocks[b]))
 
-    def rows(self, make: Callable[[slice], Array], width: int, dtype: np.dtype, together: bool) -> Array:
-        """make(rows) of every point, tile by tile: (N, width).  Replicated points only.
+    def rows(
+        self,
+        make: Callable[[slice], Array],
+        width: int,
+        dtype: np.dtype,
+        together: bool,
+        room: Array | None = None,
+    ) -> Array:
+        """make(rows) of every point that this rank holds, tile by tile: (N, width).
 
         Together each rank makes those of its own points, and all get all; the ranks of a node may share them.
-        Collective: where `together` is True.
+        room: what an earlier call gave, and nobody needs any more.
+        Collective: where `together` is True and points are replicated.
         """
         deal, team = self._deal, self._team
-        out: Array = team.array((deal.n, width), dtype) if together else np.empty((deal.n, width), dtype)
-        for rank in (team.rank,) if together else range(team.size):
+        together &= not deal.sharded
+        if room is None:
+            out: Array = team.array((self.count, width), dtype) if together else np.empty((self.count, width), dtype)
+        else:
+            out = room
+            team.open_rows(out)
+        for rank in (team.rank,) if together or deal.sharded else range(team.size):
             for tile in deal.tiles_of(rank):
                 out[tile.rows] = make(tile.rows)
         if together:

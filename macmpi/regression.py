@@ -155,10 +155,16 @@ def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple
 
 @dataclass(frozen=True)
 class Term:
-    """One sum of a UnitProblem: inputs (N, D), targets (N, w)."""
+    """One sum of a UnitProblem: inputs (N, D), targets (N, w); rounded: the inputs as directions may read them."""
 
     inputs: Rows
     targets: Rows
+    rounded: Rows | None = None
+
+    @property
+    def read(self) -> Rows:
+        """The inputs of directions and of what preconditions them."""
+        return self.inputs if self.rounded is None else self.rounded
 
 
 @dataclass(frozen=True)
@@ -196,7 +202,7 @@ class UnitProblem:
 
     @property
     def gram(self) -> LayerGram:
-        return LayerGram(self.shared, self.ridge, self.terms[0].inputs.dtype, self.bias, self.activation)
+        return LayerGram(self.shared, self.ridge, self.terms[0].read.dtype, self.bias, self.activation)
 
     @property
     def n_in(self) -> int:

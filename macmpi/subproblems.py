@@ -37,6 +37,7 @@ class Subproblems:
         self._made: dict[tuple[str, int], Any] = {}
         self._made_of: Array | None = None
         self._kept: dict[tuple[str, int], Any] = {}
+        self._rooms: dict[int, Array] = {}
         self.last: tuple[Any, ...] = ()
 
     def forget(self) -> None:
@@ -132,7 +133,8 @@ class Subproblems:
         ridge, accuracy = plan.unit_ridge(k, state.mu), self._accuracy(plan.forcing[1], state)
         key, shapes, segment = (plan.seed, state.iteration, k), plan.shapes(k), plan.chain.segments[k]
         if job.units is not None:
-            term = Term(self.features(k, state), self.core_targets(k, state, job.units.rows))
+            rounded = self.rounded(k, state) if plan.rounds(k) else None
+            term = Term(self.features(k, state), self.core_targets(k, state, job.units.rows), rounded)
             W = state.weights[job.place].reshape(-1, shapes[0][1])
             local = self.local(k, state)
             shared, points = self.gram(k, state).G, plan.n_train
@@ -178,6 +180,24 @@ class Subproblems:
         if self.plan.sharded:
             return Made(make, (len(A), width), A.dtype)
         return self._once("features", k, lambda: self.points.rows(make, width, A.dtype, together), state, keep=k == 0)
+
+    def rounded(self, k: int, state: State, together: bool = False) -> ByRows:
+        """The features as directions and Grams of segment k read them: in single precision where they are rounded.
+
+        Collective: where `together` is True.
+        """
+        A = self.features(k, state, together)
+        if not self.plan.rounds(k):
+            return A
+
+        def make() -> Array:
+            room = self._rooms.get(k) if together else None
+            made = self.points.rows(lambda rows: A[rows], A.shape[1], np.dtype(np.float32), together, room)
+            if together:
+                self._rooms[k] = made
+            return made
+
+        return self._once("rounded", k, make, state, keep=k == 0)
 
     def layer_inputs(self, layer: Layer, state: State) -> Array:
         """What a layer that a trainer fits reads."""
@@ -247,7 +267,8 @@ class Subproblems:
         """What the units of a segment share."""
         plan, place = self.plan, slice(*self.plan.shared_bounds[k : k + 2])
         G, activation = state.grams[place].reshape(plan.shared_shape(k)), plan.chain.segments[k].activation
-        return LayerGram(G, plan.unit_ridge(k, state.mu), plan.dtype, plan.has_bias(k), activation)
+        dtype = np.dtype(np.float32) if plan.rounds(k) else plan.dtype
+        return LayerGram(G, plan.unit_ridge(k, state.mu), dtype, plan.has_bias(k), activation)
 
 
 def _damped(M: Array) -> Array:

@@ -182,6 +182,7 @@ class WStep:
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.0
     cg_iterations: Own = 0
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
+    cg_precision: Literal["double", "single"] = "double"
     forcing: Annotated[float, Ge(0.0)] = 0.0
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     halvings: Annotated[int, Ge(0), Le(60)] = 10

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from macmpi.layers import Array, Map, Tangent
 
@@ -45,6 +47,33 @@ class Tape:
                 dF = own if dF is None else dF + own
         assert dF is not None
         return dF
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What tangents at all points share: weights, in the precision of the tangents, and the tangents of linear maps.
+
+    tangents: by parameter block.
+    """
+
+    weights: Sequence[Array]
+    tangents: Mapping[int, Tangent]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.weights[0].dtype
+
+
+def fixed(maps: Iterable[tuple[Map, int | None]], weights: Sequence[Array]) -> Fixed:
+    """Of maps and their parameter blocks.  Cost: two copies of the linear maps' weights."""
+    linear = [(m, b) for m, b in maps if b is not None and "linear" in m.capabilities]
+    return Fixed(weights, {b: _linear(weights[b][:, : m.n_in]) for m, b in linear})
+
+
+def _linear(V: Array) -> Tangent:
+    """J = V, with V as the products of either direction read it fastest."""
+    rows, columns = np.ascontiguousarray(V), np.ascontiguousarray(V.T)
+    return Tangent(jvp=lambda dA: dA @ columns, vjp=lambda dB: dB @ rows)
 
 
 def compose(tangents: Sequence[Tangent]) -> Tangent:

@@ -27,8 +27,11 @@ GRAM_WHOLE, GRAM_ROWS = 512, 96
 RING_WIDTH = 16
 """The fewest units that travel together round a ring of blocks, if a layer has so many."""
 
-CHUNK_ROWS = 512
+CHUNK_ROWS = 1280
 """Largest number of points that a W-solver takes at a time."""
+
+SUMMED_ROWS = 512
+"""Fewest points of a block whose Gram is worth a sum of its own."""
 
 SPLIT_EVENLY = 12
 """As many leaves of a tree of sums, if their number is even, are divided in the middle."""
@@ -92,7 +95,7 @@ def point_tiles(n: int) -> tuple[Tile, ...]:
 
 
 def point_chunks(n: int) -> tuple[Tile, ...]:
-    """Runs of at most 512 points: what a W-solver sweeps over when it sums over all points."""
+    """Runs of at most CHUNK_ROWS points: what a W-solver sweeps over when it sums over all points."""
     return cut(n, -(-n // CHUNK_ROWS))
 
 
@@ -126,11 +129,11 @@ def blocks(tiles: Sequence[Tile], count: int = BLOCKS) -> tuple[tuple[Tile, ...]
 
 
 def sum_blocks(n: int) -> int:
-    """Blocks of points whose Grams are added up: 48, or 24 or 12 where they would have fewer points than a chunk.
+    """Blocks of points whose Grams are added up: 48, or 24 or 12 where they would have fewer than SUMMED_ROWS points.
 
     Adding two Grams costs as much as the products of many points.
     """
-    return next((count for count in (BLOCKS, BLOCKS // 2) if n >= count * CHUNK_ROWS), BLOCKS // 4)
+    return next((count for count in (BLOCKS, BLOCKS // 2) if n >= count * SUMMED_ROWS), BLOCKS // 4)
 
 
 def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:

@@ -75,7 +75,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "tape": frozenset({"layers"}),
     "chain": frozenset({"layers", "tape"}),
     "losses": frozenset({"layers", "tape"}),
-    "objective": frozenset({"layers", "chain", "losses"}),
+    "objective": frozenset({"layers", "tape", "chain", "losses"}),
     "regression": frozenset({"tiles", "layers", "chain", "losses"}),
     "penalty": ERRORS,
     "solvers": frozenset(

@@ -65,7 +65,8 @@ class Map(Protocol):
         ...
 
     def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
-        """The tangent at A, where B = forward(W, A); of a "linear" map, the same at every point, it reads neither.
+        """The tangent at A, where B = forward(W, A).  That of a "linear" map, the same at every point, reads neither,
+        that of an "elementwise" one B alone.
 
         Cost: one forward's product for each jvp or vjp.
         """

@@ -25,10 +25,10 @@ def apply(A: Array, W: Array) -> Array:
 
 
 def _times(A: Array, V: Array) -> Array:
-    """A V: (n, D), (D, w) -> (n, w), a narrow one by runs of rows, each SMALL."""
+    """A V: (n, D), (D, w) -> (n, w), a narrow one in double precision by runs of rows, each SMALL."""
     (n, D), w = A.shape, V.shape[1]
     rows = SMALL // (D * w) // 8 * 8
-    if min(rows, n) < FEWEST:
+    if min(rows, n) < FEWEST or A.dtype != np.float64:
         return A @ V
     B, V, whole = np.empty((n, w), A.dtype), np.ascontiguousarray(V), n - n % rows
     np.matmul(A[:whole].reshape(-1, rows, D), V, out=B[:whole].reshape(-1, rows, w))
@@ -40,9 +40,15 @@ def adjoint(Q: Array, A: Array, bias: bool = True) -> Array:
     """Q^T [A, 1]: (n, w), (n, D) -> (w, D + 1); without biases Q^T A.  Cost: 2 n D w flops."""
     if not bias:
         return Q.T @ A
-    G = np.empty((Q.shape[1], A.shape[1] + 1), Q.dtype)
+    w, D = Q.shape[1], A.shape[1]
+    if 2 * w <= D and Q.dtype != np.float64:  # faster this way round
+        T = np.empty((D + 1, w), Q.dtype)
+        np.matmul(A.T, Q, out=T[:-1])
+        T[-1] = column_sums(Q)
+        return T.T
+    G = np.empty((w, D + 1), Q.dtype)
     np.matmul(Q.T, A, out=G[:, :-1])
-    np.sum(Q, axis=0, out=G[:, -1])
+    G[:, -1] = column_sums(Q)
     return G
 
 
@@ -53,7 +59,7 @@ def gram(A: Array, bias: bool = True) -> Array:
     n, D = A.shape
     G = np.empty((D + 1, D + 1), A.dtype)
     np.matmul(A.T, A, out=G[:-1, :-1])
-    G[-1, :-1] = G[:-1, -1] = A.sum(axis=0)
+    G[-1, :-1] = G[:-1, -1] = column_sums(A)
     G[-1, -1] = n
     return G
 
@@ -77,6 +83,11 @@ def jitter(G: Array, least: float, dtype: np.dtype) -> float:
 def row_dots(A: Array, B: Array) -> Array:
     """sum_h A[n, h] B[n, h], shape (n,)."""
     return np.vecdot(A, B)
+
+
+def column_sums(A: Array) -> Array:
+    """sum_n A[n, h]: (w,).  A product with ones: NumPy's own sums along columns take several times as long."""
+    return np.ones(len(A), A.dtype) @ A
 
 
 def column_dots(A: Array, B: Array) -> Array:

@@ -58,7 +58,8 @@ class WSolver(Protocol):
     activations -- the activations it can train units under, or None for all elementwise ones;
     exact -- it ends in the minimum, whatever the start;
     descends -- no row's objective rises;
-    by_sums -- it reads the points through sums over runs of them alone.
+    by_sums -- it reads the points through sums over runs of them alone;
+    rounds -- it reads inputs in single precision too, for directions and for `prepare`: Term.rounded.
     """
 
     @property
@@ -78,6 +79,9 @@ class WSolver(Protocol):
 
     @property
     def by_sums(self) -> bool: ...
+
+    @property
+    def rounds(self) -> bool: ...
 
     def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
         """What the units of a layer share, from the layer's inputs (N, D); float64, of shape shared_shape(D, bias).

@@ -11,9 +11,12 @@ from scipy import linalg
 
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS, Function
-from macmpi.layers.design import adjoint, apply, column_dots, ridge_value, row_dots
+from macmpi.layers.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
 from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Term, UnitProblem
 from macmpi.solvers.grams import ELEMENTWISE, PASS, Preconditioned
+
+SINGLE = 1e-4
+"""Systems to be solved to a smaller share of their residual stay in double precision."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +27,18 @@ class GaussNewtonW(Preconditioned):
     (A^T diag(s'^2) A + ridge I) p = A^T diag(s') r - ridge w, and backtracks each unit from step `relaxation`, then 1.
     All units share one preconditioner, the Cholesky factor of the layer's Gram (now, or some iterations ago) plus
     ridge, scaled with a unit's mean s'^2: no Gram of a unit's own is formed.  A unit stops once its objective falls by
-    less than `tolerance` in relative terms.
+    less than `tolerance` in relative terms.  With `cg_precision` "single" residuals are rounded, and so are the inputs
+    that make directions of them: p, [A, 1] p and the Gram are then of single precision, but no objective is.
 
-    Rounds: 1 + iterations (2 + cg_iterations + line search) - 1.  Cost: 2 N D w flops at the start, and 4 N D w times
-    `cg_iterations` an iteration; D^3 / 3 for the factor of a layer.
+    Rounds: iterations (2 + 2 cg_iterations + line search); an iteration of one CG step has one less.  Cost: 2 N D w
+    flops at the start, and 4 N D w times `cg_iterations` an iteration; D^3 / 3 for the factor of a layer.
     """
 
     iterations: int = 3
     relaxation: float = 1.0
     cg_iterations: int = 1
     cg_tolerance: float = 0.1
+    cg_precision: str = "double"
     tolerance: float = 0.01
     halvings: int = 10
 
@@ -43,9 +48,14 @@ class GaussNewtonW(Preconditioned):
     exact: ClassVar[bool] = False
     descends: ClassVar[bool] = True
 
+    @property
+    def rounds(self) -> bool:
+        """But for systems to be solved more closely than single precision can."""
+        return self.cg_precision == "single" and self.cg_tolerance >= SINGLE
+
     def effort(self, n_in: int, units: int, points: int) -> float:
         """2 D to start and 2 D + 4 D a CG step in an iteration, the last step 2 D, and what is elementwise."""
-        products = (2.0 + self.iterations * 4.0 * self.cg_iterations) * n_in
+        products = (2.0 + self.iterations * self._faster * 4.0 * self.cg_iterations) * n_in
         return products * (units + PASS) + self.iterations * ELEMENTWISE * units
 
     def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
@@ -97,6 +107,10 @@ class GaussNewtonW(Preconditioned):
             moving = moving & (curvature > 0.0)
             alpha = np.where(moving, ry / np.where(moving, curvature, 1.0), 0.0)
             step += alpha[:, None] * P
+            if first and last:
+                for fit in fits:
+                    fit.along, fit.scale = fit.direction, alpha.astype(fit.dtype, copy=False)
+                break
             over_points(lambda rows: _added(fit.advance(alpha, first, rows) for fit in fits))  # noqa: B023
             if last:
                 break
@@ -126,10 +140,13 @@ class GaussNewtonW(Preconditioned):
 
         And whether the last trial was of other lengths: its activations are then stale.
 
-        A fall must exceed the rounding of [A, 1] w: with nearly dependent inputs and no ridge, w can be huge.
+        A fall must exceed the rounding of [A, 1] w and [A, 1] step: with nearly dependent inputs and no ridge, these
+        can be huge.
         """
         ridge, n = problem.ridge, problem.rows * len(fits)
-        resolution = 4.0 * np.finfo(fits[0].a.dtype).eps * np.sqrt(np.trace(problem.shared) / n)
+        root = 4.0 * np.sqrt(np.trace(problem.shared) / n)
+        resolution, of_step = (root * np.finfo(A.dtype).eps for A in (fits[0].a, fits[0].along))
+        blurred = of_step * np.sqrt(row_dots(step, step)) if of_step > resolution else 0.0
         length, over = moved * self.relaxation, self.relaxation > 1.0
         pending = moved.copy()
         trial = errors
@@ -138,7 +155,7 @@ class GaussNewtonW(Preconditioned):
                 break
             (trial,) = over_points(lambda rows: _added(fit.trial(length, rows) for fit in fits))  # noqa: B023
             moved_to = W + length[:, None] * step
-            blur = resolution * np.sqrt(row_dots(moved_to, moved_to))
+            blur = resolution * np.sqrt(row_dots(moved_to, moved_to)) + length * blurred
             value = trial + ridge * ridge_value(moved_to) + blur * (2.0 * np.sqrt(n * trial) + n * blur)
             pending &= ~(value < objective)
             length = np.where(pending, 1.0 if over else 0.5 * length, length)
@@ -159,42 +176,45 @@ def _added(parts: Iterable[tuple[Array, ...]]) -> tuple[Array, ...]:
 class Fit:
     """One term of a tile: what stays with the points between rounds, each (N, w).
 
-    a: pre-activations; s: their activations; curvature: s'(a)^2; direction: [A, 1] P^T; along: [A, 1] step^T.
+    a: pre-activations; s: their activations; r: targets less these; and in the precision of directions
+    curvature: s'(a)^2; direction: [A, 1] P^T; along times scale: [A, 1] step^T.
     """
 
     def __init__(self, term: Term, function: Function) -> None:
         self.term, self.function = term, function
         self.targets = targets = np.ascontiguousarray(term.targets)
-        self.a, self.s, self.curvature = np.empty_like(targets), np.empty_like(targets), np.empty_like(targets)
-        self.direction, self.along = np.empty_like(targets), np.empty_like(targets)
+        self.read, self.dtype = term.read, term.read.dtype
+        self.a, self.s, self.r = (np.empty_like(targets) for _ in range(3))
+        self.curvature, self.direction, self.along = (np.empty(targets.shape, self.dtype) for _ in range(3))
+        self.scale = np.ones((), self.dtype)
 
     def start(self, W: Array, rows: slice) -> tuple[Array, ...]:
-        self.a[rows] = apply(self.term.inputs[rows], W)
-        return (self._errors(self.a[rows], rows),)
+        a = self.a[rows] = apply(self.term.inputs[rows], W)
+        return (self._errors(a, rows),)
 
     def _errors(self, a: Array, rows: slice) -> Array:
         s = self.function.value(a, self.s[rows])
-        r = self.targets[rows] - s
+        r = np.subtract(self.targets[rows], s, out=self.r[rows])
         return column_dots(r, r)
 
     def gradient(self, rows: slice) -> tuple[Array, ...]:
         """(A^T diag(s') r, sum of s'^2)."""
         s = self.s[rows]
-        slope = self.function.slope(s, np.empty_like(s))
+        slope = self.function.slope(s, np.empty_like(s)).astype(self.dtype, copy=False)
         curvature = np.multiply(slope, slope, out=self.curvature[rows])
-        slope *= self.targets[rows] - s
-        return adjoint(slope, self.term.inputs[rows]), curvature.sum(axis=0)
+        slope *= self.r[rows].astype(self.dtype, copy=False)
+        return adjoint(slope, self.read[rows]), column_sums(curvature)
 
     def product(self, P: Array, last: bool, rows: slice) -> tuple[Array, ...]:
         """(p^T H p,) and, unless it is the last round, H P, both without the ridge."""
-        B = self.direction[rows] = apply(self.term.inputs[rows], P)
+        B = self.direction[rows] = apply(self.read[rows], P)
         Q = B * self.curvature[rows]
         curvature = column_dots(Q, B)
-        return (curvature,) if last else (curvature, adjoint(Q, self.term.inputs[rows]))
+        return (curvature,) if last else (curvature, adjoint(Q, self.read[rows]))
 
     def advance(self, alpha: Array, first: bool, rows: slice) -> tuple[Array, ...]:
         """along += alpha * direction (along = ... for the first direction), once all points have given alpha."""
-        alpha = alpha.astype(self.a.dtype, copy=False)
+        alpha = alpha.astype(self.dtype, copy=False)
         if first:
             np.multiply(self.direction[rows], alpha, out=self.along[rows])
         else:
@@ -202,12 +222,14 @@ class Fit:
         return ()
 
     def trial(self, length: Array, rows: slice) -> tuple[Array, ...]:
-        a = self.along[rows] * length.astype(self.a.dtype, copy=False)
-        a += self.a[rows]
-        return (self._errors(a, rows),)
+        return (self._errors(self._moved(length, rows), rows),)
+
+    def _moved(self, length: Array, rows: slice, out: Array | None = None) -> Array:
+        along = self.along[rows] * (length.astype(self.dtype, copy=False) * self.scale)
+        return np.add(self.a[rows], along, out=out)
 
     def move(self, length: Array, rows: slice, stale: bool) -> tuple[Array, ...]:
-        self.a[rows] += self.along[rows] * length.astype(self.a.dtype, copy=False)
+        self._moved(length, rows, self.a[rows])
         if stale:
-            self.function.value(self.a[rows], self.s[rows])
+            self._errors(self.a[rows], rows)
         return ()

@@ -34,6 +34,10 @@ class Thresholded:
     def needs(self) -> frozenset[str]:
         return self.inner.needs
 
+    @property
+    def rounds(self) -> bool:
+        return self.inner.rounds
+
     def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
         return self.inner.prepare(inputs, over_points, bias, rows)
 

@@ -22,6 +22,7 @@ from macmpi.solvers.z_directions import (
     primal,
 )
 from macmpi.solvers.z_preconditioners import dual_preconditioner, primal_preconditioner
+from macmpi.tape import Fixed, fixed
 
 DIRECTIONS = ("auto", "dual", "primal", "direct")
 
@@ -34,11 +35,10 @@ STIFF = 1e3
 
 @dataclass(frozen=True)
 class Shared:
-    """What all points share: the preconditioner and the weights, in the precision of the directions."""
+    """What all points share, in the precision of the directions."""
 
     precondition: Precondition
-    weights: tuple[Array, ...]
-    dtype: np.dtype
+    fixed: Fixed
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ class GaussNewtonZ:
             precondition = dual_preconditioner(sample, average, dtype, np.float32 if single else np.float64)
         else:
             precondition = primal_preconditioner(sample, average, dtype)
-        return Shared(precondition, tuple(W.astype(dtype, copy=False) for W in sample.weights), dtype)
+        maps = (pair for segment in sample.segments[1:] for pair in zip(segment.maps, segment.blocks, strict=True))
+        return Shared(precondition, fixed(maps, [W.astype(dtype, copy=False) for W in sample.weights]))
 
     def solve(self, problem: ZProblem, shared: Shared | None) -> ZSolution:
         Z, errors, choice = problem.Z.copy(), np.empty(len(problem.Z)), self.choice(problem)
         tolerance = max(self.cg_tolerance, problem.accuracy)
         for _ in range(self.iterations):
-            F, model = _linearised(problem, Z, shared)
-            errors = problem.combine(Z, F)
+            errors, model = _linearised(problem, Z, shared)
             if choice == "direct_dual":
                 dZ = direct_dual(model)
             elif choice == "direct_primal":
@@ -125,21 +125,21 @@ class GaussNewtonZ:
             with np.errstate(over="ignore", invalid="ignore"):  # a trial may go too far: it is not taken
                 values = problem.values(trial, slice(None) if everywhere else rows)
             better = values < errors[rows]
-            Z[rows[better]] = trial[better]
-            errors[rows[better]] = values[better]
+            moved = rows[better]
+            Z[moved], errors[moved] = trial[better], values[better]
             rows = rows[~better]
             if not len(rows):
                 break
 
 
-def _linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[list[Array], Linearised]:
-    """The outputs at Z, and the Gauss-Newton model there in the precision of the directions."""
-    dtype, metrics = Z.dtype if shared is None else shared.dtype, problem.metrics
-    rounded = None if shared is None or dtype == Z.dtype else shared.weights
-    F, tangents = problem.linearise(Z, rounded)
-    if rounded is not None:
+def _linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[Array, Linearised]:
+    """The objective of each point at Z, and the Gauss-Newton model there in the precision of the directions."""
+    dtype, metrics = Z.dtype if shared is None else shared.fixed.dtype, problem.metrics
+    F, tangents = problem.linearise(Z, None if shared is None else shared.fixed)
+    if dtype != Z.dtype:
         metrics = tuple(Metric(*(A.astype(dtype) for A in (m.M, m.inverse, m.root))) for m in metrics)
     root = problem.loss.root(problem.Y, F[-1]).astype(dtype)
-    feasible = [(f - z).astype(dtype, copy=False) for f, z in zip(F[:-1], problem.sites(Z), strict=True)]
+    missed = problem.missed(Z, F)
+    feasible = [c.astype(dtype, copy=False) for c in missed]
     tangents[-1] = root.after(tangents[-1])
-    return F, Linearised(problem.sizes, feasible, tangents, root.residual, metrics)
+    return problem.weigh(missed, F[-1]), Linearised(problem.sizes, feasible, tangents, root.residual, metrics)

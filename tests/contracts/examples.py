@@ -174,6 +174,8 @@ W_ARGUMENTS: dict[str, list[dict[str, Any]]] = {
         {},
         {"iterations": 6, "cg_iterations": 3, "relaxation": 1.5},
         {"iterations": 4, "cg_iterations": 2, "halvings": 0},
+        {"cg_precision": "single"},
+        {"iterations": 5, "cg_iterations": 3, "relaxation": 1.5, "cg_precision": "single"},
     ],
     "closed_form": [{}, {"relaxation": 1.9}],
     "hessian_free": [{}, {"iterations": 3, "cg_iterations": 40, "cg_tolerance": 0.0, "tolerance": 0.0}],
@@ -234,10 +236,10 @@ def w_problem(
     shared: Array | None = None,
 ) -> tuple[UnitProblem, OverPoints]:
     """The problem of one dense layer and the sum over its points, cut into chunks."""
-    over_points = summed(len(A), chunks)
+    over_points, term = summed(len(A), chunks), Term(A, T, A.astype(np.float32) if solver.rounds else None)
     if shared is None:
-        shared = solver.prepare(A, over_points)
-    return UnitProblem((Term(A, T),), activation, ridge, W, shared), over_points
+        shared = solver.prepare(term.read, over_points)
+    return UnitProblem((term,), activation, ridge, W, shared), over_points
 
 
 def summed(n: int, chunks: int) -> OverPoints:

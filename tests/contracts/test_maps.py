@@ -116,6 +116,15 @@ def test_the_tangent_of_a_linear_map_is_the_same_everywhere(example: MapExample,
     assert_array_equal(example.map.tangent(example.W, nowhere, nowhere).jvp(dA), example.tangent.jvp(dA))
 
 
+@offering("jacobian", "elementwise")
+def test_the_tangent_of_an_elementwise_map_reads_its_outputs_alone(
+    example: MapExample, random: np.random.Generator
+) -> None:
+    dA = random.normal(size=example.A.shape)
+    B = example.map.forward(example.W, example.A)
+    assert_array_equal(example.map.tangent(example.W, np.empty((0, 0)), B).jvp(dA), example.tangent.jvp(dA))
+
+
 @offering("weight_jacobian")
 def test_weight_vjp_is_the_gradient_with_respect_to_the_weights(
     example: MapExample, random: np.random.Generator

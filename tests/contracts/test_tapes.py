@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.chain import Chain, Segment
 from macmpi.layers import Array
+from macmpi.tape import fixed
 
 Made = tuple[Segment, list[Array], Array]
 
@@ -73,7 +74,8 @@ def test_a_tangent_runs_through_the_segment(made: Made, random: np.random.Genera
 def test_a_tangent_in_a_lower_precision(made: Made, random: np.random.Generator) -> None:
     segment, weights, A = made
     F, tangent = segment.linearise(weights, A)
-    same, rounded = segment.linearise(weights, A, [W.astype(np.float32) for W in weights])
+    low = fixed(zip(segment.maps, segment.blocks, strict=True), [W.astype(np.float32) for W in weights])
+    same, rounded = segment.linearise(weights, A, low)
     assert_array_equal(same, F)
     for product, exact, n in ((rounded.jvp, tangent.jvp, segment.n_in), (rounded.vjp, tangent.vjp, segment.n_out)):
         given = random.normal(size=(len(A), n)).astype(np.float32)

@@ -122,7 +122,7 @@ def test_stiff_systems_are_solved_in_double(random: np.random.Generator) -> None
         problem = replace(z_problem(random, (4, 6, 5, 7), mu=mu), loss=Squared(metric(loss)))
         shared = GaussNewtonZ(direction="dual", cg_precision="single").prepare(problem)
         assert shared is not None
-        assert shared.dtype == dtype
+        assert shared.fixed.dtype == dtype
 
 
 def test_systems_solved_closely_are_solved_in_double(random: np.random.Generator) -> None:
@@ -130,8 +130,7 @@ def test_systems_solved_closely_are_solved_in_double(random: np.random.Generator
     for tolerance, dtype in ((0.01, np.float32), (1e-6, np.float64)):
         shared = GaussNewtonZ(direction="dual", cg_tolerance=tolerance, cg_precision="single").prepare(problem)
         assert shared is not None
-        assert shared.dtype == dtype
-        assert {W.dtype for W in shared.weights} == {np.dtype(dtype)}
+        assert {W.dtype for W in shared.fixed.weights} == {np.dtype(dtype)}
 
 
 def test_the_solver_takes_the_direction_that_it_names(random: np.random.Generator) -> None:

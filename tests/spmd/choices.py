@@ -116,6 +116,10 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         {"z_step.iterations": 2, "z_step.relaxation": 1.0, "w_step.relaxation": 1.5, "start.gradient_step": False},
     )
     yield WIDE, {"w_step.factor_every": 2, "w_step.cg_iterations": 5, "w_step.forcing": 0.5, "z_step.forcing": 0.5}
+    rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
+    yield WIDE, rounded
+    yield LONG, {**rounded, "w_step.factor_every": 2, "w_step.iterations": 2}
+    yield SMALL, {**rounded, "parallel.data": "sharded"}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
     yield SMALL, {"penalty.ridge_until_mu": 1.0}
     momentum = {"method.acceleration": "momentum"}
@@ -143,7 +147,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
 def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
     """One copy a node: each way to write rows of points, every kind of data, every start that does."""
     node = {"parallel.data": "node"}
-    yield WIDE, node
+    yield WIDE, {**node, "w_step.cg_precision": "single"}
     yield LONG, {**node, "start.method": "greedy", "start.iterations": 1}
     yield LONG, {**node, **lagrangian, "model.sites": "before", "penalty.metric": "curvature", "start.method": "pca"}
     yield CLASSES, {**node, **lagrangian, **single, "model.loss": "cross_entropy", "penalty.metric": "variance"}

@@ -83,6 +83,7 @@ MISTAKES: dict[str, list[Any]] = {
     "w_step.relaxation": [2.0, *NOT_POSITIVE],
     "w_step.cg_iterations": NOT_OWN,
     "w_step.cg_tolerance": NOT_A_FRACTION,
+    "w_step.cg_precision": ["float32", "", 1, ["single"]],
     "w_step.forcing": [-0.1, True, "0", NAN, INF],
     "w_step.tolerance": NOT_A_FRACTION,
     "w_step.halvings": NOT_HALVINGS,

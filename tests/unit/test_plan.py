@@ -451,6 +451,7 @@ def test_what_the_config_says_reaches_the_parts() -> None:
             relaxation=1.2,
             cg_iterations=6,
             cg_tolerance=0.4,
+            cg_precision="single",
             forcing=0.9,
             tolerance=0.6,
             halvings=7,
@@ -465,9 +466,9 @@ def test_what_the_config_says_reaches_the_parts() -> None:
     assert (p.ridge.value, p.ridge.scale, p.ridge.until_mu) == (0.7, "objective", 1e4)
     z, w, last = p.z_solver, p.w_solvers[0], p.w_solvers[-1]
     assert z == GaussNewtonZ(2, "primal", 1.1, 9, 0.3, 4)
-    assert w == GaussNewtonW(5, 1.2, 6, 0.4, 0.6, 7)
+    assert w == GaussNewtonW(5, 1.2, 6, 0.4, "single", 0.6, 7)
     assert last == ClosedForm(1.2)
-    assert p.plain_solvers == (GaussNewtonW(5, 1.0, 6, 0.4, 0.6, 7), ClosedForm())
+    assert p.plain_solvers == (GaussNewtonW(5, 1.0, 6, 0.4, "single", 0.6, 7), ClosedForm())
 
 
 def test_every_solver_of_the_config_gets_the_keys_that_it_knows() -> None:

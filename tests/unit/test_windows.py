@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import windows
-from macmpi.config import Config, Model, Parallel
+from macmpi.config import Config, Model, Parallel, WStep
 from macmpi.estimate import estimate, node_bytes
 from macmpi.packing import pack, starts_of, unpack
 from macmpi.plan import make_plan
@@ -116,6 +116,15 @@ def test_what_a_node_shares(sites: Any) -> None:
     assert node_bytes(plan) == 8 * (1100 * 7 + 1000 * (24 + features) + grams + turns)
     assert node_bytes(plan, autoencoder=True) == 8 * (1100 * 4 + 1000 * (24 + features) + grams + turns)
     assert node_bytes(replace(plan, ranks=1)) == 8 * (1100 * 7 + 1000 * (24 + features) + grams)
+
+
+def test_a_node_shares_inputs_rounded() -> None:
+    """Those of the layers that gauss_newton fits, not of the last: 4 of the data, 7 coordinates."""
+    plans = [
+        make_plan(Config(model=Model([7, 5]), w_step=step, parallel=Parallel("node")), 4, 3, 1000, 100, 2)
+        for step in (WStep(cg_precision="single"), WStep())
+    ]
+    assert node_bytes(plans[0]) - node_bytes(plans[1]) == 4 * 1000 * 11
 
 
 def test_a_node_has_two_factors_of_a_large_gram() -> None:
