@@ -141,7 +141,8 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
 def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -> float:
     """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features, and
     rounded; Grams and, twice, factors of large ones; features and Grams that a selection tries; two arrays in turn for
-    sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their average and last step.
+    sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their average and last step,
+    running Grams.
     """
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
@@ -159,9 +160,9 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
             grams += plan.shared_bounds[-1]
             shared += N * sum(plan.basis_sizes)
         return float(plan.dtype.itemsize * shared + 4 * N * rounded_width(plan) + 8 * grams + 2 * sums_bytes(plan))
-    largest = max(max(shape) for shape in chain.block_shapes) ** 2
+    largest, grams = max(max(shape) for shape in chain.block_shapes) ** 2, sum(d * d for _, d in chain.block_shapes)
     turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares + largest)
-    return float(plan.dtype.itemsize * (shared + turns + 3 * weights))
+    return float(plan.dtype.itemsize * (shared + turns + 3 * weights + grams))
 
 
 def rounded_width(plan: Plan) -> int:

@@ -14,7 +14,7 @@ from macmpi.config import Stochastic as Keys
 from macmpi.curvature import Layout, OfTape, add_grams, metrics, shifted_inverse, shifts
 from macmpi.layers import Array
 from macmpi.layers.design import gram
-from macmpi.pieces import Products
+from macmpi.pieces import Products, commonly
 from macmpi.plan import Plan
 from macmpi.record import Clock
 from macmpi.state import State, block_views
@@ -31,7 +31,7 @@ class RunningCurvature:
     """Keeps state.statistics, the Grams, and state.inverses, of Grams and metrics.
 
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
-    Grams travel only where they are inverted.  Collective: where a method says so.
+    Grams travel only when and whither they are inverted.  Collective: where a method says so.
     """
 
     def __init__(
@@ -57,7 +57,10 @@ class RunningCurvature:
         costs = [float(sum(shapes[k]) * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
         self.units = [[jobs[i] for i in rank] for rank in tiles.deal_in_order(costs, team.size)]
         self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
-        self.squares = tiles.deal_by_cost([float(n**3) for n in layout.sides], team.size)
+        self.squares = deal_squares(layout.sides, team.size)
+        self._paired = all(j ^ 1 in rank for rank in self.squares for j in rank)
+        kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
+        self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
 
     def begin(self, state: State, X: Array) -> None:
         """Nothing known, but for the Gram of inputs that never change: over all points.  Collective: yes."""
@@ -78,24 +81,34 @@ class RunningCurvature:
                 running = self.layout.gram_blocks(self._fresh[i])[1 if self.settled else 0 :]
                 add_grams(tape, self.keys.probed, rate / probed, running)
 
-    def fold(self, state: State) -> None:
-        """What is new since the last time, over all parts: before an inverse, and where a State must be whole.
+    def share(self, state: State) -> None:
+        """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
+        state.statistics = commonly(self.team, state.statistics)
 
-        Collective: yes.
-        """
-        running = slice(self.settled, None)
+    def fold(self, state: State) -> None:
+        """What is new since the last time, over all parts, of the Grams that this rank inverts.  Collective: yes."""
 
         def add(i: int, out: Array) -> None:
-            out += self._fresh[i][running]
+            out += self._fresh[i][self.settled :]
             self._fresh[i][:] = 0.0
 
-        state.statistics[running] *= self._faded
-        state.statistics[running] += self.sum(add, len(state.statistics) - self.settled, self.plan.dtype)
+        own, before = self._grams[self.team.rank], self.settled
+        reads = [slice(run.start - before, run.stop - before) for run in own]
+        new = self.sum(add, len(state.statistics) - before, self.plan.dtype, reads)
+        for run, read in zip(own, reads, strict=True):
+            state.statistics[run] *= self._faded
+            state.statistics[run] += new[read]
         self._faded = 1.0
+
+    def complete(self, state: State) -> None:
+        """All ranks have all of the Grams.  Collective: yes."""
+        self.team.gather_parts(state.statistics, self._grams)
 
     def factor(self, tapes: Tapes, probed: float, damping: float, state: State) -> None:
         """Damped inverses of all Grams and metrics: each by one rank, then Allgatherv.  Collective: yes."""
         self.fold(state)
+        if not self._paired:  # shifts take the traces of a Gram and of its metric
+            self.complete(state)
         found = self._metrics(tapes, probed, state)
         state.inverses = self._inverses.array(state.inverses.shape, state.inverses.dtype)
         inverses = self.layout.square_blocks(state.inverses)
@@ -153,3 +166,16 @@ class RunningCurvature:
     def show(self, direction: Array) -> None:
         """All ranks have all of D.  Collective: yes."""
         self.team.gather_parts(direction, self.places)
+
+
+def deal_squares(sides: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Whose each inverse of G_1, M_1, G_2, M_2, ... is: by layers in order, as units are dealt, where that is as even.
+
+    A rank then reads the inverses that it has made itself.  Collective: no.
+    """
+    costs = [float(n**3) for n in sides]
+    apart = tiles.deal_by_cost(costs, ranks)
+    layers = tiles.deal_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
+    paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
+    busiest, least = (max(sum(costs[j] for j in rank) for rank in dealt) for dealt in (paired, apart))
+    return paired if busiest <= (1.0 + tiles.IN_ORDER) * least else apart

@@ -144,6 +144,7 @@ class Stochastic(Mac):
     def begin(self, state: State) -> None:
         """Nothing is missing; what ranks move is where those of a node share it.  Collective: yes."""
         self.moves.share(state)
+        self.curvature.share(state)
 
     def sweep(self, state: State, pause: Pause = never) -> bool:
         """An epoch of minibatches, from number state.position on; it may pause where Grams are folded anyway.
@@ -155,13 +156,18 @@ class Stochastic(Mac):
             whole = self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
             state.position += 1
             if whole and state.position < steps:
-                self.moves.complete(state)
+                self._complete(state)
                 if pause():
                     return False
         self.curvature.fold(state)
-        self.moves.complete(state)
+        self._complete(state)
         state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
         return True
+
+    def _complete(self, state: State) -> None:
+        """All ranks have all of the State.  Collective: yes."""
+        self.moves.complete(state)
+        self.curvature.complete(state)
 
     def _drawn(self, part: int, steps: int, state: State) -> Array:
         """What a part of the points gives to a minibatch: its share of an order drawn anew each epoch.

@@ -77,7 +77,8 @@ def slope(chain: Chain) -> float:
 class Sample:
     """Evenly spaced points of each part, as far through the net as they have been asked for.  Collective: no.
 
-    rows: this rank's points of each of its parts; over: sums over the points of all ranks, which are collective.
+    rows: this rank's points of each of its parts; over, roughly: sums over the points of all ranks, in float64 and in
+    the precision of the points, which are collective.
     """
 
     def __init__(self, data: Dataset, rows: dict[int, Tile], tree: TreeSum) -> None:
@@ -88,6 +89,7 @@ class Sample:
         every = np.concatenate([*taken.values(), np.zeros(0, dtype=int)])
         self._through, self._A, self.Y = 0, data.X[every], data.Y[every]
         self.over: OverPoints = over_parts(tree, lambda i: [self._places[i]])
+        self.roughly = over_parts(tree, lambda i: [self._places[i]], self._A.dtype)
 
     def through(self, chain: Chain, weights: list[Array], maps: int) -> Array:
         """The outputs of the first maps, whose weights must not have changed since the last time.
@@ -133,7 +135,7 @@ def fit_output(chain: Chain, weights: list[Array], sample: Sample, found: Array,
     found: of its shape, shared by the ranks of a node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h dealt.
     """
     A = sample.through(chain, weights, len(chain.maps) - 1)
-    G, crossed = sample.over(lambda rows: (gram(A[rows]), adjoint(sample.Y[rows], A[rows])))
+    G, crossed = sample.roughly(lambda rows: (gram(A[rows]), adjoint(sample.Y[rows], A[rows])))
     added = np.full(len(G), RIDGE + jitter(G, 0.0, A.dtype))
     added[-1] -= RIDGE
     lower, _ = regular_factor(G, added)

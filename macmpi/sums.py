@@ -134,17 +134,19 @@ class TreeSum:
         return out
 
 
-def over_parts(tree: TreeSum, slices: Callable[[int], Sequence[slice]]) -> OverPoints:
+def over_parts(
+    tree: TreeSum, slices: Callable[[int], Sequence[slice]], dtype: np.dtype | type = np.float64
+) -> OverPoints:
     """A W-solver's sums over points where each rank holds its own: part i's points are the rows slices(i).
 
-    What is exchanged is sums, however many points there are.  A partial that gives nothing exchanges nothing.
-    Collective: yes.
+    What is exchanged is sums, of a dtype, however many points there are.  A partial that gives nothing exchanges
+    nothing.  Collective: yes.
     """
     own = {i: slices(i) for i in range(tree.own.start, tree.own.stop)}
     first = next((rows for i in own for rows in own[i]), slice(0, 0))
 
     def total(partial: Partial) -> tuple[Array, ...]:
-        begun = [np.array(part, dtype=np.float64) for part in partial(first)]
+        begun = [np.asarray(part) for part in partial(first)]
         if not begun:
             for rows in (rows for i in own for rows in own[i] if rows is not first):
                 partial(rows)
@@ -156,7 +158,7 @@ def over_parts(tree: TreeSum, slices: Callable[[int], Sequence[slice]]) -> OverP
                 for a, b, part in zip(bounds, bounds[1:], begun if rows is first else partial(rows), strict=False):
                     out[a:b] += np.ravel(part)
 
-        flat = tree(add, bounds[-1])
+        flat = tree(add, bounds[-1], dtype)
         return tuple(flat[a:b].reshape(part.shape) for a, b, part in zip(bounds, bounds[1:], begun, strict=False))
 
     return total

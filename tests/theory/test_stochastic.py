@@ -19,6 +19,7 @@ from macmpi.layers import Array
 from macmpi.losses import LOSSES
 from macmpi.plan import make_plan
 from macmpi.record import Clock
+from macmpi.running import deal_squares
 from macmpi.solvers.grams import solve_rows
 from macmpi.state import State
 from macmpi.stochastic import ADAPT, MOMENTUM, STRIDE
@@ -261,6 +262,7 @@ def test_statistics_are_running_means_over_minibatches(loss: str) -> None:
         for mean, total in zip(means, totals, strict=True):
             mean += max(0.3, 1.0 / (i + 1)) * (total - mean)
     method.curvature.fold(state)
+    method.curvature.complete(state)
     found = method.layout.gram_blocks(state.statistics)
     X = np.hstack([method.data.X, np.ones((len(method.data.X), 1))])
     np.testing.assert_allclose(found[0], X.T @ X / len(X), rtol=1e-10, atol=1e-12)
@@ -494,6 +496,24 @@ def test_sums_up_the_tree_have_the_same_bits_for_any_runs(leaves: int, ranks: in
 @given(st.integers(0, 6))
 def test_a_rank_of_a_power_of_two_exchanges_one_sum(power: int) -> None:
     assert all(len(tiles.nodes(64, run)) == 1 for run in tiles.deal_runs(64, 2**power))
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 400)), min_size=1, max_size=8), st.integers(1, 20))
+def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
+    sides: list[tuple[int, int]], ranks: int
+) -> None:
+    flat = [n for pair in sides for n in pair]
+    dealt, costs = deal_squares(flat, ranks), [float(n**3) for n in flat]
+    assert sorted(j for rank in dealt for j in rank) == list(range(len(flat)))
+    best = max(sum(costs[j] for j in rank) for rank in tiles.deal_by_cost(costs, ranks))
+    assert max(sum(costs[j] for j in rank) for rank in dealt) <= (1.0 + tiles.IN_ORDER) * best
+
+
+def test_two_ranks_invert_what_their_own_units_read() -> None:
+    """Of the autoencoder of run/usps_fast.toml: halves of the net."""
+    sides = (257, 300, 301, 100, 101, 20, 21, 100, 101, 300, 301, 256)
+    assert deal_squares(sides, 2) == (tuple(range(6)), tuple(range(6, 12)))
+    assert set(map(len, deal_squares(sides, 12))) == {1}
 
 
 def test_the_layout_covers_both_buffers() -> None:
