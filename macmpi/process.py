@@ -37,6 +37,20 @@ def ready_memory() -> None:
         bytearray(b"1") * KEPT
 
 
+def ready_products() -> None:
+    """The first products and exponentials of a process make room for all others.
+
+    That takes a millisecond or two, for which the other ranks would wait.  Collective: no.
+    """
+    import numpy as np
+
+    for dtype in (np.float32, np.float64):
+        A = np.ones((1024, 256), dtype)
+        G = A.T @ A
+        np.exp(-(A @ G), out=A)
+    np.linalg.eigh(np.eye(64))
+
+
 def spare_living() -> None:
     """What lives now is left out of Python's collections of garbage for good.  Collective: no.
 

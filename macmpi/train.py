@@ -16,7 +16,7 @@ from macmpi.levels import levels
 from macmpi.methods import Method, choose
 from macmpi.penalty import Decision, Progress
 from macmpi.plan import Plan
-from macmpi.process import StopRequest, peak_memory, ready_memory, spare_living
+from macmpi.process import StopRequest, peak_memory, ready_memory, ready_products, spare_living
 from macmpi.record import Clock, Curve, now, say, warn
 from macmpi.rundir import RunDirectory
 from macmpi.sharded_state import save_together
@@ -43,6 +43,7 @@ class Job:
 def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
     """Run to the end; gives the exit code, 0 or 75 (stopped, resumable).  Collective: yes."""
     ready_memory()
+    ready_products()
     clock = Clock()
     team.use(clock, job.config.run.deadline)
     run = Training(job, data, team, clock, choose(job.config, plan, data, team, clock))
