@@ -148,7 +148,7 @@ class Plan:
 
     def rounds(self, segment: int) -> bool:
         """The W-step of its units reads its inputs in single precision too."""
-        return self.by_unit[segment] and self.w_solvers[segment].rounds and self.dtype == np.float64
+        return self.by_unit[segment] and self.w_solvers[segment].rounds
 
     def large(self, segment: int) -> bool:
         """Its units share a Gram so large that it is made by rows and factored by all ranks together."""
@@ -262,14 +262,15 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     named = [
         choices.w_choice(config, segment, k + 1 == len(chain.segments)) for k, segment in enumerate(chain.segments)
     ]
+    w_step = config.w_step if config.model.precision == "float64" else replace(config.w_step, cg_precision="double")
     plan = Plan(
         chain=chain,
         loss=loss,
         schedule=choices.schedule(config),
         ridge=Ridge(penalty.ridge, penalty.ridge_scale, penalty.ridge_until_mu),
         z_solver=z_solver,
-        w_solvers=choices.w_solvers(config.w_step, named, chain),
-        plain_solvers=choices.w_solvers(replace(config.w_step, relaxation=1.0), named, chain),
+        w_solvers=choices.w_solvers(w_step, named, chain),
+        plain_solvers=choices.w_solvers(replace(w_step, relaxation=1.0), named, chain),
         w_names=tuple(name for name, _ in named),
         by_unit=tuple(by_unit for _, by_unit in named),
         trainers=choices.trainers(config.model, chain),

@@ -23,7 +23,7 @@ from macmpi.tiles import Tile
 
 Partial = Callable[[slice], tuple[Array, ...]]
 OverPoints = Callable[[Partial], tuple[Array, ...]]
-"""Sums what a partial gives for each run of points, in order and in float64: one round of a W-solver."""
+"""Sums what a partial gives for each run of points, in order, in a W-solver in float64: one round of it."""
 
 
 @dataclass(frozen=True)

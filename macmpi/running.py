@@ -31,7 +31,7 @@ class RunningCurvature:
     """Keeps state.statistics, the Grams, and state.inverses, of Grams and metrics.
 
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
-    Grams travel only when and whither they are inverted.  Collective: where a method says so.
+    Grams travel only when they are inverted, on one node only where.  Collective: where a method says so.
     """
 
     def __init__(

@@ -131,8 +131,8 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
         return tuple(rate * count for count in plan.train.row_counts)
 
     made = [
-        (rate, plan.chain.fan_in(s.regressed[0]))
-        for s, rate in zip(plan.chain.segments, work.feature, strict=False)
+        (rate, plan.chain.fan_in(s.regressed[0]) * (item * (s.core > 0) + 4 * plan.rounds(k)))
+        for k, (s, rate) in enumerate(zip(plan.chain.segments, work.feature, strict=False))
         if rate
     ]
     shares = [sum(work.factor[s.segment] * s.cost for s in rank) for rank in deal.shares]
@@ -140,7 +140,7 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     return [
         Round(dealt(work.point), item * numbers["points"], plan.shared),
         *(Round(_of_runs(seconds, plan.ranks), item * side**2, plan.shared) for seconds, side in work.products),
-        *(Round(dealt(rate), item * plan.n_train * width, plan.shared) for rate, width in made),
+        *(Round(dealt(rate), plan.n_train * size, plan.shared) for rate, size in made),
         *(part for share in deal.summed for part in _summed(work.factor[share.segment] * share.cost, share, plan)),
         Round(
             tuple(s + units(rank) for s, rank in zip(shares, deal.early, strict=True)),

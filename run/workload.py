@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,6 +23,7 @@ from macmpi import data as datasets
 from macmpi.methods import Method, choose
 from macmpi.pieces import Products
 from macmpi.plan import Plan, make_plan
+from macmpi.points import Points
 from macmpi.process import ready_memory
 from macmpi.record import Clock, now
 from macmpi.regression import InPieces
@@ -94,6 +95,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(type(plan.z_solver), "prepare", "z", lambda *_: 0))
         stack.enter_context(wrap(type(plan.z_solver), "solve", "point", lambda *_: 0))
         stack.enter_context(wrap(Subproblems, "features", "feature", lambda problems, k, *_, **__: k))
+        stack.enter_context(wrap(Subproblems, "rounded", "feature", lambda problems, k, *_, **__: k))
         stack.enter_context(wrap(Subproblems, "local", "local", lambda problems, k, *_, **__: k))
         stack.enter_context(wrap(Trial, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
@@ -134,7 +136,10 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool)
     deal = plan.deal(range(len(plan.chain.segments))) if anew else plan.all_units
     shares, jobs = ([item for rank in dealt for item in rank] for dealt in ((*deal.shares, deal.summed), deal.jobs))
     width = [plan.chain.fan_in(segment.regressed[0]) for segment in plan.chain.segments]
-    made = [tally.seconds["feature", k] * (segment.core > 0) for k, segment in enumerate(plan.chain.segments)]
+    made = [
+        tally.seconds["feature", k] * (segment.core > 0 or plan.rounds(k))
+        for k, segment in enumerate(plan.chain.segments)
+    ]
     beside = (w - sum(made) - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")
     large = [k for k in deal.fresh if plan.large(k)]
     flops = sum(flops for k in large for panel in pieces(plan.shared_shape(k)[1]) for _, flops in panel)
@@ -181,29 +186,36 @@ class Counted(np.ndarray):
 
 SOLVES: dict[str, Callable[..., float]] = {
     "cho_factor": lambda A, *_: len(A) ** 3 / 3.0,
-    "cho_solve": lambda factor, B: 2.0 * math.prod(B.shape) * len(factor[0]),
-    "solve_triangular": lambda A, B: float(math.prod(B.shape) * len(A)),
+    "cho_solve": lambda factor, B, *_: 2.0 * math.prod(B.shape) * len(factor[0]),
+    "solve_triangular": lambda A, B, *_: float(math.prod(B.shape) * len(A)),
 }
 """Flops of SciPy's factorisations and solutions."""
+
+PRODUCTS: dict[str, float] = {"dtrsm": 1.0, "dsymm": 2.0}
+"""Flops of a call of the BLAS itself, for each number of the right side and each row of the matrix."""
 
 
 def flops(path: Path, settings: Sequence[str], iterations: int) -> float:
     """Of matrix products and of solutions with triangular factors, an iteration, the first left out; neither factors
     nor what is done element by element are counted."""
 
-    def wrap(name: str) -> Any:
-        plain, cost = getattr(linalg, name), SOLVES[name]
+    def wrap(owner: Any, name: str, cost: Callable[..., float]) -> Any:
+        plain = getattr(owner, name)
 
         def wrapper(*args: Any, **options: Any) -> Any:
-            Counted.flops += cost(*args[:2])
+            Counted.flops += cost(*args)
             found = plain(*args, **options)
             return found.view(Counted) if isinstance(found, np.ndarray) else found
 
-        return patch.object(linalg, name, wrapper)
+        return patch.object(owner, name, wrapper)
 
     with ExitStack() as stack:
-        for name in SOLVES:
-            stack.enter_context(wrap(name))
+        for name, cost in SOLVES.items():
+            stack.enter_context(wrap(linalg, name, cost))
+        for name, each in PRODUCTS.items():
+            count = partial(lambda each, alpha, A, B, *_: each * B.size * len(A), each)
+            stack.enter_context(wrap(linalg.blas, name, count))
+        stack.enter_context(wrap(Points, "rows", lambda *_: 0.0))
         method, state, _ = begun(path, settings, counted=True)
         state.Z, state.weights = state.Z.view(Counted), state.weights.view(Counted)
         method.sweep(state)

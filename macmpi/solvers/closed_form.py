@@ -12,7 +12,7 @@ from macmpi import tiles
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, apply, jitter, row_dots
 from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Term, UnitProblem
-from macmpi.solvers.grams import PASS, SharedGram, regular_factor
+from macmpi.solvers.grams import PASS, SharedGram, regular_factor, solve_rows
 
 JITTER = 1e-13
 """Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
@@ -68,31 +68,37 @@ class ClosedForm(SharedGram):
         ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
         factor = problem.local or self.local(problem.gram)
         crossed = _crossed(problem, over_points, W if ridge == 0.0 else None)
-        G = problem.shared if factor.regular else np.triu(problem.shared) + np.triu(problem.shared, 1).T
         cut = tiles.solved_tiles(len(W))
 
         def solved(i: int) -> Array:
             own, right = W[cut[i].rows], crossed[cut[i].rows]
             if not factor.regular:
-                return self._corrected(problem, factor, G, own, right)
+                return self._corrected(problem, factor, own, right)
             best = self._solved(factor, right)
             return best if self.relaxation == 1.0 else own + self.relaxation * (best - own)
 
         return problem.in_pieces.rows(cut, W.shape[1], solved)
 
-    def _corrected(self, problem: UnitProblem, factor: Factor, G: Array, W: Array, crossed: Array) -> Array:
+    def _corrected(self, problem: UnitProblem, factor: Factor, W: Array, crossed: Array) -> Array:
         """Some units' weights moved, where that lowers their objective; crossed: T^T [A, 1], without a ridge R^T."""
-        ridge, V = problem.ridge, W[:, : problem.n_in]
-        gradient = crossed - W @ G if ridge > 0.0 else crossed
+        ridge, V, G = problem.ridge, W[:, : problem.n_in], problem.shared
+        gradient = crossed - _symmetric(W, G) if ridge > 0.0 else crossed
         full = gradient.copy()
         full[:, : problem.n_in] -= ridge * V
         step = self.relaxation * self._solved(factor, full)
         moved = step[:, : problem.n_in]
-        change = row_dots(step @ G, step) - 2.0 * row_dots(step, gradient) + ridge * row_dots(moved, moved + 2.0 * V)
+        curvature = row_dots(_symmetric(step, G), step)
+        change = curvature - 2.0 * row_dots(step, gradient) + ridge * row_dots(moved, moved + 2.0 * V)
         return np.where((change < 0.0)[:, None], W + step, W)
 
     def _solved(self, factor: Factor, right: Array) -> Array:
-        return linalg.cho_solve(factor.cholesky, right.T, check_finite=False).T
+        return solve_rows(factor.cholesky[0], right)
+
+
+def _symmetric(W: Array, G: Array) -> Array:
+    """W G for G (n, n) symmetric, of which only the upper half is read, and W (w, n)."""
+    found: Array = linalg.blas.dsymm(1.0, G.T, W.T, lower=1).T
+    return found
 
 
 def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = None) -> Array:

@@ -83,6 +83,16 @@ def test_products_are_counted(config: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert 1.2 * few < many < 4.0 * few
 
 
+def test_products_in_either_precision_are_counted_alike(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "run")
+    from workload import flops
+
+    keys = ["w_step.tolerance=0.0", "z_step.cg_tolerance=1e-3", "data.points=200"]
+    single = ['w_step.cg_precision="single"', 'z_step.cg_precision="single"']
+    double, rounded = flops(config, keys, 3), flops(config, [*keys, *single], 3)
+    assert rounded == pytest.approx(double, rel=0.02)
+
+
 @pytest.fixture
 def speedup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The command in this process.  Launches beside which the machine is busy, as in tests, are not repeated."""
