@@ -12,7 +12,7 @@ from macmpi import tiles
 from macmpi.layers import Array
 from macmpi.layers.design import adjoint, apply, jitter, row_dots
 from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Term, UnitProblem
-from macmpi.solvers.grams import PASS, SharedGram, regular_factor, solve_rows
+from macmpi.solvers.grams import PASS, SharedGram, regular_factor
 
 JITTER = 1e-13
 """Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
@@ -92,7 +92,7 @@ class ClosedForm(SharedGram):
         return np.where((change < 0.0)[:, None], W + step, W)
 
     def _solved(self, factor: Factor, right: Array) -> Array:
-        return solve_rows(factor.cholesky[0], right)
+        return linalg.cho_solve(factor.cholesky, right.T, check_finite=False).T
 
 
 def _symmetric(W: Array, G: Array) -> Array:
