@@ -72,7 +72,7 @@ def fixed(maps: Iterable[tuple[Map, int | None]], weights: Sequence[Array]) -> F
 
 def _linear(V: Array) -> Tangent:
     """J = V, with V as the products of either direction read it fastest."""
-    rows, columns = np.ascontiguousarray(V), np.ascontiguousarray(V.T)
+    rows, columns = V.copy(order="C"), V.T.copy(order="C")
     return Tangent(jvp=lambda dA: dA @ columns, vjp=lambda dB: dB @ rows)
 
 

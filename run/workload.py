@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -191,9 +191,6 @@ SOLVES: dict[str, Callable[..., float]] = {
 }
 """Flops of SciPy's factorisations and solutions."""
 
-PRODUCTS: dict[str, float] = {"dtrsm": 1.0, "dsymm": 2.0}
-"""Flops of a call of the BLAS itself, for each number of the right side and each row of the matrix."""
-
 
 def flops(path: Path, settings: Sequence[str], iterations: int) -> float:
     """Of matrix products and of solutions with triangular factors, an iteration, the first left out; neither factors
@@ -212,9 +209,7 @@ def flops(path: Path, settings: Sequence[str], iterations: int) -> float:
     with ExitStack() as stack:
         for name, cost in SOLVES.items():
             stack.enter_context(wrap(linalg, name, cost))
-        for name, each in PRODUCTS.items():
-            count = partial(lambda each, alpha, A, B, *_: each * B.size * len(A), each)
-            stack.enter_context(wrap(linalg.blas, name, count))
+        stack.enter_context(wrap(linalg.blas, "dsymm", lambda alpha, A, B: 2.0 * B.size * len(A)))
         stack.enter_context(wrap(Points, "rows", lambda *_: 0.0))
         method, state, _ = begun(path, settings, counted=True)
         state.Z, state.weights = state.Z.view(Counted), state.weights.view(Counted)
