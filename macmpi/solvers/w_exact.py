@@ -15,7 +15,7 @@ from macmpi.regression import OverPoints, UnitProblem, gradients, values
 from macmpi.solvers.descent import line_search
 from macmpi.solvers.grams import Unshared
 
-JITTER = 1e-11
+JITTER = 1e-12
 """Least share of a Gram's mean diagonal added to it: no step along what the inputs do not span."""
 
 

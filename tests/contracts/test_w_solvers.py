@@ -204,7 +204,7 @@ def test_some_units_give_those_rows(solvers: list[Any], activation: str, random:
             some = replace(term, targets=term.targets[:, units])
             W = problem.W[units]
             part = solver.solve(UnitProblem((some,), activation, problem.ridge, W, problem.shared), over_points)
-            assert_allclose(part, whole[units], rtol=0.0, atol=1e-3 if solver.rounds else 1e-10)
+            assert_allclose(part, whole[units], rtol=0.0, atol=1e-6 if solver.rounds else 1e-11)
 
 
 def test_the_same_tile_gives_the_same_bits(solver: Any, activation: str, random: np.random.Generator) -> None:
