@@ -126,16 +126,9 @@ class Segment:
     def linearise(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> tuple[Array, Tangent]:
         """f_k(A) and its tangent J_k there; the tangent in the precision of what is fixed, where that is given."""
         tangents = []
-        low = self._weights(weights if fixed is None else fixed.weights)
-        for map_, b, W, V in zip(self.maps, self.blocks, self._weights(weights), low, strict=True):
+        for map_, b, W in zip(self.maps, self.blocks, self._weights(weights), strict=True):
             B = map_.forward(W, A)
-            if fixed is None:
-                tangents.append(map_.tangent(W, A, B))
-            elif b is not None and b in fixed.tangents:
-                tangents.append(fixed.tangents[b])
-            else:
-                low_A = A if "elementwise" in map_.capabilities else A.astype(fixed.dtype, copy=False)
-                tangents.append(map_.tangent(V, low_A, B.astype(fixed.dtype, copy=False)))
+            tangents.append(map_.tangent(W, A, B) if fixed is None else fixed.tangent(map_, b, A, B))
             A = B
         return A, compose(tangents)
 

@@ -100,9 +100,10 @@ class Evaluation:
         def part(rows: slice) -> list[float]:
             p = problem(rows)
             F = p.outputs(p.Z)
-            C = p.Z - np.hstack(F[:-1])
-            work = np.einsum("nh,nh->", multipliers[rows], C, dtype=float) if len(multipliers) else 0.0
-            return [p.combine(p.Z, F).sum(dtype=float), np.einsum("nh,nh->", C, C, dtype=float), work]
+            missed = p.missed(p.Z, F)
+            C = np.hstack(missed)
+            work = -np.einsum("nh,nh->", multipliers[rows], C, dtype=float) if len(multipliers) else 0.0
+            return [p.weigh(missed, F[-1]).sum(dtype=float), np.einsum("nh,nh->", C, C, dtype=float), work]
 
         N = self.plan.n_train
         E_Q, constraint, work = (self.total(self.plan.train, part, 3) / N).tolist()

@@ -133,8 +133,8 @@ class Subproblems:
         ridge, accuracy = plan.unit_ridge(k, state.mu), self._accuracy(plan.forcing[1], state)
         key, shapes, segment = (plan.seed, state.iteration, k), plan.shapes(k), plan.chain.segments[k]
         if job.units is not None:
-            rounded = self.rounded(k, state) if plan.rounds(k) else None
-            term = Term(self.features(k, state), self.core_targets(k, state, job.units.rows), rounded)
+            targets = self.core_targets(k, state, job.units.rows)
+            term = Term(self.features(k, state), targets, self.rounded(k, state))
             W = state.weights[job.place].reshape(-1, shapes[0][1])
             local = self.local(k, state)
             shared, points = self.gram(k, state).G, plan.n_train

@@ -57,11 +57,19 @@ class Fixed:
     """
 
     weights: Sequence[Array]
-    tangents: Mapping[int, Tangent]
+    tangents: Mapping[int | None, Tangent]
 
     @property
     def dtype(self) -> np.dtype:
         return self.weights[0].dtype
+
+    def tangent(self, map_: Map, block: int | None, A: Array, B: Array) -> Tangent:
+        """Of a map at A, where B are its outputs, in their own precision."""
+        if block in self.tangents:
+            return self.tangents[block]
+        W = None if block is None else self.weights[block]
+        low = A if "elementwise" in map_.capabilities else A.astype(self.dtype, copy=False)
+        return map_.tangent(W, low, B.astype(self.dtype, copy=False))
 
 
 def fixed(maps: Iterable[tuple[Map, int | None]], weights: Sequence[Array]) -> Fixed:

@@ -14,6 +14,9 @@ from macmpi.layers import Array
 from macmpi.objective import ZProblem
 from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Rows
 
+SINGLE = 1e-4
+"""Linear systems to be solved to a smaller share of their residual stay in double precision."""
+
 
 class ZSolution(NamedTuple):
     """Z (n, sum H): new coordinates; errors (n,): the objective of eq. (4) there."""

@@ -13,10 +13,8 @@ from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS, Function
 from macmpi.layers.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
 from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Term, UnitProblem
+from macmpi.solvers import SINGLE
 from macmpi.solvers.grams import ELEMENTWISE, PASS, Preconditioned
-
-SINGLE = 1e-4
-"""Systems to be solved to a smaller share of their residual stay in double precision."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from macmpi.chain import AT_ONCE, Average
 from macmpi.layers import Array
 from macmpi.losses import Metric
 from macmpi.objective import ZProblem
-from macmpi.solvers import ZSolution
+from macmpi.solvers import SINGLE, ZSolution
 from macmpi.solvers.z_directions import (
     Linearised,
     Precondition,
@@ -25,9 +25,6 @@ from macmpi.solvers.z_preconditioners import dual_preconditioner, primal_precond
 from macmpi.tape import Fixed, fixed
 
 DIRECTIONS = ("auto", "dual", "primal", "direct")
-
-SINGLE = 1e-4
-"""Systems to be solved to a smaller share of their residual stay in double precision."""
 
 STIFF = 1e3
 """And so do those where the loss is more than so many times as stiff as a constraint: they may be ill-conditioned."""

@@ -147,6 +147,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
 def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
     """One copy a node: each way to write rows of points, every kind of data, every start that does."""
     node = {"parallel.data": "node"}
+    yield WIDE, node
     yield WIDE, {**node, "w_step.cg_precision": "single"}
     yield LONG, {**node, "start.method": "greedy", "start.iterations": 1}
     yield LONG, {**node, **lagrangian, "model.sites": "before", "penalty.metric": "curvature", "start.method": "pca"}
