@@ -90,7 +90,7 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
     data += n * sum(s.n_in + 1 for k, s in enumerate(chain.segments) if plan.travels(k))  # in the units' coordinates
     factors = 2 * plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     factors += 0 if plan.shared else sums_bytes(plan) // 8
-    memory = plan.dtype.itemsize * (held * 1.1 + data + 6.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
+    memory = plan.dtype.itemsize * (held * 1.1 + data + 7.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
     memory += rounded
     if plan.shared:
         memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.shared_bounds[-1] + rounded

@@ -28,8 +28,8 @@ class GaussNewtonW(Preconditioned):
     less than `tolerance` in relative terms.  With `cg_precision` "single" residuals are rounded, and so are the inputs
     that make directions of them: p, [A, 1] p and the Gram are then of single precision, but no objective is.
 
-    Rounds: iterations (2 + 2 cg_iterations + line search); an iteration of one CG step has one less.  Cost: 2 N D w
-    flops at the start, and 4 N D w times `cg_iterations` an iteration; D^3 / 3 for the factor of a layer.
+    Rounds: iterations (2 + 2 cg_iterations + line search).  Cost: 2 N D w flops at the start, and 4 N D w times
+    `cg_iterations` an iteration; D^3 / 3 for the factor of a layer.
     """
 
     iterations: int = 3
@@ -105,10 +105,6 @@ class GaussNewtonW(Preconditioned):
             moving = moving & (curvature > 0.0)
             alpha = np.where(moving, ry / np.where(moving, curvature, 1.0), 0.0)
             step += alpha[:, None] * P
-            if first and last:
-                for fit in fits:
-                    fit.along, fit.scale = fit.direction, alpha.astype(fit.dtype, copy=False)
-                break
             over_points(lambda rows: _added(fit.advance(alpha, first, rows) for fit in fits))  # noqa: B023
             if last:
                 break
@@ -175,7 +171,7 @@ class Fit:
     """One term of a tile: what stays with the points between rounds, each (N, w).
 
     a: pre-activations; s: their activations; r: targets less these; and in the precision of directions
-    curvature: s'(a)^2; direction: [A, 1] P^T; along times scale: [A, 1] step^T.
+    curvature: s'(a)^2; direction: [A, 1] P^T; along: [A, 1] step^T.
     """
 
     def __init__(self, term: Term, function: Function) -> None:
@@ -184,7 +180,6 @@ class Fit:
         self.read, self.dtype = term.read, term.read.dtype
         self.a, self.s, self.r = (np.empty_like(targets) for _ in range(3))
         self.curvature, self.direction, self.along = (np.empty(targets.shape, self.dtype) for _ in range(3))
-        self.scale = np.ones((), self.dtype)
 
     def start(self, W: Array, rows: slice) -> tuple[Array, ...]:
         a = self.a[rows] = apply(self.term.inputs[rows], W)
@@ -223,7 +218,7 @@ class Fit:
         return (self._errors(self._moved(length, rows), rows),)
 
     def _moved(self, length: Array, rows: slice, out: Array | None = None) -> Array:
-        along = self.along[rows] * (length.astype(self.dtype, copy=False) * self.scale)
+        along = self.along[rows] * length.astype(self.dtype, copy=False)
         return np.add(self.a[rows], along, out=out)
 
     def move(self, length: Array, rows: slice, stale: bool) -> tuple[Array, ...]:
