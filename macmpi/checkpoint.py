@@ -182,7 +182,7 @@ def read(path: Path, without: Sequence[str] = ()) -> tuple[State, dict[str, Any]
     """
     if without:
         verify(path)
-    with h5py.File(path if without else io.BytesIO(unseal(path.read_bytes())), "r") as file:
+    with untrusted.opened(path if without else io.BytesIO(unseal(path.read_bytes()))) as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
         if labels["format"] != FORMAT:
             which = "newer" if labels["format"] > FORMAT else "older"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from macmpi import UsageError, __version__, untrusted
@@ -175,7 +174,7 @@ def load(path: str | Path, weights: str = "last") -> Model:
     if not Path(path).is_file():
         raise UsageError(f"{path} is not a model: there is no such file")
     try:
-        with h5py.File(path, "r") as file:
+        with untrusted.opened(path) as file:
             specs = json.loads(file.attrs["maps"])
             if int(file.attrs["format"]) > FORMAT:
                 raise UsageError(f"{path} was written by macmpi {file.attrs['macmpi']}; use that version")

@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from macmpi import StorageError, UsageError, checkpoint
+from macmpi import StorageError, UsageError, checkpoint, untrusted
 from macmpi.config import Config
 from macmpi.deals import PointDeal
 from macmpi.rundir import RunDirectory
@@ -135,7 +135,7 @@ def rows_of(path: Path, state: State, deal: PointDeal, rank: int) -> State:
     """
     held = deal.held(rank)
     try:
-        with h5py.File(path, "r") as file:
+        with untrusted.opened(path) as file:
             Z, multipliers = (file[n][held.rows] if file[n].ndim == 2 else file[n][()] for n in BY_POINT)
     except (OSError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {checkpoint.first_line(error)}") from None

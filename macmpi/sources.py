@@ -122,11 +122,9 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as file:
                 return {name: file[name] for name in names if name in file}
-        import h5py
-
         from macmpi import untrusted
 
-        with h5py.File(path, "r") as file:
+        with untrusted.opened(path) as file:
             held = set(file)
             return {name: np.asarray(untrusted.array(file, name)) for name in names if name in held}
     except UsageError as error:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from macmpi import UsageError, untrusted
@@ -125,7 +124,7 @@ def _headers(path: Path, labels: bool) -> Raw:
     if not path.is_file():
         raise UsageError(f"data.source: {path.resolve()} does not exist")
     try:
-        file = h5py.File(path, "r")
+        file = untrusted.opened(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
     found = {name: _header(file, name, path) for name in ("X", "Y", "X_val", "Y_val") if name in file}
