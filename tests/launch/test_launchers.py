@@ -52,8 +52,12 @@ def test_without_a_library_the_remedy_is_named_once(no_mpi: dict[str, str], tmp_
 
 
 def test_one_process_needs_no_mpi(no_mpi: dict[str, str], tmp_path: Path) -> None:
-    """Neither plain Python nor one rank of mpiexec; their results lie in runs/<name of the config> by default."""
-    for name, ranks, env in (("with", 0, {}), ("without", 0, no_mpi), ("mpiexec", 1, no_mpi)):
+    """Neither plain Python nor one rank of mpiexec, inside a larger step of Slurm too.
+
+    Their results lie in runs/<name of the config> by default.
+    """
+    step = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2"}
+    for name, ranks, env in (("with", 0, {}), ("without", 0, no_mpi), ("mpiexec", 1, no_mpi | step)):
         (tmp_path / name).mkdir()
         write_case(tmp_path / name, "few")
         run_program("few.toml", "--iterations", 3, ranks=ranks, cwd=tmp_path / name, env=env, code=0)
