@@ -6,11 +6,15 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError
 
 T = TypeVar("T")
+
+EXIT_CODES = "MACMPI_EXIT_CODES"
+"""The variable that names a folder for the exit codes of ranks that end all others, from a batch script."""
 
 
 class Solo:
@@ -86,11 +90,22 @@ class Solo:
     def abort(self, code: int) -> NoReturn:
         """End every rank at once with this exit code.  Collective: no."""
         flush()
+        leave_code(code)
         os._exit(code)
 
 
 AnyTeam = Solo
 """Team is a Solo with more ranks: every caller treats them alike."""
+
+
+def leave_code(code: int) -> None:
+    """An exit code as an empty file, where a batch script asks for it: the launcher may report another.
+
+    Collective: no.
+    """
+    if folder := os.environ.get(EXIT_CODES):
+        with suppress(OSError):
+            Path(folder, str(code)).touch()
 
 
 def flush() -> None:

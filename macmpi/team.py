@@ -15,7 +15,7 @@ from macmpi import MacmpiError, UsageError, mpich
 from macmpi.packing import pack, size, starts_of, unpack
 from macmpi.solo import AnyTeam as AnyTeam
 from macmpi.solo import Solo as Solo
-from macmpi.solo import flush
+from macmpi.solo import flush, leave_code
 from macmpi.windows import Node
 
 T = TypeVar("T")
@@ -261,6 +261,7 @@ class Team(Solo):
 
     def abort(self, code: int) -> NoReturn:
         flush()
+        leave_code(code)
         time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
         self._comm.Abort(code)
         os._exit(code)

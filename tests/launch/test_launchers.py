@@ -32,6 +32,14 @@ def test_copies_of_one_rank_are_refused_once(variable: str, tmp_path: Path) -> N
     assert snapshot(tmp_path) == before
 
 
+def test_a_rank_that_ends_the_others_leaves_its_exit_code(tmp_path: Path) -> None:
+    write_case(tmp_path, "few")
+    (tmp_path / "codes").mkdir()
+    env = {"MACMPI_FAULT": "1:z:1:exception", "MACMPI_EXIT_CODES": str(tmp_path / "codes")}
+    run_program("few.toml", ranks=2, cwd=tmp_path, env=env, code=70)
+    assert [path.name for path in (tmp_path / "codes").iterdir()] == ["70"]
+
+
 @pytest.fixture
 def no_mpi(tmp_path: Path) -> dict[str, str]:
     """An mpi4py that finds no MPI library."""

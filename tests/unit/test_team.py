@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from macmpi.team import started
@@ -45,3 +50,12 @@ SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
 )
 def test_the_innermost_launcher_counts(environment: dict[str, str], processes: int, this: int) -> None:
     assert started(environment) == (processes, this)
+
+
+@pytest.mark.parametrize("folder", ["codes", "missing"])
+def test_a_rank_that_ends_all_leaves_its_exit_code(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "codes").mkdir()
+    command = [sys.executable, "-c", "from macmpi.solo import Solo; Solo().abort(75)"]
+    env = os.environ | {"MACMPI_EXIT_CODES": str(tmp_path / folder)}
+    assert subprocess.run(command, env=env, timeout=60).returncode == 75
+    assert [path.name for path in (tmp_path / "codes").iterdir()] == (["75"] if folder == "codes" else [])
