@@ -56,7 +56,7 @@ def ranks(found: Sequence[Machine]) -> Finding:
 
 
 def shared_memory(found: Sequence[Machine]) -> Finding:
-    """Room in /dev/shm for the ranks of each host, and what killed programs have left there."""
+    """The space in /dev/shm for the ranks of each host, and what killed programs have left there."""
     what = "/dev/shm"
     bare = next((m for m in found if m.free is None), None)
     if bare:

@@ -78,7 +78,7 @@ def test_remains_of_dead_programs_are_counted(monkeypatch: pytest.MonkeyPatch) -
     assert (found.verdict, found.remedy) == (WARNING, "rm /dev/shm/mpich_shm_1")
 
 
-ROOMY = 1e9
+PLENTY = 1e9
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,19 @@ ROOMY = 1e9
         (Machine("b", 48, 48, 48 * SHARED_A_RANK), FINE, ""),
         (Machine("b", 48, 48, 4.0 * SHARED_A_RANK), FAULT, "48 ranks on b"),
         (Machine("b", 48, 48, None), WARNING, "not there on b"),
-        (Machine("b", 48, 48, ROOMY, ["/dev/shm/mpich_shm_1"]), WARNING, "1 segments of dead programs on b"),
+        (Machine("b", 48, 48, PLENTY, ["/dev/shm/mpich_shm_1"]), WARNING, "1 segments of dead programs on b"),
     ],
 )
 def test_every_node_needs_shared_memory_for_its_own_ranks(second: Machine, verdict: str, says: str) -> None:
     """1,000 ranks in all would ask for more than the first node has free; its own 48 do not."""
     first = Machine("a", 48, 48, 48 * SHARED_A_RANK)
-    found = machines.shared_memory([first, second, *(Machine(f"c{i}", 48, 48, ROOMY) for i in range(20))])
+    found = machines.shared_memory([first, second, *(Machine(f"c{i}", 48, 48, PLENTY) for i in range(20))])
     assert found.verdict == verdict
     assert says in found.found
 
 
 def test_a_node_with_more_ranks_than_cores_is_named() -> None:
-    hosts = [Machine("a", 8, 8, ROOMY), Machine("b", 9, 8, ROOMY)]
+    hosts = [Machine("a", 8, 8, PLENTY), Machine("b", 9, 8, PLENTY)]
     assert machines.ranks(hosts[:1]).verdict == FINE
     assert machines.ranks(hosts).verdict == WARNING
     assert "on b" in machines.ranks(hosts).remedy
