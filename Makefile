@@ -28,6 +28,7 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) $(PURE)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/spmd tests/launch
+	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
 
 faults: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/faults -k "not soak"
