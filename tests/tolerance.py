@@ -27,13 +27,13 @@ def of_product(*factors: Array, dtype: Any = float) -> Array:
 
 
 def of_squared_distances(A: Array, C: Array, dtype: Any = float) -> Array:
-    """gamma_(D + 6) (||a - s|| + ||c - s||)^2, s the mean of the rows of C: (n, D), (m, D) -> (n, m).
+    """gamma_(D + 6) (||a - s|| + ||c - s|| + 4 r)^2, s and r mean and spread of C: (n, D), (m, D) -> (n, m).
 
-    The differences are rounded once, which counts twice in each product of D terms; then three terms are added.
+    D for a product's terms, 4 for two differences that were rounded before, 2 for three terms added.
     """
     s = C.mean(axis=0, dtype=float)
     a, c = np.linalg.norm(A - s, axis=1), np.linalg.norm(C - s, axis=1)
-    bound: Array = gamma(A.shape[1] + 6, dtype) * np.add.outer(a, c) ** 2
+    bound: Array = gamma(A.shape[1] + 6, dtype) * (np.add.outer(a, c) + 4.0 * np.sqrt(np.mean(c**2))) ** 2
     return bound
 
 
