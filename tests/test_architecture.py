@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
@@ -506,3 +509,13 @@ def test_the_targets_of_the_makefile_run_this_program() -> None:
         assert (ROOT / path).exists()
     assert "-m macmpi.run" in makefile
     assert "-m pytest" in makefile
+
+
+def test_test_files_of_one_name_are_collected_together() -> None:
+    """Plain `pytest` collects every folder at once, and several folders have files of one name."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    names = Counter(path.name for path in files)
+    shared = [str(path) for path in files if names[path.name] > 1]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", *shared]
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stdout
