@@ -17,7 +17,7 @@ from macmpi.checkpoint import first_line
 from macmpi.config import Data
 from macmpi.data import Dataset, Scaling, check_enough, check_points, classes_of, drawn
 from macmpi.layers import Array
-from macmpi.own_file import HUGE, check, check_labels, check_size, read_own
+from macmpi.own_file import HUGE, check, check_labels, read_own
 from macmpi.sources import SOURCES, Raw
 from macmpi.tiles import Tile
 
@@ -178,7 +178,6 @@ def _labels(part: Part) -> Array:
         array = np.asarray(part.source[()] if part.width == 1 else part.source[:2])
     except (OSError, RuntimeError) as error:
         raise UsageError(f"{part.name} cannot be read: {first_line(error)}") from None
-    check_size(array, part.name)
     labels = check(array, part.name)
-    check_labels(labels, part.name)
+    check_labels(array, part.name)
     return labels[part.rows]
