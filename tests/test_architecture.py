@@ -170,7 +170,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "figures": frozenset({"layers"}),
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "results"},
-    "estimate": ERRORS | {"tiles", "chain", "choices", "config", "deals", "plan", "windows"},
+    "estimate": ERRORS | {"tiles", "choices", "config", "deals", "plan", "windows"},
     "scaling": frozenset({"tiles", "solvers", "deals", "pieces", "plan", "sums"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
     | {"baselines", "stochastic", "config", "data", "record", "team"},
@@ -181,7 +181,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"config", "data", "model", "record", "rundir", "sharded_state", "summary", "team"},
     "doctor": ERRORS | {"checkpoint", "mpich", "team"},
     "run": ERRORS
-    | {"build", "config", "data", "estimate", "model", "plan", "process", "rundir", "starts", "team", "train"}
+    | {"config", "data", "estimate", "model", "plan", "process", "rundir", "starts", "team", "train"}
     | {"faults", "record", "scheduler", "sharded_state", "shards", "survey"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
