@@ -82,7 +82,7 @@ def _check_segment(config: Config, k: int, last: bool, segment: Segment, solver:
         if len(segment.weighted) > 1:
             why = f"holds {len(segment.weighted)} layers between two sites"
         else:
-            why = "ends in cross-entropy" if last and config.model.loss == "cross_entropy" else "ends in softmax"
+            why = f'ends in model.loss = "{config.model.loss}"' if last and segment.separable else "ends in softmax"
         raise UsageError(
             f'w_step.solver = "{name}" fits units one by one, and the units of segment {k} do not separate (it {why}); '
             f"use one of {JOINT}, or auto"

@@ -160,7 +160,7 @@ TABLE = {
     },
     "units and cross-entropy": Row(
         {"w_step.solver": "gauss_newton", "model.loss": "cross_entropy"},
-        ('w_step.solver = "gauss_newton"', "segment 3", "ends in cross-entropy", ONE_OF),
+        ('w_step.solver = "gauss_newton"', "segment 3", 'ends in model.loss = "cross_entropy"', ONE_OF),
         (*ANY_OF, {"model.loss": "squared"}),
         "a unit solver",
     ),
