@@ -84,7 +84,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "state": frozenset({"layers"}),
     "build": frozenset({"layers", "chain", "config"}),
     "layer_refusals": ERRORS | {"layers", "chain", "config", "solvers"},
-    "refusals": ERRORS | {"chain", "config", "layer_refusals", "solvers"},
+    "refusals": ERRORS | {"chain", "choices", "config", "layer_refusals", "layers", "solvers"},
     "deals": frozenset({"tiles"}),
     "choices": frozenset({"layers", "chain", "losses", "penalty", "solvers", "config"}),
     "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config", "deals"})
