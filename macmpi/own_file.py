@@ -10,7 +10,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.layers import Array
-from macmpi.sources import SOURCES, Raw, read_file
+from macmpi.sources import SOURCES, Raw, check_there, read_file
 
 HUGE = 1e100
 """Values from here on are taken for mistakes: their squares would overflow."""
@@ -25,8 +25,7 @@ def read_own(config: Data, labels: bool) -> Raw:
     if path.suffix not in (".h5", ".hdf5", ".npz"):
         known = ", ".join(f'"{name}"' for name in SOURCES)
         raise UsageError(f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file')
-    if not path.is_file():
-        raise UsageError(f"data.source: {path.resolve()} does not exist")
+    check_there(path, "data.source")
     arrays = read_file(path, ("X", "Y", "X_val", "Y_val", "groups", "groups_val"))
     if "X" not in arrays:
         raise UsageError(f"{path}: there is no dataset X")

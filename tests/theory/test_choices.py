@@ -354,8 +354,8 @@ def test_a_loss_by_output_that_is_no_sum_of_squares_is_descended_too(
     """Not fitted in closed form, as if its targets were those of a regression: units are, which have no loss."""
     monkeypatch.setitem(LOSSES_BY_NAME, "squared", Logistic())
     mac = method(sites=SITES[sites], w_step={"solver": solver}, ridge=0.0)
-    Y = mac.data.Y
-    Y[:] = np.where(Y > np.median(Y, axis=0), 1.0, 0.0)
+    targets, middle = mac.data.Y, np.median(mac.data.Y, axis=0)
+    targets[:] = np.where(targets > middle, 1.0, 0.0)
     assert not mac.plan.by_unit[-1]
     state = anywhere(mac)
     value = first = mac.evaluate(state).E_Q
