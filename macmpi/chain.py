@@ -69,6 +69,11 @@ class Segment:
         return tuple(b for m, b in zip(self.maps, self.blocks, strict=True) if b is not None and _regressed(m))
 
     @property
+    def fitted(self) -> tuple[Map, ...]:
+        """The maps whose blocks those are."""
+        return tuple(m for m, b in zip(self.maps, self.blocks, strict=True) if b in self.regressed)
+
+    @property
     def core(self) -> int:
         """The number, within the segment, of the first map that a regression fits."""
         return next((i for i, m in enumerate(self.maps) if _regressed(m)), len(self.maps))

@@ -171,8 +171,11 @@ def prune(folder: Path, path: Path, keep: int) -> None:
 
 def saved(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest first."""
-    numbered = [(p.stem.removeprefix("iteration-"), p) for p in folder.glob("iteration-*.h5")]
-    return [p for _, p in sorted(((int(n), p) for n, p in numbered if n.isdigit()), reverse=True)]
+    there = (
+        folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()
+    )  # glob raises at a name too long
+    numbered = [(p.stem.removeprefix("iteration-"), p) for p in there]
+    return [p for _, p in sorted(((int(n), p) for n, p in numbered if n.isdecimal()), reverse=True)]
 
 
 def read(path: Path, without: Sequence[str] = ()) -> tuple[State, dict[str, Any]]:

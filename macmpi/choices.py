@@ -63,8 +63,9 @@ def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
 
 
 def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
-    """The W-solver of a segment, by name, and whether it solves the units apart."""
-    separable = segment.separable and (LOSSES[config.model.loss].by_output or not last)
+    """The W-solver of a segment, by name, and whether it solves the units apart: each a sum of squares of its own."""
+    loss = LOSSES[config.model.loss]
+    separable = segment.separable and (not last or (loss.by_output and loss.unit_hessian))
     name, step = config.w_step.solver, config.w_step
     if separable and segment.activation == "linear" and step.linear_solver == "closed_form":
         return "closed_form", True

@@ -107,7 +107,7 @@ def _set(table: dict[str, Any], setting: str) -> None:
         given = tomllib.loads(setting)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"--set {setting} is not TOML: {error}; write --set table.key=value, "
+            f"--set {' '.join(setting.split())} is not TOML: {error}; write --set table.key=value, "
             "and strings in two pairs of quotes: --set data.source='\"x.h5\"'"
         ) from None
     _lengthen(given)
@@ -123,11 +123,23 @@ def validate(table: dict[str, Any], name: str) -> Config:
     from pydantic import ValidationError
 
     try:
-        return _adapter().validate_json(json.dumps(table, default=str))
+        return _adapter().validate_json(_json(table, name))
     except ValidationError as error:
         lines = [_explain(mistake) for mistake in error.errors() if not _other_branch(mistake)]
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
         raise UsageError("\n  ".join([f"{count} in {name}:", *lines])) from None
+
+
+def _json(value: Any, name: str, key: str = "") -> str:
+    """A parsed value as JSON.  Raises UsageError, naming its key, for what TOML can say and JSON cannot."""
+    try:
+        return json.dumps(value, default=str)
+    except (ValueError, RecursionError) as error:
+        for part, inside in value.items() if isinstance(value, dict) and "." not in key else ():
+            _json(inside, name, f"{key}.{part}" if key else part)
+        digits = "is a number of too many digits; use a smaller one"
+        what = digits if isinstance(error, ValueError) else "is nested too deeply; write table.key = value"
+        raise UsageError(f"{name}: {key} {what}") from None
 
 
 @cache
@@ -149,7 +161,8 @@ def _other_branch(mistake: Any) -> bool:
 
 
 def _explain(mistake: Any) -> str:
-    where = [str(part) for part in mistake["loc"] if not BRANCH.fullmatch(str(part))]
+    parts = [str(part) for part in mistake["loc"] if not BRANCH.fullmatch(str(part))]
+    where = [part if part.isprintable() else repr(part) for part in parts]
     key = ".".join(where) or "the file"
     if mistake["type"] == "unexpected_keyword_argument":
         known = known_keys(where[:-1])

@@ -13,7 +13,7 @@ from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.layers import Array
 from macmpi.own_file import check, read_own
-from macmpi.sources import SOURCES, Raw, read_file
+from macmpi.sources import SOURCES, Raw, check_there, read_file
 from macmpi.streams import stream
 
 HUGE_SINGLE = 1e12
@@ -90,7 +90,8 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
     """
     raw = split(SOURCES.get(config.source, read_own)(config, labels), config)
     kind = raw.scale if config.scale == "auto" else config.scale
-    check_enough(config, len(raw.X))
+    assert raw.X_val is not None
+    check_enough(config, len(raw.X), len(raw.X_val))
     scaling_x = fit_scaling(raw.X, kind)
     X, X_val = _rows(scaling_x, raw.X), _rows(scaling_x, raw.X_val)
     Y, Y_val, scaling_y, classes = X, X_val, scaling_x, None
@@ -176,10 +177,12 @@ def check_points(config: Data, left: int) -> None:
         raise UsageError(f"data.points = {config.points}, but there are {left} training points")
 
 
-def check_enough(config: Data, n: int) -> None:
-    """Raises UsageError unless n >= 2 training points are left."""
+def check_enough(config: Data, n: int, n_val: int) -> None:
+    """Raises UsageError unless n >= 2 training points are left, and a validation point."""
     if n < 2:
         raise UsageError(f'data.source = "{config.source}": only {n} training point is left; at least 2 are needed')
+    if not n_val:
+        raise UsageError(f'data.source = "{config.source}": there is no validation point; at least 1 is needed')
 
 
 def split(raw: Raw, config: Data) -> Raw:
@@ -243,8 +246,7 @@ def read_codes(path: Path, rows: int, columns: int) -> Array:
 
     Raises UsageError.
     """
-    if not path.is_file():
-        raise UsageError(f"start.coordinates: {path.resolve()} does not exist")
+    check_there(path, "start.coordinates")
     arrays = read_file(path, ("Z", "codes", "Y"))
     if not arrays:
         raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")

@@ -8,7 +8,6 @@ import time
 import numpy as np
 
 from macmpi import UsageError, tiles
-from macmpi.chain import Chain
 from macmpi.choices import minibatch
 from macmpi.config import NESTED, Config
 from macmpi.deals import Share
@@ -30,17 +29,30 @@ RESIDENT = 155e6
 each byte of the weights; how many arrays of the weights' size there are; bytes of the program itself."""
 
 
-def check_memory(chain: Chain, n_train: int) -> None:
-    """Refuse what cannot fit before any of it is allocated: coordinates, and weights with their Grams."""
-    weights = sum(h * d for h, d in chain.block_shapes)
-    factors = sum((s.n_in + 2) ** 2 for s in chain.segments)
-    need = 8.0 * (n_train * sum(chain.site_sizes) + 3 * weights + 2 * factors)
-    have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+def check_memory(plan: Plan, autoencoder: bool = False) -> None:
+    """Raises UsageError where a rank cannot hold what it must, before any of it is allocated.  Collective: no."""
+    need, have = least_bytes(plan, autoencoder), float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if need > have:
+        ranks = ", or more ranks" if plan.sharded else ""
         raise UsageError(
-            f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {n_train:,} points, and this machine has "
-            f"{have / 1e9:,.0f} GB: fewer hidden units, or fewer points (data.points)"
+            f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {plan.n_train:,} points, and this machine has "
+            f"{have / 1e9:,.0f} GB: fewer hidden units, or fewer points (data.points){ranks}"
         )
+
+
+def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
+    """What a rank holds whatever it does: its points, their coordinates and multipliers, weights, what these share.
+
+    A method without coordinates has no sites; the stochastic one keeps Grams, metrics and the inverses of both.
+    Collective: no.
+    """
+    chain, sites = plan.chain, sum(plan.chain.site_sizes)
+    n, n_val = (-(-count // plan.ranks) if plan.sharded else count for count in (plan.n_train, plan.n_val))
+    data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    held = data + n * sites * (2 if plan.schedule.multipliers else 1) + 2 * plan.weight_bounds[-1]
+    if plan.minibatch_parts:
+        held += sum(h * h + 2 * d * d for h, d in chain.block_shapes)
+    return plan.dtype.itemsize * float(held) + 8.0 * plan.shared_bounds[-1]
 
 
 def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import io
 import sys
 from collections.abc import Callable
@@ -45,15 +46,22 @@ def convert_usps(data: Array) -> tuple[Array, Array]:
 
 
 def fetch_usps(target: Path, source: Path | None) -> Path:
-    """Write target/usps.h5 from a downloaded or given usps_all.mat.  Raises UsageError."""
+    """Write target/usps.h5 from a downloaded or given usps_all.mat.  Raises UsageError.
+
+    Only the right file is opened: a damaged one may end the process that reads it.
+    """
     from scipy.io import loadmat
 
     path = source or _download(USPS_URL, USPS_SHA256)
     try:
-        data = loadmat(path)["data"]
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path} is not usps_all.mat: {error}") from None
-    images, labels = convert_usps(data)
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"{path} is not usps_all.mat: {error.strerror}") from None
+    if found != USPS_SHA256:
+        raise UsageError(
+            f"{path} is not usps_all.mat: its SHA-256 is {found}, that of {USPS_URL} is {USPS_SHA256}; fetch that one"
+        )
+    images, labels = convert_usps(loadmat(path)["data"])
     return _write(target / FILES["usps"], {"images": images, "labels": labels}, USPS_URL)
 
 

@@ -57,9 +57,19 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
         )
 
 
+def _without_derivatives(chain: Chain) -> list[Map]:
+    """The maps without a derivative in their weights or in their inputs."""
+    blocks = [m for m in chain.blocks if "weight_jacobian" not in m.capabilities]
+    return [*blocks, *(m for m in chain.maps if "jacobian" not in m.capabilities)]
+
+
+def has_derivatives(chain: Chain) -> bool:
+    """Whether backpropagation trains every layer.  Collective: no."""
+    return not _without_derivatives(chain)
+
+
 def _check_derivatives(chain: Chain, key: str, remedy: str) -> None:
-    regressed = [m for m in chain.blocks if "weight_jacobian" not in m.capabilities]
-    for map_ in [*regressed, *(m for m in chain.maps if "jacobian" not in m.capabilities)]:
+    for map_ in _without_derivatives(chain):
         raise UsageError(
             f"{key} needs the derivatives of every layer, and {map_.spec()['kind']} has none; use {remedy}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def save(
 
 def load(path: str | Path, weights: str = "last") -> Model:
     """The model of a model.h5.  weights: "last" or "best".  Raises UsageError.  Collective: no."""
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise UsageError(f"{path} is not a model: there is no such file")
     try:
         with untrusted.opened(path) as file:

@@ -10,10 +10,13 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.layers import Array
-from macmpi.sources import SOURCES, Raw, read_file
+from macmpi.sources import SOURCES, Raw, check_there, read_file
 
 HUGE = 1e100
 """Values from here on are taken for mistakes: their squares would overflow."""
+
+EXACT = 2.0**53
+"""From here on float64 rounds whole numbers."""
 
 
 def read_own(config: Data, labels: bool) -> Raw:
@@ -22,8 +25,7 @@ def read_own(config: Data, labels: bool) -> Raw:
     if path.suffix not in (".h5", ".hdf5", ".npz"):
         known = ", ".join(f'"{name}"' for name in SOURCES)
         raise UsageError(f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file')
-    if not path.is_file():
-        raise UsageError(f"data.source: {path.resolve()} does not exist")
+    check_there(path, "data.source")
     arrays = read_file(path, ("X", "Y", "X_val", "Y_val", "groups", "groups_val"))
     if "X" not in arrays:
         raise UsageError(f"{path}: there is no dataset X")
@@ -38,14 +40,11 @@ def read_own(config: Data, labels: bool) -> Raw:
     if ("Y" in checked and "X_val" in checked) != ("Y_val" in checked):
         raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
     if labels:
-        for name in ("Y", "Y_val"):
-            if name in arrays:
-                check_size(arrays[name], f"{path}: dataset {name}")
         if "Y" not in checked:
             raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
         for name in ("Y", "Y_val"):
-            if name in checked:
-                check_labels(checked[name], f"{path}: dataset {name}")
+            if name in arrays:
+                check_labels(arrays[name], f"{path}: dataset {name}")
     kinds = ("range" if name in arrays and arrays[name].dtype.kind in "iu" else "standard" for name in "XY")
     groups = _groups(numbers, checked, str(path)) if numbers else None
     shape = arrays["X"].shape[1:] if arrays["X"].ndim == 3 else None
@@ -68,23 +67,27 @@ def _groups(numbers: dict[str, Array], points: dict[str, Array], path: str) -> t
     return groups, numbers.get("groups_val", groups[:0]).astype(np.int64)
 
 
-def check_size(labels: Array, name: str) -> None:
-    """Raises UsageError for whole numbers that float64 does not tell apart."""
-    if labels.dtype.kind in "iu" and np.abs(labels).max(initial=0) > 2**53:
-        raise UsageError(f"{name} holds labels beyond 2^53; number the classes from 0")
-
-
-def check_labels(Y: Array, name: str) -> None:
-    """Raises UsageError unless Y holds one whole number a row."""
-    if Y.shape[1] != 1:
+def check_labels(labels: Array, name: str) -> None:
+    """Raises UsageError unless labels, (N,) or more as they are in the file, hold one whole number a row that float64
+    tells from its neighbours.
+    """
+    columns = int(np.prod(labels.shape[1:]))
+    if columns != 1:
         raise UsageError(
-            f"{name} has {Y.shape[1]} columns; class labels are one whole number a row (of one-hot rows: Y.argmax(1))"
+            f"{name} has {columns} columns; class labels are one whole number a row (of one-hot rows: Y.argmax(1))"
         )
-    bad = np.flatnonzero(Y[:, 0] != np.round(Y[:, 0]))
+    flat = labels.ravel()
+    bad = np.flatnonzero(flat != np.round(flat))
     if len(bad):
         raise UsageError(
-            f"{name} is {Y[bad[0], 0]:g} at [{bad[0]}]; class labels are whole numbers "
+            f"{name} is {flat[bad[0]]:g} at [{bad[0]}]; class labels are whole numbers "
             '(for real targets use model.loss = "squared")'
+        )
+    large = np.flatnonzero(np.abs(flat.astype(np.float64)) >= EXACT)
+    if len(large):
+        raise UsageError(
+            f"{name} is {flat[large[0]]:g} at [{large[0]}]: labels at or beyond 2^53 may be several in one; "
+            "number the classes from 0"
         )
 
 

@@ -275,7 +275,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         by_unit=tuple(by_unit for _, by_unit in named),
         trainers=choices.trainers(config.model, chain),
         site_weights=tuple(penalty.site_weights or [1.0] * len(chain.sites)),
-        metric=penalty.metric,
+        metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
         forcing=(config.z_step.forcing, config.w_step.forcing),
         factor_every=config.w_step.factor_every,
         dtype=np.dtype(config.model.precision),

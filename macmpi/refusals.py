@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from macmpi import UsageError
 from macmpi.chain import Chain, Segment
+from macmpi.choices import w_choice
 from macmpi.config import NESTED, Config
-from macmpi.layer_refusals import check_bits
+from macmpi.layer_refusals import check_bits, has_derivatives
+from macmpi.layers import Map
 from macmpi.solvers import W_SOLVERS, WSolver, ZSolver
 
 FLOAT32_MU = 1e4
 """Largest mu at which float32 coordinates still carry the constraints' digits."""
+
+WAYS = tuple(name for name in W_SOLVERS if name != "closed_form")
 
 JOINT = ", ".join(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
 
@@ -48,8 +54,8 @@ def check(
     _check_metric(config, w_solvers)
     if config.method.name in NESTED:  # no half step is taken
         return
-    for k, (segment, solver, apart) in enumerate(zip(chain.segments, w_solvers, by_unit, strict=True)):
-        _check_segment(config, k + 1, k + 1 == len(chain.segments), segment, solver, apart)
+    for k, (solver, apart) in enumerate(zip(w_solvers, by_unit, strict=True)):
+        _check_segment(config, chain, k, solver, apart)
     for k, segment in enumerate(chain.segments[1:], start=2):
         for map_ in segment.maps:
             for need in z_solver.needs - map_.capabilities:
@@ -70,31 +76,60 @@ def _check_metric(config: Config, w_solvers: Sequence[WSolver]) -> None:
         )
     exact = all(s.exact for s in w_solvers[:-1])
     if penalty.metric == "curvature" and not exact:
+        asked = {
+            'model.sites = "before"': {site for _, _, site in config.model.layers()} != {"before"},
+            'w_step.linear_solver = "closed_form"': config.w_step.linear_solver != "closed_form",
+        }
+        lacking = " and ".join(way for way, absent in asked.items() if absent)
         raise UsageError(
             'penalty.metric = "curvature" couples the units of a layer unless their regression is linear and exact; '
-            'use model.sites = "before" and w_step.linear_solver = "closed_form", or penalty.metric = "variance"'
+            f'use {lacking + ", or " if lacking else ""}penalty.metric = "variance"'
         )
 
 
-def _check_segment(config: Config, k: int, last: bool, segment: Segment, solver: WSolver, by_unit: bool) -> None:
-    name = config.w_step.solver
+def _check_segment(config: Config, chain: Chain, number: int, solver: WSolver, by_unit: bool) -> None:
+    name, segment, k, last = config.w_step.solver, chain.segments[number], number + 1, number == len(chain.sites)
     if not by_unit and "segment" not in solver.takes:
         if len(segment.weighted) > 1:
             why = f"holds {len(segment.weighted)} layers between two sites"
         else:
-            why = "ends in cross-entropy" if last and config.model.loss == "cross_entropy" else "ends in softmax"
+            why = f'ends in model.loss = "{config.model.loss}"' if last and segment.separable else "ends in softmax"
         raise UsageError(
             f'w_step.solver = "{name}" fits units one by one, and the units of segment {k} do not separate (it {why}); '
             f"use one of {JOINT}, or auto"
         )
     if by_unit and solver.activations is not None and segment.activation not in solver.activations:
         raise UsageError(f'w_step.solver = "{name}" cannot train under "{segment.activation}" (segment {k}); use auto')
-    for block, map_ in zip(segment.blocks, segment.maps, strict=True):
-        for need in (solver.needs if block in segment.regressed else frozenset()) - map_.capabilities:
+    for map_ in segment.fitted:
+        for need in sorted(solver.needs - map_.capabilities):
             raise UsageError(
-                f"the W-solver of segment {k} needs '{need}', which its {map_.spec()['kind']} does not offer; "
-                'use w_step.linear_solver = "closed_form", and model.sites = "after" at that layer'
+                f"the W-solver of segment {k} needs '{need}', which its {map_.spec()['kind']} does not offer; use "
+                + _other_ways(config, chain, segment, map_, last)
             )
+
+
+def _other_ways(config: Config, chain: Chain, segment: Segment, map_: Map, last: bool) -> str:
+    """What would train a map that the W-solver of its segment cannot: each way was tried on the plan's own choice."""
+
+    def trained(part: Segment, last: bool, **keys: Any) -> bool:
+        name, by_unit = w_choice(replace(config, w_step=replace(config.w_step, **keys)), part, last)
+        kind: Any = W_SOLVERS[name]
+        return (by_unit or "segment" in kind.takes) and all(kind.needs <= m.capabilities for m in part.fitted)
+
+    closed, same = 'w_step.linear_solver = "closed_form"', 'w_step.linear_solver = "same"'
+    ways = [closed] if trained(segment, last, linear_solver="closed_form") else []
+    solvers = [f'"{name}"' for name in WAYS if trained(segment, last, solver=name)]
+    alike = [f'"{name}"' for name in WAYS if trained(segment, last, solver=name, linear_solver="same")]
+    if solvers or alike:
+        ways.append(f"w_step.solver = {' or '.join(solvers or alike)}" + ("" if solvers else f" and {same}"))
+    end = segment.maps.index(map_) + 1
+    if not ways and end < len(segment.maps) and trained(segment.part(0, end), False, linear_solver="closed_form"):
+        inside = "elementwise" in segment.maps[end].capabilities and segment.maps[end].trained_as != "linear"
+        first = "" if config.w_step.linear_solver == "closed_form" else f"{closed} and "
+        ways = [f'{first}model.sites = "{"before" if inside else "after"}" at that layer']
+    if not ways and has_derivatives(chain):
+        ways = ['method.name = "adam"']
+    return ", or ".join(ways) or "another model.activation there"
 
 
 def check_ring(config: Config, w_solvers: Sequence[WSolver]) -> None:

@@ -133,7 +133,6 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     if fault:
         fault.arm(team, light=False)
     from macmpi import data as datasets
-    from macmpi.build import build_chain
     from macmpi.estimate import check_memory, estimate, node_bytes, selecting
     from macmpi.plan import make_plan
     from macmpi.rundir import RunDirectory, provenance
@@ -144,9 +143,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     sizes: tuple[int, int, int, int] = team.from_root(lambda: kept[0].sizes)
 
     def refuse() -> None:
-        held = -(-sizes[2] // team.size) if config.parallel.data == "sharded" else sizes[2]
-        check_memory(build_chain(config.model, *sizes[:2]), held)
-        make_plan(config, *sizes, team.size)
+        check_memory(make_plan(config, *sizes, team.size), kept[0].autoencoder)
 
     team.from_root(refuse)
     plan = make_plan(config, *sizes, team.size)

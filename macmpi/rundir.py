@@ -46,7 +46,7 @@ class RunDirectory:
         self.lock.take()
         if mode != "auto":
             elsewhere = mode == "no" or Path(mode).resolve().parent != self.checkpoints.resolve()
-            if elsewhere and ((self.path / "config.toml").exists() or checkpoint.saved(self.checkpoints)):
+            if elsewhere and (os.path.exists(self.path / "config.toml") or checkpoint.saved(self.checkpoints)):
                 raise UsageError(
                     f"{self.path} holds a run already: continue it with --resume auto, "
                     "or name another folder with --output"
@@ -59,7 +59,7 @@ class RunDirectory:
                 return None
             path, state, labels = found
         else:
-            if not Path(mode).is_file():
+            if not os.path.isfile(mode):
                 raise UsageError(f"--resume {mode} does not exist, or is no file")
             path = Path(mode)
             try:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -64,7 +62,7 @@ def read_digits(config: Data, labels: bool) -> Raw:
 
 def read_usps(config: Data, labels: bool) -> Raw:
     """USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equal over digits."""
-    images, digits = _read_fetched("usps", ("images", "labels"))
+    images, digits = _read_fetched("usps")
     random = stream(config.seed, "split")
     drawn = [random.permutation(np.flatnonzero(digits == digit))[:1000] for digit in range(10)]
     train = random.permutation(np.concatenate([d[:500] for d in drawn]))
@@ -75,7 +73,7 @@ def read_usps(config: Data, labels: bool) -> Raw:
 def read_coil(config: Data, labels: bool) -> Raw:
     """COIL-20: 20 objects seen from 72 angles, 32 x 32 pixels in [0, 1].  Validation points are every other pose of the
     duck and of the cat, 72 in all; the other 1,368 are for training, in an order that the seed draws."""
-    images, objects, poses = _read_fetched("coil", ("images", "object", "pose"))
+    images, objects, poses = _read_fetched("coil")
     held = np.isin(objects, HELD_OBJECTS) & (poses % 2 == 1)
     train, validation = stream(config.seed, "split").permutation(np.flatnonzero(~held)), np.flatnonzero(held)
     raw = _pictures(images.astype(np.float64), (32, 32), objects, (train, validation), labels)
@@ -87,19 +85,32 @@ SOURCES: dict[str, Callable[[Data, bool], Raw]] = {"digits": read_digits, "usps"
 
 FILES = {"usps": "usps.h5", "coil": "coil20.h5"}
 
+CONTENTS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
+    "usps": ((16, 16), ("labels",)),
+    "coil": ((32, 32), ("object", "pose")),
+}
+"""Height and width of their images, which are (N, height, width), and datasets of N whole numbers."""
 
-def _read_fetched(name: str, datasets: tuple[str, ...]) -> list[Array]:
+
+def _read_fetched(name: str) -> list[Array]:
     path = folder() / FILES[name]
-    if not path.exists():
+    if not os.path.isfile(path):
         raise UsageError(
             f'data.source = "{name}": {path} does not exist; fetch it (python -m macmpi.fetch {name}) or set '
             f"{FOLDER_VARIABLE} to the folder of {path.name} (data/README.md says where the data come from)"
         )
-    arrays = read_file(path, datasets)
-    missing = [dataset for dataset in datasets if dataset not in arrays]
-    if missing:
-        raise UsageError(f"{path}: there is no dataset {missing[0]}; make the file anew: python -m macmpi.fetch {name}")
-    return [arrays[dataset] for dataset in datasets]
+    shape, numbers = CONTENTS[name]
+    arrays, again = read_file(path, ("images", *numbers)), f"make the file again: python -m macmpi.fetch {name}"
+    for dataset in ("images", *numbers):
+        if dataset not in arrays:
+            raise UsageError(f"{path}: there is no dataset {dataset}; {again}")
+    for dataset, array in arrays.items():
+        inner, kinds = (shape, "uif") if dataset == "images" else ((), "iu")
+        if array.shape != (*arrays["images"].shape[:1], *inner) or array.dtype.kind not in kinds:
+            raise UsageError(f"{path}: dataset {dataset} is {array.dtype} of shape {array.shape}; {again}")
+        if not np.isfinite(array).all():
+            raise UsageError(f"{path}: dataset {dataset} holds what is no number; {again}")
+    return [arrays[dataset] for dataset in ("images", *numbers)]
 
 
 def _pictures(images: Array, shape: tuple[int, int], classes: Array, parts: tuple[Array, Array], labels: bool) -> Raw:
@@ -116,12 +127,21 @@ def _column(labels: Array) -> Array:
     return labels.astype(np.float64)[:, None]
 
 
+def check_there(path: Path, key: str) -> None:
+    """Raises UsageError, naming the config's key, unless there is such a file; names that no file can have are none."""
+    if not os.path.isfile(path):
+        raise UsageError(f"{key}: {os.path.abspath(path)} does not exist")
+
+
 def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
     """The datasets of an HDF5 or npz file that are there.  Nothing is ever unpickled.  Raises UsageError."""
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in names if name in file}
+                found = {name: file[name] for name in names if name in file}
+            if any(not isinstance(array, np.ndarray) for array in found.values()):  # bytes, of a member that is none
+                raise ValueError("a member of it is no .npy file")
+            return found
         from macmpi import untrusted
 
         with untrusted.opened(path) as file:
@@ -131,17 +151,7 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
         raise UsageError(f"{path}: {error}") from None
     except MemoryError:
         raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        EOFError,
-        RuntimeError,
-        BadZipFile,
-        zlib.error,
-    ) as error:
+    except Exception as error:  # noqa: BLE001 - whatever NumPy, zipfile and h5py raise, the file is what is wrong
         text = (str(error).splitlines() or [type(error).__name__])[0]
         if "pickle" in text:
             text = "it is not a file of plain arrays"

@@ -16,8 +16,8 @@ from macmpi.checkpoint import first_line
 from macmpi.config import Data
 from macmpi.data import Dataset, Scaling, check_enough, check_points, classes_of, drawn
 from macmpi.layers import Array
-from macmpi.own_file import HUGE, check, check_labels, check_size, read_own
-from macmpi.sources import SOURCES, Raw
+from macmpi.own_file import HUGE, check, check_labels, read_own
+from macmpi.sources import SOURCES, Raw, check_there
 from macmpi.tiles import Tile
 
 GAP = 16
@@ -104,7 +104,7 @@ def opened(config: Data, labels: bool) -> Parts:
     except MemoryError:
         raise UsageError(f"{config.source}: dataset X has {n:,} rows, too many for this machine to number") from None
     check_points(config, n - len(held) if raw.X_val is None else n)
-    check_enough(config, len(train))
+    check_enough(config, len(train), len(held))
     names = [f"{config.source}: dataset {name}" for name in ("X", "X_val", "Y", "Y_val")]
     if raw.X_val is None:
         names[1], names[3] = names[0], names[2]
@@ -121,13 +121,13 @@ def _whole(config: Data, labels: bool) -> Raw:
 
 
 def _headers(path: Path, labels: bool) -> Raw:
-    if not path.is_file():
-        raise UsageError(f"data.source: {path.resolve()} does not exist")
+    check_there(path, "data.source")
     try:
         file = untrusted.opened(path)
-    except OSError as error:
+        held = set(file)
+    except (OSError, RuntimeError) as error:
         raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
-    found = {name: _header(file, name, path) for name in ("X", "Y", "X_val", "Y_val") if name in file}
+    found = {name: _header(file, name, path) for name in ("X", "Y", "X_val", "Y_val") if name in held}
     if "X" not in found:
         raise UsageError(f"{path}: there is no dataset X")
     for a, b in (("X", "Y"), ("X_val", "Y_val")):
@@ -148,14 +148,15 @@ def _headers(path: Path, labels: bool) -> Raw:
 def _header(file: Any, name: str, path: Path) -> Any:
     try:
         dataset = untrusted.dataset(file, name)
+        dtype, shape = dataset.dtype, dataset.shape
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    except (OSError, KeyError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever h5py raises, the file is what is wrong
         raise UsageError(f"{path}: dataset {name} cannot be read: {first_line(error)}") from None
-    if dataset.dtype.kind not in "biuf":
-        raise UsageError(f"{path}: dataset {name} holds {dataset.dtype}; real numbers are needed")
-    if not dataset.shape or len(dataset) < 2 or not dataset.size:
-        raise UsageError(f"{path}: dataset {name} has shape {dataset.shape}; at least 2 rows and 1 column are needed")
+    if dtype.kind not in "biuf":
+        raise UsageError(f"{path}: dataset {name} holds {dtype}; real numbers are needed")
+    if not shape or shape[0] < 2 or not dataset.size:
+        raise UsageError(f"{path}: dataset {name} has shape {shape}; at least 2 rows and 1 column are needed")
     return dataset
 
 
@@ -177,7 +178,6 @@ def _labels(part: Part) -> Array:
         array = np.asarray(part.source[()] if part.width == 1 else part.source[:2])
     except (OSError, RuntimeError) as error:
         raise UsageError(f"{part.name} cannot be read: {first_line(error)}") from None
-    check_size(array, part.name)
     labels = check(array, part.name)
-    check_labels(labels, part.name)
+    check_labels(array, part.name)
     return labels[part.rows]

@@ -87,7 +87,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "state": frozenset({"layers"}),
     "build": frozenset({"layers", "chain", "config"}),
     "layer_refusals": ERRORS | {"layers", "chain", "config", "solvers"},
-    "refusals": ERRORS | {"chain", "config", "layer_refusals", "solvers"},
+    "refusals": ERRORS | {"chain", "choices", "config", "layer_refusals", "layers", "solvers"},
     "deals": frozenset({"tiles"}),
     "choices": frozenset({"layers", "chain", "losses", "penalty", "solvers", "config"}),
     "plan": frozenset({"tiles", "streams", "layers", "chain", "losses", "penalty", "solvers", "config", "deals"})
@@ -173,7 +173,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "figures": frozenset({"layers"}),
     "pictures": frozenset({"data", "figures", "layers", "results"}),
     "report": ERRORS | {"pictures", "results"},
-    "estimate": ERRORS | {"tiles", "chain", "choices", "config", "deals", "plan", "windows"},
+    "estimate": ERRORS | {"tiles", "choices", "config", "deals", "plan", "windows"},
     "scaling": frozenset({"tiles", "solvers", "deals", "pieces", "plan", "sums"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
     | {"baselines", "stochastic", "config", "data", "record", "team"},
@@ -187,7 +187,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "storage": frozenset({"checkpoint", "findings", "lock", "untrusted"}),
     "doctor": ERRORS | {"findings", "machines", "storage", "team"},
     "run": ERRORS
-    | {"build", "config", "data", "estimate", "model", "plan", "process", "rundir", "starts", "team", "train"}
+    | {"config", "data", "estimate", "model", "plan", "process", "rundir", "starts", "team", "train"}
     | {"faults", "record", "scheduler", "sharded_state", "shards", "survey"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""

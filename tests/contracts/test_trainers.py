@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from macmpi import UsageError, config, model
 from macmpi.config import TRAINERS as NAMES
 from macmpi.data import Dataset, Scaling
 from macmpi.layers import Array, Tangent, build
+from macmpi.layers.activation import Activation
+from macmpi.layers.affine import Affine
 from macmpi.mac import Mac
 from macmpi.methods import choose
 from macmpi.plan import make_plan
@@ -289,9 +292,6 @@ def test_a_users_own_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_users_own_kind_of_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It trains, and is saved and loaded again: functions (inputs, units) -> maps, and the maps' own kinds."""
-    from macmpi.layers.activation import Activation
-    from macmpi.layers.affine import Affine
-
     table = {"model": {"hidden": [5, 3], "activation": ["squashed", "tanh"]}}
     with pytest.raises(UsageError, match=r"model.activation.0: unknown word"):
         config.validate(table, "this test")
@@ -322,3 +322,79 @@ def test_a_users_own_kind_of_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     before = adam.evaluate(begun).train
     adam.sweep(begun)
     assert adam.evaluate(begun).train < before
+
+
+@dataclass(frozen=True)
+class Offering:
+    """An affine map that offers only some of what it can do."""
+
+    offered: frozenset[str]
+    inner: Affine
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return self.offered
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": "offering"}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def affine_that_offers(*capabilities: str) -> Callable[[int, int], list[Any]]:
+    return lambda n, units: [Offering(frozenset(capabilities), Affine(n, units))]
+
+
+LAYERS_OF_OTHERS: dict[str, Callable[[int, int], list[Any]]] = {
+    "own_scale": lambda n, units: [Affine(n, units), worked_example()(units)],
+    "by_gradients": affine_that_offers("jacobian", "weight_jacobian", "bias"),
+    "by_units": affine_that_offers("jacobian", "weight_jacobian", "bias", "units"),
+    "without_bias": affine_that_offers("jacobian", "weight_jacobian", "linear", "units"),
+    "by_nothing": affine_that_offers("weight_jacobian", "units"),
+    "before_tanh": lambda n, units: [*LAYERS_OF_OTHERS["without_bias"](n, units), Activation("tanh", units)],
+}
+
+
+def ways(text: str) -> list[dict[str, str]]:
+    """The settings that a refusal of a W-solver's needs names; of `a = "x" or "y"`, each."""
+    found = []
+    for way in text.rsplit("; use ", 1)[1].split(", or "):
+        parts = [part.split(" = ") for part in way.split(" and ")]
+        choices = [[(key, word.strip('" ')) for word in words.split(" or ")] for key, words in parts]
+        found += [dict(settings) for settings in itertools.product(*choices)]
+    return found
+
+
+def refusal(settings: dict[str, str]) -> str:
+    """What is said of a net of one hidden layer; nothing where it is planned."""
+    table: dict[str, dict[str, Any]] = {"model": {"hidden": [4]}}
+    for key, value in settings.items():
+        part, own = key.split(".")
+        table.setdefault(part, {})[own] = value
+    try:
+        make_plan(config.validate(table, "this test"), 4, 4, 40, 9, 1)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def test_a_remedy_for_a_layer_of_another_package_is_new_and_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The config has not all of it already, and with it the same need is not refused again."""
+    offer(monkeypatch, {("macmpi.layers", name): maps for name, maps in LAYERS_OF_OTHERS.items()})
+    solvers, linear = ("auto", "gauss_newton", "hessian_free", "lbfgs"), ("closed_form", "same")
+    seen = set()
+    for name, sites, solver, how in itertools.product(LAYERS_OF_OTHERS, ("after", "before", "none"), solvers, linear):
+        keys = {"model.activation": name, "model.sites": sites, "w_step.solver": solver, "w_step.linear_solver": how}
+        refused = refusal(keys)
+        if "the W-solver" not in refused:
+            continue
+        if refused.endswith("; use another model.activation there"):
+            seen.add("another activation")
+            continue
+        for way in ways(refused):
+            there = {key: word.removesuffix('" at that layer') for key, word in way.items()}
+            assert any(keys.get(key) != word for key, word in there.items()), refused
+            assert "the W-solver" not in refusal(keys | there), (refused, there)
+            seen |= set(there)
+    assert seen == {"another activation", "w_step.solver", "w_step.linear_solver", "model.sites", "method.name"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,12 @@ from theory.nets import (
     work,
 )
 
+from macmpi import UsageError
+from macmpi.layers import Array, Tangent
+from macmpi.losses import LOSSES as LOSSES_BY_NAME
 from macmpi.mac import Mac
 from macmpi.state import State
+from macmpi.tape import compose
 
 SITES: dict[str, Any] = {
     "after": "after",
@@ -295,3 +300,74 @@ def test_the_z_problems_gradient_is_that_of_the_objective(loss: str, measure: st
     _, G = problem.gradients(state.Z)
     expected = gradient(lambda: e_q(mac, state) - work(mac, state), state.Z)
     assert_allclose(G.ravel(), expected, rtol=1e-6, atol=1e-6)
+
+
+@dataclass(frozen=True)
+class LogisticRoot:
+    """B = diag(sqrt(p (1 - p)))."""
+
+    residual: Array
+    weight: Array
+
+    def astype(self, dtype: Any) -> LogisticRoot:
+        return LogisticRoot(self.residual.astype(dtype), self.weight.astype(dtype))
+
+    def normal(self, dF: Array) -> Array:
+        return self.weight**2 * dF
+
+    def after(self, tangent: Tangent) -> Tangent:
+        return compose([tangent, Tangent(lambda dF: self.weight * dF, lambda dF: self.weight * dF)])
+
+
+class Logistic:
+    """sum_l log(1 + exp f_l) - y_l f_l, y_l in [0, 1]: a sum over outputs, but of no squares."""
+
+    by_output = True
+    unit_hessian = False
+    labels = False
+    stiffness = 0.25
+
+    def value(self, Y: Array, F: Array) -> Array:
+        return (np.logaddexp(0.0, F) - Y * F).sum(axis=1)
+
+    def residual(self, Y: Array, F: Array) -> Array:
+        return Y - 1.0 / (1.0 + np.exp(-F))
+
+    def root(self, Y: Array, F: Array) -> LogisticRoot:
+        p = 1.0 / (1.0 + np.exp(-F))
+        weight = np.sqrt(p * (1.0 - p))
+        return LogisticRoot((Y - p) / weight, weight)
+
+    def congruence(self, F: Array, M: Array) -> Array:
+        B = self.root(np.zeros_like(F), F).weight
+        return np.asarray(M * (B.T @ B) / len(F))
+
+    def hessian(self, F: Array) -> Array:
+        return np.diag((self.root(np.zeros_like(F), F).weight ** 2).mean(axis=0))
+
+
+@pytest.mark.parametrize("sites", SITES)
+@pytest.mark.parametrize("solver", ALL_SEGMENTS)
+def test_a_loss_by_output_that_is_no_sum_of_squares_is_descended_too(
+    solver: str, sites: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not fitted in closed form, as if its targets were those of a regression: units are, which have no loss."""
+    monkeypatch.setitem(LOSSES_BY_NAME, "squared", Logistic())
+    mac = method(sites=SITES[sites], w_step={"solver": solver}, ridge=0.0)
+    targets, middle = mac.data.Y, np.median(mac.data.Y, axis=0)
+    targets[:] = np.where(targets > middle, 1.0, 0.0)
+    assert not mac.plan.by_unit[-1]
+    state = anywhere(mac)
+    value = first = mac.evaluate(state).E_Q
+    for half_step in (mac.z_step, mac.w_step) * 2:
+        half_step(state)
+        before, value = value, mac.evaluate(state).E_Q
+        assert value <= before * (1.0 + 1e-11)
+    assert value < first
+
+
+@pytest.mark.parametrize("solver", UNITS_ALONE)
+def test_nor_is_it_fitted_unit_by_unit(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOSSES_BY_NAME, "squared", Logistic())
+    with pytest.raises(UsageError, match=r"segment 3 do not separate \(it ends in model.loss"):
+        method(w_step={"solver": solver})

@@ -493,6 +493,32 @@ def test_a_named_set_without_its_file(source: str, file: str, tmp_path: Path, mo
     assert f"{tmp_path / file} cannot be read" in refusal(Data(source=source))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"images": np.zeros((60, 9, 9))}, "dataset images is float64 of shape (60, 9, 9)"),
+        ({"images": np.float64(0.0)}, "dataset images is float64 of shape ()"),
+        ({"images": np.full((60, 32, 32), b"a")}, "dataset images is |S1"),
+        ({"images": np.full((60, 32, 32), np.nan)}, "dataset images holds what is no number"),
+        ({"pose": np.arange(59)}, "dataset pose is int64 of shape (59,)"),
+        ({"object": np.ones(60)}, "dataset object is float64"),
+        ({"object": np.full(60, 7)}, "there is no validation point"),
+        ({"object": np.ones(60, int), "pose": np.ones(60, int)}, "only 0 training point is left"),
+    ],
+)
+def test_a_named_set_whose_file_holds_something_else(
+    wrong: dict[str, Array], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MACMPI_DATA", str(tmp_path))
+    right = {"images": np.ones((60, 32, 32)), "object": np.arange(60) % 20 + 1, "pose": np.arange(60)}
+    with h5py.File(tmp_path / "coil20.h5", "w") as file:
+        for name, array in (right | wrong).items():
+            file[name] = array
+    text = refusal(Data(source="coil"))
+    assert says in text
+    assert "\n" not in text
+
+
 @pytest.fixture(scope="module")
 def usps() -> Dataset:
     return load(Data(source="usps"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import sys
@@ -52,19 +53,58 @@ def test_another_set_of_the_same_name_is_refused() -> None:
         convert_usps(np.zeros((256, 9298), dtype=np.uint8))
 
 
-def test_a_given_file_is_converted(mat: np.ndarray, tmp_path: Path) -> None:
+def test_a_given_file_is_converted(mat: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     savemat(tmp_path / "usps_all.mat", {"data": mat})
+    written = (tmp_path / "usps_all.mat").read_bytes()
+    monkeypatch.setattr(fetch, "USPS_SHA256", hashlib.sha256(written).hexdigest())
     path = fetch_usps(tmp_path / "data", tmp_path / "usps_all.mat")
     with h5py.File(path) as file:
         assert np.array_equal(file["images"][()], convert_usps(mat)[0])
         assert file["labels"].dtype == np.uint8
 
 
-def test_a_file_that_is_no_matlab_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "usps_all.mat").write_bytes(b"<html>not found</html>" * 100)
-    with pytest.raises(UsageError, match=r"is not usps_all\.mat"):
-        fetch_usps(tmp_path, tmp_path / "usps_all.mat")
-    assert not (tmp_path / "usps.h5").exists()
+def version_7_3(path: Path) -> None:
+    """MATLAB's newer format is HDF5 behind a header of 512 bytes."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file["data"] = np.zeros((10, 1100, 256), np.uint8)
+    content = bytearray(path.read_bytes())
+    content[:128] = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"
+    path.write_bytes(content)
+
+
+def damaged(path: Path) -> None:
+    """One byte of an element's size, which SciPy takes at its word."""
+    savemat(path, {"data": np.zeros((4, 5, 2), np.uint8)})
+    content = bytearray(path.read_bytes())
+    content[132] ^= 0x40
+    path.write_bytes(content)
+
+
+NO_USPS: dict[str, Callable[[Path], object]] = {
+    "a web page": lambda path: path.write_bytes(b"<html>not found</html>" * 100),
+    "empty": lambda path: path.write_bytes(b""),
+    "MATLAB 7.3": version_7_3,
+    "damaged": damaged,
+    "another variable": lambda path: savemat(path, {"images": np.zeros(3)}),
+    "not there": lambda path: None,
+    "a folder": lambda path: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("name", NO_USPS)
+def test_another_file_is_refused_in_one_line_and_not_opened(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "usps_all.mat"
+    NO_USPS[name](path)
+    monkeypatch.setenv("MACMPI_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(sys, "argv", ["fetch", "usps", "--file", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        fetch.main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"macmpi: {path} is not usps_all.mat: ")
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.usps

@@ -16,6 +16,7 @@ from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data import Dataset, load
 from macmpi.layers import Array
+from macmpi.survey import survey
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=40)
 
@@ -172,7 +173,35 @@ def test_usps_brings_its_labels() -> None:
         assert_array_equal(Y.sum(axis=0), 500.0)
 
 
-def test_labels_that_floating_point_would_merge_are_refused(tmp_path: Path) -> None:
-    Y = np.array([0, 2**53, 2**53 + 1, 0] * 5)
-    with pytest.raises(UsageError, match=r"beyond 2\^53"):
-        load(written(tmp_path, X=points(20), Y=Y), True)
+@pytest.mark.parametrize(
+    "odd",
+    [9.97e36, 2.0**53, -(2.0**63), 2**53, -(2**53), -(2**63), np.uint64(2**64 - 1), np.float32(2.0**60)],
+    ids=lambda odd: f"{type(odd).__name__} {odd:g}",
+)
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_labels_that_floating_point_would_merge_are_refused(suffix: str, odd: Any, tmp_path: Path) -> None:
+    """Whether they are stored as whole numbers or as reals, read by one process or surveyed for shards."""
+    Y = np.array([0, 1, odd, 0] * 5, dtype=np.asarray(odd).dtype)
+    config = written(tmp_path, suffix, X=points(20), Y=Y)
+    for look in (load, survey):
+        with pytest.raises(UsageError, match=r"Y is .* at \[2\]: labels at or beyond 2\^53") as caught:
+            look(config, True)
+        assert config.source in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("largest", [2**53 - 1, 1.0 - 2.0**53, np.uint8(255), np.int16(-300), np.float16(2000.0), True])
+def test_labels_below_that_are_told_apart(largest: Any, tmp_path: Path) -> None:
+    Y = np.array([0, largest] * 10, dtype=np.asarray(largest).dtype)
+    config = written(tmp_path, X=points(20), Y=Y)
+    assert_array_equal(load(config, True).classes, sorted([0, int(largest)]))
+    assert_array_equal(survey(config, True).classes, sorted([0, int(largest)]))
+
+
+def test_a_label_that_only_more_digits_than_float64_tell_from_a_whole_number_is_refused(tmp_path: Path) -> None:
+    step = np.finfo(np.longdouble).eps
+    if step == np.finfo(float).eps:
+        pytest.skip("long double is float64 here")
+    config = written(tmp_path, X=points(20), Y=np.array([0, 1 + step] * 10, dtype=np.longdouble))
+    with pytest.raises(UsageError, match="class labels are whole numbers"):
+        load(config, True)

@@ -160,7 +160,7 @@ TABLE = {
     },
     "units and cross-entropy": Row(
         {"w_step.solver": "gauss_newton", "model.loss": "cross_entropy"},
-        ('w_step.solver = "gauss_newton"', "segment 3", "ends in cross-entropy", ONE_OF),
+        ('w_step.solver = "gauss_newton"', "segment 3", 'ends in model.loss = "cross_entropy"', ONE_OF),
         (*ANY_OF, {"model.loss": "squared"}),
         "a unit solver",
     ),
@@ -690,3 +690,17 @@ def test_keys_of_half_steps_mean_nothing_to_methods_that_take_none(name: str) ->
     method = Method(name)  # type: ignore[arg-type]
     config, plain = Config(method=method, penalty=penalty, z_step=ZStep("binary")), Config(method=method)
     assert make_plan(config, 5, 5, 40, 9, 2) == make_plan(plain, 5, 5, 40, 9, 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "named", "not_named"),
+    [
+        ({"model.sites": "before", "w_step.linear_solver": "same"}, "w_step.linear_solver", "model.sites"),
+        ({"model.sites": ["before"] * 2, "w_step.linear_solver": "same"}, "w_step.linear_solver", "model.sites"),
+        ({"model.sites": "after"}, "model.sites", "w_step.linear_solver"),
+    ],
+)
+def test_a_remedy_names_nothing_that_the_config_has_already(keys: Keys, named: str, not_named: str) -> None:
+    text = refusal({"penalty.metric": "curvature", **keys}).rsplit("use ", 1)[1]
+    assert named in text
+    assert not_named not in text

@@ -221,7 +221,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "labels: half a label": ({"X": X, "Y": with_label(0.5)}, ["dataset Y is 0.5 at [1202]"]),
     "labels: nan": ({"X": X, "Y": with_label(np.nan)}, ["dataset Y is nan at [1202, 0]"]),
     "labels: inf": ({"X": X, "Y": with_label(np.inf)}, ["dataset Y is inf at [1202, 0]"]),
-    "labels: beyond float64": ({"X": X, "Y": with_label(2**60 + 1)}, ["dataset Y holds labels beyond 2^53"]),
+    "labels: beyond float64": (
+        {"X": X, "Y": with_label(2**60 + 1)},
+        ["at [1202]", "at or beyond 2^53"],
+    ),
     "labels: one-hot": ({"X": X, "Y": np.eye(3)[labels_of(X) % 3]}, ["dataset Y has 3 columns", "argmax"]),
     "labels: one class": ({"X": X, "Y": np.full(N, 4)}, ["Y holds 1 classes"]),
     "labels: one class to train on": (

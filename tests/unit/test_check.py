@@ -1,0 +1,81 @@
+"""--check answers every combination of words: with sizes and costs, or with one line that refuses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from launch.here import run_here
+
+from macmpi import config, estimate
+from macmpi.losses import LOSSES
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+
+METHODS = ["mac", "mac", "alternating", *config.NESTED]
+CASES = 300
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With points that are classes too; nothing is measured."""
+    monkeypatch.setattr(estimate, "steady_rate", lambda: 1e9)
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "points.npz", X=random.normal(size=(40, 3)), Y=np.arange(40) % 3)
+    (tmp_path / "points.toml").write_text('data = "points.npz"\nmodel.words = 5\n')
+    return tmp_path
+
+
+def drawn(random: Random) -> dict[str, Any]:
+    layers = random.choice([1, 1, 2])
+    return {
+        "model.hidden": [4, 2][:layers],
+        "model.activation": [random.choice(config.LAYERS) for _ in range(layers)],
+        "model.sites": [random.choice(["after", "before", "none"]) for _ in range(layers)],
+        "model.loss": random.choice(sorted(LOSSES)),
+        "method.name": random.choice(METHODS),
+        "z_step.solver": random.choice(["auto", "auto", *sorted(Z_SOLVERS)]),
+        "w_step.solver": random.choice(["auto", "auto", *sorted(W_SOLVERS.keys() - {"closed_form"})]),
+        "parallel.data": random.choice(["replicated", "node", "sharded"]),
+        "start.method": random.choice(["uniform", "pca", "greedy"]),
+    }
+
+
+def words(settings: dict[str, Any]) -> list[str]:
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value!r}")]
+
+
+def test_every_combination_is_answered_or_refused_in_one_line(folder: Path) -> None:
+    """Any other error than a refusal is raised by `run_here`."""
+    random, ended = Random(1), []
+    for _ in range(CASES):
+        settings = drawn(random)
+        outcome = run_here("points.toml", "--check", *words(settings), cwd=folder)
+        ended.append(outcome.code)
+        if outcome.code == 0:
+            assert outcome.out.count("\nmemory ") == 1, settings
+        else:
+            assert outcome.code == 2, settings
+            assert len(outcome.err.splitlines()) == 1, settings
+    assert {0, 2} == set(ended)
+
+
+@pytest.mark.parametrize("data", ["replicated", "sharded"])
+def test_a_site_before_the_first_layer_of_radial_basis_functions(data: str, folder: Path) -> None:
+    settings = {"model.hidden": [2], "model.activation": "rbf", "model.sites": "before", "parallel.data": data}
+    outcome = run_here("points.toml", "--check", *words(settings), cwd=folder, code=2)
+    assert 'use model.sites = "none" at that layer' in outcome.err
+
+
+@pytest.mark.parametrize("metric", ["variance", "curvature"])
+def test_without_constraints_no_metric_is_made(metric: str, folder: Path) -> None:
+    settings = {
+        "model.hidden": [2],
+        "model.activation": "rbf",
+        "model.sites": "none",
+        "start.method": "greedy",
+        "penalty.metric": metric,
+    }
+    run_here("points.toml", "--iterations", 1, "--output", "run", *words(settings), cwd=folder, code=0)

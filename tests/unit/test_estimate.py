@@ -1,0 +1,116 @@
+"""Memory that a run is refused for is memory that it would have held, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from macmpi import UsageError, config, estimate
+from macmpi.data import Dataset, Scaling
+from macmpi.estimate import check_memory, least_bytes
+from macmpi.methods import choose
+from macmpi.plan import Plan, make_plan
+from macmpi.record import Clock
+from macmpi.starts import Origin, start
+from macmpi.team import Solo
+
+Tables = dict[str, dict[str, Any]]
+N, N_VAL, D, L = 60, 12, 5, 3
+HALVES = {"model": {"hidden": [2, 6], "activation": ["linear", "tanh"], "sites": ["after", "none"]}}
+CASES: dict[str, Tables] = {
+    "mac": {},
+    "mac in single precision": {"model": {"hidden": [6, 4], "precision": "float32"}, "penalty": {"mu_max": 1e4}},
+    "multipliers": {"penalty": {"method": "augmented_lagrangian"}},
+    "one segment": {"model": {"hidden": [6, 4], "sites": "none"}},
+    "alternating": HALVES | {"method": {"name": "alternating"}},
+    **{name: {"method": {"name": name}} for name in config.NESTED},
+    "stochastic in single precision": {
+        "model": {"hidden": [6, 4], "precision": "float32"},
+        "method": {"name": "stochastic"},
+    },
+}
+
+
+def configured(tables: Tables) -> config.Config:
+    return config.validate({"model": {"hidden": [6, 4]}} | tables, "this test")
+
+
+def points(dtype: np.dtype) -> Dataset:
+    random = np.random.default_rng(0)
+    X, Y, X_val, Y_val = (random.normal(size=size).astype(dtype) for size in ((N, D), (N, L), (N_VAL, D), (N_VAL, L)))
+    of_x, of_y = (Scaling(np.zeros(n), np.ones(n)) for n in (D, L))
+    return Dataset(X, Y, X_val, Y_val, of_x, of_y, "")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_rank_must_hold_is_in_its_points_and_its_state(name: str) -> None:
+    """After an iteration, each array counted once; the paper's method keeps nothing that is not counted."""
+    whole = configured(CASES[name])
+    plan = make_plan(whole, D, L, N, N_VAL, 1)
+    data = points(plan.dtype)
+    method = choose(whole, plan, data, Solo(), Clock())
+    state = start(method.mac, whole, Origin())
+    method.begin(state)
+    method.sweep(state)
+    state.note_validation(0.0)
+    if plan.schedule.multipliers:
+        method.move_multipliers(state)
+    arrays = [getattr(state, f.name) for f in fields(state)] + [data.X, data.Y, data.X_val, data.Y_val]
+    held = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+    assert least_bytes(plan) <= held
+    if whole.method.name == "mac":
+        assert least_bytes(plan) == held
+
+
+def deep(method: str, precision: str, **parallel: str) -> config.Config:
+    model = {"hidden": [100] * 25, "precision": precision}
+    penalty = {"mu_max": 1e4}
+    return configured({"model": model, "method": {"name": method}, "penalty": penalty, "parallel": parallel})
+
+
+def planned(whole: config.Config, ranks: int = 1) -> Plan:
+    return make_plan(whole, 1, 1, 1_280_000, 320_000, ranks)
+
+
+def machine_of(gigabytes: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        estimate.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": int(gigabytes * 1e9 / 4096)}.__getitem__
+    )
+
+
+@pytest.mark.parametrize("method", config.NESTED)
+def test_a_method_without_coordinates_is_not_refused_for_them(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine_of(1.0, monkeypatch)
+    check_memory(planned(deep(method, "float32")))
+    with pytest.raises(UsageError, match=r"model\.hidden needs about 26 GB a rank for 1,280,000 points"):
+        check_memory(planned(deep("mac", "float64")))
+
+
+def test_coordinates_are_counted_in_the_precision_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine_of(20.0, monkeypatch)
+    check_memory(planned(deep("mac", "float32")))
+    with pytest.raises(UsageError, match="fewer hidden units, or fewer points"):
+        check_memory(planned(deep("mac", "float64")))
+
+
+def test_shards_are_counted_with_the_points_that_are_yet_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine_of(20.0, monkeypatch)
+    whole = deep("mac", "float64", data="sharded")
+    with pytest.raises(UsageError, match="or more ranks"):
+        check_memory(planned(whole))
+    check_memory(planned(whole, ranks=2))
+    wide = configured({"parallel": {"data": "sharded"}})
+    check_memory(make_plan(wide, 1000, 1000, 2_000_000, 100_000, 1), autoencoder=True)
+    with pytest.raises(UsageError, match="34 GB a rank"):
+        check_memory(make_plan(wide, 1000, 1000, 2_000_000, 100_000, 1))
+
+
+def test_weights_and_what_inverts_their_grams_are_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine_of(20.0, monkeypatch)
+    for method, hidden in (("mac", [60_000, 60_000]), ("stochastic", [40_000])):
+        whole = configured({"model": {"hidden": hidden}, "method": {"name": method}})
+        with pytest.raises(UsageError, match="fewer hidden units"):
+            check_memory(make_plan(whole, 3, 3, 40, 10, 1))
