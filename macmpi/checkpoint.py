@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +14,7 @@ import h5py
 import numpy as np
 
 from macmpi import UsageError, __version__, untrusted
+from macmpi.console import warn
 from macmpi.state import State
 
 FORMAT = 5
@@ -204,10 +204,7 @@ def newest(folder: Path, without: Sequence[str] = ()) -> tuple[Path, State, dict
         try:
             return (path, *read(path, without))
         except DAMAGE as error:
-            print(
-                f"macmpi: {path} is damaged ({first_line(error)}); trying the one before",
-                file=sys.stderr,
-            )
+            warn(f"{path} is damaged ({first_line(error)}); trying the one before")
     if paths:
         raise UsageError(f"no good checkpoint in {folder}; start again with --resume no and another --output")
     return None

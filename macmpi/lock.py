@@ -7,13 +7,13 @@ import fcntl
 import json
 import os
 import platform
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
+from macmpi.console import warn
 
 BUSY = (errno.EAGAIN, errno.EACCES)
 PATIENCE = 1.0
@@ -65,10 +65,9 @@ class Lock:
                     f"pid {holder.get('pid', '?')}, since {holder.get('since', '?')}: "
                     "wait for it or stop it, or name another folder with --output"
                 ) from None
-            print(
-                f"macmpi: {self.path.parent} lies on a file system without locks ({error.strerror}): "
-                "make sure that no other run uses it",
-                file=sys.stderr,
+            warn(
+                f"{self.path.parent} lies on a file system without locks ({error.strerror}): "
+                "make sure that no other run uses it"
             )
         self._file = file
 

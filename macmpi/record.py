@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import StorageError
+from macmpi.console import say, warn
 
 PHASES = ("z", "w", "comm", "wait")
 
@@ -164,16 +164,3 @@ def _record(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) and {"iteration", "phase"} <= found.keys() else None
-
-
-def say(text: str) -> None:
-    """One flushed line (or several) on standard output; a console that is gone does not end a run."""
-    try:
-        print(text, flush=True)
-    except (OSError, ValueError):
-        pass
-
-
-def warn(text: str) -> None:
-    """One line on standard error."""
-    print(f"macmpi: {text}", file=sys.stderr)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
+from macmpi.console import guard, say, warn
 from macmpi.process import STOP_SIGNALS
 from macmpi.record import now
 from macmpi.scheduler import time_left
@@ -158,7 +159,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     if args.check:
         team.from_root(lambda: _origin(config, plan, kept[0].blank() if plan.sharded else kept[0]))
         team.together(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
-        team.from_root(lambda: print("\n".join(estimate(plan, config, kept[0].autoencoder)), flush=True))
+        team.from_root(lambda: say("\n".join(estimate(plan, config, kept[0].autoencoder))))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
     origin, rows = Origin(), []  # of rank 0 alone: large
@@ -224,13 +225,14 @@ def _complete(state: Any, config: Any, directory: Any) -> bool:
 
 def main() -> None:
     began = now()
+    guard()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         fault = _fault()
         team = launch()
     except MacmpiError as error:
         if speaks():
-            print(f"macmpi: {error}", file=sys.stderr)
+            warn(str(error))
         sys.exit(error.exit_code)
     _stop_at_once(team)
     code = 0
@@ -241,7 +243,7 @@ def main() -> None:
             die(team, error)
         code = error.exit_code
         if team.rank == 0 and str(error):
-            print(f"macmpi: {error}", file=sys.stderr if code else sys.stdout, flush=True)
+            say(f"macmpi: {error}", error=code != 0)
     except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
         die(team, error)
     sys.exit(code)

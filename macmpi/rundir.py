@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from importlib import metadata
@@ -15,6 +14,7 @@ from typing import Any
 
 from macmpi import StorageError, UsageError, __version__, checkpoint
 from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
+from macmpi.console import warn
 from macmpi.lock import Lock
 from macmpi.state import State
 
@@ -117,7 +117,7 @@ class RunDirectory:
         if last:
             raise StorageError(text)
         if rank == 0:
-            print(f"macmpi: {text}; training goes on", file=sys.stderr)
+            warn(f"{text}; training goes on")
 
 
 def provenance(ranks: int, threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _launches(log: Path) -> list[Any]:
     try:
         return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
     except (ValueError, LookupError, TypeError):
-        print(f"macmpi: {log} is damaged and begins anew", file=sys.stderr)
+        warn(f"{log} is damaged and begins again")
         return []
 
 

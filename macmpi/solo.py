@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError
+from macmpi.console import flush
 
 T = TypeVar("T")
 
@@ -91,10 +90,3 @@ class Solo:
 
 AnyTeam = Solo
 """Team is a Solo with more ranks: every caller treats them alike."""
-
-
-def flush() -> None:
-    """What was printed goes out, where anybody still reads it.  Collective: no."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
