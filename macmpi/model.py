@@ -17,9 +17,12 @@ from macmpi.data import Dataset, Scaling
 from macmpi.layers import Array, build
 from macmpi.layers.softmax import softmax
 from macmpi.own_file import check
-from macmpi.state import block_views
+from macmpi.state import State, block_views
 
 FORMAT = 1
+MADE_FROM = "state"
+"""The attribute that says from which state of a run a model was made."""
+
 BATCH = 4096
 SCALING = ("x_shift", "x_scale", "y_shift", "y_scale")
 
@@ -168,6 +171,16 @@ def save(
         **attributes,
     }
     replace_file(path, image(arrays, labels))
+
+
+def is_made_from(path: Path, state: State) -> bool:
+    """Whether a file holds the model of this state of a run, whole.  Collective: no."""
+    try:
+        load(path)
+        with h5py.File(path, "r") as file:
+            return bool(file.attrs[MADE_FROM] == state.fingerprint)
+    except (UsageError, *DAMAGE):
+        return False
 
 
 def load(path: str | Path, weights: str = "last") -> Model:

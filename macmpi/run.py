@@ -218,9 +218,12 @@ def _origin(config: Any, plan: Any, data: Any) -> Any:
 
 
 def _complete(state: Any, config: Any, directory: Any) -> bool:
-    """A run ends by settling or at its last iteration; a larger --iterations reopens only the second kind."""
+    """A run ends by settling or at its last iteration, and with the model of that; a larger --iterations reopens only
+    the second kind."""
+    from macmpi.model import is_made_from
+
     ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
-    return ended and directory.model.exists()
+    return ended and is_made_from(directory.model, state)
 
 
 def main() -> None:

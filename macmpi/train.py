@@ -257,7 +257,8 @@ class Training:
 
     def _write_model(self, state: State, after: State, best: Array, errors: Errors) -> None:
         path = self.job.directory.model
-        labels = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
+        labels: dict[str, Any] = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
+        labels |= {model.MADE_FROM: state.fingerprint}
         weights, Z = {"last": after.weights, "best": best}, self._coordinates(state)
         try:
             model.save(path, self.plan.chain, weights, self.data, labels, Z)
