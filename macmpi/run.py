@@ -74,7 +74,7 @@ def _seconds(text: str) -> float:
 
 
 def settle(argv: list[str]) -> tuple[Any, ...]:
-    """Everything that can be refused, before anything is created.  On rank 0, before the others import NumPy."""
+    """The command line and the config, refused where they are wrong.  On rank 0, before the others import NumPy."""
     try:
         args = parser().parse_args(argv)
     except SystemExit as end:
@@ -96,15 +96,19 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         if args.iterations < 0:
             raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
-    _set_threads(config.run.threads)
+    return args, config
+
+
+def read(config: Any) -> Any:
+    """The data, or what there are of sharded ones: refused where they are wrong, before the others import NumPy."""
     labels = config.model.loss == "cross_entropy"
     if config.parallel.data == "sharded":
         from macmpi.survey import survey
 
-        return args, config, survey(config.data, labels)
+        return survey(config.data, labels)
     from macmpi import data as datasets
 
-    return args, config, datasets.load(config.data, labels, config.model.precision)
+    return datasets.load(config.data, labels, config.model.precision)
 
 
 def _set_threads(threads: int) -> None:
@@ -121,16 +125,17 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     began = now() if began is None else began
     kept: list[Any] = []
 
-    def first() -> tuple[Any, Any]:
-        args, config, data = settle(argv)
-        kept.append(data)
-        return args, config
+    def load() -> tuple[int, int, int, int]:
+        kept.append(read(config))
+        found: tuple[int, int, int, int] = kept[0].sizes
+        return found
 
     if fault:
         fault.arm(team, light=True)
-    args, config = team.from_root(first)
+    args, config = team.from_root(lambda: settle(argv))
     team.use(None, config.run.deadline)
     _set_threads(config.run.threads)
+    sizes = team.from_root(load)
     if fault:
         fault.arm(team, light=False)
     from macmpi import data as datasets
@@ -141,8 +146,6 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     from macmpi.sharded_state import BY_POINT, rows_of
     from macmpi.starts import Origin
     from macmpi.train import Job, train
-
-    sizes: tuple[int, int, int, int] = team.from_root(lambda: kept[0].sizes)
 
     def refuse() -> None:
         held = -(-sizes[2] // team.size) if config.parallel.data == "sharded" else sizes[2]
