@@ -124,9 +124,11 @@ class Curve:
         if resume_at is not None and path.exists():
             kept = [r for line in path.read_text(errors="replace").splitlines() if (r := _record(line)) is not None]
             self.records = [r for r in kept if r["iteration"] <= resume_at and r["phase"] != "postprocess"]
-        partial = path.with_suffix(".tmp")
+        partial = path.with_name(path.name + ".tmp")
         try:
-            partial.write_text("".join(json.dumps(r) + "\n" for r in self.records))
+            partial.unlink(missing_ok=True)
+            with partial.open("x") as file:  # follows no link
+                file.write("".join(json.dumps(r) + "\n" for r in self.records))
             os.replace(partial, path)
             self._file = path.open("a")
         except OSError as error:

@@ -91,12 +91,19 @@ class RunDirectory:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self.lock.claim()
+            self._remove_partial()
             checkpoint.replace_file(self.path / "config.toml", dump(config).encode())
             log = self.path / "provenance.json"
             text = json.dumps({"launches": [*_launches(log), facts]}, indent=1) + "\n"
             checkpoint.replace_file(log, text.encode())
         except OSError as error:
             raise UsageError(f"cannot write to {self.path}: {error.strerror}") from None
+
+    def _remove_partial(self) -> None:
+        """Remove the half of a file that a launch has left that was killed while it wrote it.  Under the lock."""
+        for path in (self.path / "config.toml", self.path / "provenance.json", self.curve, self.start, self.model):
+            checkpoint.partial_of(path).unlink(missing_ok=True)
+        checkpoint.remove_partial(self.checkpoints)
 
     def save(self, state: State, config: Config, sha256: str, last: bool = False) -> bool:
         """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch."""

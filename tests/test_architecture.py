@@ -162,7 +162,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "survey": ERRORS | {"checkpoint", "config", "data", "layers", "own_file", "sources", "tiles", "untrusted"},
     "shards": ERRORS | {"config", "data", "deals", "layers", "own_file", "survey", "team", "tiles"},
     "checkpoint": ERRORS | {"console", "state", "untrusted"},
-    "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team"},
+    "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team", "untrusted"},
     "rundir": ERRORS | {"checkpoint", "config", "console", "lock", "state"},
     "model": ERRORS | {"chain", "checkpoint", "data", "layers", "own_file", "state", "untrusted"},
     "fetch": ERRORS | {"checkpoint", "console", "layers", "sources"},

@@ -85,6 +85,19 @@ def test_the_model_of_a_longer_run(fault: str, straight: Path, tmp_path: Path, t
     assert_no_work_lost(tmp_path, straight / "run")
 
 
+@pytest.mark.parametrize("iteration", [2, 4, 5])
+def test_nothing_half_written_stays(iteration: int, tmp_path: Path, tally: Tally) -> None:
+    """Killed in the middle of a file that no later launch writes again: those save other iterations."""
+    tally.row("killed while a file is written")
+    struck = strike(tmp_path, f"0:write:{iteration}:kill", 2, HUNG)
+    assert_nothing_left(struck.outcome)
+    assert list((tmp_path / "run").rglob("*.tmp"))
+    seldom = ("--set", "run.checkpoint_minutes=1e9", "--iterations", "9", "--resume", "auto")
+    with here(tmp_path):
+        assert run.run(Solo(), [f"{CASE}.toml", "--output", "run", *seldom]) == 0
+    assert list((tmp_path / "run").rglob("*.tmp")) == []
+
+
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
