@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
+from macmpi.console import guard, say
 from macmpi.findings import FAULT, WARNING, Finding
 from macmpi.machines import machines, ranks, shared_memory
 from macmpi.team import BINDINGS, AnyTeam, die, launch, speaks
@@ -142,19 +143,20 @@ def examine(team: AnyTeam, argv: list[str]) -> int:
     found += team.from_root(lambda: [hdf5(), *folder(output)])
     found += [*products(team), exchange(team), shared_arrays(team)]
     if team.rank == 0:
-        print(f"macmpi {__version__}, Python {platform.python_version()}, {platform.platform()}")
-        print("\n".join(map(str, found)), flush=True)
+        say(f"macmpi {__version__}, Python {platform.python_version()}, {platform.platform()}")
+        say("\n".join(map(str, found)))
     return 2 if any(f.verdict == FAULT for f in found) else 0
 
 
 def main() -> None:
+    guard()
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     try:
         team = launch()
     except MacmpiError as error:
         if speaks():
-            print(Finding("MPI", "", FAULT, str(error)), file=sys.stderr)
+            say(str(Finding("MPI", "", FAULT, str(error))), error=True)
         sys.exit(error.exit_code)
     try:
         code = examine(team, sys.argv[1:])

@@ -8,13 +8,13 @@ import json
 import os
 import platform
 import re
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
+from macmpi.console import warn
 
 BUSY = (errno.EAGAIN, errno.EACCES)
 PATIENCE = 1.0
@@ -86,9 +86,8 @@ class Lock:
                 "wait for it or stop it, or name another folder with --output"
             )
         if doubt:
-            print(
-                f"macmpi: {self.path.parent} lies on a file system {doubt}: make sure that no other run uses it",
-                file=sys.stderr,
+            warn(
+                f"{self.path.parent} lies on a file system {doubt}: make sure that no other run uses it",
             )
         self._file = file
 

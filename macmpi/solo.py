@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError
+from macmpi.console import flush
 
 T = TypeVar("T")
 
@@ -106,10 +106,3 @@ def leave_code(code: int) -> None:
     if folder := os.environ.get(EXIT_CODES):
         with suppress(OSError):
             Path(folder, str(code)).touch()
-
-
-def flush() -> None:
-    """What was printed goes out, where anybody still reads it.  Collective: no."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()

@@ -22,7 +22,7 @@ HELD_OBJECTS = (1, 4)
 @dataclass(frozen=True)
 class Raw:
     """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
-    labels: Y holds class labels, (N, 1).
+    labels: Y holds class labels, (N, 1); one_dimensional: the targets, Y or X, are numbers that the file has as (N,).
 
     For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
     order, the places of the same points on their group's closed curve; shape, height and width of a row that is an
@@ -36,6 +36,7 @@ class Raw:
     scale: str = "standard"
     scale_y: str = "standard"
     labels: bool = False
+    one_dimensional: bool = False
     groups: tuple[Array, Array] | None = None
     order: tuple[Array, Array] | None = None
     shape: tuple[int, int] | None = None

@@ -142,7 +142,8 @@ def _headers(path: Path, labels: bool) -> Raw:
     if labels and "Y" not in found:
         raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
     kinds = ["range" if name in found and found[name].dtype.kind in "iu" else "standard" for name in "XY"]
-    return Raw(**found, scale=kinds[0], scale_y=kinds[1], labels=labels)
+    flat = not labels and len(found["Y" if "Y" in found else "X"].shape) == 1
+    return Raw(**found, scale=kinds[0], scale_y=kinds[1], labels=labels, one_dimensional=flat)
 
 
 def _header(file: Any, name: str, path: Path) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 import time
 import traceback
 import warnings
@@ -12,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError, UsageError, mpich
+from macmpi.console import flush, warn
 from macmpi.packing import pack, size, starts_of, unpack
 from macmpi.solo import AnyTeam as AnyTeam
 from macmpi.solo import Solo as Solo
-from macmpi.solo import flush, leave_code
+from macmpi.solo import leave_code
 from macmpi.windows import Node
 
 T = TypeVar("T")
@@ -119,10 +119,9 @@ class Team(Solo):
             else:
                 time.sleep(0.001)
             if waited > self._deadline:
-                print(
-                    f"macmpi: rank {self.rank}/{self.size}: no answer from the other ranks for "
-                    f"{self._deadline:g} s while waiting for {phase} (run.deadline)",
-                    file=sys.stderr,
+                warn(
+                    f"rank {self.rank}/{self.size}: no answer from the other ranks for "
+                    f"{self._deadline:g} s while waiting for {phase} (run.deadline)"
                 )
                 self.abort(STOPPED)
 
@@ -273,8 +272,10 @@ def die(team: AnyTeam, error: BaseException) -> NoReturn:
     A known error needs no traceback; where several ranks meet the same one, the first of them speaks.
     """
     known = isinstance(error, MacmpiError)
-    if known:
-        time.sleep(0.3 * min(team.rank, 4))
-    text = f" ({error})" if known else f"\n{''.join(traceback.format_exception(error))}"
-    print(f"macmpi: rank {team.rank}/{team.size} failed; all ranks end{text}", file=sys.stderr)
-    team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)
+    try:
+        if known:
+            time.sleep(0.3 * min(team.rank, 4))
+        text = f" ({error})" if known else f"\n{''.join(traceback.format_exception(error))}"
+        warn(f"rank {team.rank}/{team.size} failed; all ranks end{text}")
+    finally:
+        team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)
