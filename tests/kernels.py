@@ -24,6 +24,9 @@ TESTS = ("tests/contracts", "tests/theory", "tests/spmd")
 ENVIRONMENT = ("tests/unit", "tests/launch/test_failures.py")
 """What an environment can break: files, texts, launches."""
 
+THREADED = ("tests/contracts", "tests/theory", "tests/unit")
+"""What holds for any number of threads: launches take one, for which alone equal bits on other ranks are promised."""
+
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 ONE = dict.fromkeys(THREADS, "1")
 
@@ -110,8 +113,8 @@ CASES = (
         {"OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": FEATURES},
         refused=no_features,
     ),
-    Case("threads as they are", dict.fromkeys(THREADS, ""), (*TESTS, "tests/unit")),
-    Case("2 threads", dict.fromkeys(THREADS, "2"), (*TESTS, "tests/unit")),
+    Case("threads as they are", dict.fromkeys(THREADS, ""), THREADED),
+    Case("2 threads", dict.fromkeys(THREADS, "2"), THREADED),
     Case("LC_ALL=C", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, ENVIRONMENT, in_utf8),
     Case("LC_ALL=POSIX", {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, ENVIRONMENT, in_utf8),
     Case("PYTHONHASHSEED=random", {"PYTHONHASHSEED": "random"}, (*ENVIRONMENT, "tests/spmd")),
