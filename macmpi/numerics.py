@@ -25,14 +25,18 @@ def first_bad(A: Array) -> int:
     return int(bad[0]) if len(bad) else -1
 
 
+NOWHERE = -np.inf
+"""The place of `bad_places` where all numbers are finite."""
+
+
 def bad_places(state: State, first: int = 0) -> dict[str, float]:
-    """`first_bad` of the coordinates and of the weights: numbers, so that ranks can agree on the worst.
+    """`first_bad` of the coordinates and of the weights, negative: the largest over the ranks is the first place.
 
     first: the number of the first point of which the state holds coordinates.
     """
-    bad = first_bad(state.Z)
-    width = state.Z.shape[1]
-    return {"bad_z": float(bad if bad < 0 else bad + first * width), "bad_w": float(first_bad(state.weights))}
+    z, w = first_bad(state.Z), first_bad(state.weights)
+    at = first * state.Z.shape[1]
+    return {"bad_z": NOWHERE if z < 0 else -float(z + at), "bad_w": NOWHERE if w < 0 else -float(w)}
 
 
 def check(chain: Chain, iteration: int, places: dict[str, float], stepped: str = "the W-step") -> None:
@@ -41,12 +45,12 @@ def check(chain: Chain, iteration: int, places: dict[str, float], stepped: str =
     stepped: what moved the weights.
     """
     where = None
-    if places["bad_z"] >= 0.0:
-        point, column = divmod(int(places["bad_z"]), sum(chain.site_sizes))
+    if places["bad_z"] > NOWHERE:
+        point, column = divmod(int(-places["bad_z"]), sum(chain.site_sizes))
         site, unit = _locate(chain.site_sizes, column)
         where = f"the Z-step gave point {point} a coordinate that is not finite, unit {unit} of site {site + 1}"
-    elif places["bad_w"] >= 0.0:
-        layer, at = _locate([h * d for h, d in chain.block_shapes], int(places["bad_w"]))
+    elif places["bad_w"] > NOWHERE:
+        layer, at = _locate([h * d for h, d in chain.block_shapes], int(-places["bad_w"]))
         unit, column = divmod(at, chain.block_shapes[layer][1])
         where = f"{stepped} gave layer {layer + 1} a weight that is not finite, unit {unit}, input {column}"
     if where:
@@ -80,22 +84,27 @@ def is_arithmetic(error: Exception) -> bool:
     return known or "infs or NaNs" in str(error)
 
 
-def broken(chain: Chain, state: State, problem: tuple[Any, ...], error: Exception) -> NumericalError:
-    """The same for a sweep that a library has ended in this rank.  problem: the last one that was made here."""
+def broken(
+    chain: Chain, state: State, problem: tuple[Any, ...], error: Exception, first: int = 0
+) -> NumericalError:
+    """The same for a sweep that a library has ended in this rank.  problem: the last one that was made here.
+
+    first: as in `bad_places`.
+    """
     try:
-        check(chain, state.iteration + 1, bad_places(state))
+        check(chain, state.iteration + 1, bad_places(state, first))
     except NumericalError as found:
         found.agreed = False
         return found
     half = "W" if state.next_half == "w" else "Z"
     at = ""
     if problem and problem[0] == half:
-        at = f" at {_points(problem[1])}" if half == "Z" else f" in segment {problem[1] + 1}, {_units(problem[2])}"
+        at = f" at {_points(problem[1], first)}" if half == "Z" else f" in segment {problem[1] + 1}, {_units(problem[2])}"
     return NumericalError(f"iteration {state.iteration + 1}: the {half}-step failed{at} ({error}); {FATE}")
 
 
-def _points(rows: Any) -> str:
-    return f"points {rows.start} to {rows.stop - 1}" if isinstance(rows, slice) else f"{len(rows)} sample points"
+def _points(rows: Any, first: int) -> str:
+    return f"points {first + rows.start} to {first + rows.stop - 1}" if isinstance(rows, slice) else f"{len(rows)} sample points"
 
 
 def _units(tile: Any) -> str:

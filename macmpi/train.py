@@ -153,8 +153,13 @@ class Training:
         if self.team.rank == 0:
             say(f"stopped {where}; the same command with --resume auto goes on")
 
+    @property
+    def _first(self) -> int:
+        """The number of the first point whose rows this rank holds."""
+        return self.plan.train.held(self.team.rank).start
+
     def _bad_places(self, state: State) -> dict[str, float]:
-        return numerics.bad_places(state, self.plan.train.held(self.team.rank).start)
+        return numerics.bad_places(state, self._first)
 
     def _check(self, iteration: int, places: dict[str, float]) -> None:
         numerics.check(self.plan.chain, iteration, places, self.method.account.stepped)
@@ -180,7 +185,8 @@ class Training:
                 return self.method.sweep(state, lambda: self._pause(state))
         except Exception as error:
             if numerics.is_arithmetic(error):
-                raise numerics.broken(self.plan.chain, state, self.method.mac.problems.last, error) from error
+                last = self.method.mac.problems.last
+                raise numerics.broken(self.plan.chain, state, last, error, self._first) from error
             raise
 
     def finish(self, state: State) -> None:
