@@ -13,6 +13,9 @@ from macmpi.evaluation import Errors
 from macmpi.layers import Array
 from macmpi.state import State
 
+FAR = 2.0
+"""A run has diverged where its error ends above this times that of the best constant, and above where it started."""
+
 FATE = "the run ends here and keeps its checkpoints of before"
 
 
@@ -78,15 +81,29 @@ def check_errors(errors: Errors, iteration: int) -> None:
         raise error
 
 
+def check_end(error: float, constant: float, start: float | None, name: str, remedy: str) -> None:
+    """Raises NumericalError when the training error (E1, without a ridge) of the last weights says that a run diverged.
+
+    constant: the best constant's, called `name`, 0 where there is none to compare with; start: at the start, if known.
+    A run that has not learnt yet is where it started, and one that is near the best constant has lost little.
+    """
+    far = constant > 0.0 and error > FAR * constant and (start is None or error > start)
+    if far or not np.isfinite(error):
+        begun = "" if start is None else f" and {start:g} at the start"
+        raise NumericalError(
+            f"the run diverged: its last E1 (training) is {error:g}, against {constant:g} ({name}){begun}; "
+            "no model.h5 is written, checkpoints and start.h5 stay; "
+            f"{remedy}, another model.activation or another data.scale may help"
+        )
+
+
 def is_arithmetic(error: Exception) -> bool:
     """What the libraries raise when they are given, or come to, numbers that are not finite."""
     known = isinstance(error, np.linalg.LinAlgError | FloatingPointError)
     return known or "infs or NaNs" in str(error)
 
 
-def broken(
-    chain: Chain, state: State, problem: tuple[Any, ...], error: Exception, first: int = 0
-) -> NumericalError:
+def broken(chain: Chain, state: State, problem: tuple[Any, ...], error: Exception, first: int = 0) -> NumericalError:
     """The same for a sweep that a library has ended in this rank.  problem: the last one that was made here.
 
     first: as in `bad_places`.
@@ -99,12 +116,20 @@ def broken(
     half = "W" if state.next_half == "w" else "Z"
     at = ""
     if problem and problem[0] == half:
-        at = f" at {_points(problem[1], first)}" if half == "Z" else f" in segment {problem[1] + 1}, {_units(problem[2])}"
+        at = (
+            f" at {_points(problem[1], first)}"
+            if half == "Z"
+            else f" in segment {problem[1] + 1}, {_units(problem[2])}"
+        )
     return NumericalError(f"iteration {state.iteration + 1}: the {half}-step failed{at} ({error}); {FATE}")
 
 
 def _points(rows: Any, first: int) -> str:
-    return f"points {first + rows.start} to {first + rows.stop - 1}" if isinstance(rows, slice) else f"{len(rows)} sample points"
+    return (
+        f"points {first + rows.start} to {first + rows.stop - 1}"
+        if isinstance(rows, slice)
+        else f"{len(rows)} sample points"
+    )
 
 
 def _units(tile: Any) -> str:

@@ -88,7 +88,8 @@ class Stochastic(Mac):
         lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {keys.parts}" if idle else ""
         how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.damping.first:g}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"
-        return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped)
+        remedy = "more damping (stochastic.damping)"
+        return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
 
     @property
     def own_range(self) -> float:
