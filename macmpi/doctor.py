@@ -8,6 +8,7 @@ import fcntl
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,8 +29,9 @@ SHARED_A_RANK = 5.4e6
 """Bytes of /dev/shm that MPICH's usual transport takes a rank; the one that macmpi asks for takes a fifth."""
 
 SMALL_ROWS, LARGE_BYTES, REPEATS = 8, 1 << 25, 7
-SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
-"""Beyond these (seconds; bytes a second; slowest rank to fastest; cores busy in a product) there is a warning."""
+SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED, FASTER = 2e-3, 2e8, 1.5, 1.5, 1.2
+"""Beyond these (seconds; bytes a second; slowest rank to fastest; cores busy in a product; another kernel's rate to
+the present one's) there is a warning."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,25 @@ def hdf5() -> Finding:
     if not (same and noticed):
         return Finding("HDF5", found, FAULT, "checkpoints would not be safe: pip install --force-reinstall h5py")
     return Finding("HDF5", found)
+
+
+def kernel() -> Finding:
+    """The BLAS kernel, and whether a variable holds the machine to a slower one than it has."""
+    from macmpi.kernels import HOLDING, free_and_held, libraries, words
+
+    held = [name for name in HOLDING if os.environ.get(name)]
+    if not held:
+        return Finding("kernel", words(libraries()))
+    try:
+        free, here = free_and_held()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return Finding("kernel", f"{words(libraries())}; what {' and '.join(held)} cost is not known ({error})")
+    found, better = (f"{m['names']}, {m['product']:.0f} GFLOP/s, {m['exp']:.2f}e9 exp/s" for m in (here, free))
+    slower = any(free[rate] > FASTER * here[rate] for rate in ("product", "exp"))
+    if slower and here["arithmetic"] != free["arithmetic"]:
+        remedy = f"without {' and '.join(held)} it has {better}: unset, unless other machines of the run need it"
+        return Finding("kernel", found, WARNING, remedy)
+    return Finding("kernel", f"{found}; no slower than without {' and '.join(held)}")
 
 
 def folder(path: Path) -> Finding:
@@ -244,7 +265,7 @@ def examine(team: AnyTeam, argv: list[str]) -> int:
 
     output = team.from_root(settle)
     local: list[Callable[[], Finding]] = [
-        *(lambda: library(team), lambda: ranks(team), lambda: shared_memory(team), hdf5, lambda: folder(output))
+        *(lambda: library(team), lambda: ranks(team), lambda: shared_memory(team), hdf5, kernel, lambda: folder(output))
     ]
     found = team.from_root(lambda: [check() for check in local])
     found += [*products(team), exchange(team), shared_arrays(team)]

@@ -30,7 +30,10 @@ DONE, STOPPED = 0, 75
 
 @dataclass(frozen=True)
 class Job:
-    """What run.py has settled for one launch, which began at `began` and has `max_time` seconds."""
+    """What run.py has settled for one launch, which began at `began` and has `max_time` seconds.
+
+    arithmetic: the BLAS that rank 0 runs on, in words.
+    """
 
     config: Config
     directory: RunDirectory
@@ -38,6 +41,7 @@ class Job:
     max_time: float
     state: State | None
     origin: Origin
+    arithmetic: str = ""
 
 
 def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
@@ -81,6 +85,7 @@ class Training:
         """The first state and its record, or the resumed one.  Collective: yes."""
         if self.team.rank == 0:
             say(describe(self.plan, self.data, self.team.size, self.method.account))
+            say(f"  {self.job.arithmetic}")
             self._say_levels()
         self.curve.header()
         state = self.job.state

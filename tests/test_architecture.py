@@ -152,6 +152,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "team": ERRORS | {"mpich", "packing", "solo", "windows"},
     "faults": ERRORS | {"team", "train"},
     "record": ERRORS,
+    "kernels": frozenset({"team"}),
     "lock": ERRORS,
     "scheduler": ERRORS,
     "sources": ERRORS | {"config", "layers", "streams", "untrusted"},
@@ -162,7 +163,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "shards": ERRORS | {"config", "data", "deals", "layers", "own_file", "survey", "team", "tiles"},
     "checkpoint": ERRORS | {"state", "untrusted"},
     "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team"},
-    "rundir": ERRORS | {"checkpoint", "config", "lock", "state"},
+    "rundir": ERRORS | {"checkpoint", "config", "kernels", "lock", "state"},
     "model": ERRORS | {"chain", "checkpoint", "data", "layers", "own_file", "state", "untrusted"},
     "fetch": ERRORS | {"checkpoint", "layers", "sources"},
     "predict": ERRORS | {"checkpoint", "layers", "model", "sources"},
@@ -179,10 +180,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "train": ERRORS
     | {"process", "layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "data", "model", "record", "rundir", "sharded_state", "summary", "team"},
-    "doctor": ERRORS | {"checkpoint", "mpich", "team"},
+    "doctor": ERRORS | {"checkpoint", "kernels", "mpich", "team"},
     "run": ERRORS
     | {"build", "config", "data", "estimate", "model", "plan", "process", "rundir", "starts", "team", "train"}
-    | {"faults", "record", "scheduler", "sharded_state", "shards", "survey"},
+    | {"faults", "kernels", "record", "scheduler", "sharded_state", "shards", "survey"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
@@ -191,10 +192,11 @@ OWNERS = {
     "h5py": {"sources", "survey", "checkpoint", "sharded_state", "model", "untrusted", "doctor"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
-    "scipy": {"symmetric", "selection", "alternating", "embedding", "solvers", "fetch"},
+    "threadpoolctl": {"kernels"},
+    "scipy": {"kernels", "symmetric", "selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report", "doctor"},
-    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor"},
+    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor", "kernels"},
     "signal": {"run", "process", "faults"},
     "pickle": {"team"},
     "datetime": set(),
