@@ -76,7 +76,8 @@ class Stochastic(Mac):
         own = [self._shares[i] for i in self.rows]
         self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
         classes = plan.chain.n_out if plan.loss.labels else 0
-        self.damping = Damping(classes, opening.slope(plan.chain), keys.damping, keys.least_damping)
+        slope = team.from_root(lambda: opening.slope(plan.chain))
+        self.damping = Damping(classes, slope, keys.damping, keys.least_damping)
 
     @property
     def account(self) -> Account:
@@ -115,6 +116,7 @@ class Stochastic(Mac):
         sample = self._sample()
         if not range_ and opening.code_of(chain) is not None:
             opening.principal_code(chain, weights, sample)
+            self.team.share_array(flat)
         state = self._started(flat, sample)
         state.seconds = now() - began
         return state

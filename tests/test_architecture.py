@@ -28,6 +28,7 @@ MATHEMATICS = (
         "losses",
         "symmetric",
         "objective",
+        "joint",
         "regression",
         "penalty",
         "solvers",
@@ -76,7 +77,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "chain": frozenset({"layers", "tape"}),
     "losses": frozenset({"layers", "tape"}),
     "objective": frozenset({"layers", "tape", "chain", "losses"}),
-    "regression": frozenset({"tiles", "layers", "chain", "losses"}),
+    "joint": frozenset({"tiles", "layers"}),
+    "regression": frozenset({"layers", "chain", "losses", "joint"}),
     "penalty": ERRORS,
     "solvers": frozenset(
         {"tiles", "streams", "layers", "tape", "chain", "losses", "objective", "regression", "symmetric"}
