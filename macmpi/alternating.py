@@ -25,7 +25,7 @@ def replayed(start: Array, known: Sequence[tuple[float, Array]], iterations: int
     """Conjugate gradients from `start` as far as values and gradients are known: where the next ones are asked for.
 
     Or the point at the end, and True.  The same steps are taken again each time, so that one rank alone takes them and
-    the library may ask for what all ranks compute.  Cost: vectors only, short beside a pass over all points.
+    the library may ask for what all ranks compute.  Cost: vectors only, little against a pass over all points.
     Collective: no.
     """
     replies = iter(known)

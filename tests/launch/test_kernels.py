@@ -24,7 +24,7 @@ from macmpi.team import Solo
 SCRIPT = (Path(__file__).with_name("on_kernels.py"),)
 KERNEL, FEATURES = "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES"
 OTHERS = ("Haswell", "Prescott", "Nehalem", "NEOVERSEN1", "ARMV8", "POWER8")
-"""Kernels of which OpenBLAS may have one beside that which it takes by itself."""
+"""Kernels of which OpenBLAS may have another one than it takes by itself."""
 
 
 @cache
