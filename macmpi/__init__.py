@@ -33,7 +33,7 @@ class StorageError(MacmpiError):
 
 
 class NumericalError(MacmpiError):
-    """A value that training depends on is not finite."""
+    """A value that training depends on is not finite, or the error at the end is far above that of a constant."""
 
     exit_code = 70
 

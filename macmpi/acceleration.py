@@ -114,7 +114,7 @@ class Accelerated(Mac):
                 return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
 
         sums = self.evaluation.total(plan.train, part, c * (c + 1)).reshape(c, c + 1)
-        return minimum(sums[:, :c], sums[:, c])
+        return self.team.from_root(lambda: minimum(sums[:, :c], sums[:, c]))
 
     def _feasible_error(self, state: State) -> float:
         """E1 per point, for feasible coordinates.  Cost: a pass through the last segment.  Collective: yes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.optimize import minimize
 
@@ -13,6 +15,32 @@ from macmpi.plan import Plan
 from macmpi.record import COORDINATES, Account, Clock
 from macmpi.state import Pause, State, never
 from macmpi.team import AnyTeam
+
+
+class Unknown(Exception):
+    """A value and gradient are asked for that nobody has computed yet."""
+
+
+def replayed(start: Array, known: Sequence[tuple[float, Array]], iterations: int) -> tuple[Array, bool]:
+    """Conjugate gradients from `start` as far as values and gradients are known: where the next ones are asked for.
+
+    Or the point at the end, and True.  The same steps are taken again each time, so that one rank alone takes them and
+    the library may ask for what all ranks compute.  Cost: vectors only, little against a pass over all points.
+    Collective: no.
+    """
+    replies = iter(known)
+
+    def reply(flat: Array) -> tuple[float, Array]:
+        value, gradient = next(replies, (None, None))
+        if value is None or gradient is None:
+            raise Unknown(flat.copy())
+        return value, gradient
+
+    options = {"maxiter": iterations, "gtol": 0.0}
+    try:
+        return minimize(reply, start, jac=True, method="CG", options=options).x, True
+    except Unknown as asked:
+        return asked.args[0], False
 
 
 class Alternating(Mac):
@@ -46,17 +74,19 @@ class Alternating(Mac):
         return True
 
     def _fit_encoder(self, state: State) -> None:
-        """Every rank runs the same steps; E1 and its gradient are sums over all ranks' points.  Collective: yes."""
+        """Rank 0 asks for E1 and its gradient, which are sums over all ranks' points, until it has the minimum.
+
+        Collective: yes.
+        """
         (block,) = self.plan.chain.segments[0].regressed
         W = self.weights(state)[block]
-        found = minimize(
-            lambda flat: self._encoder_error(state, block, flat),
-            W.ravel().astype(np.float64),
-            jac=True,
-            method="CG",
-            options={"maxiter": self.cg_iterations, "gtol": 0.0},
-        )
-        W[:] = found.x.reshape(W.shape)
+        start, known = W.ravel().astype(np.float64), list[tuple[float, Array]]()
+        while True:
+            flat, found = self.team.from_root(lambda: replayed(start, known, self.cg_iterations))
+            if found:
+                break
+            known.append(self._encoder_error(state, block, flat))
+        W[:] = flat.reshape(W.shape)
 
     def _encoder_error(self, state: State, block: int, flat: Array) -> tuple[float, Array]:
         """E1 + ridge as a function of the encoder's linear layer, and its gradient.  Collective: yes.

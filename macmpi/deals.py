@@ -139,7 +139,7 @@ def deal_jobs(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> Deal:
 
 @dataclass(frozen=True)
 class LayerDeal:
-    """Layers that trainers fit: `copied` by every rank for itself, the others dealt to ranks."""
+    """Layers that trainers fit: `copied` from coordinates by every rank for itself, the others each by one rank."""
 
     copied: tuple[Layer, ...]
     fitted: tuple[tuple[Layer, ...], ...]

@@ -15,7 +15,7 @@ from typing import Any
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import guard, say
 from macmpi.findings import FAULT, WARNING, Finding
-from macmpi.machines import machines, ranks, shared_memory
+from macmpi.machines import kernel, machines, ranks, shared_memory
 from macmpi.team import BINDINGS, AnyTeam, die, launch, speaks
 
 MPIS = ("mpich", "openmpi", "impi-rt")
@@ -140,7 +140,7 @@ def examine(team: AnyTeam, argv: list[str]) -> int:
 
     hosts = machines(team)
     found = [library(team), ranks(hosts), shared_memory(hosts)]
-    found += team.from_root(lambda: [hdf5(), *folder(output)])
+    found += team.from_root(lambda: [hdf5(), kernel(), *folder(output)])
     found += [*products(team), exchange(team), shared_arrays(team)]
     if team.rank == 0:
         say(f"macmpi {__version__}, Python {platform.python_version()}, {platform.platform()}")

@@ -77,7 +77,7 @@ class Evaluation:
         and that value if E1 is lower there.
         """
         N, shapes = self.plan.n_train, self.plan.chain.block_shapes
-        start, slope = weights.copy(), -float(gradient @ gradient) / N
+        start, slope = weights.copy(), self.team.from_root(lambda: -float(gradient @ gradient) / N)
 
         def error_at(step: float) -> float:
             weights[:] = start - step * gradient

@@ -58,7 +58,10 @@ class Fitting:
             self._solve(deal.late[rank], state, solvers)
         if deal.travelling:
             self.parmac.solve(deal.travelling, state)
-        self.team.gather_parts(state.weights, deal.weight_parts)
+        if deal.apart:
+            self.team.gather_parts(state.weights, deal.weight_parts)
+        elif deal.segments:
+            self.team.share_array(state.weights)  # what all have found together is rounded as on rank 0
 
     def _make_features(self, deal: Deal, state: State) -> None:
         """What regressions multiply: own points, then Allgatherv.  Collective: yes."""

@@ -13,6 +13,9 @@ from macmpi.regression import OverPoints, sum_over
 
 WHOLE = sum_over([slice(None)])
 
+EPS = float(np.finfo(float).eps)
+"""Rounding: a mean of n numbers is off by up to n times this share of it; targets no further from it are constant."""
+
 PCA_LIMIT = 2048
 """The most columns for which principal components are computed."""
 
@@ -45,7 +48,8 @@ def levels(chain: Chain, data: Dataset, over: OverPoints = WHOLE, n: int = 0) ->
             Level("predict the largest class", float(1.0 - mean.max()), share=True),
         ]
     (squares,) = over(lambda rows: (np.square(Y[rows] - mean).sum(axis=0),))
-    found = [Level("predict the mean", 0.5 * float(squares.sum()) / n)]
+    spread_out = float(squares.sum()) > n * (n * EPS) ** 2 * float(np.square(mean).sum())
+    found = [Level("predict the mean", 0.5 * float(squares.sum()) / n if spread_out else 0.0)]
     if data.autoencoder and len(mean) <= PCA_LIMIT:
         code = min(min(chain.layer_sizes[1:-1]), len(mean))
         (spread,) = over(lambda rows: (_gram(Y[rows] - mean),))

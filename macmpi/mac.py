@@ -287,7 +287,8 @@ class Mac:
 
     def _last_objective(self, state: State) -> float:
         last = len(self.plan.chain.segments) - 1
-        return self.evaluation.nested(self.weights(state)).error + self.ridge_of(state, [last]) / self.plan.n_train
+        ridge = self.team.from_root(lambda: self.ridge_of(state, [last]))
+        return self.evaluation.nested(self.weights(state)).error + ridge / self.plan.n_train
 
     def ridge_of(self, state: State, segments: Sequence[int]) -> float:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""

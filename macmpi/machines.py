@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from macmpi.findings import FAULT, FINE, WARNING, Finding
 from macmpi.mpich import leftovers
 from macmpi.team import AnyTeam
+
+FASTER = 1.2
+"""The ratio of another kernel's rate to the present one's above which there is a warning."""
 
 SHARED_A_RANK = 5.4e6
 """Bytes of /dev/shm that MPICH's usual transport takes a rank; the one that macmpi asks for takes a fifth."""
@@ -102,3 +106,22 @@ def _texts(team: AnyTeam, text: str) -> list[str]:
     rows[team.rank, : len(own)] = np.frombuffer(own, np.uint8)
     team.gather_rows(rows, [1] * team.size)
     return [bytes(row).rstrip(b"\0").decode() for row in rows]
+
+
+def kernel() -> Finding:
+    """The BLAS kernel, and whether a variable holds the machine to a slower one than it has."""
+    from macmpi.kernels import HOLDING, free_and_held, libraries, words
+
+    held = [name for name in HOLDING if os.environ.get(name)]
+    if not held:
+        return Finding("kernel", words(libraries()))
+    try:
+        free, here = free_and_held()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return Finding("kernel", f"{words(libraries())}; what {' and '.join(held)} cost is not known ({error})")
+    found, better = (f"{m['names']}, {m['product']:.0f} GFLOP/s, {m['exp']:.2f}e9 exp/s" for m in (here, free))
+    slower = any(free[rate] > FASTER * here[rate] for rate in ("product", "exp"))
+    if slower and here["arithmetic"] != free["arithmetic"]:
+        remedy = f"without {' and '.join(held)} it has {better}: unset, unless other machines of the run need it"
+        return Finding("kernel", found, WARNING, remedy)
+    return Finding("kernel", f"{found}; no slower than without {' and '.join(held)}")

@@ -57,6 +57,15 @@ class Pieces(InPieces):
         for block, part in zip(blocks, found, strict=True):
             block[:] = part
 
+    def agreed(self, found: Array) -> Array:
+        shared = np.ascontiguousarray(found)
+        self.team.share_array(shared)
+        found[...] = shared
+        return found
+
+    def anywhere(self, failed: bool) -> bool:
+        return self.team.worst({"failed": float(failed)})["failed"] > 0.0
+
     def rows(self, runs: Sequence[Tile], columns: int, make: Make) -> Array:
         found = self.matrix(runs[-1].stop, columns)
         self.fill([found[run.rows] for run in runs], make)

@@ -187,8 +187,9 @@ class Plan:
                 assert block is not None
                 place = slice(self.weight_bounds[block], self.weight_bounds[block + 1])
                 found.append(Layer(k, i, block, place, float(place.stop - place.start)))
-        fitted = dealt([layer for layer in found if not self.trainers[layer.block].copies], self.ranks)
-        return LayerDeal(tuple(f for f in found if self.trainers[f.block].copies), fitted, places(fitted))
+        copied = tuple(f for f in found if self.trainers[f.block].copies and not f.map)  # its inputs are coordinates
+        fitted = dealt([layer for layer in found if layer not in copied], self.ranks)
+        return LayerDeal(copied, fitted, places(fitted))
 
     def leading(self, segments: Sequence[int]) -> LayerDeal:
         """The layers of some segments that trainers fit before the regressions of a W-step."""

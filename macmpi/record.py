@@ -73,13 +73,15 @@ FLAT = "the validation error falls no more"
 @dataclass(frozen=True)
 class Account:
     """What the console says of a method: how it trains, which weights it ends with, what ends it before the last
-    iteration; the columns that mean nothing of it; what moves weights, should they come to be no numbers."""
+    iteration; the columns that mean nothing of it; what moves weights, should they come to be no numbers; what may
+    help where a run diverges."""
 
     how: str
     end: str = "after postprocessing"
     settled: str = "settled at the largest mu"
     without: frozenset[str] = frozenset()
     stepped: str = "the W-step"
+    remedy: str = "a smaller start.range or a larger penalty.ridge"
 
 
 def _columns(record_keys: Iterable[str], without: frozenset[str]) -> list[tuple[str, str, str]]:

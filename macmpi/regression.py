@@ -15,11 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from macmpi.chain import EVERY, Segment
+from macmpi.joint import ALONE as ALONE
+from macmpi.joint import InPieces as InPieces
+from macmpi.joint import Make as Make
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS
 from macmpi.layers.design import adjoint, apply, column_dots, ridge_value
 from macmpi.losses import Loss
-from macmpi.tiles import Tile
 
 Partial = Callable[[slice], tuple[Array, ...]]
 OverPoints = Callable[[Partial], tuple[Array, ...]]
@@ -49,31 +51,6 @@ class Made:
 
 Rows = Array | Made
 """What is read by runs of rows."""
-
-Make = Callable[[int], Array]
-
-
-class InPieces:
-    """A matrix made block by block: on this rank alone, and the reference for ranks that share the work."""
-
-    def matrix(self, rows: int, columns: int) -> Array:
-        """Of float64, anything in it.  Collective: where ranks share the work."""
-        return np.empty((rows, columns))
-
-    def fill(self, blocks: Sequence[Array], make: Make) -> None:
-        """Block i, a view of `matrix`, becomes make(i): each made by one rank, all seen by all.
-
-        Collective: where ranks share the work.
-        """
-        for i, block in enumerate(blocks):
-            block[:] = make(i)
-
-    def rows(self, runs: Sequence[Tile], columns: int, make: Make) -> Array:
-        """All rows of a matrix: make(i) gives those of runs[i].  Collective: where ranks share the work."""
-        return np.concatenate([make(i) for i in range(len(runs))])
-
-
-ALONE = InPieces()
 
 
 def sum_over(chunks: Sequence[slice]) -> OverPoints:
@@ -108,8 +85,12 @@ class WProblem(Protocol):
 
     ridge -- of each unit or of the segment; shared -- what the units of a layer have in common, or (0, 0);
     accuracy -- linear systems need not be solved to less than this share of their residual;
-    key -- names the random streams of a stochastic solver: (seed, iteration, segment).
+    key -- names the random streams of a stochastic solver: (seed, iteration, segment);
+    in_pieces -- how ranks that solve it together share what does not depend on points, and agree on what they decide.
     """
+
+    @property
+    def in_pieces(self) -> InPieces: ...
 
     @property
     def start(self) -> Array: ...
@@ -143,14 +124,14 @@ class WProblem(Protocol):
 def values(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
     """The objective of each row: (m,)."""
     (errors,) = over_points(lambda rows: problem.partial(theta, rows, slope=False))
-    return errors + problem.ridge_part(theta)[0]
+    return problem.in_pieces.agreed(errors + problem.ridge_part(theta)[0])
 
 
 def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple[Array, Array]:
     """The objective (m,) and gradient (m, P) of each row."""
     errors, G = over_points(lambda rows: problem.partial(theta, rows, slope=True))
     ridge, slope = problem.ridge_part(theta)
-    return errors + ridge, G + slope
+    return problem.in_pieces.agreed(errors + ridge), G + slope
 
 
 @dataclass(frozen=True)
@@ -253,6 +234,7 @@ class SegmentProblem:
     key: tuple[int, ...] = ()
     shared: Array = field(default_factory=lambda: np.zeros((0, 0)))
     points: int = 0
+    in_pieces: InPieces = ALONE
 
     @property
     def start(self) -> Array:

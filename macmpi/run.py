@@ -140,6 +140,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         fault.arm(team, light=False)
     from macmpi import data as datasets
     from macmpi.estimate import check_memory, estimate, node_bytes, selecting
+    from macmpi.kernels import mixture, words
     from macmpi.plan import make_plan
     from macmpi.rundir import RunDirectory, provenance
     from macmpi.sharded_state import BY_POINT, rows_of
@@ -177,15 +178,19 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         if state is None:
             origin = _origin(config, plan, data)
         facts = provenance(team.size, config.run.threads, (BINDINGS, team.library), data.sha256, argv)
+        if state is not None:
+            directory.compare(facts)
         directory.create(config, facts)
         if state is not None and not plan.sharded:
             rows = [getattr(state, name) for name in BY_POINT]
             empty: Any = dict.fromkeys(BY_POINT)
             state = replace(state, **empty)
-        return path, state
+        return path, state, words(facts["blas"])
 
     with directory.lock:
-        path, state = team.from_root(prepare)
+        path, state, arithmetic = team.from_root(prepare)
+        if (unlike := mixture(team)) and team.rank == 0:
+            warn(unlike)
         if plan.shared:
             team.share_memory(team.from_root(lambda: node_bytes(plan, kept[0].autoencoder, selecting(config))))
         if state is not None and not plan.sharded:
@@ -196,7 +201,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
             hidden = [int(n) for n in state.sizes]
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
         data = kept[0] if plan.sharded else datasets.share(team, kept.pop() if kept else None)
-        return train(Job(config, directory, began, args.max_time, state, origin), plan, data, team)
+        return train(Job(config, directory, began, args.max_time, state, origin, arithmetic), plan, data, team)
 
 
 def _origin(config: Any, plan: Any, data: Any) -> Any:

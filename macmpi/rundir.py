@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from macmpi import StorageError, UsageError, __version__, checkpoint
+from macmpi import StorageError, UsageError, __version__, checkpoint, kernels
 from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
 from macmpi.console import warn
 from macmpi.lock import Lock
@@ -105,6 +105,20 @@ class RunDirectory:
             checkpoint.partial_of(path).unlink(missing_ok=True)
         checkpoint.remove_partial(self.checkpoints)
 
+    def compare(self, facts: dict[str, Any]) -> None:
+        """A warning where the launch before ran on another arithmetic: this one goes on, with other bits."""
+        *_, last = [{}, *_launches(self.path / "provenance.json")]
+        try:
+            then, now = ((f["blas"], f["arithmetic"], kernels.words(f["blas"])) for f in (last, facts))
+        except (LookupError, TypeError):
+            return  # of a version that did not say
+        if then != now:
+            was, is_ = (f"{name}, {str(hash_)[:4]}" for _, hash_, name in (then, now))
+            warn(
+                f"{self.path} was computed on another arithmetic so far ({was}; here {is_}): it goes on, but "
+                "not with the bits of a run on one kernel alone"
+            )
+
     def save(self, state: State, config: Config, sha256: str, last: bool = False) -> bool:
         """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch."""
         try:
@@ -128,7 +142,10 @@ class RunDirectory:
 
 
 def provenance(ranks: int, threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]) -> dict[str, Any]:
-    """What made a run: versions, machine, MPI (the package through which it is reached, the library), data."""
+    """What made a run: versions, machine, arithmetic, MPI (the package through which it is reached, the library), data.
+
+    Of the arithmetic it is rank 0's, as later launches are compared with it.
+    """
     bindings, library = mpi
     versions = {"macmpi": __version__, "python": platform.python_version()}
     for name in ("numpy", "scipy", "h5py", bindings, "pydantic"):
@@ -145,6 +162,8 @@ def provenance(ranks: int, threads: int, mpi: tuple[str, str], sha256: str, argv
         "host": platform.node(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
+        "blas": kernels.libraries(),
+        "arithmetic": kernels.fingerprint(),
         "ranks": ranks,
         "threads": threads,
         "data_sha256": sha256,

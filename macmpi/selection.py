@@ -128,9 +128,10 @@ class Selection:
 
         Collective: yes.
         """
-        tried, present = self._totals(state)
-        best = [int(b.candidates[totals.argmin()]) for b, totals in zip(self.bases, tried, strict=True)]
-        moves = [float(totals.min()) < now for totals, now in zip(tried, present, strict=True)]
+        totals = self._totals(state)
+        tried, present = self.team.from_root(lambda: totals)
+        best = [int(b.candidates[costs.argmin()]) for b, costs in zip(self.bases, tried, strict=True)]
+        moves = [float(costs.min()) < now for costs, now in zip(tried, present, strict=True)]
         hidden = [layer.n_out for layer in self.plan.hidden]
         for basis, count, move in zip(self.bases, best, moves, strict=True):
             if move:

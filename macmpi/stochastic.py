@@ -76,7 +76,8 @@ class Stochastic(Mac):
         own = [self._shares[i] for i in self.rows]
         self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
         classes = plan.chain.n_out if plan.loss.labels else 0
-        self.damping = Damping(classes, opening.slope(plan.chain), keys.damping, keys.least_damping)
+        slope = team.from_root(lambda: opening.slope(plan.chain))
+        self.damping = Damping(classes, slope, keys.damping, keys.least_damping)
 
     @property
     def account(self) -> Account:
@@ -88,7 +89,8 @@ class Stochastic(Mac):
         lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {keys.parts}" if idle else ""
         how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.damping.first:g}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"
-        return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped)
+        remedy = "more damping (stochastic.damping)"
+        return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
 
     @property
     def own_range(self) -> float:
@@ -114,6 +116,7 @@ class Stochastic(Mac):
         sample = self._sample()
         if not range_ and opening.code_of(chain) is not None:
             opening.principal_code(chain, weights, sample)
+            self.team.share_array(flat)
         state = self._started(flat, sample)
         state.seconds = now() - began
         return state

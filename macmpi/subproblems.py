@@ -89,7 +89,7 @@ class Subproblems:
                 M = segment.pullback(weights, A, M, average)
                 forms.insert(0, _damped(M))
         scaled = [F / (np.trace(F) / len(F) if F.ndim == 2 else F.mean()) for F in forms]
-        state.metric, state.metric_mu = np.concatenate([F.ravel() for F in scaled]), state.mu
+        state.metric, state.metric_mu = self.points.agreed(np.concatenate([F.ravel() for F in scaled])), state.mu
 
     def _variance(self, z: Array) -> Array:
         """Of each column over all points."""
@@ -146,8 +146,9 @@ class Subproblems:
         own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
         A = self.features(k, state) if segment.leading else self.inputs(k, state)
         T = self.targets(k, state)
+        flat, together = state.weights[job.place], self.points.in_pieces
         return SegmentProblem(
-            own, loss, A, T, shapes, ridge, state.weights[job.place], accuracy, key, points=plan.n_train
+            own, loss, A, T, shapes, ridge, flat, accuracy, key, points=plan.n_train, in_pieces=together
         )
 
     def _form(self, k: int, state: State) -> Metric:

@@ -31,7 +31,10 @@ DONE, STOPPED = 0, 75
 
 @dataclass(frozen=True)
 class Job:
-    """What run.py has settled for one launch, which began at `began` and has `max_time` seconds."""
+    """What run.py has settled for one launch, which began at `began` and has `max_time` seconds.
+
+    arithmetic: the BLAS that rank 0 runs on, in words.
+    """
 
     config: Config
     directory: RunDirectory
@@ -39,6 +42,7 @@ class Job:
     max_time: float
     state: State | None
     origin: Origin
+    arithmetic: str = ""
 
 
 def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
@@ -70,7 +74,7 @@ class Training:
         resumed = None if job.state is None else job.state.iteration
         points = method.mac.over_points
         found = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
-        self.levels = [f"  {level}" for level in found]
+        self.levels = found
         extra = ["error_val"] if plan.loss.labels else []
         self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra, method.account.without)
 
@@ -81,8 +85,9 @@ class Training:
     def begin(self) -> State:
         """The first state and its record, or the resumed one.  Collective: yes."""
         if self.team.rank == 0:
-            for line in [describe(self.plan, self.data, self.team.size, self.method.account), *self.levels]:
-                say(line)
+            say(describe(self.plan, self.data, self.team.size, self.method.account))
+            say(f"  {self.job.arithmetic}")
+            self._say_levels()
         self.curve.header()
         state = self.job.state
         if state is None:
@@ -100,6 +105,10 @@ class Training:
             self._save(state, last=False)
         self.paused_at = now()
         return state
+
+    def _say_levels(self) -> None:
+        for level in self.levels:
+            say(f"  {level}")
 
     def iterate(self, state: State) -> bool:
         """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
@@ -154,8 +163,13 @@ class Training:
         if self.team.rank == 0:
             say(f"stopped {where}; the same command with --resume auto goes on")
 
+    @property
+    def _first(self) -> int:
+        """The number of the first point whose rows this rank holds."""
+        return self.plan.train.held(self.team.rank).start
+
     def _bad_places(self, state: State) -> dict[str, float]:
-        return numerics.bad_places(state, self.plan.train.held(self.team.rank).start)
+        return numerics.bad_places(state, self._first)
 
     def _check(self, iteration: int, places: dict[str, float]) -> None:
         numerics.check(self.plan.chain, iteration, places, self.method.account.stepped)
@@ -181,13 +195,15 @@ class Training:
                 return self.method.sweep(state, lambda: self._pause(state))
         except Exception as error:
             if numerics.is_arithmetic(error):
-                raise numerics.broken(self.plan.chain, state, self.method.mac.problems.last, error) from error
+                last = self.method.mac.problems.last
+                raise numerics.broken(self.plan.chain, state, last, error, self._first) from error
             raise
 
     def finish(self, state: State) -> None:
         """Postprocessing, its record, model.h5.  The checkpoint keeps the state before it.  Collective: yes.
 
-        Raises StorageError where model.h5, or the checkpoint before it, could not be written.
+        Raises NumericalError where the run has diverged, StorageError where model.h5, or the checkpoint before it,
+        could not be written.
         """
         began = now()
         after = self.method.finish(state)
@@ -195,19 +211,27 @@ class Training:
         errors = self.method.evaluate(after, feasible=True)
         best = state.best_weights if state.best_e1_val < errors.validation else after.weights
         self._record(after, "postprocess", errors)
+        self.team.from_root(lambda: self._check_end(errors))
         memory = self.team.worst({"memory": peak_memory()})["memory"]
         self.team.from_root(lambda: self._write_model(state, after, best, errors))
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
             peak = f"  {'peak memory of a rank':28s} {memory:.0f} MB{which}"
-            for line in [*closing(state, errors, self.method.account), *self.levels, peak]:
-                say(line)
+            say("\n".join(closing(state, errors, self.method.account)))
+            self._say_levels()
+            say(peak)
             say(f"model: {self.job.directory.model}")
         self.curve.close()
         if self.unsaved:
             error = StorageError("the last checkpoint could not be written, so that this run cannot be continued")
             error.agreed = True
             raise error
+
+    def _check_end(self, errors: Errors) -> None:
+        """Rank 0 alone has the records.  Of feasible coordinates E_Q is E1 without a ridge.  Collective: no."""
+        first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
+        constant = self.levels[0]
+        numerics.check_end(errors.E_Q, constant.value, first, constant.name, self.method.account.remedy)
 
     def _record(self, state: State, phase: str, errors: Errors) -> None:
         timings = self.team.worst(self.clock.take())

@@ -31,6 +31,7 @@ MATHEMATICS = (
         "losses",
         "symmetric",
         "objective",
+        "joint",
         "regression",
         "penalty",
         "solvers",
@@ -79,7 +80,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "chain": frozenset({"layers", "tape"}),
     "losses": frozenset({"layers", "tape"}),
     "objective": frozenset({"layers", "tape", "chain", "losses"}),
-    "regression": frozenset({"tiles", "layers", "chain", "losses"}),
+    "joint": frozenset({"tiles", "layers"}),
+    "regression": frozenset({"layers", "chain", "losses", "joint"}),
     "penalty": ERRORS,
     "solvers": frozenset(
         {"tiles", "streams", "layers", "tape", "chain", "losses", "objective", "regression", "symmetric"}
@@ -156,6 +158,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "team": ERRORS | {"console", "mpich", "packing", "solo", "windows"},
     "faults": ERRORS | {"console", "team", "train"},
     "record": ERRORS | {"console"},
+    "kernels": frozenset({"console", "team"}),
     "lock": ERRORS | {"console"},
     "scheduler": ERRORS,
     "sources": ERRORS | {"config", "layers", "streams", "untrusted"},
@@ -166,7 +169,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "shards": ERRORS | {"config", "data", "deals", "layers", "own_file", "survey", "team", "tiles"},
     "checkpoint": ERRORS | {"console", "state", "untrusted"},
     "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team", "untrusted"},
-    "rundir": ERRORS | {"checkpoint", "config", "console", "lock", "state"},
+    "rundir": ERRORS | {"checkpoint", "config", "console", "kernels", "lock", "state"},
     "model": ERRORS | {"chain", "checkpoint", "data", "layers", "own_file", "state", "untrusted"},
     "fetch": ERRORS | {"checkpoint", "console", "layers", "sources"},
     "predict": ERRORS | {"checkpoint", "console", "layers", "model", "sources"},
@@ -184,12 +187,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"process", "layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
     | {"config", "console", "data", "model", "record", "rundir", "sharded_state", "summary", "team"},
     "findings": frozenset(),
-    "machines": frozenset({"findings", "mpich", "team"}),
+    "machines": frozenset({"findings", "kernels", "mpich", "team"}),
     "storage": frozenset({"checkpoint", "findings", "lock", "untrusted"}),
     "doctor": ERRORS | {"console", "findings", "machines", "storage", "team"},
     "run": ERRORS
     | {"config", "console", "data", "estimate", "model", "plan", "process", "rundir", "starts", "team", "train"}
-    | {"faults", "record", "scheduler", "sharded_state", "shards", "survey"},
+    | {"faults", "kernels", "record", "scheduler", "sharded_state", "shards", "survey"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
@@ -198,10 +201,11 @@ OWNERS = {
     "h5py": {"checkpoint", "sharded_state", "untrusted", "storage"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
-    "scipy": {"symmetric", "selection", "alternating", "embedding", "solvers", "fetch"},
+    "threadpoolctl": {"kernels"},
+    "scipy": {"kernels", "symmetric", "selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report", "doctor"},
-    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor", "storage"},
+    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor", "storage", "kernels"},
     "signal": {"run", "process", "faults"},
     "pickle": {"team"},
     "datetime": set(),

@@ -36,8 +36,9 @@ class Nested(Mac):
     def account(self) -> Account:
         """Its name and its keys; there is no Z-step.  Collective: no."""
         given = ", ".join(f"{name} {vars(self.keys)[name]:g}" for name in self.reads)
-        stepped = "a step (a smaller baseline.rate may help)" if "rate" in self.reads else "a step"
-        return Account(f"{self.called}: {given}", "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped)
+        remedy = "a smaller baseline.rate" if "rate" in self.reads else "a smaller start.range"
+        stepped = f"a step ({remedy} may help)" if "rate" in self.reads else "a step"
+        return Account(f"{self.called}: {given}", "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped, remedy)
 
     def begin(self, state: State) -> None:
         """Nothing is missing.  Collective: no."""

@@ -31,7 +31,8 @@ class Descent(Nested):
     """w <- w + t d, t by cubic line search, so that E1 never rises.  Collective: where a method says so.
 
     state.statistics: the gradient of E1 per point, and E1 behind it (P + 1,); momentum: the next direction d; level:
-    the first trial of its line search; all in float64.  Every rank takes the same steps.
+    the first trial of its line search; all in float64.  Every rank takes the same steps: what a library computes of
+    whole vectors, which another processor may round in another way, comes from rank 0.
     """
 
     bend: ClassVar[float]
@@ -68,7 +69,7 @@ class Descent(Nested):
     def descend(self, state: State) -> bool:
         """Whether E1 falls along state.momentum; then the state is there, with a new direction.  Collective: yes."""
         before, direction = state.statistics, state.momentum
-        slope = float(direction @ before[:-1])
+        slope = self.product(direction, before[:-1])
         if not slope < 0.0:
             return False
 
@@ -77,7 +78,7 @@ class Descent(Nested):
 
         def at(t: float) -> Trial:
             found = self.error(moved(t))
-            return Trial(t, float(found[-1]), float(direction @ found[:-1]), found)
+            return Trial(t, float(found[-1]), self.product(direction, found[:-1]), found)
 
         best = search(at, Trial(0.0, float(before[-1]), slope, before), state.level, self.bend, TRIALS)
         if not best.t:
@@ -86,14 +87,18 @@ class Descent(Nested):
         self.turn(best.t, slope, before[:-1], state)
         return True
 
+    def product(self, a: Array, b: Array) -> float:
+        """a . b as rank 0 has it.  Collective: yes."""
+        return self.team.from_root(lambda: float(a @ b))
+
     def restart(self, state: State) -> None:
-        """The direction against the gradient; nothing is remembered.  Collective: no."""
+        """The direction against the gradient; nothing is remembered.  Collective: yes."""
         gradient = state.statistics[:-1]
-        state.momentum, state.level = -gradient, 1.0 / (1.0 + float(gradient @ gradient))
+        state.momentum, state.level = -gradient, 1.0 / (1.0 + self.product(gradient, gradient))
         state.inverses = np.empty(0)
 
     def turn(self, t: float, slope: float, before: Array, state: State) -> None:
-        """The next direction, after a step t along one with this slope and gradient at its start.  Collective: no."""
+        """The next direction, after a step t along one with this slope and gradient at its start.  Collective: yes."""
         raise NotImplementedError
 
 
@@ -104,13 +109,13 @@ class ConjugateGradients(Descent):
     bend = 0.3
 
     def turn(self, t: float, slope: float, before: Array, state: State) -> None:
-        """Polak-Ribiere.  The first trial of the next line search promises the same decrease.  Collective: no."""
+        """Polak-Ribiere.  The first trial of the next line search promises the same decrease.  Collective: yes."""
         gradient = state.statistics[:-1]
-        beta = max(0.0, float(gradient @ (gradient - before)) / float(before @ before))
+        beta = max(0.0, self.product(gradient, gradient - before) / self.product(before, before))
         if (state.iteration + 1) % self.keys.restart == 0:
             beta = 0.0
         state.momentum = beta * state.momentum - gradient
-        state.level = t * min(LONGER, slope / min(float(state.momentum @ gradient), -1e-300))
+        state.level = t * min(LONGER, slope / min(self.product(state.momentum, gradient), -1e-300))
 
 
 class Lbfgs(Descent):
@@ -123,15 +128,21 @@ class Lbfgs(Descent):
     bend = 0.9
 
     def turn(self, t: float, slope: float, before: Array, state: State) -> None:
-        """Two loops (Nocedal and Wright, 2006, algorithm 7.4).  Collective: no."""
+        """Two loops (Nocedal and Wright, 2006, algorithm 7.4).  Collective: yes."""
         gradient, step = state.statistics[:-1], t * state.momentum
         change = gradient - before
         S, Y = pairs = state.inverses.reshape(2, -1, self.size)
-        if float(step @ change) > CURVED * float(np.linalg.norm(step) * np.linalg.norm(change)):
+        if self.team.from_root(lambda: bends(step, change)):
             keep = pairs[:, : self.keys.memory - 1]
             S, Y = np.concatenate([np.stack([step, change])[:, None], keep], axis=1)
             state.inverses = np.concatenate([S.ravel(), Y.ravel()])
         state.momentum, state.level = -inverse_times(S, Y, gradient), 1.0
+        self.team.share_array(state.momentum)
+
+
+def bends(step: Array, change: Array) -> bool:
+    """Whether the gradient's change along a step says enough of the curvature.  Collective: no."""
+    return bool(step @ change > CURVED * np.linalg.norm(step) * np.linalg.norm(change))
 
 
 def inverse_times(S: Array, Y: Array, gradient: Array) -> Array:

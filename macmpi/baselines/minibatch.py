@@ -100,8 +100,20 @@ class Adam(Sgd):
         state.statistics *= beta2
         state.statistics += gradient
         below = np.sqrt(state.statistics, out=gradient)
-        below *= 1.0 / np.sqrt(1.0 - beta2**t)
+        below *= 1.0 / np.sqrt(1.0 - power(beta2, t))
         below += EPSILON
         np.divide(state.momentum, below, out=below)
-        below *= self.keys.rate / (1.0 - beta1**t)
+        below *= self.keys.rate / (1.0 - power(beta1, t))
         state.weights -= below
+
+
+def power(base: float, exponent: int) -> float:
+    """base^exponent by products, which every machine rounds alike, as its C library's `pow` need not.  Collective: no.
+
+    Every rank moves all weights for itself.
+    """
+    found = 1.0
+    while exponent:
+        found *= base if exponent % 2 else 1.0
+        base, exponent = base * base, exponent // 2
+    return found

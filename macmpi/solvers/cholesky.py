@@ -27,13 +27,17 @@ def cholesky(H: Array, in_pieces: InPieces = ALONE, added: Array | float = 0.0) 
 
     Every rank factors the diagonal blocks of n / b panels of b rows.  In pieces are the rest of each panel and, beside
     it, strips of the next diagonal block but for what this panel takes from it: these lie below the diagonal.  Raises
-    LinAlgError where H is not positive definite.  Collective: where `in_pieces` is.
+    LinAlgError where H is not positive definite, on all ranks where it seems so to one.  Collective: where `in_pieces`
+    is.
     """
     cut, shift = list(panels(len(H))), np.broadcast_to(added, len(H))
     (panel, columns), *others = cut
-    diagonal = [_diagonal_factor(H[panel, panel].astype(np.float64), shift, panel)]
+    first, failed = _diagonal_factor(H[panel, panel].astype(np.float64), shift, panel)
     if not others:
-        return diagonal[0]
+        if failed:
+            raise _indefinite(failed)
+        return first
+    diagonal = [first]
     R = in_pieces.matrix(*H.shape)
     for i, (following, after) in enumerate(others):
         strips = [R[following, s] for s in _strips(following.stop - following.start)]
@@ -42,19 +46,31 @@ def cholesky(H: Array, in_pieces: InPieces = ALONE, added: Array | float = 0.0) 
         last = R[panel, following]
         block = R[following, : last.shape[1]] - last.T @ last
         panel, columns = following, after
-        diagonal.append(_diagonal_factor(block, shift, panel))
+        found, row = _diagonal_factor(block, shift, panel)
+        diagonal.append(found)
+        failed = failed or row  # the ranks go on together, and then fail together
+    if in_pieces.anywhere(failed > 0):
+        raise _indefinite(failed)
     in_pieces.fill([R[panel, panel] for panel, _ in cut], diagonal.__getitem__)
     return R
 
 
-def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> Array:
-    """R_ii, upper triangular, of a block and what is added to it, in place."""
+def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> tuple[Array, int]:
+    """R_ii, upper triangular, of a block and what is added to it, in place; and 0.
+
+    Or the identity, and the number of the row, counted from 1, from which on the block is not positive definite.
+    """
     diagonal.flat[:: len(diagonal) + 1] += shift[panel]
     L, failed = lapack.dpotrf(diagonal.T, lower=1, overwrite_a=1)
     if failed:
-        raise LinAlgError(f"not positive definite: row {panel.start + failed - 1}")
+        return np.eye(len(diagonal)), panel.start + failed
     found: Array = L.T
-    return found
+    return found, 0
+
+
+def _indefinite(row: int) -> LinAlgError:
+    """row: counted from 1; 0 where another rank knows it."""
+    return LinAlgError(f"not positive definite: row {row - 1}" if row else "not positive definite on another rank")
 
 
 Cut = tuple[slice, list[slice]]

@@ -113,21 +113,24 @@ def minimise(
     iterations: int,
     halvings: int,
     tolerance: float,
+    agreed: Callable[[Array], Array] = lambda found: found,
 ) -> tuple[Array, Array]:
     """Lower each row's objective from `start` (m, P); gives the rows and their objectives (m,).  No row's rises.
 
-    A row stops once its objective falls by less than `tolerance` in relative terms.
+    A row stops once its objective falls by less than `tolerance` in relative terms.  agreed: as InPieces has it, where
+    values and gradients are sums that ranks take together.  Collective: where it is.
     """
     X = start.copy()
     f, G = _finite(*gradients(X))
     live = np.ones(len(X), dtype=bool)
-    length = 1.0 / np.maximum(1.0, np.sqrt(row_dots(G, G)))
+    G = agreed(G)
+    length = agreed(1.0 / np.maximum(1.0, np.sqrt(row_dots(G, G))))
     for i in range(iterations):
-        D = direction.next(G)
-        slope = row_dots(D, G)
+        D = agreed(direction.next(G))
+        slope = agreed(row_dots(D, G))
         wrong = slope >= 0.0
         D[wrong] = -G[wrong]
-        slope[wrong] = -row_dots(G[wrong], G[wrong])
+        slope = np.where(wrong, agreed(-row_dots(G, G)), slope) if wrong.any() else slope
         live &= slope < 0.0
         if not live.any():
             break
@@ -141,6 +144,7 @@ def minimise(
         if i + 1 == iterations or not live.any():
             break
         _, G = _finite(*gradients(X))
+        G = agreed(G)
         direction.moved(step, G)
     return X, f
 

@@ -37,7 +37,7 @@ class DescentW(Preconditioned):
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
         whitened = Whitening(self.lower(problem))
-        begun = whitened.into(start)
+        begun = problem.in_pieces.agreed(whitened.into(start))
 
         def slopes(phi: Array) -> tuple[Array, Array]:
             errors, G = gradients(problem, whitened.back(phi), over_points)
@@ -51,6 +51,7 @@ class DescentW(Preconditioned):
             self.iterations,
             self.halvings,
             self.tolerance,
+            problem.in_pieces.agreed,
         )
         moved = (found != begun).any(axis=1)
         return np.where(moved[:, None], whitened.back(found), start)

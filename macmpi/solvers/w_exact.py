@@ -46,8 +46,8 @@ class ExactGaussNewtonW(Unshared):
         live = np.ones(len(W), dtype=bool)
         for _ in range(self.iterations):
             before, G = gradients(problem, W, over_points)
-            step = self._step(problem, W, G, live, over_points)
-            slope = row_dots(step, G)
+            step = problem.in_pieces.agreed(self._step(problem, W, G, live, over_points))
+            slope = problem.in_pieces.agreed(row_dots(step, G))
             live &= slope < 0.0
             length, after = line_search(
                 lambda theta: values(problem, theta, over_points),
@@ -75,11 +75,11 @@ class ExactGaussNewtonW(Unshared):
             for curved in kinds:
                 (H,) = over_points(lambda rows: (_hessian(problem, W, h, rows, curved),))  # noqa: B023
                 H[np.diag_indices_from(H)] += ridge + jitter(np.abs(H), JITTER, problem.terms[0].inputs.dtype)
-                try:
-                    step[h] = -linalg.cho_solve(linalg.cho_factor(H, lower=True), G[h])
+                found = _solved(H, G[h])
+                if not problem.in_pieces.anywhere(found is None):
+                    assert found is not None
+                    step[h] = -found
                     break
-                except linalg.LinAlgError:
-                    continue
         return step
 
 
@@ -88,6 +88,15 @@ class NewtonW(ExactGaussNewtonW):
     """The same with the whole Hessian, d = s'^2 - r s'', where it is positive definite."""
 
     curved: ClassVar[bool] = True
+
+
+def _solved(H: Array, right: Array) -> Array | None:
+    """H^-1 right; None where H is not positive definite."""
+    try:
+        found: Array = linalg.cho_solve(linalg.cho_factor(H, lower=True), right)
+    except linalg.LinAlgError:
+        return None
+    return found
 
 
 def _hessian(problem: UnitProblem, W: Array, h: int, rows: slice, curved: bool) -> Array:

@@ -64,13 +64,13 @@ class GaussNewtonW(Preconditioned):
         ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)
         fits = [Fit(term, FUNCTIONS[problem.activation]) for term in problem.terms]
         (errors,) = over_points(lambda rows: _added(fit.start(W, rows) for fit in fits))
-        objective = errors + ridge * ridge_value(W)
+        objective = problem.in_pieces.agreed(errors + ridge * ridge_value(W))
         live = np.ones(len(W), dtype=bool)
         for i in range(self.iterations):
             step, moved = self._direction(problem, W, fits, live, over_points)
             length, errors, stale = self._line_search(problem, W, step, fits, moved, errors, objective, over_points)
             W += length[:, None] * step
-            before, objective = objective, errors + ridge * ridge_value(W)
+            before, objective = objective, problem.in_pieces.agreed(errors + ridge * ridge_value(W))
             live &= before - objective > self.tolerance * before
             if i + 1 == self.iterations or not live.any():
                 break
@@ -81,7 +81,7 @@ class GaussNewtonW(Preconditioned):
         self, problem: UnitProblem, W: Array, fits: list[Fit], live: Array, over_points: OverPoints
     ) -> tuple[Array, Array]:
         """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
-        ridge = problem.ridge
+        ridge, agreed = problem.ridge, problem.in_pieces.agreed
         residual, slopes = over_points(lambda rows: _added(fit.gradient(rows) for fit in fits))
         residual[:, :-1] -= ridge * W[:, :-1]
         factor, n = (self.lower(problem), True), problem.rows * len(problem.terms)
@@ -93,7 +93,7 @@ class GaussNewtonW(Preconditioned):
 
         step = np.zeros_like(W)
         preconditioned = precondition(residual)
-        P, ry = preconditioned, row_dots(residual, preconditioned)
+        P, ry = preconditioned, agreed(row_dots(residual, preconditioned))
         small = max(self.cg_tolerance, problem.accuracy) ** 2 * ry
         moving = live & (ry > 0.0)
         for i in range(self.cg_iterations):
@@ -101,7 +101,7 @@ class GaussNewtonW(Preconditioned):
             curvature, *products = over_points(
                 lambda rows: _added(fit.product(P, last, rows) for fit in fits)  # noqa: B023
             )
-            curvature += ridge * ridge_value(P)
+            curvature = agreed(curvature + ridge * ridge_value(P))
             moving = moving & (curvature > 0.0)
             alpha = np.where(moving, ry / np.where(moving, curvature, 1.0), 0.0)
             step += alpha[:, None] * P
@@ -112,11 +112,12 @@ class GaussNewtonW(Preconditioned):
             HP[:, :-1] += ridge * P[:, :-1]
             residual = residual - alpha[:, None] * HP
             preconditioned = precondition(residual)
-            ry_old, ry = ry, row_dots(residual, preconditioned)
+            ry_old, ry = ry, agreed(row_dots(residual, preconditioned))
             moving = moving & (ry > small)
             if not moving.any():
                 break
             P = preconditioned + np.where(moving, ry / np.where(moving, ry_old, 1.0), 0.0)[:, None] * P
+        step = agreed(step)
         return step, live & (step != 0.0).any(axis=1)
 
     def _line_search(
@@ -151,7 +152,7 @@ class GaussNewtonW(Preconditioned):
             moved_to = W + length[:, None] * step
             blur = resolution * np.sqrt(row_dots(moved_to, moved_to)) + length * blurred
             value = trial + ridge * ridge_value(moved_to) + blur * (2.0 * np.sqrt(n * trial) + n * blur)
-            pending &= ~(value < objective)
+            pending &= ~problem.in_pieces.agreed(value < objective)
             length = np.where(pending, 1.0 if over else 0.5 * length, length)
             over = False
         length[pending] = 0.0

@@ -42,12 +42,13 @@ class HessianFreeW(Unshared):
     descends: ClassVar[bool] = True
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
-        theta = np.asarray(problem.start, dtype=np.float64).copy()
+        theta, agreed = np.asarray(problem.start, dtype=np.float64).copy(), problem.in_pieces.agreed
         for _ in range(self.iterations):
             before, G = gradients(problem, theta, over_points)
             for cg_iterations in (self.cg_iterations, 1):
-                step = self._direction(problem, theta, G, cg_iterations, over_points)
-                length, after = self._line_search(problem, theta, step, before, row_dots(step, G), over_points)
+                step = agreed(self._direction(problem, theta, G, cg_iterations, over_points))
+                slope = agreed(row_dots(step, G))
+                length, after = self._line_search(problem, theta, step, before, slope, over_points)
                 if length[0] > 0.0:
                     break
             theta += length[:, None] * step
@@ -93,21 +94,22 @@ class HessianFreeW(Unshared):
         def precondition(R: Array) -> Array:
             return np.concatenate([(B @ M).ravel() for B, M in zip(problem.blocks(R[0]), inverses, strict=True)])[None]
 
+        agreed = problem.in_pieces.agreed
         step, R = np.zeros_like(theta), -G
         P = precondition(R)
-        ry = float(row_dots(R, P)[0])
+        ry = float(agreed(row_dots(R, P))[0])
         rounding = float(np.sqrt(np.finfo(problem.inputs.dtype).eps))
         small = max(self.cg_tolerance, problem.accuracy, rounding) ** 2 * ry
         for _ in range(cg_iterations):
             (HP,) = over_points(lambda rows: product(P, rows))  # noqa: B023
             HP += problem.ridge_part(P)[1]
-            curvature = float(row_dots(P, HP)[0])
+            curvature = float(agreed(row_dots(P, HP))[0])
             if not curvature > 0.0:
                 break
             step += (ry / curvature) * P
             R = R - (ry / curvature) * HP
             preconditioned = precondition(R)
-            ry_old, ry = ry, float(row_dots(R, preconditioned)[0])
+            ry_old, ry = ry, float(agreed(row_dots(R, preconditioned))[0])
             if ry <= small:
                 break
             P = preconditioned + (ry / ry_old) * P

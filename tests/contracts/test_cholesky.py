@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from unit.crew import crew
 
 from macmpi.layers import Array
 from macmpi.pieces import Pieces, Products
-from macmpi.regression import LayerGram
+from macmpi.regression import InPieces, LayerGram, Make
 from macmpi.solvers import cholesky as room
 from macmpi.solvers.cholesky import cholesky, panels
 from macmpi.solvers.closed_form import ClosedForm
@@ -30,6 +31,36 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 def positive(random: np.random.Generator, n: int, ridge: float = 0.1) -> Array:
     A = random.normal(size=(n + 3, n))
     return A.T @ A + ridge * np.eye(n)
+
+
+class Counted(InPieces):
+    """Notes each exchange."""
+
+    def __init__(self, exchanges: list[int]) -> None:
+        self.exchanges = exchanges
+
+    def fill(self, blocks: Sequence[Array], make: Make) -> None:
+        self.exchanges.append(len(blocks))
+        super().fill(blocks, make)
+
+
+class Elsewhere(InPieces):
+    """Another rank finds that a block is not positive definite."""
+
+    def anywhere(self, failed: bool) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_factor_that_fails_on_one_rank_fails_on_all_after_the_last_exchange(random: np.random.Generator) -> None:
+    with pytest.raises(linalg.LinAlgError, match="another rank"):
+        cholesky(positive(random, 18), Elsewhere())
+    indefinite, whole, broken = positive(random, 18), list[int](), list[int]()
+    indefinite[2, 2] = -1.0
+    cholesky(positive(random, 18), Counted(whole))
+    with pytest.raises(linalg.LinAlgError, match="row 2"):
+        cholesky(indefinite, Counted(broken))
+    assert broken == whole[:-1], "a rank on which it fails takes part in every exchange but the last, of what is found"
 
 
 @pytest.mark.parametrize("n", [1, 2, 9, 10, 11, 12, 13, 17, 18, 40])

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launch.cases import snapshot
 from launch.launching import run_program
 
-from macmpi import doctor, machines, storage, team
+from macmpi import doctor, kernels, machines, storage, team
 from macmpi.findings import FAULT, FINE, WARNING, Finding
 from macmpi.machines import SHARED_A_RANK, Machine
 
 PROGRAM = ("-m", "macmpi.doctor")
 LINES = (
-    *("MPI", "ranks", "/dev/shm", "HDF5", "folder", "locks", "HDF5 file"),
+    *("MPI", "ranks", "/dev/shm", "HDF5", "kernel", "folder", "locks", "HDF5 file"),
     *("dgemm", "BLAS threads", "Iallgatherv", "shared arrays"),
 )
 
@@ -109,3 +112,31 @@ def test_a_blas_that_takes_more_cores_is_a_fault(monkeypatch: pytest.MonkeyPatch
     ticks = iter([0.0, 8.0])
     monkeypatch.setattr(doctor.time, "process_time", lambda: next(ticks))
     assert [f.verdict for f in doctor.products(team.Solo())] == [FINE, FAULT]
+
+
+def held(monkeypatch: pytest.MonkeyPatch, rates: tuple[float, float], names: tuple[str, str]) -> Finding:
+    """What is said where a process with OPENBLAS_CORETYPE, and one without it, report these rates and kernels."""
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Slow")
+
+    def report(environment: dict[str, str]) -> dict[str, Any]:
+        free = "OPENBLAS_CORETYPE" not in environment
+        return {"names": names[free], "arithmetic": names[free], "product": rates[free], "exp": 1.0}
+
+    monkeypatch.setattr(kernels, "measured_with", report)
+    return doctor.kernel()
+
+
+def test_a_variable_that_holds_the_machine_to_a_slower_kernel_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = held(monkeypatch, (52.0, 91.0), ("old", "new"))
+    assert found.verdict == WARNING
+    assert "old, 52 GFLOP/s" in found.found
+    assert "without OPENBLAS_CORETYPE it has new, 91 GFLOP/s" in found.remedy
+    assert held(monkeypatch, (91.0, 90.0), ("old", "new")).verdict == FINE
+    assert held(monkeypatch, (52.0, 91.0), ("new", "new")).verdict == FINE, "a busy machine, and the same kernel"
+
+
+def test_a_kernel_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    found = kernels.measured_with(dict(os.environ))
+    assert found["names"] == kernels.words(kernels.libraries())
+    assert min(found["product"], found["exp"]) > 0.0

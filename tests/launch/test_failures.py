@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 from launch.cases import assert_same_run, checkpoints, curve, write_case
 from launch.here import run_here
@@ -143,3 +144,47 @@ def test_the_deadline_of_the_config_holds_while_data_are_read(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"^read after \[12345\.0\]$"):
         run.run(Waiting(), [str(config), "--set", "run.deadline=12345.0"])
+
+
+def config(folder: Path, activation: str, **tables: str) -> str:
+    words = [
+        f"[{table}]\n{keys}"
+        for table, keys in {"model": f'hidden = [20]\nactivation = "{activation}"', **tables}.items()
+    ]
+    (folder / "run.toml").write_text("\n".join(['data = "heavy.npz"', *words]))
+    return "run.toml"
+
+
+def heavy(folder: Path) -> None:
+    """Columns without a variance, and targets without one."""
+    X = np.random.default_rng(0).standard_cauchy((800, 8))
+    np.savez(folder / "heavy.npz", X=X, Y=np.stack([X[:, 0] * np.tanh(X[:, 1]), X[:, 2]], axis=1))
+
+
+def test_a_run_that_diverges_does_not_say_that_it_is_finished(tmp_path: Path) -> None:
+    """Full-batch descent far beyond the longest stable step: each step is longer than the last, and all are finite."""
+    heavy(tmp_path)
+    method = {"method": 'name = "sgd"', "baseline": "rate = 30.0\nbatch = 800"}
+    arguments = (config(tmp_path, "tanh", **method), "--iterations")
+    run_here(*arguments, 0, "--output", "begun", cwd=tmp_path, code=0)
+    for resume in ("no", "auto"):
+        outcome = run_here(*arguments, 4, "--output", "run", "--resume", resume, cwd=tmp_path, code=INTERNAL)
+        assert "finished" not in outcome.out
+        (line,) = outcome.err.splitlines()
+        assert line.startswith("macmpi: the run diverged: its last E1 (training) is ")
+        assert "(predict the mean)" in line
+        assert "a smaller baseline.rate" in line
+        assert not (tmp_path / "run" / "model.h5").exists()
+        assert checkpoints(tmp_path / "run")
+        assert curve(tmp_path / "run")[-1]["phase"] == "postprocess"
+
+
+def test_stochastic_mac_on_columns_without_a_variance_finishes_well_or_says_that_it_diverged(tmp_path: Path) -> None:
+    heavy(tmp_path)
+    words = (config(tmp_path, "relu", method='name = "stochastic"'), "--iterations", 12)
+    outcome = run_here(*words, "--output", "run", cwd=tmp_path)
+    first, *_, last = (record["E1_train"] for record in curve(tmp_path / "run"))
+    constant = float(re.findall(r"predict the mean +E1 train +([\d.]+)", outcome.out)[0])
+    diverged = last > 2.0 * constant and last > first
+    assert (outcome.code, "stochastic.damping" in outcome.err) == ((INTERNAL, True) if diverged else (0, False))
+    assert ("finished" in outcome.out) is not diverged

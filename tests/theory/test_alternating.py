@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
 from theory.basis_nets import autoencoder, begun, config, e1, fitted, gaussians, halves, own_ridges, planned, regression
 from theory.nets import gradient, points
 
-from macmpi.alternating import Alternating
+from macmpi.alternating import Alternating, replayed
 from macmpi.config import Config, Start
 from macmpi.data import Dataset
 from macmpi.layers import Array
@@ -262,3 +263,21 @@ def test_single_precision() -> None:
         double.sweep(twin)
     assert state.weights.dtype == state.Z.dtype == np.float32
     assert method.evaluate(state).train == pytest.approx(double.evaluate(twin).train, rel=0.05)
+
+
+def test_steps_that_are_asked_for_one_by_one_are_those_of_the_library(random: np.random.Generator) -> None:
+    A, start = random.normal(size=(6, 4)), random.normal(size=4)
+
+    def error(x: Array) -> tuple[float, Array]:
+        r = np.tanh(A @ x) - 0.5
+        return 0.5 * float(r @ r), A.T @ (r * (1.0 - np.tanh(A @ x) ** 2))
+
+    known = list[tuple[float, Array]]()
+    while True:
+        x, found = replayed(start, known, 5)
+        if found:
+            break
+        known.append(error(x))
+    straight = minimize(error, start, jac=True, method="CG", options={"maxiter": 5, "gtol": 0.0})
+    assert_array_equal(x, straight.x)
+    assert len(known) == straight.nfev

@@ -17,6 +17,7 @@ from theory.nets import points
 from macmpi.baselines import Nested
 from macmpi.baselines.full_batch import inverse_times
 from macmpi.baselines.line_search import ARMIJO, Trial, cubic_minimum, search
+from macmpi.baselines.minibatch import power
 from macmpi.config import Baseline, Config, Method, Model, Run, Start
 from macmpi.layers import Array
 from macmpi.losses import LOSSES
@@ -261,3 +262,10 @@ def test_the_cubic_is_exact_for_cubics() -> None:
         assert cubic_minimum(at(a), at(b)) == pytest.approx(1.0)
     down = along(lambda t: -t - t**3, lambda t: -1.0 - 3.0 * t * t)
     assert math.isnan(cubic_minimum(down(0.0), down(1.0)))
+
+
+@pytest.mark.parametrize("base", [0.9, 0.999, 0.0])
+@pytest.mark.parametrize("exponent", [1, 2, 3, 7, 64, 1000])
+def test_powers_by_products(base: float, exponent: int) -> None:
+    """Each of at most 2 log2(exponent) products rounds once, and squaring doubles what has gathered."""
+    assert power(base, exponent) == pytest.approx(base**exponent, rel=2 * exponent * np.finfo(float).eps)

@@ -64,6 +64,17 @@ def test_a_weight(block: int, unit: int, column: int) -> None:
         numerics.check(CHAIN, 3, numerics.bad_places(broken))
 
 
+def test_the_first_of_all_ranks_is_named() -> None:
+    """Sharded: each rank sees its own points, here 0 to 6 and 7 to 13, and both have come to a bad one."""
+    held = [state(), state()]
+    held[0].Z[5, 3], held[1].Z[2, 0] = np.nan, np.inf
+    held[0].weights[1] = np.nan
+    seen = [numerics.bad_places(own, POINTS * rank) for rank, own in enumerate(held)]
+    worst = {name: max(places[name] for places in seen) for name in seen[0]}  # as Team.worst
+    with pytest.raises(NumericalError, match=r"the Z-step gave point 5 .* unit 0 of site 2; "):
+        numerics.check(CHAIN, 3, worst)
+
+
 def test_what_moved_the_weights_is_named() -> None:
     broken = state()
     broken.weights[0] = np.inf
@@ -77,3 +88,30 @@ def test_a_library_that_gives_up_is_placed_by_the_last_problem() -> None:
     assert not numerics.is_arithmetic(ValueError("another mistake"))
     found = str(numerics.broken(CHAIN, state(), ("Z", slice(2, 5)), error))
     assert "iteration 1: the Z-step failed at points 2 to 4 (Singular matrix)" in found
+    found = str(numerics.broken(CHAIN, state(), ("Z", slice(2, 5)), error, first=100))
+    assert "the Z-step failed at points 102 to 104 (" in found, "of all points, not of those that this rank holds"
+
+
+@pytest.mark.parametrize(
+    ("error", "constant", "start"),
+    [
+        (0.3, 1.0, 1.1),  # has learnt
+        (5.0, 1.0, 5.0),  # a run of no iterations from a poor start
+        (1.9, 1.0, 0.9),  # near the best constant
+        (1e-3, 0.0, 1e-9),  # targets that are constant: nothing to compare with
+        (1.9, 1.0, None),
+    ],
+)
+def test_an_end_that_is_none_of_divergence(error: float, constant: float, start: float | None) -> None:
+    numerics.check_end(error, constant, start, "predict the mean", "less")
+
+
+@pytest.mark.parametrize(
+    ("error", "constant", "start"),
+    [(6.6e67, 1.0, 0.9), (3.0, 1.0, 2.9), (3.0, 1.0, None), (np.nan, 1.0, 0.9), (np.inf, 0.0, 1.0)],
+)
+def test_an_end_far_above_the_best_constant_is_divergence(error: float, constant: float, start: float | None) -> None:
+    said = rf"the run diverged: .* is {error:g}, against {constant:g} .predict the mean.*; less, another"
+    with pytest.raises(NumericalError, match=said.replace("+", r"\+")) as raised:
+        numerics.check_end(error, constant, start, "predict the mean", "less")
+    assert "\n" not in str(raised.value)

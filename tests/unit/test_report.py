@@ -276,6 +276,13 @@ def test_levels_of_a_classifier(random: np.random.Generator) -> None:
     assert str(wrong) == "predict the largest class    wrong train 25.00%"
 
 
+def test_targets_that_are_constant_up_to_rounding_have_a_level_of_0() -> None:
+    X, Y, unit = np.eye(999, 3), np.full((999, 3), 0.1), fit_scaling(np.ones((1, 3)), "none")
+    assert np.square(Y - Y.sum(axis=0) / 999).sum() > 0.0, "the mean of 999 times 0.1 is not 0.1"
+    (level,) = levels(build_chain(config.Model([3]), 3, 3), Dataset(X, Y, X, Y, unit, unit, ""))
+    assert level.value == 0.0
+
+
 # --- learning curves --------------------------------------------------------------------------------------------------
 
 
