@@ -171,9 +171,7 @@ def prune(folder: Path, path: Path, keep: int) -> None:
 
 def saved(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest first."""
-    there = (
-        folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()
-    )  # glob raises at a name too long
+    there = folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()  # glob raises at a name too long
     numbered = [(p.stem.removeprefix("iteration-"), p) for p in there]
     return [p for _, p in sorted(((int(n), p) for n, p in numbered if n.isdecimal()), reverse=True)]
 
