@@ -1,5 +1,6 @@
 # make run    train an autoencoder on real digits with 2 ranks (sets itself up first)
 # make test   run the tests (sets itself up first)
+# make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
 # make faults the fault suite: every fault in every phase (docs/reliability.md); make soak: 200 stops and starts
 # make lint   style and types
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 
-.PHONY: run test faults soak speedup compare lint clean
+.PHONY: run test test-kernels faults soak speedup compare lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +29,10 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) $(PURE)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/spmd tests/launch
+	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
+
+test-kernels: $(VENV)/.installed
+	WORKERS=$(WORKERS) $(BIN)/python tests/kernels.py
 
 faults: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/faults -k "not soak"

@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import sys
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
 
 from macmpi import UsageError, __version__, untrusted
+from macmpi.console import warn
 from macmpi.state import State
 
 FORMAT = 5
+SHARDED = "sharded.tmp"
+"""The name under which ranks write a checkpoint together."""
+
 SEAL = b"macmpi sha256 "
 PIECE = 1 << 24
 """Bytes of a file that are read at a time."""
@@ -110,7 +114,7 @@ def verify(path: Path) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write beside `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
-    partial = path.with_name(path.name + ".tmp")
+    partial = partial_of(path)
     try:
         write_through(partial, content)
         rename(partial, path)
@@ -119,9 +123,20 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
+def partial_of(path: Path) -> Path:
+    """The name under which a file is written before it is complete."""
+    return path.with_name(path.name + ".tmp")
+
+
+def created(path: Path) -> BinaryIO:
+    """A new file, open to be written.  One of that name is removed first, and no link is followed.  Raises OSError."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
 def write_through(path: Path, content: bytes) -> None:
-    """Write a file down to the disk."""
-    with path.open("wb") as file:
+    """Write a new file down to the disk."""
+    with created(path) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -176,6 +191,13 @@ def saved(folder: Path) -> list[Path]:
     return [p for _, p in sorted(((int(n), p) for n, p in numbered if n.isdecimal()), reverse=True)]
 
 
+def remove_partial(folder: Path) -> None:
+    """Remove what launches that were killed have left of checkpoints, and nothing else.  Raises OSError."""
+    for path in folder.glob("*.tmp"):
+        if path.name == SHARDED or re.fullmatch(r"iteration-\d{6,}\.h5\.tmp", path.name):
+            path.unlink()
+
+
 def read(path: Path, without: Sequence[str] = ()) -> tuple[State, dict[str, Any]]:
     """The state and the attributes of a checkpoint, every byte verified.  Raises UsageError or one of `DAMAGE`.
 
@@ -183,7 +205,7 @@ def read(path: Path, without: Sequence[str] = ()) -> tuple[State, dict[str, Any]
     """
     if without:
         verify(path)
-    with h5py.File(path if without else io.BytesIO(unseal(path.read_bytes())), "r") as file:
+    with untrusted.opened(path if without else io.BytesIO(unseal(path.read_bytes()))) as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
         if labels["format"] != FORMAT:
             which = "newer" if labels["format"] > FORMAT else "older"
@@ -205,10 +227,7 @@ def newest(folder: Path, without: Sequence[str] = ()) -> tuple[Path, State, dict
         try:
             return (path, *read(path, without))
         except DAMAGE as error:
-            print(
-                f"macmpi: {path} is damaged ({first_line(error)}); trying the one before",
-                file=sys.stderr,
-            )
+            warn(f"{path} is damaged ({first_line(error)}); trying the one before")
     if paths:
         raise UsageError(f"no good checkpoint in {folder}; start again with --resume no and another --output")
     return None

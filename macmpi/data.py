@@ -41,7 +41,8 @@ class Scaling:
 class Dataset:
     """Scaled training and validation points, rows of float64 or float32.  An autoencoder's Y is X itself, not a copy.
 
-    classes: the label of each column of a classifier's one-hot Y; None for other data.  For pictures, on rank 0 alone:
+    classes: the label of each column of a classifier's one-hot Y; None for other data.  one_dimensional: the targets
+    are numbers that their file has as (N,).  For pictures, on rank 0 alone:
     groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
     shape, height and width of a row that is an image; None where there are none.
     """
@@ -54,6 +55,7 @@ class Dataset:
     scaling_y: Scaling
     sha256: str
     classes: Array | None = None
+    one_dimensional: bool = False
     groups: tuple[Array, Array] | None = None
     order: tuple[Array, Array] | None = None
     shape: tuple[int, int] | None = None
@@ -128,6 +130,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
         scaling_y=scaling_y,
         sha256=digest.hexdigest(),
         classes=classes,
+        one_dimensional=raw.one_dimensional,
         groups=raw.groups,
         order=raw.order,
         shape=raw.shape,

@@ -3,47 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import errno
-import fcntl
 import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.mpich import leftovers
-from macmpi.team import BINDINGS, AnyTeam, die, launch, local_ranks, speaks
-
-FINE, WARNING, FAULT = "ok", "warning", "FAULT"
+from macmpi.console import guard, say
+from macmpi.findings import FAULT, WARNING, Finding
+from macmpi.machines import machines, ranks, shared_memory
+from macmpi.team import BINDINGS, AnyTeam, die, launch, speaks
 
 MPIS = ("mpich", "openmpi", "impi-rt")
-SHARED_A_RANK = 5.4e6
-"""Bytes of /dev/shm that MPICH's usual transport takes a rank; the one that macmpi asks for takes a fifth."""
-
 SMALL_ROWS, LARGE_BYTES, REPEATS = 8, 1 << 25, 7
 SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
 """Beyond these (seconds; bytes a second; slowest rank to fastest; cores busy in a product) there is a warning."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the doctor's page, and what to do about it."""
-
-    what: str
-    found: str
-    verdict: str = FINE
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        line = f"{self.what:18} {self.verdict:8} {self.found}"
-        return f"{line}\n{'':18} {'':8} -> {self.remedy}" if self.verdict != FINE else line
 
 
 def library(team: AnyTeam) -> Finding:
@@ -57,91 +35,6 @@ def library(team: AnyTeam) -> Finding:
     if not _version(BINDINGS) or launcher == "no mpiexec":
         return Finding("MPI", found, WARNING, "one process works; for many ranks: pip install '.[mpich]'")
     return Finding("MPI", found)
-
-
-def ranks(team: AnyTeam) -> Finding:
-    """Ranks and cores of this host."""
-    cores = len(os.sched_getaffinity(0))
-    found = f"{team.size} rank{'s' if team.size > 1 else ''} on {platform.node()}, which has {cores} cores for them"
-    if local_ranks(team) > cores:
-        return Finding("ranks", found, WARNING, f"the same bits, no more speed: -n {cores}, or more cores")
-    return Finding("ranks", found)
-
-
-def shared_memory(team: AnyTeam) -> Finding:
-    """Room in /dev/shm, and what killed programs have left there."""
-    try:
-        disk = os.statvfs("/dev/shm")
-    except OSError:
-        return Finding("/dev/shm", "not there", WARNING, "MPI between processes of one node may need it: mount a tmpfs")
-    free, left = disk.f_bavail * disk.f_frsize, leftovers()
-    found = f"{free / 1e6:,.0f} MB free"
-    if free < team.size * SHARED_A_RANK / 5.0:
-        return Finding("/dev/shm", found, FAULT, "make it larger (containers: --shm-size=1g), or take fewer ranks")
-    if left:
-        return Finding(
-            "/dev/shm", f"{found}, {len(left)} segments of dead programs", WARNING, f"rm {' '.join(left[:3])}"
-        )
-    if free < team.size * SHARED_A_RANK:
-        remedy = (
-            "too little for MPICH's usual transport: leave MPIR_CVAR_CH4_NETMOD unset, macmpi chooses one that fits"
-        )
-        return Finding("/dev/shm", found, FINE if "MPIR_CVAR_CH4_NETMOD" not in os.environ else WARNING, remedy)
-    return Finding("/dev/shm", found)
-
-
-def hdf5() -> Finding:
-    """A file image with checksums, sealed, read back; a flipped byte noticed."""
-    import io
-
-    import h5py
-    import numpy as np
-
-    from macmpi.checkpoint import image, seal, unseal
-
-    content = seal(image({"x": np.arange(1000.0)}, {}))
-    with h5py.File(io.BytesIO(unseal(content)), "r") as file:
-        same = bool((file["x"][()] == np.arange(1000.0)).all())
-    flipped = content[:700] + bytes([content[700] ^ 1]) + content[701:]
-    try:
-        unseal(flipped)
-        noticed = False
-    except OSError:
-        noticed = True
-    found = f"h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}"
-    if not (same and noticed):
-        return Finding("HDF5", found, FAULT, "checkpoints would not be safe: pip install --force-reinstall h5py")
-    return Finding("HDF5", found)
-
-
-def folder(path: Path) -> Finding:
-    """A file of this folder: written, renamed, locked twice."""
-    from macmpi.checkpoint import replace_file
-
-    try:
-        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=path) as place:
-            began = time.perf_counter()
-            replace_file(Path(place, "file"), b"x" * (1 << 20))
-            seconds = time.perf_counter() - began
-            locks = _locks(Path(place, "file"))
-    except OSError as error:
-        return Finding("folder", str(path), FAULT, f"cannot be written ({error.strerror}): run with another --output")
-    free = shutil.disk_usage(path).free
-    found = f"{path}: {free / 1e9:,.1f} GB free, 1 MB to the disk in {1e3 * seconds:.0f} ms, locks {locks}"
-    if locks != "work":
-        remedy = "two runs in one folder of this file system would not notice each other"
-        return Finding("folder", found, WARNING, remedy)
-    return Finding("folder", found)
-
-
-def _locks(path: Path) -> str:
-    with path.open("rb") as one, path.open("rb") as other:
-        try:
-            fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            return "work" if error.errno in (errno.EAGAIN, errno.EACCES) else f"fail ({error.strerror})"
-    return "do nothing"
 
 
 def products(team: AnyTeam) -> list[Finding]:
@@ -243,25 +136,27 @@ def examine(team: AnyTeam, argv: list[str]) -> int:
         return output
 
     output = team.from_root(settle)
-    local: list[Callable[[], Finding]] = [
-        *(lambda: library(team), lambda: ranks(team), lambda: shared_memory(team), hdf5, lambda: folder(output))
-    ]
-    found = team.from_root(lambda: [check() for check in local])
+    from macmpi.storage import folder, hdf5
+
+    hosts = machines(team)
+    found = [library(team), ranks(hosts), shared_memory(hosts)]
+    found += team.from_root(lambda: [hdf5(), *folder(output)])
     found += [*products(team), exchange(team), shared_arrays(team)]
     if team.rank == 0:
-        print(f"macmpi {__version__}, Python {platform.python_version()}, {platform.platform()}")
-        print("\n".join(map(str, found)), flush=True)
+        say(f"macmpi {__version__}, Python {platform.python_version()}, {platform.platform()}")
+        say("\n".join(map(str, found)))
     return 2 if any(f.verdict == FAULT for f in found) else 0
 
 
 def main() -> None:
+    guard()
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     try:
         team = launch()
     except MacmpiError as error:
         if speaks():
-            print(Finding("MPI", "", FAULT, str(error)), file=sys.stderr)
+            say(str(Finding("MPI", "", FAULT, str(error))), error=True)
         sys.exit(error.exit_code)
     try:
         code = examine(team, sys.argv[1:])

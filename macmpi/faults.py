@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from macmpi import NumericalError, UsageError
+from macmpi.console import say
 from macmpi.team import AnyTeam
 
 VARIABLE = "MACMPI_FAULT"
@@ -154,7 +155,7 @@ class Fault:
             return
         self.struck = True
         where = f"rank {self.rank} in {self.phase} of iteration {self.iteration_now}"
-        print(f"fault: {self.kind} at {where}, {time.time():.3f}", file=sys.stderr, flush=True)
+        say(f"fault: {self.kind} at {where}, {time.time():.3f}", error=True)
         KINDS[self.kind]()
 
 

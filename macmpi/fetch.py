@@ -15,6 +15,7 @@ import numpy as np
 
 from macmpi import MacmpiError, UsageError
 from macmpi.checkpoint import first_line, image, replace_file
+from macmpi.console import guard, say, warn
 from macmpi.layers import Array
 from macmpi.sources import FILES, folder
 
@@ -155,6 +156,7 @@ SETS: dict[str, Callable[[Path, Path | None], Path]] = {"usps": fetch_usps, "coi
 
 
 def main() -> None:
+    guard()
     p = argparse.ArgumentParser(prog="python -m macmpi.fetch", description="Download and convert a named data set.")
     p.add_argument("name", choices=SETS)
     p.add_argument(
@@ -164,9 +166,9 @@ def main() -> None:
     try:
         path = SETS[args.name](folder(), args.file)
     except (MacmpiError, OSError) as error:
-        print(f"macmpi: {error}", file=sys.stderr)
+        warn(str(error))
         sys.exit(2)
-    print(f"{path} is ready")
+    say(f"{path} is ready")
 
 
 if __name__ == "__main__":

@@ -7,34 +7,48 @@ import fcntl
 import json
 import os
 import platform
-import sys
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
+from macmpi.console import warn
 
 BUSY = (errno.EAGAIN, errno.EACCES)
 PATIENCE = 1.0
+
+WATCHED = 30.0
+"""Seconds in which a run on another node must write something to be noticed, where locks do not reach that far."""
+
+MOUNTS = Path("/proc/self/mounts")
+ONE_NODE = ("localflock", "nolock", "local_lock=flock", "local_lock=all")
+"""Options of Lustre and NFS with which flock succeeds on each node whatever the others hold."""
 
 
 class Lock:
     """The lock file of a run directory; `with` gives the lock back.  Collective: no.
 
-    The file stays behind, says who held it last, and is taken anew.
-    Where the file system has no locks, a holder that is alive on this host still refuses; one elsewhere is not seen.
+    The file stays behind, says who held it last and whether that run has given it back, and is used again.
+    Where locks do not reach from node to node, or there are none, the file is what is left: a holder that is alive on
+    this host refuses, and so does one elsewhere that has not given the lock back and writes into the folder while it
+    is watched.  A run that was killed there keeps nobody out.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: int | None = None
+        self._written: dict[str, Any] = {}
 
     def __enter__(self) -> Lock:
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._file is not None:
+            if self._written:
+                with suppress(OSError):
+                    self._write({**self._written, "ended": True})
             os.close(self._file)
             self._file = None
 
@@ -47,28 +61,33 @@ class Lock:
         """Hold the lock and write down who does.  Raises UsageError naming the holder, OSError."""
         if self._file is None:
             self._hold(os.O_RDWR | os.O_CREAT)
+        since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        self._written = {"host": platform.node(), "pid": os.getpid(), "since": since}
+        self._write(self._written)
+
+    def _write(self, holder: dict[str, Any]) -> None:
         assert self._file is not None
-        holder = {"host": platform.node(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(holder).encode() + b"\n", 0)
 
     def _hold(self, flags: int) -> None:
         file = os.open(self.path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
-            _lock(file)
+            busy, doubt = _lock(file), one_node_option(self.path)
+            doubt = doubt and f"whose locks hold on one node alone ({doubt})"
         except OSError as error:
-            holder = self._holder(file)
-            if error.errno in BUSY or _alive_here(holder):
-                os.close(file)
-                raise UsageError(
-                    f"{self.path.parent} is in use by the run of host {holder.get('host', '?')}, "
-                    f"pid {holder.get('pid', '?')}, since {holder.get('since', '?')}: "
-                    "wait for it or stop it, or name another folder with --output"
-                ) from None
-            print(
-                f"macmpi: {self.path.parent} lies on a file system without locks ({error.strerror}): "
-                "make sure that no other run uses it",
-                file=sys.stderr,
+            busy, doubt = _alive_here(self._holder(file)), f"without locks ({error.strerror})"
+        holder = self._holder(file)
+        if busy or (doubt and _elsewhere(holder) and _changes(self.path.parent)):
+            os.close(file)
+            raise UsageError(
+                f"{self.path.parent} is in use by the run of host {holder.get('host', '?')}, "
+                f"pid {holder.get('pid', '?')}, since {holder.get('since', '?')}: "
+                "wait for it or stop it, or name another folder with --output"
+            )
+        if doubt:
+            warn(
+                f"{self.path.parent} lies on a file system {doubt}: make sure that no other run uses it",
             )
         self._file = file
 
@@ -82,22 +101,68 @@ class Lock:
         return found if isinstance(found, dict) else {}
 
 
-def _lock(file: int) -> None:
-    """Raises OSError where another process holds the file for `PATIENCE` seconds more, which one that ends does not."""
+def _lock(file: int) -> bool:
+    """Whether another process holds the file for `PATIENCE` seconds more; else this one holds it.
+
+    A process that is about to end does not.  Raises OSError where there are no locks.
+    """
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
         except OSError as error:
-            if error.errno not in BUSY or time.monotonic() > end:
+            if error.errno not in BUSY:
                 raise
+            if time.monotonic() > end:
+                return True
         time.sleep(0.02)
+
+
+def one_node_option(path: Path) -> str:
+    """The option with which the file system of `path` is mounted so that its locks hold on one node alone, or ""."""
+    deepest, options = -1, ""
+    place = path.resolve()
+    with suppress(OSError, ValueError):
+        for line in MOUNTS.read_text(errors="replace").splitlines():
+            point, _, those = line.split()[1:4]
+            point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point)
+            if place.is_relative_to(point) and len(point) >= deepest:
+                deepest, options = len(point), those
+    return next((option for option in options.split(",") if option in ONE_NODE), "")
+
+
+def _elsewhere(holder: dict[str, Any]) -> bool:
+    """The file names a run of another host that has not given the lock back."""
+    return bool(holder) and holder.get("host") != platform.node() and not holder.get("ended")
+
+
+def _changes(folder: Path) -> bool:
+    """Somebody writes into the folder within `WATCHED` seconds.  No clock of another host is compared."""
+    end, before = time.monotonic() + WATCHED, _signs(folder)
+    while time.monotonic() < end:
+        time.sleep(min(1.0, WATCHED))
+        if _signs(folder) != before:
+            return True
+    return False
+
+
+def _signs(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Size and time of the files of a run."""
+    found = {}
+    for path in (*folder.glob("*"), *folder.glob("checkpoints/*")):
+        with suppress(OSError):
+            status = path.stat()
+            found[path] = (status.st_size, status.st_mtime_ns)
+    return found
 
 
 def _alive_here(holder: dict[str, Any]) -> bool:
     """The holder is another process of this host, and is there."""
     pid = holder.get("pid")
-    if holder.get("host") != platform.node() or not isinstance(pid, int) or pid in (0, os.getpid()):
+    if holder.get("ended") or holder.get("host") != platform.node():
+        return False
+    if not isinstance(pid, int) or pid in (0, os.getpid()):
         return False
     try:
         os.kill(pid, 0)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from macmpi import UsageError, __version__, untrusted
@@ -18,9 +17,12 @@ from macmpi.data import Dataset, Scaling
 from macmpi.layers import Array, build
 from macmpi.layers.softmax import softmax
 from macmpi.own_file import check
-from macmpi.state import block_views
+from macmpi.state import State, block_views
 
 FORMAT = 1
+MADE_FROM = "state"
+"""The attribute that says from which state of a run a model was made."""
+
 BATCH = 4096
 SCALING = ("x_shift", "x_scale", "y_shift", "y_scale")
 
@@ -29,7 +31,8 @@ SCALING = ("x_shift", "x_scale", "y_shift", "y_scale")
 class Model:
     """A trained net f, with the scaling of its data: arrays go in and come out in the data's own units.
 
-    A classifier (`classes` given: the label of each output) predicts labels.
+    A classifier (`classes` given: the label of each output) predicts labels.  one_dimensional: the targets were (N,),
+    and so are the outputs.
     """
 
     chain: Chain
@@ -38,6 +41,7 @@ class Model:
     scaling_y: Scaling
     autoencoder: bool
     classes: Array | None = None
+    one_dimensional: bool = False
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in self.chain.layer_sizes)
@@ -49,12 +53,14 @@ class Model:
         return code_end(self.chain)
 
     def predict(self, X: Array) -> Array:
-        """f(X): (N, D) -> (N, L), or a classifier's labels (N,).  Raises UsageError when X has other columns.
+        """f(X): (N, D) -> (N, L), or (N,) where the targets were, or a classifier's labels (N,).
+
+        Where D = 1, X may be (N,); else X (D,) is one point.  Raises UsageError when X has other columns.
 
         Collective: no.
         """
         F = self._run(X, 0, len(self.chain.maps), "X")
-        return F if self.classes is None else self.classes[F.argmax(axis=1)]
+        return self._shaped(F) if self.classes is None else self.classes[F.argmax(axis=1)]
 
     def probabilities(self, X: Array) -> Array:
         """A classifier's probability of each class: (N, D) -> (N, classes)."""
@@ -63,7 +69,7 @@ class Model:
         return softmax(self._run(X, 0, len(self.chain.maps), "X"))
 
     def reconstruct(self, X: Array) -> Array:
-        """An autoencoder's output for X: (N, D) -> (N, D)."""
+        """An autoencoder's output for X: (N, D) -> (N, D), or (N,) where it was trained on that."""
         if not self.autoencoder:
             raise UsageError("this model is not an autoencoder: use predict")
         return self.predict(X)
@@ -73,8 +79,8 @@ class Model:
         return self._run(X, 0, self.code, "X")
 
     def decode(self, codes: Array) -> Array:
-        """Outputs for codes: (N, H_code) -> (N, L)."""
-        return self._run(codes, self.code, len(self.chain.maps), "codes")
+        """Outputs for codes: (N, H_code) -> (N, L), or (N,) where the targets were."""
+        return self._shaped(self._run(codes, self.code, len(self.chain.maps), "codes"))
 
     def weights_for(self, chain: Chain, data: Dataset) -> Array:
         """The weights (flat) for another run of this net: the model's scaling of the data exchanged for that of `data`.
@@ -108,12 +114,12 @@ class Model:
                 raise UsageError(kept)
         return np.concatenate([W.ravel() for W in weights])
 
+    def _shaped(self, F: Array) -> Array:
+        return F[:, 0] if self.one_dimensional else F
+
     def _run(self, A: Array, start: int, stop: int, name: str) -> Array:
-        A, part, whole = (
-            check(np.atleast_2d(np.asarray(A)), name, rows=1),
-            self.chain.part(start, stop),
-            len(self.chain.maps),
-        )
+        part, whole, A = self.chain.part(start, stop), len(self.chain.maps), np.asarray(A)
+        A = check(A if A.ndim == 1 and part.n_in == 1 else np.atleast_2d(A), name, rows=1)
         if A.shape[1] != part.n_in:
             raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {part.n_in}")
         out = np.empty((len(A), part.n_out))
@@ -166,9 +172,20 @@ def save(
         "maps": json.dumps([m.spec() for m in chain.maps]),
         "sites": json.dumps(chain.sites),
         "autoencoder": data.autoencoder,
+        "one_dimensional": data.one_dimensional,
         **attributes,
     }
     replace_file(path, image(arrays, labels))
+
+
+def is_made_from(path: Path, state: State) -> bool:
+    """Whether a file holds the model of this state of a run, whole.  Collective: no."""
+    try:
+        load(path)
+        with untrusted.opened(path) as file:
+            return bool(file.attrs[MADE_FROM] == state.fingerprint)
+    except (UsageError, *DAMAGE):
+        return False
 
 
 def load(path: str | Path, weights: str = "last") -> Model:
@@ -176,23 +193,71 @@ def load(path: str | Path, weights: str = "last") -> Model:
     if not os.path.isfile(path):
         raise UsageError(f"{path} is not a model: there is no such file")
     try:
-        with h5py.File(path, "r") as file:
-            specs = json.loads(file.attrs["maps"])
+        with untrusted.opened(path) as file:
+            specs = json.loads(file.attrs["maps"], parse_constant=_no_number)
             if int(file.attrs["format"]) > FORMAT:
-                raise UsageError(f"{path} was written by macmpi {file.attrs['macmpi']}; use that version")
-            maps = tuple(build(spec) for spec in specs)
+                raise UsageError(f"it was written by macmpi {file.attrs['macmpi']}; use that version")
+            chain = _chain(specs, json.loads(file.attrs["sites"]))
             names = untrusted.names(file, "weights")
             if weights not in names:
-                raise UsageError(f"{path} has the weights {', '.join(names)}, not {weights}")
-            flat = untrusted.array(file, f"weights/{weights}")
-            scale = {name: untrusted.array(file, f"scaling/{name}") for name in SCALING}
-            chain = Chain(maps, tuple(json.loads(file.attrs["sites"])))
+                raise UsageError(f"it has the weights {', '.join(names)}, not {weights}")
+            x_shift, x_scale, y_shift, y_scale = (untrusted.array(file, f"scaling/{name}") for name in SCALING)
+            of_x, of_y = _scaling(x_shift, x_scale, chain.n_in), _scaling(y_shift, y_scale, chain.n_out)
+            blocks = _blocks(untrusted.array(file, f"weights/{weights}"), chain)
             autoencoder = bool(file.attrs["autoencoder"])
+            one_dimensional = bool(file.attrs.get("one_dimensional", False))  # older files do not say
             classes = untrusted.array(file, "classes") if "classes" in set(file) else None
-        scaling_x, scaling_y = (Scaling(scale[f"{s}_shift"], scale[f"{s}_scale"]) for s in "xy")
-        blocks = block_views(flat.astype(np.float64), chain.block_shapes)
-    except DAMAGE as error:
+        _ensure(not autoencoder or chain.n_in == chain.n_out, "its outputs are not as many as its inputs")
+        _ensure(not one_dimensional or chain.n_out == 1, "its outputs are more than one")
+        if classes is not None:
+            _ensure(classes.shape == (chain.n_out,), "its classes are not as many as its outputs")
+            _ensure(classes.dtype.kind in "iuf", "its classes are no numbers")
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
+    return Model(chain, blocks, of_x, of_y, autoencoder, classes, one_dimensional)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"its maps hold {text}")
+
+
+def _ensure(fits: Any, otherwise: str) -> None:
+    """Raises ValueError, which says that a file is no model."""
+    if not fits:
+        raise ValueError(otherwise)
+
+
+def _chain(specs: list[dict[str, Any]], sites: list[int]) -> Chain:
+    """The chain of a file.  Raises ValueError, or what building maps raises, where they do not fit each other."""
+    maps = tuple(build(spec) for spec in specs)
+    sizes = [n for m in maps for n in (m.n_in, m.n_out)]
+    _ensure(sizes and all(isinstance(n, int) and n > 0 for n in sizes), "its maps have no usable sizes")
+    _ensure(sizes[1:-1:2] == sizes[2::2], "its maps do not take what those before them give")
+    cuts = [0, *sites, len(maps)]
+    _ensure(all(isinstance(n, int) for n in cuts) and cuts == sorted(set(cuts)), "its sites are not between its maps")
+    return Chain(maps, tuple(sites))
+
+
+def _blocks(flat: Array, chain: Chain) -> tuple[Array, ...]:
+    """The weights of each block, with which the chain can be computed.  Raises as `_chain`."""
+    _ensure(flat.shape == (sum(h * d for h, d in chain.block_shapes),), "its weights are not as many as its maps have")
+    _ensure(flat.dtype.kind == "f", "its weights are no floating-point numbers")
     if not np.isfinite(flat).all():
-        raise UsageError(f"{path} holds weights that are not finite")
-    return Model(chain, blocks, scaling_x, scaling_y, autoencoder, classes)
+        raise UsageError("it holds weights that are not finite")
+    blocks = block_views(flat.astype(np.float64), chain.block_shapes)
+    try:
+        with np.errstate(all="ignore"):
+            chain.forward(blocks, np.zeros((1, chain.n_in)))
+    except KeyError as error:
+        raise ValueError(f"there is no activation {error}") from None
+    return blocks
+
+
+def _scaling(shift: Array, scale: Array, size: int) -> Scaling:
+    """The scaling of `size` columns.  Raises ValueError."""
+    _ensure(shift.shape == scale.shape == (size,), "its scaling is of other columns than its maps")
+    numbers = shift.dtype.kind == scale.dtype.kind == "f" and np.isfinite([shift, scale]).all()
+    _ensure(numbers and (scale > 0.0).all(), "its scaling holds no usable numbers")
+    return Scaling(shift, scale)

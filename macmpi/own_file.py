@@ -48,6 +48,7 @@ def read_own(config: Data, labels: bool) -> Raw:
     kinds = ("range" if name in arrays and arrays[name].dtype.kind in "iu" else "standard" for name in "XY")
     groups = _groups(numbers, checked, str(path)) if numbers else None
     shape = arrays["X"].shape[1:] if arrays["X"].ndim == 3 else None
+    checked["one_dimensional"] = not labels and arrays["Y" if "Y" in arrays else "X"].ndim == 1
     return Raw(**checked, scale=next(kinds), scale_y=next(kinds), labels=labels, groups=groups, shape=shape)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from macmpi import MacmpiError, UsageError
 from macmpi.checkpoint import first_line, image, replace_file
+from macmpi.console import guard, say, warn
 from macmpi.layers import Array
 from macmpi.model import load
 from macmpi.sources import read_file
@@ -59,6 +60,7 @@ def write(path: Path, Y: Array) -> None:
 
 
 def main() -> None:
+    guard()
     args = parser().parse_args()
     try:
         if args.output.suffix not in SUFFIXES:
@@ -68,9 +70,9 @@ def main() -> None:
         Y = getattr(model, args.what)(X)
         write(args.output, Y)
     except (MacmpiError, OSError) as error:
-        print(f"macmpi: {error}", file=sys.stderr)
+        warn(str(error))
         sys.exit(2)
-    print(f"{args.what}: {args.data} {X.shape} -> {args.output} {Y.shape}")
+    say(f"{args.what}: {args.data} {X.shape} -> {args.output} {Y.shape}")
 
 
 if __name__ == "__main__":

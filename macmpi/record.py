@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import StorageError
+from macmpi.console import say, warn
 
 PHASES = ("z", "w", "comm", "wait")
 
@@ -124,9 +124,11 @@ class Curve:
         if resume_at is not None and path.exists():
             kept = [r for line in path.read_text(errors="replace").splitlines() if (r := _record(line)) is not None]
             self.records = [r for r in kept if r["iteration"] <= resume_at and r["phase"] != "postprocess"]
-        partial = path.with_suffix(".tmp")
+        partial = path.with_name(path.name + ".tmp")
         try:
-            partial.write_text("".join(json.dumps(r) + "\n" for r in self.records))
+            partial.unlink(missing_ok=True)
+            with partial.open("x") as file:  # follows no link
+                file.write("".join(json.dumps(r) + "\n" for r in self.records))
             os.replace(partial, path)
             self._file = path.open("a")
         except OSError as error:
@@ -164,16 +166,3 @@ def _record(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) and {"iteration", "phase"} <= found.keys() else None
-
-
-def say(text: str) -> None:
-    """One flushed line (or several) on standard output; a console that is gone does not end a run."""
-    try:
-        print(text, flush=True)
-    except (OSError, ValueError):
-        pass
-
-
-def warn(text: str) -> None:
-    """One line on standard error."""
-    print(f"macmpi: {text}", file=sys.stderr)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macmpi import MacmpiError, UsageError, __version__
+from macmpi.console import guard, say, warn
 from macmpi.results import Result, read
 
 if TYPE_CHECKING:
@@ -141,17 +142,18 @@ def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> li
 
 
 def main() -> None:
+    guard()
     args = parser().parse_args()
     try:
         results, lost = read_all(args.runs)
         missing = [*lost, *(f"{result.name}: {line}" for result in results for line in result.missing)]
         for line in missing:
-            print(f"macmpi: missing: {line}", file=sys.stderr)
+            warn(f"missing: {line}")
         written = write(results, args.output or results[0].path / "report", missing)
     except (MacmpiError, OSError) as error:
-        print(f"macmpi: {error}", file=sys.stderr)
+        warn(str(error))
         sys.exit(2)
-    print("\n".join(map(str, written)))
+    say("\n".join(map(str, written)))
 
 
 if __name__ == "__main__":

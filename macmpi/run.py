@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
+from macmpi.console import guard, say, warn
 from macmpi.process import STOP_SIGNALS
 from macmpi.record import now
 from macmpi.scheduler import time_left
@@ -73,7 +74,7 @@ def _seconds(text: str) -> float:
 
 
 def settle(argv: list[str]) -> tuple[Any, ...]:
-    """Everything that can be refused, before anything is created.  On rank 0, before the others import NumPy."""
+    """The command line and the config, refused where they are wrong.  On rank 0, before the others import NumPy."""
     try:
         args = parser().parse_args(argv)
     except SystemExit as end:
@@ -95,15 +96,19 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         if args.iterations < 0:
             raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
-    _set_threads(config.run.threads)
+    return args, config
+
+
+def read(config: Any) -> Any:
+    """The data, or what there are of sharded ones: refused where they are wrong, before the others import NumPy."""
     labels = config.model.loss == "cross_entropy"
     if config.parallel.data == "sharded":
         from macmpi.survey import survey
 
-        return args, config, survey(config.data, labels)
+        return survey(config.data, labels)
     from macmpi import data as datasets
 
-    return args, config, datasets.load(config.data, labels, config.model.precision)
+    return datasets.load(config.data, labels, config.model.precision)
 
 
 def _set_threads(threads: int) -> None:
@@ -120,16 +125,17 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     began = now() if began is None else began
     kept: list[Any] = []
 
-    def first() -> tuple[Any, Any]:
-        args, config, data = settle(argv)
-        kept.append(data)
-        return args, config
+    def load() -> tuple[int, int, int, int]:
+        kept.append(read(config))
+        found: tuple[int, int, int, int] = kept[0].sizes
+        return found
 
     if fault:
         fault.arm(team, light=True)
-    args, config = team.from_root(first)
+    args, config = team.from_root(lambda: settle(argv))
     team.use(None, config.run.deadline)
     _set_threads(config.run.threads)
+    sizes = team.from_root(load)
     if fault:
         fault.arm(team, light=False)
     from macmpi import data as datasets
@@ -139,8 +145,6 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     from macmpi.sharded_state import BY_POINT, rows_of
     from macmpi.starts import Origin
     from macmpi.train import Job, train
-
-    sizes: tuple[int, int, int, int] = team.from_root(lambda: kept[0].sizes)
 
     def refuse() -> None:
         check_memory(make_plan(config, *sizes, team.size), kept[0].autoencoder)
@@ -155,7 +159,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     if args.check:
         team.from_root(lambda: _origin(config, plan, kept[0].blank() if plan.sharded else kept[0]))
         team.together(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
-        team.from_root(lambda: print("\n".join(estimate(plan, config, kept[0].autoencoder)), flush=True))
+        team.from_root(lambda: say("\n".join(estimate(plan, config, kept[0].autoencoder))))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
     origin, rows = Origin(), []  # of rank 0 alone: large
@@ -214,20 +218,24 @@ def _origin(config: Any, plan: Any, data: Any) -> Any:
 
 
 def _complete(state: Any, config: Any, directory: Any) -> bool:
-    """A run ends by settling or at its last iteration; a larger --iterations reopens only the second kind."""
+    """A run ends by settling or at its last iteration, and with the model of that; a larger --iterations reopens only
+    the second kind."""
+    from macmpi.model import is_made_from
+
     ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
-    return ended and directory.model.exists()
+    return ended and is_made_from(directory.model, state)
 
 
 def main() -> None:
     began = now()
+    guard()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         fault = _fault()
         team = launch()
     except MacmpiError as error:
         if speaks():
-            print(f"macmpi: {error}", file=sys.stderr)
+            warn(str(error))
         sys.exit(error.exit_code)
     _stop_at_once(team)
     code = 0
@@ -238,7 +246,7 @@ def main() -> None:
             die(team, error)
         code = error.exit_code
         if team.rank == 0 and str(error):
-            print(f"macmpi: {error}", file=sys.stderr if code else sys.stdout, flush=True)
+            say(f"macmpi: {error}", error=code != 0)
     except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
         die(team, error)
     sys.exit(code)

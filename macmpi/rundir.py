@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from importlib import metadata
@@ -15,6 +14,7 @@ from typing import Any
 
 from macmpi import StorageError, UsageError, __version__, checkpoint
 from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
+from macmpi.console import warn
 from macmpi.lock import Lock
 from macmpi.state import State
 
@@ -91,12 +91,19 @@ class RunDirectory:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self.lock.claim()
+            self._remove_partial()
             checkpoint.replace_file(self.path / "config.toml", dump(config).encode())
             log = self.path / "provenance.json"
             text = json.dumps({"launches": [*_launches(log), facts]}, indent=1) + "\n"
             checkpoint.replace_file(log, text.encode())
         except OSError as error:
             raise UsageError(f"cannot write to {self.path}: {error.strerror}") from None
+
+    def _remove_partial(self) -> None:
+        """Remove the half of a file that a launch has left that was killed while it wrote it.  Under the lock."""
+        for path in (self.path / "config.toml", self.path / "provenance.json", self.curve, self.start, self.model):
+            checkpoint.partial_of(path).unlink(missing_ok=True)
+        checkpoint.remove_partial(self.checkpoints)
 
     def save(self, state: State, config: Config, sha256: str, last: bool = False) -> bool:
         """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch."""
@@ -117,7 +124,7 @@ class RunDirectory:
         if last:
             raise StorageError(text)
         if rank == 0:
-            print(f"macmpi: {text}; training goes on", file=sys.stderr)
+            warn(f"{text}; training goes on")
 
 
 def provenance(ranks: int, threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]) -> dict[str, Any]:
@@ -156,7 +163,7 @@ def _launches(log: Path) -> list[Any]:
     try:
         return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
     except (ValueError, LookupError, TypeError):
-        print(f"macmpi: {log} is damaged and begins anew", file=sys.stderr)
+        warn(f"{log} is damaged and begins again")
         return []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from macmpi import StorageError, UsageError, checkpoint
+from macmpi import StorageError, UsageError, checkpoint, untrusted
 from macmpi.config import Config
 from macmpi.deals import PointDeal
 from macmpi.rundir import RunDirectory
@@ -46,7 +47,8 @@ def save_together(
     except StorageError as error:
         why = str(error)
         if team.rank == 0:
-            _partial(directory.checkpoints).unlink(missing_ok=True)
+            with suppress(OSError):
+                _partial(directory.checkpoints).unlink(missing_ok=True)
         team.together(lambda: directory.failed(state, why, last, team.rank))
         return False
     return True
@@ -61,7 +63,7 @@ def _nothing() -> None: ...
 
 
 def _partial(folder: Path) -> Path:
-    return folder / "sharded.tmp"
+    return folder / checkpoint.SHARDED
 
 
 def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointDeal) -> tuple[Path, dict[str, int]]:
@@ -76,7 +78,7 @@ def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointDeal) 
             arrays.pop(name)
         elif A.ndim == 2:
             arrays[name] = np.zeros((deal.n, 0), A.dtype)
-    with open(os.memfd_create("checkpoint"), "w+b") as memory, path.open("wb") as file:
+    with open(os.memfd_create("checkpoint"), "w+b") as memory, checkpoint.created(path) as file:
         places = _laid_out(memory, arrays, labels, {name: (deal.n, A.shape[1]) for name, A in rows.items()}, state)
         size, at = memory.seek(0, os.SEEK_END), 0
         os.posix_fallocate(file.fileno(), 0, size)
@@ -112,7 +114,7 @@ def _laid_out(
 
 def _write(begun: tuple[Path, dict[str, int]], state: State, deal: PointDeal, rank: int) -> None:
     path, places = begun
-    with path.open("r+b") as file:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
         for name, place in places.items():
             A = np.ascontiguousarray(getattr(state, name))
             file.seek(place + deal.own(rank).start * A.shape[1] * A.itemsize)
@@ -135,8 +137,11 @@ def rows_of(path: Path, state: State, deal: PointDeal, rank: int) -> State:
     """
     held = deal.held(rank)
     try:
-        with h5py.File(path, "r") as file:
-            Z, multipliers = (file[n][held.rows] if file[n].ndim == 2 else file[n][()] for n in BY_POINT)
-    except (OSError, KeyError) as error:
+        with untrusted.opened(path) as file:
+            wide = [untrusted.dataset(file, name) for name in BY_POINT]
+            Z, multipliers = (A[held.rows] if A.ndim == 2 else A[()] for A in wide)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except checkpoint.DAMAGE as error:
         raise UsageError(f"{path} cannot be read: {checkpoint.first_line(error)}") from None
     return replace(state, Z=Z, multipliers=multipliers)

@@ -41,7 +41,7 @@ def load(config: Data, found: Survey, dtype: Any, deals: tuple[PointDeal, PointD
     else:
         Y, Y_val, scaling_y = reader.side(parts.Y, parts.Y_val, raw.scale_y, varied=True)
     sha256 = reader.digest((X, X_val) if Y is X else (X, X_val, Y, Y_val))
-    return Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, found.classes)
+    return Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, found.classes, raw.one_dimensional)
 
 
 def _divided(n: int, config: Data, team: AnyTeam) -> list[Rows]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError
+from macmpi.console import flush
 
 T = TypeVar("T")
+
+EXIT_CODES = "MACMPI_EXIT_CODES"
+"""The variable that names a folder for the exit codes of ranks that end all others, from a batch script."""
 
 
 class Solo:
@@ -86,6 +90,7 @@ class Solo:
     def abort(self, code: int) -> NoReturn:
         """End every rank at once with this exit code.  Collective: no."""
         flush()
+        leave_code(code)
         os._exit(code)
 
 
@@ -93,8 +98,11 @@ AnyTeam = Solo
 """Team is a Solo with more ranks: every caller treats them alike."""
 
 
-def flush() -> None:
-    """What was printed goes out, where anybody still reads it.  Collective: no."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
+def leave_code(code: int) -> None:
+    """An exit code as an empty file, where a batch script asks for it: the launcher may report another.
+
+    Collective: no.
+    """
+    if folder := os.environ.get(EXIT_CODES):
+        with suppress(OSError):
+            Path(folder, str(code)).touch()

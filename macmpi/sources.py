@@ -22,7 +22,7 @@ HELD_OBJECTS = (1, 4)
 @dataclass(frozen=True)
 class Raw:
     """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
-    labels: Y holds class labels, (N, 1).
+    labels: Y holds class labels, (N, 1); one_dimensional: the targets, Y or X, are numbers that the file has as (N,).
 
     For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
     order, the places of the same points on their group's closed curve; shape, height and width of a row that is an
@@ -36,6 +36,7 @@ class Raw:
     scale: str = "standard"
     scale_y: str = "standard"
     labels: bool = False
+    one_dimensional: bool = False
     groups: tuple[Array, Array] | None = None
     order: tuple[Array, Array] | None = None
     shape: tuple[int, int] | None = None
@@ -142,11 +143,9 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
             if any(not isinstance(array, np.ndarray) for array in found.values()):  # bytes, of a member that is none
                 raise ValueError("a member of it is no .npy file")
             return found
-        import h5py
-
         from macmpi import untrusted
 
-        with h5py.File(path, "r") as file:
+        with untrusted.opened(path) as file:
             held = set(file)
             return {name: np.asarray(untrusted.array(file, name)) for name in names if name in held}
     except UsageError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -86,6 +87,13 @@ class State:
     def result(self) -> Array:
         """The weights that the run shows and keeps: the method's own ones, where it makes any beside the iterate."""
         return self.average if len(self.average) else self.weights
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 that tells this state from every other of its run, by what all ranks hold; not by the seconds."""
+        place = f"{self.iteration} {self.next_half} {self.position}"
+        arrays = (np.ascontiguousarray(A).tobytes() for A in (self.weights, self.average))
+        return hashlib.sha256(b"".join([place.encode(), *arrays])).hexdigest()
 
     def note_validation(self, e1_val: float, watched: float | None = None) -> None:
         """Keep the present weights if they are the best on validation so far.  watched: as in Errors."""

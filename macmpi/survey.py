@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from macmpi import UsageError, untrusted
@@ -146,7 +145,7 @@ def _whole(config: Data, labels: bool) -> Raw:
 def _headers(path: Path, labels: bool) -> Raw:
     check_there(path, "data.source")
     try:
-        file = h5py.File(path, "r")
+        file = untrusted.opened(path)
         held = set(file)
     except (OSError, RuntimeError) as error:
         raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
@@ -165,7 +164,8 @@ def _headers(path: Path, labels: bool) -> Raw:
     if labels and "Y" not in found:
         raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
     kinds = ["range" if name in found and found[name].dtype.kind in "iu" else "standard" for name in "XY"]
-    return Raw(**found, scale=kinds[0], scale_y=kinds[1], labels=labels)
+    flat = not labels and len(found["Y" if "Y" in found else "X"].shape) == 1
+    return Raw(**found, scale=kinds[0], scale_y=kinds[1], labels=labels, one_dimensional=flat)
 
 
 def _header(file: Any, name: str, path: Path) -> Any:

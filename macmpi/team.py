@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError, UsageError, mpich
+from macmpi.console import flush, warn
 from macmpi.packing import pack, size, starts_of, unpack
 from macmpi.solo import AnyTeam as AnyTeam
 from macmpi.solo import Solo as Solo
-from macmpi.solo import flush
+from macmpi.solo import leave_code
 from macmpi.windows import Node
 
 T = TypeVar("T")
@@ -23,14 +23,11 @@ T = TypeVar("T")
 BINDINGS = "mpi4py"
 """The package through which MPI is reached."""
 
-SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""What the launchers set: the number of processes that they started together."""
+MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
+"""What an mpiexec sets: how many processes it started together, and the number of this one among them."""
 
-RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-"""The same for the number of a process among them."""
-
-LOCAL_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
-"""The same for the number of processes on this node."""
+SRUN = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
+"""The same for srun."""
 
 PATIENCE = 1800.0
 """Seconds that a rank waits for the others while the config is being read."""
@@ -44,8 +41,8 @@ def launch() -> AnyTeam:
 
     Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
     """
-    started = _told(SIZE_VARIABLES) or 1
-    if started == 1:
+    count, _ = started(os.environ)
+    if count <= 1:
         return Solo()
     mpich.configure()
     try:
@@ -54,12 +51,12 @@ def launch() -> AnyTeam:
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise UsageError(
-            f"{started} processes were launched but MPI cannot be loaded ({str(error).splitlines()[0]}); "
+            f"{count} processes were launched but MPI cannot be loaded ({str(error).splitlines()[0]}); "
             "install one, in a clone of macmpi with: pip install '.[mpich]'"
         ) from None
     if MPI.COMM_WORLD.size == 1:
         raise UsageError(
-            f"the launcher started {started} processes but each is alone in its MPI world: mpiexec belongs to another "
+            f"the launcher started {count} processes but each is alone in its MPI world: mpiexec belongs to another "
             "MPI than mpi4py's; use the mpiexec beside this Python, or set MPI4PY_LIBMPI to the launcher's library"
         )
     team = Team(MPI.COMM_WORLD)
@@ -68,19 +65,28 @@ def launch() -> AnyTeam:
     return team
 
 
-def _told(variables: Sequence[str]) -> int:
-    """The largest number that a launcher has set; 0 if there is none."""
-    return max([int(os.environ[v]) for v in variables if os.environ.get(v, "").isdigit()], default=0)
+def started(environment: Mapping[str, str]) -> tuple[int, int]:
+    """How many processes the innermost launcher started together, and which of them this is.  Collective: no.
 
+    (1, 0) without a launcher.  An mpiexec inside a task of srun inherits srun's variables, so its own count before
+    them.  srun with PMI repeats its own values in the variables of MPICH's mpiexec: those count unless Open MPI's say
+    that there is an mpiexec inside.  Of two mpiexecs the one with more processes counts, and if that is wrong the
+    program says so instead of running several times.
+    """
 
-def local_ranks(team: AnyTeam) -> int:
-    """How many ranks of this launch are on this node, as the launcher says; else all.  Collective: no."""
-    return _told(LOCAL_VARIABLES) or team.size
+    def told(size: str, rank: str) -> list[tuple[int, int]]:
+        values = [environment.get(name, "") for name in (size, rank)]
+        return [(int(values[0]), int(values[1]) if values[1].isdigit() else 0)] if values[0].isdigit() else []
+
+    step = told(*SRUN)
+    found = [one for names in MPIEXECS for one in told(*names)]
+    inside = [one for one in found if one not in step] or found or step
+    return max(inside, default=(1, 0))
 
 
 def speaks() -> bool:
     """This process is the first of its launch.  Collective: no."""
-    return all(os.environ.get(name, "0") == "0" for name in RANK_VARIABLES)
+    return started(os.environ)[1] == 0
 
 
 class Team(Solo):
@@ -113,10 +119,9 @@ class Team(Solo):
             else:
                 time.sleep(0.001)
             if waited > self._deadline:
-                print(
-                    f"macmpi: rank {self.rank}/{self.size}: no answer from the other ranks for "
-                    f"{self._deadline:g} s while waiting for {phase} (run.deadline)",
-                    file=sys.stderr,
+                warn(
+                    f"rank {self.rank}/{self.size}: no answer from the other ranks for "
+                    f"{self._deadline:g} s while waiting for {phase} (run.deadline)"
                 )
                 self.abort(STOPPED)
 
@@ -255,6 +260,7 @@ class Team(Solo):
 
     def abort(self, code: int) -> NoReturn:
         flush()
+        leave_code(code)
         time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
         self._comm.Abort(code)
         os._exit(code)
@@ -266,8 +272,10 @@ def die(team: AnyTeam, error: BaseException) -> NoReturn:
     A known error needs no traceback; where several ranks meet the same one, the first of them speaks.
     """
     known = isinstance(error, MacmpiError)
-    if known:
-        time.sleep(0.3 * min(team.rank, 4))
-    text = f" ({error})" if known else f"\n{''.join(traceback.format_exception(error))}"
-    print(f"macmpi: rank {team.rank}/{team.size} failed; all ranks end{text}", file=sys.stderr)
-    team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)
+    try:
+        if known:
+            time.sleep(0.3 * min(team.rank, 4))
+        text = f" ({error})" if known else f"\n{''.join(traceback.format_exception(error))}"
+        warn(f"rank {team.rank}/{team.size} failed; all ranks end{text}")
+    finally:
+        team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)

@@ -9,6 +9,7 @@ import numpy as np
 
 from macmpi import StorageError, model, numerics
 from macmpi.config import Config
+from macmpi.console import say, warn
 from macmpi.data import Dataset
 from macmpi.evaluation import Errors
 from macmpi.layers import Array
@@ -17,7 +18,7 @@ from macmpi.methods import Method, choose
 from macmpi.penalty import Decision, Progress
 from macmpi.plan import Plan
 from macmpi.process import StopRequest, peak_memory, ready_memory, ready_products, spare_living
-from macmpi.record import Clock, Curve, now, say, warn
+from macmpi.record import Clock, Curve, now
 from macmpi.rundir import RunDirectory
 from macmpi.sharded_state import save_together
 from macmpi.starts import Origin, coordinates_first, start
@@ -256,7 +257,8 @@ class Training:
 
     def _write_model(self, state: State, after: State, best: Array, errors: Errors) -> None:
         path = self.job.directory.model
-        labels = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
+        labels: dict[str, Any] = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
+        labels |= {model.MADE_FROM: state.fingerprint}
         weights, Z = {"last": after.weights, "best": best}, self._coordinates(state)
         try:
             model.save(path, self.plan.chain, weights, self.data, labels, Z)

@@ -17,6 +17,14 @@ EXPANSION, SMALL = 2000, 1 << 20
 """No filter makes more of a byte (deflate: 1,032); datasets up to so many bytes may be anything."""
 
 
+def opened(path: Any) -> h5py.File:
+    """An HDF5 file for reading, without a lock: some file systems have none.  Raises OSError.
+
+    What this program reads it replaces as a whole, and never writes in place.
+    """
+    return h5py.File(path, "r", locking=False)
+
+
 def names(file: h5py.File, group: str) -> list[str]:
     """What a group holds.  Raises UsageError where it is none, or a link."""
     found = _inside(file, group)

@@ -21,12 +21,12 @@ import ctypes
 import errno
 import math
 import os
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+from macmpi.console import warn
 from macmpi.packing import pack, size, starts_of, unpack
 
 PLACE = "/dev/shm"
@@ -120,13 +120,11 @@ class Node:
             self.full = True
             if self._team.rank == 0:
                 what = "what comes from now on for itself" if self._windows else "its own copy"
-                print(
-                    f"macmpi: {PLACE} lacks {math.ceil(lacks / 1e6):,} MB for the {math.ceil(needed / 1e6):,} MB that "
+                warn(
+                    f"{PLACE} lacks {math.ceil(lacks / 1e6):,} MB for the {math.ceil(needed / 1e6):,} MB that "
                     f"the ranks of a node would share, MPI's own room included "
                     f'(parallel.data = "node"): every rank keeps {what}; '
-                    f"a larger {PLACE} (containers: --shm-size) makes room",
-                    file=sys.stderr,
-                    flush=True,
+                    f"a larger {PLACE} (containers: --shm-size) makes room"
                 )
 
     def array(self, shape: Sequence[int], dtype: Any) -> Any:

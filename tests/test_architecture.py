@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
@@ -147,12 +150,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "config": ERRORS | {"tables"},
     "mpich": frozenset(),
     "packing": frozenset(),
-    "windows": frozenset({"packing"}),
-    "solo": ERRORS,
-    "team": ERRORS | {"mpich", "packing", "solo", "windows"},
-    "faults": ERRORS | {"team", "train"},
-    "record": ERRORS,
-    "lock": ERRORS,
+    "console": frozenset(),
+    "windows": frozenset({"console", "packing"}),
+    "solo": ERRORS | {"console"},
+    "team": ERRORS | {"console", "mpich", "packing", "solo", "windows"},
+    "faults": ERRORS | {"console", "team", "train"},
+    "record": ERRORS | {"console"},
+    "lock": ERRORS | {"console"},
     "scheduler": ERRORS,
     "sources": ERRORS | {"config", "layers", "streams", "untrusted"},
     "own_file": ERRORS | {"config", "layers", "sources"},
@@ -161,16 +165,16 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "untrusted": ERRORS | {"layers"},
     "survey": ERRORS | {"checkpoint", "config", "data", "layers", "own_file", "sources", "split", "tiles", "untrusted"},
     "shards": ERRORS | {"config", "data", "deals", "layers", "own_file", "split", "survey", "team", "tiles"},
-    "checkpoint": ERRORS | {"state", "untrusted"},
-    "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team"},
-    "rundir": ERRORS | {"checkpoint", "config", "lock", "state"},
+    "checkpoint": ERRORS | {"console", "state", "untrusted"},
+    "sharded_state": ERRORS | {"checkpoint", "config", "deals", "rundir", "state", "team", "untrusted"},
+    "rundir": ERRORS | {"checkpoint", "config", "console", "lock", "state"},
     "model": ERRORS | {"chain", "checkpoint", "data", "layers", "own_file", "state", "untrusted"},
-    "fetch": ERRORS | {"checkpoint", "layers", "sources"},
-    "predict": ERRORS | {"checkpoint", "layers", "model", "sources"},
+    "fetch": ERRORS | {"checkpoint", "console", "layers", "sources"},
+    "predict": ERRORS | {"checkpoint", "console", "layers", "model", "sources"},
     "results": ERRORS | {"build", "config", "data", "layers", "levels", "model", "sources"},
     "figures": frozenset({"layers"}),
     "pictures": frozenset({"data", "figures", "layers", "results"}),
-    "report": ERRORS | {"pictures", "results"},
+    "report": ERRORS | {"console", "pictures", "results"},
     "estimate": ERRORS | {"tiles", "choices", "config", "deals", "plan", "windows"},
     "scaling": frozenset({"tiles", "solvers", "deals", "pieces", "plan", "sums"}),
     "methods": frozenset({"state", "plan", "evaluation", "mac", "selection", "acceleration", "alternating"})
@@ -179,23 +183,26 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "process": frozenset(),
     "train": ERRORS
     | {"process", "layers", "levels", "numerics", "penalty", "state", "plan", "evaluation", "methods", "starts"}
-    | {"config", "data", "model", "record", "rundir", "sharded_state", "summary", "team"},
-    "doctor": ERRORS | {"checkpoint", "mpich", "team"},
+    | {"config", "console", "data", "model", "record", "rundir", "sharded_state", "summary", "team"},
+    "findings": frozenset(),
+    "machines": frozenset({"findings", "mpich", "team"}),
+    "storage": frozenset({"checkpoint", "findings", "lock", "untrusted"}),
+    "doctor": ERRORS | {"console", "findings", "machines", "storage", "team"},
     "run": ERRORS
-    | {"config", "data", "estimate", "model", "plan", "process", "rundir", "starts", "team", "train"}
+    | {"config", "console", "data", "estimate", "model", "plan", "process", "rundir", "starts", "team", "train"}
     | {"faults", "record", "scheduler", "sharded_state", "shards", "survey"},
 }
 """Room -> rooms that it may import, at the top of a file or inside a function.  A new room gets a row here."""
 
 OWNERS = {
     "mpi4py": {"team"},
-    "h5py": {"sources", "survey", "checkpoint", "sharded_state", "model", "untrusted", "doctor"},
+    "h5py": {"checkpoint", "sharded_state", "untrusted", "storage"},
     "pydantic": {"config"},
     "sklearn": {"sources"},
     "scipy": {"symmetric", "selection", "alternating", "embedding", "solvers", "fetch"},
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report", "doctor"},
-    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor"},
+    "time": {"record", "team", "rundir", "estimate", "faults", "lock", "scheduler", "doctor", "storage"},
     "signal": {"run", "process", "faults"},
     "pickle": {"team"},
     "datetime": set(),
@@ -206,13 +213,8 @@ OWNERS = {
 }
 """Library -> the only rooms that import it."""
 
-PRINTERS = {
-    *("record", "run", "predict", "fetch", "report", "doctor"),
-    *("team", "windows", "checkpoint", "rundir", "faults", "lock"),
-}
-"""The console belongs to record, run and the small programs; the warners write to standard error."""
-
-WARNERS = {"team", "windows", "checkpoint", "rundir", "faults", "lock"}
+SPEAKERS = {"record", "train", "run", "predict", "fetch", "report", "doctor"}
+"""The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {
     *("use", "from_root", "together", "share_memory", "array", "common", "open_rows", "share_array"),
@@ -295,7 +297,7 @@ def test_the_table_goes_one_way() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
-    teams = ("solo", "team", "mpich", "packing", "windows")
+    teams = ("solo", "team", "mpich", "packing", "windows", "console", "record", "lock")
     for name in ("__init__", "run", *teams, "config", "tables"):
         tree = trees()[PACKAGE / f"{name}.py"]
         top = {m.split(".")[0] for node in tree.body for m in modules(node)}
@@ -314,12 +316,13 @@ def test_a_library_has_its_rooms(library: str) -> None:
 
 
 def test_who_prints() -> None:
+    """All output goes through `console`, which no full disk and no closed pipe can end."""
     wrong = []
     for here, place, node in nodes():
-        if called(node) != "print":
-            continue
-        to_errors = any(k.arg == "file" and "stderr" in ast.unparse(k.value) for k in node.keywords)
-        if here not in PRINTERS or (here in WARNERS and not to_errors):
+        to_errors = isinstance(node, ast.Call) and any(k.arg == "error" for k in node.keywords)
+        if called(node) == "print" and here != "console":
+            wrong.append(place)
+        if called(node) == "say" and here not in SPEAKERS | {"console"} and not to_errors:
             wrong.append(place)
     assert wrong == []
 
@@ -336,6 +339,17 @@ def test_the_world_is_asked_for_in_one_place() -> None:
 
 def test_one_room_names_the_bindings_of_mpi() -> None:
     assert {here for here, _, node in nodes() if isinstance(node, ast.Constant) and node.value == "mpi4py"} == {"team"}
+
+
+def test_one_module_opens_hdf5_files_for_reading() -> None:
+    """Without a lock, which a file system may not have; the doctor tries HDF5's own lock too."""
+    opening = [(here, node) for here, _, node in nodes() if ast.unparse(getattr(node, "func", node)) == "h5py.File"]
+    reading = {
+        here
+        for here, node in opening
+        if isinstance(node, ast.Call) and "w" not in [a.value for a in node.args if isinstance(a, ast.Constant)]
+    }
+    assert reading == {"untrusted", "storage"}
 
 
 def test_nobody_asks_what_kind_a_layer_or_a_solver_is() -> None:
@@ -493,3 +507,13 @@ def test_the_targets_of_the_makefile_run_this_program() -> None:
         assert (ROOT / path).exists()
     assert "-m macmpi.run" in makefile
     assert "-m pytest" in makefile
+
+
+def test_test_files_of_one_name_are_collected_together() -> None:
+    """Plain `pytest` collects every folder at once, and several folders have files of one name."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    names = Counter(path.name for path in files)
+    shared = [str(path) for path in files if names[path.name] > 1]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", *shared]
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stdout

@@ -17,6 +17,10 @@ class GaussianBasis:
 
     J = -2/width^2 diag(b) (1 a^T - C).  A forward, a jvp and a vjp cost 2 n n_in n_out flops each, and a forward
     n n_out exponentials.
+
+    At its own centre b is 1 up to (D + 6) u ((2 ||c - s|| + 4 r) / width)^2, and never above 1, with s the mean of the
+    centres, r the root mean square of ||c - s||, D = n_in and u the unit roundoff: squared distances come from a
+    product of points and centres, not from their differences.
     """
 
     n_in: int

@@ -21,14 +21,37 @@ read -ra python <<< "${PYTHON:-python}"
 read -ra options <<< "${OPTIONS:-}"
 trap : USR1 TERM
 
-# Torque names the limit in PBS_WALLTIME; of the others it is asked.  Without one the program refuses --max-time auto.
-if [ -z "${PBS_WALLTIME:-}" ]; then
-    limit=$(qstat -f "$PBS_JOBID" | awk '$1 == "Resource_List.walltime" { print $3 }')
-    if [ -n "$limit" ]; then
-        PBS_WALLTIME=$(awk -F: '{ s = 0; for (i = 1; i <= NF; i++) s = 60 * s + $i; print s }' <<< "$limit")
-        export PBS_WALLTIME
-    fi
+# Attributes of this job; qstat cuts long values and begins the rest with a tab.
+job=$(qstat -f "$PBS_JOBID" | awk '/^\t/ { printf "%s", substr($0, 2); next } { printf "\n%s", $0 }')
+told() {
+    awk -v name="$1" '$1 == name && $2 == "=" { sub(/^[^=]*= /, ""); print; exit }' <<< "$job"
+}
+
+# Torque says the limit in PBS_WALLTIME too, but that may be another job's, passed on by qsub -V.  Without a limit the
+# program refuses --max-time auto.
+limit=$(told Resource_List.walltime)
+if [ -n "$limit" ]; then
+    PBS_WALLTIME=$(awk -F: '{ s = 0; for (i = 1; i <= NF; i++) s = 60 * s + $i; print s }' <<< "$limit")
+    export PBS_WALLTIME
 fi
+
+# What the next job asks for, whatever the directives above say: PBS Professional shows select and place, Torque nodes.
+again=()
+[ -z "${PBS_O_QUEUE:-}" ] || again+=(-q "$PBS_O_QUEUE")
+pass_on() {
+    local value
+    value=$(told "$2")
+    [ -z "$value" ] || [ "$value" = _pbs_project_default ] || again+=("$1" "$3$value")
+}
+pass_on -A Account_Name ""
+pass_on -P project ""
+if [ -n "$(told Resource_List.select)" ]; then
+    pass_on -l Resource_List.select select=
+    pass_on -l Resource_List.place place=
+else
+    pass_on -l Resource_List.nodes nodes=
+fi
+pass_on -l Resource_List.walltime walltime=
 
 code=0
 mpiexec -n "${RANKS:-$(wc -l < "$PBS_NODEFILE")}" "${python[@]}" -m macmpi.run "$config" --resume auto \
@@ -37,6 +60,7 @@ mpiexec -n "${RANKS:-$(wc -l < "$PBS_NODEFILE")}" "${python[@]}" -m macmpi.run "
 restarts=${RESTARTS:-0}
 if [ "$code" -eq 75 ] && [ "$restarts" -lt "${MOST_RESTARTS:-200}" ]; then
     export RESTARTS=$((restarts + 1))
-    qsub -V "${SCRIPT:-run/batch/pbs.sh}"
+    unset PBS_WALLTIME
+    qsub -V ${again[@]+"${again[@]}"} "${SCRIPT:-run/batch/pbs.sh}"
 fi
 exit "$code"

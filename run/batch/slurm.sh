@@ -6,7 +6,7 @@
 #SBATCH --ntasks=12
 #SBATCH --cpus-per-task=1
 #SBATCH --time=04:00:00
-#SBATCH --signal=USR1@300
+#SBATCH --signal=USR1@60
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.out
@@ -22,21 +22,24 @@ fi
 config=$1
 read -ra python <<< "${PYTHON:-python}"
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
-export STOPPED=$PWD/.macmpi-stopped-$SLURM_JOB_ID
-rm -f "$STOPPED"
+export MACMPI_EXIT_CODES=$PWD/.macmpi-exit-codes-$SLURM_JOB_ID
+rm -rf "$MACMPI_EXIT_CODES"
+mkdir "$MACMPI_EXIT_CODES" || exit 2
 
-# A rank's exit code 75 becomes a file: srun kills the other ranks at once for any code but 0, and reports the largest.
+# An empty file for each exit code of a rank, and for that of a rank that ends all others: srun kills the others for any
+# code but 0, and reports how they died.
 code=0
 # shellcheck disable=SC2016
 srun --kill-on-bad-exit=1 bash -c \
-    'trap : USR1 TERM; "$@"; code=$?; [ "$code" -eq 75 ] || exit "$code"; : > "$STOPPED"' rank \
+    'trap : USR1 TERM; "$@"; code=$?; : > "$MACMPI_EXIT_CODES/$code"; [ "$code" -eq 75 ] || exit "$code"' rank \
     "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "${MAX_TIME:-auto}" "${@:2}" || code=$?
 
-if [ "$code" -eq 0 ] && [ -e "$STOPPED" ]; then
-    rm -f "$STOPPED"
-    code=75
-    if [ "${SLURM_RESTART_COUNT:-0}" -lt "${MOST_RESTARTS:-200}" ]; then
-        scontrol requeue "$SLURM_JOB_ID"
-    fi
+for said in 75 74 70 2; do
+    [ ! -e "$MACMPI_EXIT_CODES/$said" ] || code=$said
+done
+rm -rf "$MACMPI_EXIT_CODES"
+
+if [ "$code" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt "${MOST_RESTARTS:-200}" ]; then
+    scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"

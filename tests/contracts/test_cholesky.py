@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg
+from tolerance import assert_within, of_product
 from unit.crew import crew
 
 from macmpi.layers import Array
@@ -115,7 +116,8 @@ def test_a_product_that_ranks_share_has_the_bits_of_one(ranks: int, dtype: type,
         V, A = random.normal(size=(h, d)).astype(dtype), random.normal(size=(h, h)).astype(dtype)
         M = A @ A.T
         alone = Products(Solo())(V, M)
-        assert_allclose(alone, V.T @ M @ V, rtol=1e-4 if dtype == np.float32 else 1e-11, atol=1e-5)
+        exact = [factor.astype(float) for factor in (V.T, M, V)]
+        assert_within(alone, np.linalg.multi_dot(exact), of_product(*exact, dtype=dtype) + of_product(*exact))
 
         def three(team: Any, V: Array = V, M: Array = M) -> Array:
             products = Products(team)

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from contracts.examples import EPS, INPUTS, inputs, narrowed, solvers_of, summed
 from numpy.testing import assert_allclose, assert_array_equal
+from tolerance import gamma
 
 from macmpi.layers import Array
 from macmpi.layers.design import gram, gram_rows
 from macmpi.regression import Term, UnitProblem
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.closed_form import ClosedForm
+from macmpi.solvers.closed_form import JITTER, ClosedForm
 from macmpi.solvers.grams import regular_factor
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -136,8 +137,11 @@ def test_of_many_minima_it_takes_the_nearest(kind: str, bias: bool, random: np.r
     problem, over_points = made(random, bias, 0.0, kind)
     (term,) = problem.terms
     D = design(term.inputs, bias)
-    moved = np.linalg.lstsq(D, term.targets - D @ problem.W.T, rcond=1e-10)[0].T
-    assert_allclose(ClosedForm().solve(problem, over_points), problem.W + moved, rtol=0.0, atol=0.02)
+    residual = term.targets - D @ problem.W.T
+    moved = np.linalg.lstsq(D, residual, rcond=1e-10)[0].T
+    over_jitter = gamma(len(D)) * (np.abs(D.T) @ np.abs(residual)).max() / (JITTER * np.square(D).sum(axis=0).mean())
+    assert over_jitter < 0.5 * np.abs(moved).max()
+    assert_allclose(ClosedForm().solve(problem, over_points), problem.W + moved, rtol=0.0, atol=over_jitter)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1e-9, 0.1])

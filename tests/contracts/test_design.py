@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from tolerance import assert_within, gamma, of_product
 
 from macmpi.layers.design import FEWEST, SMALL, apply
 
@@ -20,7 +20,11 @@ def test_apply_is_the_product(n: int, D: int, w: int, biases: int, dtype: type, 
     A = wide.astype(dtype)[:, 3 : D + 3]
     found, expected = apply(A, W), A.astype(float) @ W[:, :D].T + W[:, D:].sum(axis=1)
     assert found.dtype == dtype
-    assert_allclose(found, expected, rtol=0.0, atol=50.0 * np.finfo(dtype).eps * (1.0 + np.abs(expected).max()))
+    design, V = (np.hstack([part, np.ones((len(part), biases))]) for part in (A, W[:, :D]))
+    V[:, D:] = W[:, D:]
+    assert_within(
+        found, expected, of_product(design, V.T, dtype=dtype) + gamma(2, dtype) * np.abs(design) @ np.abs(V.T)
+    )
 
 
 def test_the_shapes_are_of_every_kind() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from examples import summed
+from contracts.examples import summed
 from numpy.testing import assert_allclose
 
 from macmpi.layers import Array

@@ -27,6 +27,7 @@ from contracts.examples import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg, optimize
+from tolerance import gamma
 
 from macmpi.layers import Array
 from macmpi.layers.activation import FUNCTIONS
@@ -180,7 +181,8 @@ def test_directions_in_single_precision_move_as_in_double(
         steps.append(solver.solve(problem, over_points) - W)
     single, double = steps
     assert np.abs(double).max() > 0.0
-    assert (single != double).any()
+    if gamma(1, np.float32) * np.abs(double).max() > EPS * np.abs(W).max():  # else W + step may hide the rounding
+        assert (single != double).any()
     assert_allclose(single, double, rtol=0.0, atol=0.02 * np.abs(double).max())
 
 
@@ -195,16 +197,18 @@ def test_systems_solved_closely_are_solved_in_double() -> None:
 
 
 def test_some_units_give_those_rows(solvers: list[Any], activation: str, random: np.random.Generator) -> None:
-    """Units do not see each other: this is what deals the W-step to ranks."""
+    """Units do not see each other, but for rounding: of sums over points, magnified by the condition of the system."""
     for solver in solvers:
         problem, over_points = well_posed(solver, random, activation)
         whole = solver.solve(problem, over_points)
         (term,) = problem.terms
+        D = np.column_stack([term.inputs, np.ones(len(term.inputs))])
+        single = gamma(len(D), np.float32) * np.linalg.cond(D) ** 2 * np.abs(whole).max()
         for units in ([3, 0], [1], [4, 2], [0, 1, 2, 3, 4]):
             some = replace(term, targets=term.targets[:, units])
             W = problem.W[units]
             part = solver.solve(UnitProblem((some,), activation, problem.ridge, W, problem.shared), over_points)
-            assert_allclose(part, whole[units], rtol=0.0, atol=1e-6 if solver.rounds else 1e-11)
+            assert_allclose(part, whole[units], rtol=0.0, atol=single if solver.rounds else 1e-11)
 
 
 def test_the_same_tile_gives_the_same_bits(solver: Any, activation: str, random: np.random.Generator) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faults.conftest import Tally
-from faults.struck import CASE, ITERATIONS, OFTEN, assert_nothing_left, go_on, here
+from faults.struck import CASE, ITERATIONS, OFTEN, assert_no_work_lost, assert_nothing_left, go_on, here, strike
 from launch.cases import assert_same_content, assert_same_run, checkpoints, curve, untimed, write_case
 from launch.launching import Running, launched, run_program
 
@@ -70,6 +70,32 @@ def test_killed_while_checkpoints_are_written(case: int, tmp_path: Path, tally: 
     assert in_process(tmp_path, *words, "--output", "run", "--resume", "auto") == 0
     assert in_process(tmp_path, *words, "--output", "straight") == 0
     assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
+
+
+@pytest.mark.parametrize("fault", ["0:postprocess:5:kill", "0:model:5:kill", "0:model:5:full"])
+def test_the_model_of_a_longer_run(fault: str, straight: Path, tmp_path: Path, tally: Tally) -> None:
+    """A run that has a model.h5 already is made longer, and struck before the new one is written."""
+    tally.row("struck before the model of a longer run")
+    write_case(tmp_path, CASE)
+    in_process(tmp_path, f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS - 2, *OFTEN)
+    struck = strike(tmp_path, fault, 2, HUNG, "--resume", "auto")
+    tally.seconds(struck.seconds)
+    assert struck.outcome.code == STORAGE if fault.endswith("full") else struck.outcome.code not in (0, STOPPED)
+    assert_nothing_left(struck.outcome)
+    assert_no_work_lost(tmp_path, straight / "run")
+
+
+@pytest.mark.parametrize("iteration", [2, 4, 5])
+def test_nothing_half_written_stays(iteration: int, tmp_path: Path, tally: Tally) -> None:
+    """Killed in the middle of a file that no later launch writes again: those save other iterations."""
+    tally.row("killed while a file is written")
+    struck = strike(tmp_path, f"0:write:{iteration}:kill", 2, HUNG)
+    assert_nothing_left(struck.outcome)
+    assert list((tmp_path / "run").rglob("*.tmp"))
+    seldom = ("--set", "run.checkpoint_minutes=1e9", "--iterations", "9", "--resume", "auto")
+    with here(tmp_path):
+        assert run.run(Solo(), [f"{CASE}.toml", "--output", "run", *seldom]) == 0
+    assert list((tmp_path / "run").rglob("*.tmp")) == []
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------

@@ -16,11 +16,13 @@ from faults.test_checkpoints import LONG, mounts, under_way
 from launch.cases import assert_same_run, curve, snapshot, untimed, write_case
 from launch.launching import launched, run_program
 
+from macmpi.faults import VARIABLE
+
 pytestmark = pytest.mark.launch
 
 __all__ = ["mounts"]
 
-STOPPED, USAGE = 75, 2
+STOPPED, USAGE, STORAGE, INTERNAL = 75, 2, 74, 70
 WORDS = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN)
 
 
@@ -100,6 +102,41 @@ def test_closed_console(stream: str, straight: Path, tmp_path: Path, tally: Tall
     prefix = ("sh", "-c", f'exec "$@" {redirect}', "sh")
     run_program(*WORDS, ranks=0, cwd=tmp_path, prefix=prefix, code=0)
     assert_same_run(tmp_path / "run", straight)
+
+
+BUFFERED = {"PYTHONUNBUFFERED": ""}
+"""Python with its usual buffers, which it empties as it ends."""
+
+
+@pytest.mark.parametrize(("limit", "code"), [("unlimited", 0), (str(28 * 1024), STORAGE)])
+def test_full_console(limit: str, code: int, straight: Path, tmp_path: Path, tally: Tally) -> None:
+    """Standard output and standard error on a full disk, on which checkpoints may be too large as well."""
+    tally.row("standard output and error on a full disk")
+    write_case(tmp_path, CASE)
+    prefix = ("prlimit", f"--fsize={limit}", "sh", "-c", 'exec "$@" >/dev/full 2>/dev/full', "sh")
+    run_program(*WORDS, ranks=0, cwd=tmp_path, prefix=prefix, env=BUFFERED, code=code)
+    assert untimed(curve(tmp_path / "run"))[: ITERATIONS + 1] == untimed(curve(straight))[: ITERATIONS + 1]
+
+
+@pytest.mark.parametrize("kind", ["exception", "known"])
+def test_a_rank_whose_last_words_nobody_hears(kind: str, tmp_path: Path, tally: Tally) -> None:
+    """Its standard error is on a full disk: the others end at once all the same, and not at their deadline."""
+    tally.row("standard output and error on a full disk")
+    write_case(tmp_path, CASE)
+    (tmp_path / "muted.py").write_text(MUTED)
+    env = {VARIABLE: f"1:z:3:{kind}", **BUFFERED}
+    outcome = run_program(*WORDS, ranks=3, cwd=tmp_path, program=("muted.py",), env=env, code=INTERNAL)
+    assert "no answer" not in outcome.err
+    assert_nothing_left(outcome)
+    go_on(tmp_path)
+
+
+MUTED = """
+import os, runpy
+if "1" in (os.environ.get("PMI_RANK"), os.environ.get("OMPI_COMM_WORLD_RANK")):
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+runpy.run_module("macmpi.run", run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.mark.parametrize("ranks", [0, 2])

@@ -9,11 +9,15 @@ import pytest
 from launch.cases import snapshot
 from launch.launching import run_program
 
-from macmpi import doctor, team
-from macmpi.doctor import FAULT, FINE, WARNING, Finding
+from macmpi import doctor, machines, storage, team
+from macmpi.findings import FAULT, FINE, WARNING, Finding
+from macmpi.machines import SHARED_A_RANK, Machine
 
 PROGRAM = ("-m", "macmpi.doctor")
-LINES = ("MPI", "ranks", "/dev/shm", "HDF5", "folder", "dgemm", "BLAS threads", "Iallgatherv", "shared arrays")
+LINES = (
+    *("MPI", "ranks", "/dev/shm", "HDF5", "folder", "locks", "HDF5 file"),
+    *("dgemm", "BLAS threads", "Iallgatherv", "shared arrays"),
+)
 
 
 @pytest.mark.launch
@@ -22,7 +26,9 @@ def test_a_page_of_findings(ranks: int, tmp_path: Path) -> None:
     outcome = run_program(ranks=ranks, cwd=tmp_path, program=PROGRAM, code=0)
     for line in LINES:
         assert len(re.findall(rf"^{line} +({FINE}|{WARNING}) ", outcome.out, re.MULTILINE)) == 1, outcome.out
-    assert re.search(r"^HDF5 +ok ", outcome.out, re.MULTILINE)
+    assert re.search(r"^HDF5  +ok ", outcome.out, re.MULTILINE)
+    assert re.search(r"^HDF5 file +ok ", outcome.out, re.MULTILINE)
+    assert re.search(rf"^/dev/shm .* MB free for {max(ranks, 1)} rank", outcome.out, re.MULTILINE)
     assert ("microseconds" in outcome.out) is (ranks == 2)
     assert ("one copy for the ranks of a node works" in outcome.out) is (ranks == 2)
     assert snapshot(tmp_path) == {}
@@ -40,15 +46,63 @@ def test_every_remedy_is_shown() -> None:
     assert "do c" not in str(Finding("a", "b", FINE, "do c"))
 
 
-def test_a_file_system_without_locks_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.fcntl, "flock", lambda *arguments: None)
-    assert doctor.folder(tmp_path).verdict == WARNING
+def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above(tmp_path: Path) -> None:
+    found = storage.folder(tmp_path / "new" / "run")
+    assert [f.verdict for f in found] == [FINE, FINE, FINE]
+    assert str(tmp_path) in found[0].found
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_can_lie_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert [f.verdict for f in storage.folder(tmp_path / "file" / "run")] == [FAULT]
+
+
+def test_locks_that_do_nothing_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.fcntl, "flock", lambda *arguments: None)
+    (tmp_path / "file").write_text("")
+    assert storage.locks(tmp_path / "file").verdict == WARNING
+
+
+def test_locks_of_one_node_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(storage, "one_node_option", lambda path: "localflock")
+    found = storage.locks(tmp_path / "file")
+    assert found.verdict == WARNING
+    assert "localflock" in found.found
 
 
 def test_remains_of_dead_programs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "leftovers", lambda: ["/dev/shm/mpich_shm_1"])
-    found = doctor.shared_memory(team.Solo())
+    monkeypatch.setattr(machines, "leftovers", lambda: ["/dev/shm/mpich_shm_1"])
+    found = machines.shared_memory(machines.machines(team.Solo()))
     assert (found.verdict, found.remedy) == (WARNING, "rm /dev/shm/mpich_shm_1")
+
+
+PLENTY = 1e9
+
+
+@pytest.mark.parametrize(
+    ("second", "verdict", "says"),
+    [
+        (Machine("b", 48, 48, 48 * SHARED_A_RANK), FINE, ""),
+        (Machine("b", 48, 48, 4.0 * SHARED_A_RANK), FAULT, "48 ranks on b"),
+        (Machine("b", 48, 48, None), WARNING, "not there on b"),
+        (Machine("b", 48, 48, PLENTY, ["/dev/shm/mpich_shm_1"]), WARNING, "1 segments of dead programs on b"),
+    ],
+)
+def test_every_node_needs_shared_memory_for_its_own_ranks(second: Machine, verdict: str, says: str) -> None:
+    """1,000 ranks in all would ask for more than the first node has free; its own 48 do not."""
+    first = Machine("a", 48, 48, 48 * SHARED_A_RANK)
+    found = machines.shared_memory([first, second, *(Machine(f"c{i}", 48, 48, PLENTY) for i in range(20))])
+    assert found.verdict == verdict
+    assert says in found.found
+
+
+def test_a_node_with_more_ranks_than_cores_is_named() -> None:
+    hosts = [Machine("a", 8, 8, PLENTY), Machine("b", 9, 8, PLENTY)]
+    assert machines.ranks(hosts[:1]).verdict == FINE
+    assert machines.ranks(hosts).verdict == WARNING
+    assert "on b" in machines.ranks(hosts).remedy
 
 
 def test_a_blas_that_takes_more_cores_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

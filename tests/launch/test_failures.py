@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from launch.cases import assert_same_run, checkpoints, curve, write_case
 from launch.here import run_here
 from launch.launching import Outcome, run_program
 
+from macmpi import UsageError, run
 from macmpi.faults import VARIABLE
+from macmpi.team import Solo
 
 pytestmark = pytest.mark.launch
 
@@ -119,3 +122,24 @@ def test_a_model_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
     run_here(*arguments, "--output", "run", "--resume", "auto", cwd=tmp_path, code=0)
     run_here(*arguments, "--output", "straight", cwd=tmp_path, code=0)
     assert_same_run(tmp_path / "run", tmp_path / "straight")
+
+
+@pytest.mark.parametrize(("case", "reader"), [("autoencoder", "macmpi.data.load"), ("sharded", "macmpi.survey.survey")])
+def test_the_deadline_of_the_config_holds_while_data_are_read(
+    case: str, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large data may take longer than ranks wait for a config."""
+    deadlines: list[float] = []
+
+    class Waiting(Solo):
+        def use(self, clock: Any, deadline: float) -> None:
+            deadlines.append(deadline)
+
+    def reading(*arguments: Any) -> NoReturn:
+        raise UsageError(f"read after {deadlines}")
+
+    config = write_case(tmp_path, case)
+    monkeypatch.setattr(reader, reading)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"^read after \[12345\.0\]$"):
+        run.run(Waiting(), [str(config), "--set", "run.deadline=12345.0"])

@@ -32,6 +32,14 @@ def test_copies_of_one_rank_are_refused_once(variable: str, tmp_path: Path) -> N
     assert snapshot(tmp_path) == before
 
 
+def test_a_rank_that_ends_the_others_leaves_its_exit_code(tmp_path: Path) -> None:
+    write_case(tmp_path, "few")
+    (tmp_path / "codes").mkdir()
+    env = {"MACMPI_FAULT": "1:z:1:exception", "MACMPI_EXIT_CODES": str(tmp_path / "codes")}
+    run_program("few.toml", ranks=2, cwd=tmp_path, env=env, code=70)
+    assert [path.name for path in (tmp_path / "codes").iterdir()] == ["70"]
+
+
 @pytest.fixture
 def no_mpi(tmp_path: Path) -> dict[str, str]:
     """An mpi4py that finds no MPI library."""
@@ -52,8 +60,12 @@ def test_without_a_library_the_remedy_is_named_once(no_mpi: dict[str, str], tmp_
 
 
 def test_one_process_needs_no_mpi(no_mpi: dict[str, str], tmp_path: Path) -> None:
-    """Neither plain Python nor one rank of mpiexec; their results lie in runs/<name of the config> by default."""
-    for name, ranks, env in (("with", 0, {}), ("without", 0, no_mpi), ("mpiexec", 1, no_mpi)):
+    """Neither plain Python nor one rank of mpiexec, inside a larger step of Slurm too.
+
+    Their results lie in runs/<name of the config> by default.
+    """
+    step = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2"}
+    for name, ranks, env in (("with", 0, {}), ("without", 0, no_mpi), ("mpiexec", 1, no_mpi | step)):
         (tmp_path / name).mkdir()
         write_case(tmp_path / name, "few")
         run_program("few.toml", "--iterations", 3, ranks=ranks, cwd=tmp_path / name, env=env, code=0)

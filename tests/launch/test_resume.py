@@ -24,6 +24,8 @@ from launch.cases import (
 from launch.here import run_here
 from launch.launching import Outcome, Running, launched, run_program
 
+from macmpi import model
+
 pytestmark = pytest.mark.launch
 
 CASE = "hasty"
@@ -302,6 +304,38 @@ def test_a_run_killed_before_its_model_is_written_still_ends_there(end: str, tmp
     (run / "curve.jsonl").write_text("".join(lines[:-1]) + lines[-1][:20])
     run_in(tmp_path, *arguments, "--resume", "auto")
     assert_same_run(run, tmp_path / "undisturbed")
+
+
+def unmarked(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        del file.attrs[model.MADE_FROM]
+
+
+@pytest.mark.parametrize("left", ["of fewer iterations", "without its origin", "damaged"])
+def test_another_model_is_not_taken_for_that_of_the_end(left: str, half: Path, tmp_path: Path, straight: Path) -> None:
+    """A launch that was killed in the postprocessing, or whose disk was full, leaves the model of an earlier end."""
+    write_case(tmp_path, CASE)
+    shutil.copytree(straight, tmp_path / "run")
+    spoil: dict[str, Callable[[Path], object]] = {
+        "of fewer iterations": lambda path: shutil.copy(half / "run" / "model.h5", path),
+        "without its origin": unmarked,
+        "damaged": truncate,
+    }
+    spoil[left](tmp_path / "run" / "model.h5")
+    run_in(tmp_path, "--iterations", 6, "--resume", "auto")
+    assert_same_run(tmp_path / "run", straight)
+    assert "is finished (6 iterations)" in run_in(tmp_path, "--iterations", 6, "--resume", "auto").out
+
+
+def test_a_stopped_run_ends_with_the_model_of_where_it_was_stopped(stopped: Path) -> None:
+    words = ("--iterations", 6, "--resume", "auto", "--max-time", 0.001)
+    while "stopped after iteration 4" not in run_in(stopped, *words, code=STOPPED).out:
+        pass
+    run_in(stopped, "--iterations", 4, "--resume", "auto")
+    run_in(stopped, "--iterations", 4, output="straight")
+    assert untimed(curve(stopped / "run")) == untimed(curve(stopped / "straight"))
+    assert_same_content(stopped / "run" / "model.h5", stopped / "straight" / "model.h5")
+    assert "is finished (4 iterations)" in run_in(stopped, "--iterations", 4, "--resume", "auto").out
 
 
 # --- damaged checkpoints ----------------------------------------------------------------------------------------------

@@ -27,9 +27,16 @@ STUB = """#!/bin/bash
 name=$(basename "$0")
 printf '%s' "$name" >> "$CALLS"; printf '\\t%s' "$@" >> "$CALLS"; printf '\\n' >> "$CALLS"
 case "$name $*" in
-    python*) printf 'limit\\t%s\\n' "${PBS_WALLTIME-none}" >> "$CALLS"; exit "$CODE" ;;
-    qstat*) [ -z "$NO_LIMIT" ] && printf 'Job Id: 7\\n Resource_List.walltime = 04:00:00\\n' ;;
-    "flux job timeleft") echo 14321 ;;
+    python*)
+        printf 'limit\\t%s\\n' "${PBS_WALLTIME-none}" >> "$CALLS"
+        [ -z "$ABORT" ] || : > "$MACMPI_EXIT_CODES/$ABORT"
+        [ -z "$DIE" ] || kill -9 $$
+        exit "$CODE" ;;
+    qsub*) printf 'exported\\t%s\\n' "${PBS_WALLTIME-none}" >> "$CALLS" ;;
+    qstat*) printf '%s' "$QSTAT" ;;
+    "flux job timeleft") echo "$LEFT" ;;
+    "flux getattr jobid") echo f7 ;;
+    "flux --parent jobs"*) echo "$ASKED" ;;
     srun*|mpiexec*|"flux run"*)
         while [ "$1" != bash ] && [ "$1" != python ]; do shift; done
         exec "$@" ;;
@@ -39,10 +46,38 @@ COMMANDS = ("srun", "mpiexec", "flux", "scontrol", "qsub", "qstat", "python")
 JOB = {"SLURM_JOB_ID": "7", "PBS_JOBID": "7", "LSB_JOBID": "7", "LSB_DJOB_NUMPROC": "12"}
 AGAIN = {
     "slurm": ["scontrol", "requeue", "7"],
-    "pbs": ["qsub", "-V", "run/batch/pbs.sh"],
-    "flux": ["flux", "--parent", "batch", "run/batch/flux.sh", CONFIG, "--set", "start.seed=3"],
+    "pbs": ["qsub", "-V", "-l", "walltime=04:00:00", "run/batch/pbs.sh"],
+    "flux": [
+        *("flux", "--parent", "batch", "-N", "2", "-n", "24", "-c", "2", "-t", "86400.0s", "--queue=big"),
+        *("run/batch/flux.sh", CONFIG, "--set", "start.seed=3"),
+    ],
 }
 """How a script puts itself back into the queue; LSF does so by itself for the exit codes of -Q."""
+
+LIMIT = "    Resource_List.walltime = 04:00:00\n"
+PBS_PROFESSIONAL = """Job Id: 7.server
+    Job_Name = macmpi
+    queue = workq_exec
+    Account_Name = maths
+    Resource_List.ncpus = 96
+    Resource_List.nodect = 2
+    Resource_List.place = scatter:excl
+    Resource_List.select = 1:ncpus=48:mpiprocs=48:host=a_node_with_a_long_name+1:nc
+\tpus=48:mpiprocs=48
+    Resource_List.walltime = 24:00:00
+    Variable_List = PBS_O_HOME=/home/me,WORDS=Resource_List.walltime = 1,
+\tPBS_O_QUEUE=workq
+    project = _pbs_project_default
+"""
+TORQUE = """Job Id: 7.server
+    queue = batch
+    Resource_List.neednodes = 2:ppn=12
+    Resource_List.nodect = 2
+    Resource_List.nodes = 2:ppn=12
+    Resource_List.walltime = 24:00:00
+    Walltime.Remaining = 86000
+"""
+SELECT = "select=1:ncpus=48:mpiprocs=48:host=a_node_with_a_long_name+1:ncpus=48:mpiprocs=48"
 
 
 @dataclass(frozen=True)
@@ -64,6 +99,7 @@ def run(script: str, folder: Path, code: int, **environment: str) -> Ran:
     calls.write_text("")
     env = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "CALLS": str(calls), "CODE": str(code), **JOB}
     env |= {"PBS_O_WORKDIR": str(folder), "PBS_NODEFILE": str(nodes), "CONFIG": CONFIG, "OPTIONS": "--set start.seed=3"}
+    env |= {"QSTAT": f"Job Id: 7\n{LIMIT}", "LEFT": "14321", "ASKED": "2,24,48,86400.0,big,"}
     arguments = [CONFIG, "--set", "start.seed=3"] if script in ("slurm", "flux") else []
     done = subprocess.run(["bash", FOLDER / f"{script}.sh", *arguments], env=env | environment, cwd=folder, timeout=60)
     return Ran(done.returncode, [line.split("\t") for line in calls.read_text().splitlines()])
@@ -120,12 +156,70 @@ def test_the_limit_of_time_reaches_the_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "limit"), [({}, "14400"), ({"PBS_WALLTIME": "60"}, "60"), ({"NO_LIMIT": "1"}, "none")]
+    ("environment", "limit"),
+    [
+        ({}, "14400"),
+        ({"PBS_WALLTIME": "86400"}, "14400"),
+        ({"PBS_WALLTIME": "60", "QSTAT": ""}, "60"),
+        ({"QSTAT": ""}, "none"),
+    ],
 )
-def test_pbs_is_asked_for_the_limit_if_the_environment_lacks_it(
-    environment: dict[str, str], limit: str, tmp_path: Path
+def test_pbs_is_asked_for_the_limit_of_this_very_job(environment: dict[str, str], limit: str, tmp_path: Path) -> None:
+    """PBS_WALLTIME may be that of the job which submitted this one, and is not passed on to the next."""
+    ran = run("pbs", tmp_path, 75, **environment)
+    assert ran.of("limit") == [["limit", limit]]
+    assert ran.of("exported") == [["exported", "none"]]
+
+
+@pytest.mark.parametrize(
+    ("environment", "options"),
+    [
+        (
+            {"QSTAT": PBS_PROFESSIONAL, "PBS_O_QUEUE": "workq"},
+            ["-q", "workq", "-A", "maths", "-l", SELECT, "-l", "place=scatter:excl", "-l", "walltime=24:00:00"],
+        ),
+        ({"QSTAT": TORQUE}, ["-l", "nodes=2:ppn=12", "-l", "walltime=24:00:00"]),
+        ({"QSTAT": ""}, []),
+    ],
+    ids=["PBS Professional", "Torque", "no answer"],
+)
+def test_the_next_pbs_job_asks_for_what_this_one_had(
+    environment: dict[str, str], options: list[str], tmp_path: Path
 ) -> None:
-    assert run("pbs", tmp_path, 0, **environment).of("limit") == [["limit", limit]]
+    (call,) = run("pbs", tmp_path, 75, **environment).of("qsub")
+    assert call == ["qsub", "-V", *options, "run/batch/pbs.sh"]
+
+
+def test_a_flux_that_does_not_answer_gets_what_the_directives_say(tmp_path: Path) -> None:
+    ran = run("flux", tmp_path, 75, ASKED=",,,,,")
+    assert ["flux", "--parent", "batch", "run/batch/flux.sh", CONFIG, "--set", "start.seed=3"] in ran.calls
+
+
+@pytest.mark.parametrize("script", ["slurm", "flux"])
+@pytest.mark.parametrize("said", ["75", "74", "70", "2", ""])
+def test_what_a_rank_says_before_it_ends_the_others_counts(script: str, said: str, tmp_path: Path) -> None:
+    """The launcher reports the death of those others, 128 + 9.  Where no rank has said anything, that is the answer."""
+    ran = run(script, tmp_path, 0, ABORT=said, DIE="1")
+    assert ran.code == int(said or 137)
+    assert (AGAIN[script] in ran.calls) == (said == "75")
+    assert list(tmp_path.glob(".macmpi*")) == []
+
+
+def test_an_error_of_one_rank_outweighs_the_stop_of_another(tmp_path: Path) -> None:
+    ran = run("slurm", tmp_path, 2, ABORT="75")
+    assert ran.code == 2
+    assert AGAIN["slurm"] not in ran.calls
+
+
+def test_a_job_of_five_minutes_works_for_most_of_them(tmp_path: Path) -> None:
+    """Slurm sends its signal up to 60 seconds too early."""
+    (lead,) = re.findall(r"^#SBATCH --signal=USR1@(\d+)$", (FOLDER / "slurm.sh").read_text(), re.MULTILINE)
+    assert int(lead) + 60 < 300 / 2
+    leads = {}
+    for left in ("300", "14400"):
+        (call,) = [call for call in run("flux", tmp_path, 0, LEFT=left).of("flux") if call[1] == "run"]
+        (leads[left],) = [word for word in call if word.startswith("--signal=")]
+    assert leads == {"300": "--signal=USR1@60", "14400": "--signal=USR1@300"}
 
 
 @pytest.mark.parametrize(

@@ -90,18 +90,98 @@ def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock.fcntl, "flock", flock)
 
 
-@pytest.mark.parametrize("host", [platform.node(), "elsewhere"])
-def test_without_locks_a_living_holder_of_this_host_refuses(
-    host: str, no_locks: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def one_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path.parent / f"{tmp_path.name}-mounts"
+    mounts.write_text(f"none / tmpfs rw 0 0\na@tcp:/fs {tmp_path} lustre rw,localflock,user_xattr 0 0\n")
+    monkeypatch.setattr(lock, "MOUNTS", mounts)
+
+
+def test_without_locks_a_living_holder_of_this_host_refuses(no_locks: None, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text(json.dumps({"host": platform.node(), "pid": os.getppid()}))
+    with pytest.raises(UsageError, match=f"pid {os.getppid()}"):
+        Lock(path).claim()
+
+
+@pytest.mark.parametrize("system", ["no_locks", "one_node"])
+@pytest.mark.parametrize(
+    ("holder", "writes", "refused"),
+    [
+        ({"host": "elsewhere", "pid": 7}, True, True),
+        ({"host": "elsewhere", "pid": 7}, False, False),
+        ({"host": "elsewhere", "pid": 7, "ended": True}, True, False),
+        ({}, True, False),
+        ({"host": platform.node(), "pid": 1, "ended": True}, True, False),
+    ],
+    ids=["it writes", "it was killed", "it has ended", "nobody", "it was here and has ended"],
+)
+def test_where_locks_do_not_reach_a_run_elsewhere_refuses_while_it_writes(
+    system: str,
+    holder: dict[str, object],
+    writes: bool,
+    refused: bool,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    request.getfixturevalue(system)
+    path, curve = tmp_path / "lock", tmp_path / "curve.jsonl"
+    path.write_text(json.dumps(holder))
+    ticks = iter(range(1000))
+    monkeypatch.setattr(lock.time, "monotonic", lambda: 10.0 * next(ticks))
+    monkeypatch.setattr(lock.time, "sleep", lambda seconds: writes and curve.write_text("x" * next(ticks)))
+    if refused:
+        with pytest.raises(UsageError, match="in use by the run of host elsewhere, pid 7"):
+            Lock(path).take()
+        assert json.loads(path.read_text()) == holder
+    else:
+        Lock(path).claim()
+        assert "make sure that no other run uses it" in capsys.readouterr().err
+
+
+def test_where_locks_reach_a_run_elsewhere_that_was_killed_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "lock"
-    path.write_text(json.dumps({"host": host, "pid": os.getppid()}))
-    if host == "elsewhere":
-        Lock(path).claim()
-        assert "file system without locks" in capsys.readouterr().err
-    else:
-        with pytest.raises(UsageError, match=f"pid {os.getppid()}"):
-            Lock(path).claim()
+    path.write_text(json.dumps({"host": "elsewhere", "pid": 7}))
+    monkeypatch.setattr(lock.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    Lock(path).claim()
+
+
+def test_a_run_that_gives_its_lock_back_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with Lock(path) as held:
+        held.claim()
+        assert "ended" not in json.loads(path.read_text())
+    assert json.loads(path.read_text())["ended"] is True
+    content = path.read_bytes()
+    with Lock(path) as looked:
+        looked.take()
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("mounts", "option"),
+    [
+        ("a /data lustre rw,flock 0 0", ""),
+        ("a /data lustre rw,localflock 0 0", "localflock"),
+        ("a /data nfs rw,vers=3,nolock,local_lock=all 0 0", "nolock"),
+        ("a /data nfs4 rw,local_lock=none 0 0", ""),
+        ("a /data nfs4 rw,local_lock=flock 0 0", "local_lock=flock"),
+        ("a /dat lustre rw,localflock 0 0", ""),
+        ("a / lustre rw,localflock 0 0\nb /data/my\\040runs ext4 rw 0 0", ""),
+        ("b / ext4 rw 0 0\na /data/my\\040runs lustre rw,localflock 0 0", "localflock"),
+        ("damaged", ""),
+    ],
+)
+def test_the_mount_tells_whose_locks_hold_on_one_node(
+    mounts: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "MOUNTS", tmp_path / "mounts")
+    (tmp_path / "mounts").write_text(mounts + "\n")
+    assert lock.one_node_option(Path("/data/my runs/x/lock")) == option
 
 
 def test_without_locks_a_dead_holder_does_not_refuse(no_locks: None, tmp_path: Path) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
-from macmpi import UsageError, checkpoint, config, model
+from macmpi import UsageError, checkpoint, config, model, predict, run
 from macmpi.build import build_chain
 from macmpi.chain import Chain
 from macmpi.data import Dataset, Scaling
 from macmpi.layers import Array
 from macmpi.state import State, block_views
+from macmpi.team import Solo
 
 HIDDEN = (7, 2, 6)
 
@@ -284,6 +289,132 @@ def test_a_truncated_model_is_refused(autoencoder: Saved) -> None:
         autoencoder.path.write_bytes(content[:size])
         with pytest.raises(UsageError, match="is not a model"):
             model.load(autoencoder.path)
+
+
+def reshaped(name: str, change: Callable[[Array], Any]) -> Callable[[h5py.File], None]:
+    def spoil(file: h5py.File) -> None:
+        array = file[name][()]
+        del file[name]
+        file[name] = change(array)
+
+    return spoil
+
+
+def with_attribute(name: str, value: Any) -> Callable[[h5py.File], None]:
+    return lambda file: file.attrs.modify(name, value)
+
+
+def with_map(i: int, **changes: Any) -> Callable[[h5py.File], None]:
+    def spoil(file: h5py.File) -> None:
+        specs = json.loads(file.attrs["maps"])
+        specs[i] |= changes
+        file.attrs["maps"] = json.dumps(specs)
+
+    return spoil
+
+
+def with_number(array: Array, value: float) -> Array:
+    array[1] = value
+    return array
+
+
+MISFITS: dict[str, tuple[Callable[[h5py.File], None], str]] = {
+    "a weight more": (reshaped("weights/last", lambda W: np.append(W, 0.0)), "weights are not as many"),
+    "a weight less": (reshaped("weights/last", lambda W: W[:-1]), "weights are not as many"),
+    "weights as rows": (reshaped("weights/last", lambda W: W[None]), "weights are not as many"),
+    "complex weights": (reshaped("weights/last", lambda W: W * 1j), "no floating-point numbers"),
+    "weights as text": (reshaped("weights/last", lambda W: W.astype("S8")), "no floating-point numbers"),
+    "nan among the weights": (reshaped("weights/last", lambda W: with_number(W, np.nan)), "not finite"),
+    "scaling of 1 column": (reshaped("scaling/x_shift", lambda a: a[:1]), "scaling is of other columns"),
+    "scaling of all": (reshaped("scaling/y_scale", lambda a: a[0]), "scaling is of other columns"),
+    "scale of 0": (reshaped("scaling/x_scale", lambda a: with_number(a, 0.0)), "scaling holds no usable numbers"),
+    "shift of nan": (reshaped("scaling/y_shift", lambda a: with_number(a, np.nan)), "scaling holds no usable numbers"),
+    "scaling as text": (reshaped("scaling/x_shift", lambda a: a.astype("S8")), "scaling holds no usable numbers"),
+    "no map": (with_attribute("maps", "[]"), "no usable sizes"),
+    "maps that are none": (with_attribute("maps", "[5]"), "is not a model"),
+    "an unknown activation": (with_map(1, name="sigmoidal"), "no activation 'sigmoidal'"),
+    "an activation that is a list": (with_map(1, name=[]), "is not a model"),
+    "an activation of another size": (with_map(1, size=6), "do not take what those before them give"),
+    "a size that is text": (with_map(0, n_in="4"), "no usable sizes"),
+    "a size below 1": (with_map(1, size=0), "no usable sizes"),
+    "a size that is no number": (with_map(0, n_out=float("nan")), "its maps hold NaN"),
+    "another key": (with_map(0, depth=3), "is not a model"),
+    "sites beyond the maps": (with_attribute("sites", "[2, 4, 99]"), "sites are not between"),
+    "sites backwards": (with_attribute("sites", "[4, 2]"), "sites are not between"),
+    "sites of text": (with_attribute("sites", '["a"]'), "sites are not between"),
+    "an autoencoder of other outputs": (with_attribute("autoencoder", True), "not as many as its inputs"),
+    "three outputs as one": (with_attribute("one_dimensional", True), "more than one"),
+    "a class more": (reshaped("classes", lambda c: np.append(c, 9.0)), "not as many as its outputs"),
+    "classes as rows": (reshaped("classes", lambda c: c[:, None]), "not as many as its outputs"),
+    "classes as text": (reshaped("classes", lambda c: c.astype("S8")), "classes are no numbers"),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_a_model_whose_parts_do_not_fit_is_refused_in_a_line(
+    misfit: str, tmp_path: Path, random: np.random.Generator
+) -> None:
+    saved, (spoil, says) = Saved(tmp_path / "model.h5", random, 3, CLASSES), MISFITS[misfit]
+    with h5py.File(saved.path, "a") as file:
+        spoil(file)
+    with pytest.raises(UsageError, match=re.escape(says)) as caught:
+        model.load(saved.path)
+    assert str(saved.path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("width", [0.0, 1e-300, 1e300, "wide"])
+def test_basis_functions_of_no_width_are_refused(width: Any, tmp_path: Path, random: np.random.Generator) -> None:
+    saved = Saved(tmp_path / "model.h5", random, 3, activation=["rbf", "sigmoid", "sigmoid"])
+    assert model.load(saved.path).chain == saved.chain
+    with h5py.File(saved.path, "a") as file:
+        with_map(0, width=width)(file)
+    with pytest.raises(UsageError, match="is not a model"):
+        model.load(saved.path)
+
+
+# --- one dimension ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parallel", ["replicated", "sharded"])
+@pytest.mark.parametrize("kind", ["Y (N,)", "Y (N, 1)", "X (N,)", "both"])
+def test_targets_of_one_dimension_are_predicted_in_one(
+    kind: str, parallel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, random: np.random.Generator
+) -> None:
+    """From the file that a net was trained on, whose X of shape (N,) is one column."""
+    monkeypatch.chdir(tmp_path)
+    x, y = random.normal(size=(2, 30))
+    arrays = {
+        "Y (N,)": {"X": random.normal(size=(30, 3)), "Y": y},
+        "Y (N, 1)": {"X": random.normal(size=(30, 3)), "Y": y[:, None]},
+        "X (N,)": {"X": x},
+        "both": {"X": x, "Y": y},
+    }[kind]
+    with h5py.File("t.h5", "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+    Path("t.toml").write_text(f'data = "t.h5"\n[model]\nhidden = [2]\n[parallel]\ndata = "{parallel}"\n')
+    assert run.run(Solo(), ["t.toml", "--output", "run", "--iterations", "1"]) == 0
+    loaded, X = macmpi.load("run/model.h5"), arrays["X"]
+    shape = (30, 1) if kind == "Y (N, 1)" else (30,)
+    P = loaded.predict(X)
+    assert P.shape == loaded.decode(loaded.encode(X)).shape == shape
+    assert loaded.encode(X).shape == (30, 2)
+    if kind == "X (N,)":
+        assert_array_equal(loaded.reconstruct(X), P)
+    if X.ndim == 1:
+        assert_array_equal(loaded.predict(X[:, None]), P)
+    monkeypatch.setattr("sys.argv", ["predict", "run/model.h5", "t.h5", "--output", "P.npy"])
+    predict.main()
+    assert_array_equal(np.load("P.npy"), P)
+
+
+def test_a_model_that_does_not_say_so_predicts_columns(tmp_path: Path, random: np.random.Generator) -> None:
+    """Older versions did not write it down."""
+    saved = Saved(tmp_path / "model.h5", random, 1)
+    with h5py.File(saved.path, "a") as file:
+        del file.attrs["one_dimensional"]
+    assert model.load(saved.path).predict(random.normal(size=(9, 4))).shape == (9, 1)
 
 
 def test_a_very_deep_net_can_be_saved(tmp_path: Path, random: np.random.Generator) -> None:

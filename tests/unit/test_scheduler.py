@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from macmpi import UsageError, run, scheduler
@@ -9,10 +14,14 @@ from macmpi.team import Solo
 
 
 @pytest.fixture(autouse=True)
-def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in (*scheduler.JOBS, scheduler.END, scheduler.LIMIT):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(scheduler.time, "time", lambda: 1_000_000.0)
+    with monkeypatch.context() as clock:
+        clock.setattr(scheduler.time, "time", lambda: 1_000_000.0)
+        yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_outside_of_a_batch_system_there_is_no_limit() -> None:
@@ -22,15 +31,43 @@ def test_outside_of_a_batch_system_there_is_no_limit() -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "left"),
     [
-        ("SLURM_JOB_END_TIME", "1003600", 3600.0),
+        ("SLURM_JOB_END_TIME", "1003600", 3600.0 - 60.0),
+        ("SLURM_JOB_END_TIME", "1000300", 300.0 - 30.0),
         ("SLURM_JOB_END_TIME", "999999", 1e-3),
-        ("PBS_WALLTIME", "7200", 7200.0),
+        ("PBS_WALLTIME", "7200", 7200.0 - 60.0),
     ],
 )
 def test_the_seconds_left(variable: str, value: str, left: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute is kept for the end, of a short job a tenth."""
     monkeypatch.setenv(variable, value)
     assert scheduler.time_left() == left
     assert run.parser().parse_args(["c.toml", "--max-time", "auto"]).max_time == left
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        ("1970-01-12T14:46:40", 3600.0 - 60.0),
+        ("1970-01-12T13:46:40", 1e-3),
+        *((answer, None) for answer in ("N/A", "", "soon", "99999-01-12T14:46:40")),
+    ],
+)
+def test_slurm_is_asked_where_the_environment_lacks_the_end(
+    answer: str, left: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older Slurm sets no SLURM_JOB_END_TIME.  The end is in local time, 1,003,600 seconds after 1970 in UTC."""
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f'#!/bin/sh\n[ "$*" = "-h -j 17 -o %e" ] && echo "{answer}"\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    if left is None:
+        with pytest.raises(UsageError, match="this Slurm job has neither"):
+            scheduler.time_left()
+    else:
+        assert scheduler.time_left() == left
 
 
 @pytest.mark.parametrize("text", ["1:99:00", "0:60", "1e400", "inf", "nan", "-1", "0", "1:2:3:4", "", "soon"])

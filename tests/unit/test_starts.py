@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from tolerance import assert_within, gamma
 
 from macmpi import UsageError
 from macmpi.config import Config, Model, Penalty, Start
@@ -315,10 +316,14 @@ def test_a_code_of_bits_starts_with_bits(keys: dict[str, Any]) -> None:
     ids=["bits", "bits, deep", "codewords", "codewords, deep"],
 )
 def test_layers_without_derivatives_start_feasible_and_trained(model: Model, keys: dict[str, Any]) -> None:
+    """Bits and codewords are exact; sums behind them may be rounded otherwise for all points than for a tile."""
     state, mac = begun(model, **keys)
-    expected = np.hstack(mac.plan.chain.coordinates(mac.weights(state), DATA.X))
-    assert_array_equal(state.Z, expected)
-    weights = mac.weights(state)
+    first, *others = mac.plan.chain.coordinates(mac.weights(state), DATA.X)
+    size, weights = first.shape[1], mac.weights(state)
+    assert_array_equal(state.Z[:, :size], first)
+    if others:
+        terms = max(float(np.abs(W).sum(axis=1).max()) for W in weights) * max(1.0, float(np.abs(first).max()))
+        assert_within(state.Z[:, size:], others[0], gamma(2 * (size + 1)) * terms + gamma(8))
     for block, map_ in enumerate(mac.plan.chain.blocks):
         assert weights[block].any(), map_
         if "centres" in map_.capabilities:

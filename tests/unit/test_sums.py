@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from crew import crew
 from numpy.testing import assert_allclose, assert_array_equal
+from unit.crew import crew
 
 from macmpi import sums
 from macmpi.layers import Array

@@ -15,8 +15,12 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import macmpi
-from macmpi import UsageError, checkpoint
+from macmpi import UsageError, checkpoint, run
+from macmpi.deals import deal_points
+from macmpi.sharded_state import BY_POINT, rows_of
 from macmpi.sources import read_file
+from macmpi.state import State
+from macmpi.team import Solo
 
 TERABYTES = (1 << 30, 1 << 12)
 
@@ -132,9 +136,6 @@ def test_an_npz_of_terabytes() -> None:
 @pytest.fixture
 def model(folder: Path) -> Path:
     """An honest model.h5, of a run."""
-    from macmpi import run
-    from macmpi.team import Solo
-
     np.savez("small.npz", X=np.random.default_rng(0).normal(size=(20, 3)))
     Path("small.toml").write_text('data = "small.npz"\nmodel.hidden = [2]\n')
     assert run.run(Solo(), ["small.toml", "--iterations", "1", "--output", "run"]) == 0
@@ -167,11 +168,58 @@ def test_a_checkpoint_with_a_seal(name: str, lie: Callable[[h5py.File, str], Non
         checkpoint.read(path)
 
 
+@each_lie
+@pytest.mark.parametrize("name", ["Z", "multipliers"])
+def test_the_rows_of_a_checkpoint_with_a_seal(name: str, lie: Callable[[h5py.File, str], None], folder: Path) -> None:
+    """What each rank of a sharded run reads for itself."""
+    points = {"Z": np.zeros((4, 3)), "multipliers": np.zeros((4, 3))}
+    path = checkpoint.save(folder, State(np.zeros(6), mu=1.0, **points), {}, 1)
+    body = io.BytesIO(checkpoint.unseal(path.read_bytes()))
+    with h5py.File(body, "r+") as file:
+        del file[name]
+        lie(file, name)
+    path.write_bytes(checkpoint.seal(body.getvalue()))
+    shared, _ = checkpoint.read(path, BY_POINT)
+    with pytest.raises(UsageError, match=rf"{path.name}: .*{LIES[lie]}"):
+        rows_of(path, shared, deal_points(4, 2, sharded=True), 1)
+
+
+PARTIAL = (*(f"{name}.tmp" for name in ("config.toml", "provenance.json", "curve.jsonl", "start.h5", "model.h5")),)
+SAVED = ("iteration-000001.h5.tmp", "iteration-000007.h5.tmp", "sharded.tmp")
+
+
+def plant(run: Path, make: Callable[[Path], object]) -> list[Path]:
+    """Something in the place of each file that a run writes under a temporary name."""
+    (run / "checkpoints").mkdir(parents=True)
+    paths = [*(run / name for name in PARTIAL), *(run / "checkpoints" / name for name in SAVED)]
+    for path in paths:
+        make(path)
+    return paths
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_temporary_names_that_point_elsewhere_are_not_followed(sharded: bool, model: Path, folder: Path) -> None:
+    (folder / "precious").write_text("mine")
+    paths = plant(folder / "new", lambda path: path.symlink_to(folder / "precious"))
+    kind = "sharded" if sharded else "replicated"
+    words = ["small.toml", "--iterations", "1", "--output", "new", "--set", f'parallel.data="{kind}"']
+    assert run.run(Solo(), words) == 0
+    assert (folder / "precious").read_text() == "mine"
+    assert [path for path in paths if path.is_symlink()] == []
+
+
+def test_what_killed_launches_left_half_written_goes_and_nothing_else(model: Path, folder: Path) -> None:
+    paths = plant(folder / "new", lambda path: path.write_bytes(b"half"))
+    others = [folder / "new" / "notes.tmp", folder / "new" / "checkpoints" / "iteration-mine.h5.tmp"]
+    for path in others:
+        path.write_bytes(b"mine")
+    assert run.run(Solo(), ["small.toml", "--iterations", "0", "--output", "new"]) == 0
+    assert [path.name for path in paths if path.exists()] == []
+    assert [path.read_bytes() for path in others] == [b"mine", b"mine"]
+
+
 @pytest.mark.parametrize("labels", [{}, {"config": "{"}, {"config": "[" * 10**5}, {"config": "{}"}, {"config": 3}])
 def test_a_checkpoint_that_does_not_say_what_it_is_of(labels: dict[str, object], model: Path, folder: Path) -> None:
-    from macmpi import run
-    from macmpi.team import Solo
-
     path = next((folder / "run" / "checkpoints").glob("*.h5"))
     state, _ = checkpoint.read(path)
     shutil.rmtree(folder / "run" / "checkpoints")
@@ -182,9 +230,6 @@ def test_a_checkpoint_that_does_not_say_what_it_is_of(labels: dict[str, object],
 
 @pytest.mark.parametrize("name", ["..toml", "...toml"])
 def test_a_config_whose_name_leaves_the_folder_of_runs(name: str, model: Path, folder: Path) -> None:
-    from macmpi import run
-    from macmpi.team import Solo
-
     if Path(name).stem not in (".", ".."):
         pytest.skip("not a name of a folder here")
     shutil.copy("small.toml", name)
@@ -195,9 +240,6 @@ def test_a_config_whose_name_leaves_the_folder_of_runs(name: str, model: Path, f
 
 
 def test_a_lock_that_points_elsewhere_is_not_followed(model: Path, folder: Path) -> None:
-    from macmpi import run
-    from macmpi.team import Solo
-
     (folder / "precious").write_text("mine")
     (folder / "run" / "lock").unlink()
     (folder / "run" / "lock").symlink_to(folder / "precious")

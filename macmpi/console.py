@@ -1,0 +1,55 @@
+"""What the package prints: standard output and standard error may be full, closed or gone, and no run ends by that."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+LOST = (OSError, ValueError)
+"""What a stream raises that nobody reads any more, whose disk is full, or that is closed."""
+
+
+def say(text: str, error: bool = False) -> None:
+    """Print one line (or several) on standard output, or on standard error, at once; what cannot go out is left out."""
+    stream = sys.stderr if error else sys.stdout
+    if stream is not None:
+        with suppress(*LOST):
+            print(text, file=stream, flush=True)
+
+
+def warn(text: str) -> None:
+    """Print one line on standard error, with the name of the program before it."""
+    say(f"macmpi: {text}", error=True)
+
+
+def flush() -> None:
+    """Send out what was printed, where anybody still reads it."""
+    for stream in _streams():
+        with suppress(*LOST):
+            stream.flush()
+
+
+def guard() -> None:
+    """Let a program end with its own exit code, whatever became of its output.  For the first line of a main.
+
+    Python itself ends with exit code 120 where what is left of the output cannot be written.
+    """
+    atexit.register(_drop_unwritten)
+
+
+def _drop_unwritten() -> None:
+    for stream in _streams():
+        try:
+            stream.flush()
+        except LOST:
+            with suppress(*LOST):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
+
+
+def _streams() -> list[Any]:
+    return [stream for stream in (sys.stdout, sys.stderr) if stream is not None]

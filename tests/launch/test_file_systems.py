@@ -1,0 +1,52 @@
+"""File systems without locks, as NFS without lockd: everything that is read is read all the same."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from launch.cases import write_case
+from launch.launching import run_program
+
+from macmpi.findings import WARNING
+
+pytestmark = pytest.mark.launch
+
+NO_LOCKS = """
+#include <errno.h>
+int flock(int file, int operation) { errno = ENOLCK; return -1; }
+"""
+
+
+@pytest.fixture
+def no_locks(tmp_path: Path) -> dict[str, str]:
+    """An environment in which flock answers that there are no locks."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source, library = tmp_path / "no_locks.c", tmp_path / "no_locks.so"
+    source.write_text(NO_LOCKS)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    return {"LD_PRELOAD": str(library)}
+
+
+def test_data_models_and_checkpoints_are_read_without_locks(no_locks: dict[str, str], tmp_path: Path) -> None:
+    """Sharded data, resumed from a checkpoint that stays on the disk; its model; the same file as ordinary data."""
+    write_case(tmp_path, "sharded")
+    (tmp_path / "whole.toml").write_text(re.sub(r'"sharded"', '"replicated"', (tmp_path / "sharded.toml").read_text()))
+    outcome = run_program("sharded.toml", "--iterations", 1, cwd=tmp_path, env=no_locks, code=0)
+    assert "file system without locks" in outcome.err
+    run_program("sharded.toml", "--iterations", 2, "--resume", "auto", cwd=tmp_path, env=no_locks, code=0)
+    run_program("whole.toml", "--iterations", 1, cwd=tmp_path, env=no_locks, code=0)
+    predict = ("-m", "macmpi.predict")
+    files = ("runs/sharded/model.h5", "points.h5", "--output", "out.npz")
+    run_program(*files, cwd=tmp_path, program=predict, env=no_locks, code=0)
+
+
+def test_the_doctor_says_that_there_are_no_locks(no_locks: dict[str, str], tmp_path: Path) -> None:
+    outcome = run_program("--output", "new", cwd=tmp_path, program=("-m", "macmpi.doctor"), env=no_locks, code=0)
+    assert re.search(rf"^locks +{WARNING} +fail \(No locks available\)$", outcome.out, re.MULTILINE)
+    assert re.search(rf"^HDF5 file +{WARNING} .*\n.*HDF5_USE_FILE_LOCKING=FALSE", outcome.out, re.MULTILINE)

@@ -1,0 +1,68 @@
+"""Pytest on several ranks ends, whatever a rank does: with a verdict of all ranks and a code that is not 0."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from launch.launching import ROOT, Outcome, run_program
+
+pytestmark = pytest.mark.launch
+
+TESTS = """
+import time
+import pytest
+from macmpi.team import Team
+
+pytestmark = pytest.mark.mpi
+whole = pytest.mark.parametrize("team", ["apart"], indirect=True)
+
+@whole
+def test_before(team):
+    team.meet("a test")
+
+@whole
+def test_fault(team):
+    FAULT
+    team.meet("a test")
+
+@whole
+def test_after(team):
+    team.meet("a test")
+"""
+
+
+def under_pytest(fault: str, folder: Path) -> Outcome:
+    shutil.copy(ROOT / "tests" / "mpi" / "conftest.py", folder)
+    (folder / "test_ranks.py").write_text(TESTS.replace("FAULT", fault))
+    options = ("--with-mpi", "--timeout", 20, "--timeout-method", "thread", "-p", "no:cacheprovider", "-c", "/dev/null")
+    path = f"{ROOT}:{ROOT / 'tests'}"
+    program = ("-m", "pytest", "-v", *options, "--rootdir", folder, folder)
+    return run_program(program=program, ranks=3, cwd=folder, env={"PYTHONPATH": path})
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_that_fails_as_the_others_pass_fails_the_test(rank: int, tmp_path: Path) -> None:
+    """After the last exchange: all come to the verdict, the next test runs, and rank 0 alone prints."""
+    outcome = under_pytest(f"team.meet('a test'); assert team.rank != {rank}, 'deliberate'; return", tmp_path)
+    assert outcome.code != 0
+    assert outcome.left == []
+    assert "2 passed" in outcome.out and "1 failed" in outcome.out
+    assert outcome.out.count("test session starts") == 1
+    assert f"--- rank {rank} ---" in outcome.out and "deliberate" in outcome.out
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_that_fails_while_the_others_wait_for_it_ends_them(rank: int, tmp_path: Path) -> None:
+    outcome = under_pytest(f"assert team.rank != {rank}, 'deliberate'", tmp_path)
+    assert outcome.code != 0
+    assert outcome.left == []
+    assert f"rank {rank} has failed" in outcome.err and "deliberate" in outcome.err
+
+
+def test_a_rank_that_never_comes_is_given_up(tmp_path: Path) -> None:
+    outcome = under_pytest("team.use(None, 1.0); time.sleep(300.0 * (team.rank == 1))", tmp_path)
+    assert outcome.code != 0
+    assert outcome.left == []
+    assert "rank 0/3: no answer from the other ranks" in outcome.err

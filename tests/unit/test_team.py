@@ -1,0 +1,61 @@
+"""What a process learns from its launcher's variables, and what it leaves behind where it ends all of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from macmpi.team import started
+
+
+def hydra(size: int, rank: int) -> dict[str, str]:
+    return {"PMI_SIZE": str(size), "PMI_RANK": str(rank)}
+
+
+def open_mpi(size: int, rank: int) -> dict[str, str]:
+    return {"OMPI_COMM_WORLD_SIZE": str(size), "OMPI_COMM_WORLD_RANK": str(rank)}
+
+
+def srun(tasks: int, task: int) -> dict[str, str]:
+    return {"SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": str(tasks), "SLURM_PROCID": str(task)}
+
+
+SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "processes", "this"),
+    [
+        pytest.param({}, 1, 0, id="no launcher"),
+        pytest.param(hydra(3, 2), 3, 2, id="mpiexec"),
+        pytest.param(open_mpi(3, 2), 3, 2, id="Open MPI's mpiexec"),
+        pytest.param(srun(4, 3), 4, 3, id="srun without PMI"),
+        pytest.param(srun(4, 3) | {"PMIX_RANK": "3"}, 4, 3, id="srun with PMIx"),
+        pytest.param(srun(4, 3) | hydra(4, 3), 4, 3, id="srun with PMI2"),
+        pytest.param(SCRIPT, 1, 0, id="plain in a batch script"),
+        pytest.param(SCRIPT | {"SLURM_STEP_NUM_TASKS": "1"}, 1, 0, id="plain in an interactive step"),
+        pytest.param(SCRIPT | hydra(4, 2), 4, 2, id="mpiexec in a batch script"),
+        pytest.param(srun(2, 1) | hydra(4, 2), 4, 2, id="mpiexec that reaches its nodes by srun"),
+        pytest.param(srun(4, 0) | hydra(1, 0), 1, 0, id="mpiexec of one inside a larger step"),
+        pytest.param(srun(4, 2) | hydra(1, 0), 1, 0, id="the same in a later task: it speaks for itself"),
+        pytest.param(srun(4, 2) | open_mpi(2, 1), 2, 1, id="Open MPI's mpiexec inside a larger step"),
+        pytest.param(srun(4, 2) | hydra(4, 2) | open_mpi(1, 0), 1, 0, id="the same where srun speaks PMI2"),
+        pytest.param(hydra(3, 1) | open_mpi(1, 0), 3, 1, id="two mpiexecs: the larger, which is refused if wrong"),
+        pytest.param({"PMI_SIZE": "many", "PMI_RANK": "first"}, 1, 0, id="no numbers"),
+    ],
+)
+def test_the_innermost_launcher_counts(environment: dict[str, str], processes: int, this: int) -> None:
+    assert started(environment) == (processes, this)
+
+
+@pytest.mark.parametrize("folder", ["codes", "missing"])
+def test_a_rank_that_ends_all_leaves_its_exit_code(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "codes").mkdir()
+    command = [sys.executable, "-c", "from macmpi.solo import Solo; Solo().abort(75)"]
+    env = os.environ | {"MACMPI_EXIT_CODES": str(tmp_path / folder)}
+    assert subprocess.run(command, env=env, timeout=60).returncode == 75
+    assert [path.name for path in (tmp_path / "codes").iterdir()] == (["75"] if folder == "codes" else [])
