@@ -14,7 +14,7 @@ from macmpi.config import Data
 from macmpi.layers import Array
 from macmpi.own_file import check, read_own
 from macmpi.sources import SOURCES, Raw, check_there, read_file
-from macmpi.streams import stream
+from macmpi.split import order, sizes
 
 HUGE_SINGLE = 1e12
 """The same for data held in single precision."""
@@ -168,10 +168,8 @@ def drawn(n: int, config: Data) -> tuple[Array, Array]:
 
     Collective: no.
     """
-    held = min(max(1, round(config.validation * n)), n - 1)
-    order = stream(config.seed, "split").permutation(n)
-    train = order[held:]
-    return np.sort(train[: config.points or len(train)]), np.sort(order[:held])
+    found, (train, held) = order(n, config), sizes(n, config)
+    return np.sort(found[held : held + train]), np.sort(found[:held])
 
 
 def check_points(config: Data, left: int) -> None:

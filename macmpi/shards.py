@@ -14,11 +14,12 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data import HUGE_SINGLE, Dataset, Scaling
+from macmpi.data import HUGE_SINGLE, Dataset, Scaling, share_arrays
 from macmpi.deals import PointDeal
 from macmpi.layers import Array
 from macmpi.own_file import HUGE
-from macmpi.survey import Part, Survey, opened
+from macmpi.split import Rows
+from macmpi.survey import Part, Survey, drawn, opened
 from macmpi.team import AnyTeam
 from macmpi.tiles import Tile
 
@@ -28,7 +29,8 @@ def load(config: Data, found: Survey, dtype: Any, deals: tuple[PointDeal, PointD
 
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
-    parts = team.together(lambda: opened(config, found.classes is not None))
+    rows = _divided(found.undivided, config, team)
+    parts = team.together(lambda: opened(config, found.classes is not None, lambda n, keys: rows))
     reader = Reader(deals, team, np.dtype(dtype), config)
     raw = parts.raw
     X, X_val, scaling_x = reader.side(parts.X, parts.X_val, raw.scale, varied=parts.Y is None)
@@ -40,6 +42,17 @@ def load(config: Data, found: Survey, dtype: Any, deals: tuple[PointDeal, PointD
         Y, Y_val, scaling_y = reader.side(parts.Y, parts.Y_val, raw.scale_y, varied=True)
     sha256 = reader.digest((X, X_val) if Y is X else (X, X_val, Y, Y_val))
     return Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, found.classes, raw.one_dimensional)
+
+
+def _divided(n: int, config: Data, team: AnyTeam) -> list[Rows]:
+    """Which of n rows are for training and for validation, drawn by rank 0 alone; none of 0.  Collective: yes."""
+    own: list[Array] = []
+
+    def draw() -> None:
+        own.extend(rows.bits for rows in (drawn(n, config) if n else ()))
+
+    team.from_root(draw)
+    return [Rows(bits) for bits in share_arrays(team, own)]
 
 
 class Reader:

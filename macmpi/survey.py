@@ -5,6 +5,7 @@ Raises UsageError for all that headers tell.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import numpy as np
 from macmpi import UsageError, untrusted
 from macmpi.checkpoint import first_line
 from macmpi.config import Data
-from macmpi.data import Dataset, Scaling, check_enough, check_points, classes_of, drawn
+from macmpi.data import Dataset, Scaling, check_enough, check_points, classes_of
 from macmpi.layers import Array
 from macmpi.own_file import HUGE, check, check_labels, read_own
 from macmpi.sources import SOURCES, Raw, check_there
+from macmpi.split import Rows, packed, sizes
 from macmpi.tiles import Tile
 
 GAP = 16
@@ -26,7 +28,10 @@ GAP = 16
 
 @dataclass(frozen=True)
 class Survey:
-    """Sizes of a data set, and a classifier's classes: found by rank 0 before any rank reads its rows."""
+    """Sizes of a data set, and a classifier's classes: found by rank 0 before any rank reads its rows.
+
+    undivided: the rows of which some are yet to be drawn for validation; 0 where the data set has rows for that.
+    """
 
     n_in: int
     n_out: int
@@ -34,6 +39,7 @@ class Survey:
     n_val: int
     classes: Array | None
     autoencoder: bool = False
+    undivided: int = 0
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -51,7 +57,7 @@ class Part:
     """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.  name: for messages."""
 
     source: Any
-    rows: Array
+    rows: range | Rows
     name: str
 
     @property
@@ -63,7 +69,7 @@ class Part:
 
     def read(self, tile: Tile) -> Array:
         """Rows of the part (n, width), float64.  Raises UsageError at the first value that is no usable number."""
-        rows = self.rows[tile.rows]
+        rows = np.asarray(self.rows[tile.rows])
         runs = np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1)
         try:
             blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
@@ -88,21 +94,37 @@ class Parts:
     raw: Raw
 
 
-def opened(config: Data, labels: bool) -> Parts:
+Split = Callable[[int, Data], Sequence[range | Rows]]
+"""Which of n rows are for training, and which for validation."""
+
+
+def counted(n: int, config: Data) -> list[range]:
+    """As many rows as there will be, not those that there will be.  Collective: no."""
+    return [range(size) for size in sizes(n, config)]
+
+
+def drawn(n: int, config: Data) -> list[Rows]:
+    """The rows themselves.  Collective: no."""
+    try:
+        return [Rows(bits) for bits in packed(n, config)]
+    except MemoryError:
+        raise UsageError(f"{config.source}: dataset X has {n:,} rows, too many for this machine to number") from None
+
+
+def opened(config: Data, labels: bool, split: Split = drawn) -> Parts:
     """The parts of a data set; of an .h5 file without reading its points.  Raises UsageError.  Collective: no."""
     path = Path(config.source)
     own = config.source not in SOURCES
     raw = _headers(path, labels) if own and path.suffix in (".h5", ".hdf5") else _whole(config, labels)
     n = len(raw.X)
-    try:
-        if raw.X_val is None:
-            train, held = drawn(n, config)
-            sources = raw.X, raw.X, raw.Y, raw.Y
-        else:
-            train, held = np.arange(min(config.points or n, n)), np.arange(len(raw.X_val))
-            sources = raw.X, raw.X_val, raw.Y, raw.Y_val
-    except MemoryError:
-        raise UsageError(f"{config.source}: dataset X has {n:,} rows, too many for this machine to number") from None
+    train: range | Rows
+    held: range | Rows
+    if raw.X_val is None:
+        train, held = split(n, config)
+        sources = raw.X, raw.X, raw.Y, raw.Y
+    else:
+        train, held = range(min(config.points or n, n)), range(len(raw.X_val))
+        sources = raw.X, raw.X_val, raw.Y, raw.Y_val
     check_points(config, n - len(held) if raw.X_val is None else n)
     check_enough(config, len(train), len(held))
     names = [f"{config.source}: dataset {name}" for name in ("X", "X_val", "Y", "Y_val")]
@@ -163,14 +185,15 @@ def _header(file: Any, name: str, path: Path) -> Any:
 
 def survey(config: Data, labels: bool) -> Survey:
     """Sizes and classes.  Cost: of a classifier all labels are read.  Raises UsageError.  Collective: no (rank 0)."""
-    parts = opened(config, labels)
+    parts = opened(config, labels, drawn if labels else counted)
     classes = None
     if labels:
         assert parts.Y is not None and parts.Y_val is not None
         classes = classes_of(_labels(parts.Y), _labels(parts.Y_val), config.source)
     width = parts.X.width if parts.Y is None else parts.Y.width
     n_out = width if classes is None else len(classes)
-    return Survey(parts.X.width, n_out, len(parts.X), len(parts.X_val), classes, autoencoder=parts.Y is None)
+    undivided = len(parts.raw.X) if parts.raw.X_val is None else 0
+    return Survey(parts.X.width, n_out, len(parts.X), len(parts.X_val), classes, parts.Y is None, undivided)
 
 
 def _labels(part: Part) -> Array:
@@ -181,4 +204,4 @@ def _labels(part: Part) -> Array:
         raise UsageError(f"{part.name} cannot be read: {first_line(error)}") from None
     labels = check(array, part.name)
     check_labels(array, part.name)
-    return labels[part.rows]
+    return labels[np.asarray(part.rows[:])]

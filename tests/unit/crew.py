@@ -55,6 +55,9 @@ class Member(Solo):
             raise errors[0]
         return value
 
+    def share_array(self, array: Any) -> None:
+        array[...] = self._shown(array)[0]
+
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
         for rank, theirs in enumerate(self._shown(array)):
             rows = slice(sum(counts[:rank]), sum(counts[: rank + 1]))

@@ -152,7 +152,7 @@ def test_no_row_is_read_by_two_ranks(name: str, tmp_path: Path, monkeypatch: pyt
     read = survey.Part.read
 
     def noted(part: survey.Part, tile: Tile) -> np.ndarray:
-        seen.setdefault((part.name, threading.get_ident()), set()).update(part.rows[tile.rows].tolist())
+        seen.setdefault((part.name, threading.get_ident()), set()).update(np.asarray(part.rows[tile.rows]).tolist())
         return read(part, tile)
 
     monkeypatch.setattr(survey.Part, "read", noted)
@@ -294,11 +294,11 @@ def test_a_chunk_that_is_damaged(tmp_path: Path) -> None:
 def test_a_file_that_one_rank_cannot_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, calls, opened = write(tmp_path, FILES["drawn"]), [], survey.opened
 
-    def failing(config: Data, labels: bool) -> Any:
+    def failing(config: Data, labels: bool, split: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise UsageError(f"{config.source} cannot be read: not from here")
-        return opened(config, labels)
+        return opened(config, labels, split)
 
     monkeypatch.setattr(shards, "opened", failing)
     for error in loaded(Data(source), 3):

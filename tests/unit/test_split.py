@@ -1,0 +1,96 @@
+"""A split is the same drawn whole or as bits, and no rank but the one that draws it lists all rows."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from unit.crew import crew
+
+from macmpi import data, shards, split, survey
+from macmpi.config import Data
+from macmpi.deals import deal_points
+from macmpi.split import Rows, packed
+from macmpi.streams import stream
+from macmpi.tiles import Tile
+
+MANY = 3 * 8 * split.BYTES + 5
+"""Rows whose bits are several blocks."""
+
+
+def by_permutation(n: int, config: Data) -> tuple[Any, Any]:
+    """The split as it is defined: a permutation of all rows, validation first; each part ascending."""
+    held = min(max(1, round(config.validation * n)), n - 1)
+    order = stream(config.seed, "split").permutation(n)
+    train = order[held:]
+    return np.sort(train[: config.points or len(train)]), np.sort(order[:held])
+
+
+@pytest.mark.parametrize("n", [2, 3, 9, 1203, MANY])
+@pytest.mark.parametrize("points", [0, 1, 7])
+@pytest.mark.parametrize("validation", [0.01, 0.2, 0.99])
+def test_bits_and_lists_are_the_permutations_rows(n: int, points: int, validation: float) -> None:
+    config = Data(points=min(points, n - 1), validation=validation, seed=n)
+    for whole, drawn, bits in zip(by_permutation(n, config), data.drawn(n, config), packed(n, config), strict=True):
+        assert_array_equal(drawn, whole)
+        rows = Rows(bits)
+        assert len(rows) == len(whole)
+        assert_array_equal(rows[:], whole)
+    assert split.sizes(n, config) == tuple(map(len, by_permutation(n, config)))
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-5, 0.3, 1.0])
+def test_runs_of_rows_are_those_of_the_list(share: float, random: np.random.Generator) -> None:
+    among = random.uniform(size=MANY) < share
+    among[[0, 8 * split.BYTES - 1, 8 * split.BYTES]] = share > 0.0
+    rows, whole = Rows(np.packbits(among)), np.flatnonzero(among)
+    cuts = [0, 1, *random.integers(0, len(whole) + 1, size=20).tolist(), len(whole) - 1, len(whole), len(whole) + 9]
+    for a in cuts:
+        for b in cuts:
+            if a >= 0 <= b:
+                assert_array_equal(rows[a:b], whole[a:b])
+
+
+def test_one_rank_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with h5py.File(tmp_path / "points.h5", "w") as file:
+        file["X"] = np.arange(1203.0)[:, None]
+    config, drawers = Data(str(tmp_path / "points.h5"), scale="none"), []
+
+    def noted(n: int, keys: Data) -> Any:
+        drawers.append(threading.get_ident())
+        return packed(n, keys)
+
+    monkeypatch.setattr(survey, "packed", noted)
+
+    def work(team: Any) -> tuple[int, Any]:
+        found = team.from_root(lambda: survey.survey(config, False))
+        deals = [deal_points(size, 3, sharded=True) for size in found.sizes[2:]]
+        return threading.get_ident(), shards.load(config, found, "float64", deals, team)
+
+    found = crew(3, work)
+    assert drawers == [found[0][0]]
+    for name, rows in zip(("X", "X_val"), by_permutation(1203, config), strict=True):
+        assert_array_equal(np.concatenate([getattr(part, name) for _, part in found])[:, 0], rows)
+
+
+def test_a_rank_that_is_given_the_bits_needs_no_memory_for_all_rows(tmp_path: Path) -> None:
+    """Less than a byte a row, where a list of rows takes eight; for the survey too, unless there are labels."""
+    n = 1_000_000
+    with h5py.File(tmp_path / "points.h5", "w") as file:
+        file["X"] = np.zeros((n, 1), np.int8)
+    config = Data(str(tmp_path / "points.h5"))
+    bits = packed(n, config)
+    for rows in ([Rows(b) for b in bits], [range(800_000), range(200_000)]):
+        given: Any = rows
+        tracemalloc.start()
+        survey.survey(config, False)
+        survey.opened(config, False, lambda n, keys, rows=given: rows).X.read(Tile(700_000, 700_100))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < n
