@@ -46,16 +46,16 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 
 speedup: $(VENV)/.installed
-	$(BIN)/python run/speedup.py run/usps_mac.toml run/coil_mac.toml synthetic
-	$(BIN)/python run/speedup.py run/coil_select.toml --iterations 24
-	$(BIN)/python run/speedup.py run/usps_mac.toml synthetic --weak
+	$(BIN)/python run/bench/speedup.py run/usps_mac.toml run/coil_mac.toml synthetic
+	$(BIN)/python run/bench/speedup.py run/coil_select.toml --iterations 24
+	$(BIN)/python run/bench/speedup.py run/usps_mac.toml synthetic --weak
 
 $(VENV)/.compare: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(MPI),compare]'
 	touch $@
 
 compare: $(VENV)/.compare
-	$(BIN)/python run/compare.py adam paper batch tasks parallel
+	$(BIN)/python run/bench/compare.py adam paper batch tasks parallel
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from macmpi.model import Model
+    from macmpi.results.model import Model
 
 __version__ = "0.1.0"
 
@@ -43,6 +43,6 @@ def load(path: str, weights: str = "last") -> Model:
 
     weights: "last" (after postprocessing) or "best" (lowest validation error along the run).
     """
-    from macmpi.model import load as load_model
+    from macmpi.results.model import load as load_model
 
     return load_model(path, weights)

@@ -53,3 +53,10 @@ def _drop_unwritten() -> None:
 
 def _streams() -> list[Any]:
     return [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+
+
+def duration(seconds: float) -> str:
+    """0:07, 12:30 or 3:05:00."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"

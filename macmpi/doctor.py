@@ -14,9 +14,9 @@ from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import guard, say
-from macmpi.findings import FAULT, WARNING, Finding
-from macmpi.machines import kernel, machines, ranks, shared_memory
-from macmpi.team import BINDINGS, AnyTeam, die, launch, speaks
+from macmpi.diagnosis.findings import FAULT, WARNING, Finding
+from macmpi.diagnosis.machines import kernel, machines, ranks, shared_memory
+from macmpi.parallel.team import BINDINGS, AnyTeam, die, launch, speaks
 
 MPIS = ("mpich", "openmpi", "impi-rt")
 SMALL_ROWS, LARGE_BYTES, REPEATS = 8, 1 << 25, 7
@@ -136,7 +136,7 @@ def examine(team: AnyTeam, argv: list[str]) -> int:
         return output
 
     output = team.from_root(settle)
-    from macmpi.storage import folder, hdf5
+    from macmpi.diagnosis.storage import folder, hdf5
 
     hosts = machines(team)
     found = [library(team), ranks(hosts), shared_memory(hosts)]

@@ -14,10 +14,10 @@ from zipfile import ZipFile, ZipInfo
 import numpy as np
 
 from macmpi import MacmpiError, UsageError
-from macmpi.checkpoint import first_line, image, replace_file
 from macmpi.console import guard, say, warn
-from macmpi.layers import Array
-from macmpi.sources import FILES, folder
+from macmpi.data.sources import FILES, folder
+from macmpi.files import first_line, image, replace_file
+from macmpi.typing import Array
 
 USPS_URL = "https://cs.nyu.edu/~roweis/data/usps_all.mat"
 USPS_SHA256 = "da2c8d6e8bd743da00c67020f444e0f28250dfbd16c55d8135c50ffa7719a5f9"

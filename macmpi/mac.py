@@ -17,20 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.data import Dataset
-from macmpi.evaluation import Errors, Evaluation
-from macmpi.fitting import Fitting
-from macmpi.layers import Array
-from macmpi.losses import times
-from macmpi.pieces import commonly
-from macmpi.plan import Plan
-from macmpi.points import Points
-from macmpi.record import Account, Clock
-from macmpi.regression import SegmentProblem, gradients
+from macmpi.data.dataset import Dataset
+from macmpi.half_steps.evaluation import Errors, Evaluation
+from macmpi.half_steps.subproblems import Subproblems
+from macmpi.half_steps.w_step import Fitting
+from macmpi.method import Account
+from macmpi.nets.losses import times
+from macmpi.parallel.blocks import commonly
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.points import Points
+from macmpi.parallel.streams import stream
+from macmpi.parallel.team import AnyTeam
+from macmpi.plan.plan import Plan
+from macmpi.solvers.w_problem import SegmentProblem, gradients
 from macmpi.state import Pause, State, never
-from macmpi.streams import stream
-from macmpi.subproblems import Subproblems
-from macmpi.team import AnyTeam
+from macmpi.typing import Array
 
 RANGE = 2.0
 """Twice the paper's range of random weights: where start.range is 0."""

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import MacmpiError, UsageError
-from macmpi.checkpoint import first_line, image, replace_file
 from macmpi.console import guard, say, warn
-from macmpi.layers import Array
-from macmpi.model import load
-from macmpi.sources import read_file
+from macmpi.data.sources import read_file
+from macmpi.files import first_line, image, replace_file
+from macmpi.results.model import load
+from macmpi.typing import Array
 
 ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")
 SUFFIXES = (".npy", ".npz", ".h5", ".hdf5")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import guard, say, warn
-from macmpi.results import Result, read
+from macmpi.results.reading import Result, read
 
 if TYPE_CHECKING:
-    from macmpi.pictures import Picture
+    from macmpi.results.pictures import Picture
 
 PAGE = "report.html"
 
@@ -127,7 +127,7 @@ def row(result: Result) -> list[str]:
 def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> list[Path]:
     """Draw and write everything; the paths.  Raises UsageError and OSError."""
     try:
-        from macmpi.pictures import colours_of, draw
+        from macmpi.results.pictures import colours_of, draw
     except ImportError as error:
         raise UsageError(f"pictures are drawn by matplotlib ({error}): pip install matplotlib") from None
     folder.mkdir(parents=True, exist_ok=True)

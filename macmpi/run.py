@@ -12,10 +12,10 @@ from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import guard, say, warn
-from macmpi.process import STOP_SIGNALS
-from macmpi.record import now
-from macmpi.scheduler import time_left
-from macmpi.team import BINDINGS, STOPPED, AnyTeam, die, launch, speaks
+from macmpi.parallel.clock import now
+from macmpi.parallel.team import BINDINGS, STOPPED, AnyTeam, die, launch, speaks
+from macmpi.training.process import STOP_SIGNALS
+from macmpi.training.scheduler import time_left
 
 FAULT = "MACMPI_FAULT"
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -103,10 +103,10 @@ def read(config: Any) -> Any:
     """The data, or what there are of sharded ones: refused where they are wrong, before the others import NumPy."""
     labels = config.model.loss == "cross_entropy"
     if config.parallel.data == "sharded":
-        from macmpi.survey import survey
+        from macmpi.data.survey import survey
 
         return survey(config.data, labels)
-    from macmpi import data as datasets
+    from macmpi.data import dataset as datasets
 
     return datasets.load(config.data, labels, config.model.precision)
 
@@ -138,14 +138,14 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     sizes = team.from_root(load)
     if fault:
         fault.arm(team, light=False)
-    from macmpi import data as datasets
-    from macmpi.estimate import check_memory, estimate, node_bytes, selecting
-    from macmpi.kernels import mixture, words
-    from macmpi.plan import make_plan
-    from macmpi.rundir import RunDirectory, provenance
-    from macmpi.sharded_state import BY_POINT, rows_of
-    from macmpi.starts import Origin
-    from macmpi.train import Job, train
+    from macmpi.data import dataset as datasets
+    from macmpi.methods.starts import Origin
+    from macmpi.parallel.kernels import mixture, words
+    from macmpi.plan.estimate import check_memory, estimate, node_bytes, selecting
+    from macmpi.plan.plan import make_plan
+    from macmpi.training.loop import Job, train
+    from macmpi.training.run_directory import RunDirectory, provenance
+    from macmpi.training.sharded_checkpoint import BY_POINT, rows_of
 
     def refuse() -> None:
         check_memory(make_plan(config, *sizes, team.size), kept[0].autoencoder)
@@ -153,7 +153,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     team.from_root(refuse)
     plan = make_plan(config, *sizes, team.size)
     if plan.sharded and not args.check:
-        from macmpi import shards
+        from macmpi.data import shards
 
         found, deals = team.from_root(lambda: kept[0]), (plan.train, plan.validation)
         kept[:] = [shards.load(config.data, found, config.model.precision, deals, team)]
@@ -206,15 +206,15 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
 
 def _origin(config: Any, plan: Any, data: Any) -> Any:
     """What the start takes from a file, if the config asks for one.  Raises UsageError when it does not fit."""
-    from macmpi.starts import Origin
+    from macmpi.methods.starts import Origin
 
     if config.start.method == "file":
-        from macmpi.data import read_codes
+        from macmpi.data.dataset import read_codes
 
         return Origin(coordinates=read_codes(Path(config.start.coordinates), plan.n_train, plan.chain.site_sizes[0]))
     if config.start.method != "model":
         return Origin()
-    from macmpi.model import load
+    from macmpi.results.model import load
 
     try:
         return Origin(load(config.start.model, config.start.weights).weights_for(plan.chain, data))
@@ -225,7 +225,7 @@ def _origin(config: Any, plan: Any, data: Any) -> Any:
 def _complete(state: Any, config: Any, directory: Any) -> bool:
     """A run ends by settling or at its last iteration, and with the model of that; a larger --iterations reopens only
     the second kind."""
-    from macmpi.model import is_made_from
+    from macmpi.results.model import is_made_from
 
     ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
     return ended and is_made_from(directory.model, state)
@@ -261,7 +261,7 @@ def _fault() -> Any:
     """The fault that the environment asks for.  Raises UsageError."""
     if FAULT not in os.environ:
         return None
-    from macmpi.faults import parse
+    from macmpi.training.faults import parse
 
     return parse(os.environ[FAULT])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from macmpi.layers import Array
+from macmpi.typing import Array
 
 Pause = Callable[[], bool]
 """Asked by a sweep where a State is whole in the middle of an iteration: whether to end there.  Collective: yes."""

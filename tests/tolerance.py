@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.layers import Array
+from macmpi.typing import Array
 
 
 def gamma(n: float, dtype: Any = float) -> float:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from macmpi.chain import AT_ONCE, Average
-from macmpi.layers import Array
-from macmpi.objective import ZProblem
-from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Rows
+from macmpi.reductions import ALONE, AT_ONCE, Average, InPieces, OverPoints, Rows
+from macmpi.solvers.w_problem import LayerGram
+from macmpi.solvers.z_problem import ZProblem
+from macmpi.typing import Array
 
 SINGLE = 1e-4
 """Linear systems to be solved to a smaller share of their residual stay in double precision."""

@@ -13,8 +13,8 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from macmpi.layers import Array
-from macmpi.streams import Stream
+from macmpi.parallel.streams import Stream
+from macmpi.typing import Array
 
 
 class Trainer(Protocol):

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import LinAlgError, blas, lapack
 
-from macmpi.layers import Array
-from macmpi.regression import ALONE, InPieces
+from macmpi.reductions import ALONE, InPieces
+from macmpi.typing import Array
 
 WHOLE, PANEL = 512, 96
 """A matrix of at most so many rows is one panel; panels of a larger one have so many rows."""

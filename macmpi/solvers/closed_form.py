@@ -8,11 +8,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy import linalg
 
-from macmpi import tiles
-from macmpi.layers import Array
-from macmpi.layers.design import adjoint, apply, jitter, row_dots
-from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Term, UnitProblem
+from macmpi.nets.design import adjoint, apply, jitter, row_dots
+from macmpi.parallel import tiles
+from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers.grams import PASS, SharedGram, regular_factor
+from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
+from macmpi.typing import Array
 
 JITTER = 1e-13
 """Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
@@ -77,7 +78,7 @@ class ClosedForm(SharedGram):
             best = self._solved(factor, right)
             return best if self.relaxation == 1.0 else own + self.relaxation * (best - own)
 
-        return problem.in_pieces.rows(cut, W.shape[1], solved)
+        return problem.in_pieces.rows([tile.rows for tile in cut], W.shape[1], solved)
 
     def _corrected(self, problem: UnitProblem, factor: Factor, W: Array, crossed: Array) -> Array:
         """Some units' weights moved, where that lowers their objective; crossed: T^T [A, 1], without a ridge R^T."""

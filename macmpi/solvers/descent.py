@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from macmpi.layers import Array
-from macmpi.layers.design import row_dots
+from macmpi.nets.design import row_dots
+from macmpi.typing import Array
 
 Values = Callable[[Array], Array]
 Gradients = Callable[[Array], tuple[Array, Array]]

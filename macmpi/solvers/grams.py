@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import linalg
 
-from macmpi.layers import Array
-from macmpi.layers.design import gram as gram_of
-from macmpi.layers.design import gram_rows, jitter
-from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Rows
+from macmpi.nets.design import gram as gram_of
+from macmpi.nets.design import gram_rows, jitter
+from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.solvers.cholesky import cholesky, whole
+from macmpi.solvers.w_problem import LayerGram
+from macmpi.typing import Array
 
 JITTER = 1e-8
 """Added to the Gram's diagonal, as a share of its mean: no step along what the inputs do not span."""

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from macmpi.layers import Array
-from macmpi.regression import OverPoints, WProblem, gradients, values
+from macmpi.reductions import OverPoints
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Steepest, minimise
 from macmpi.solvers.grams import Preconditioned, Whitening
+from macmpi.solvers.w_problem import WProblem, gradients, values
+from macmpi.typing import Array
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
-from macmpi.layers import Array
-from macmpi.layers.activation import FUNCTIONS
-from macmpi.layers.design import apply, jitter, row_dots
-from macmpi.regression import OverPoints, UnitProblem, gradients, values
+from macmpi.nets.design import apply, jitter, row_dots
+from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.reductions import OverPoints
 from macmpi.solvers.descent import line_search
 from macmpi.solvers.grams import Unshared
+from macmpi.solvers.w_problem import UnitProblem, gradients, values
+from macmpi.typing import Array
 
 JITTER = 1e-12
 """Least share of a Gram's mean diagonal added to it: no step along what the inputs do not span."""

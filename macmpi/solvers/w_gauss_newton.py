@@ -9,12 +9,13 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
-from macmpi.layers import Array
-from macmpi.layers.activation import FUNCTIONS, Function
-from macmpi.layers.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
-from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Term, UnitProblem
+from macmpi.nets.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
+from macmpi.nets.layers.activation import FUNCTIONS, Function
+from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import SINGLE
 from macmpi.solvers.grams import ELEMENTWISE, PASS, Preconditioned
+from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
+from macmpi.typing import Array
 
 
 @dataclass(frozen=True)

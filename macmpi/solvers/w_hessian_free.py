@@ -7,13 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from macmpi.layers import Array
-from macmpi.layers.design import gram, row_dots
-from macmpi.losses import Root
-from macmpi.regression import OverPoints, SegmentProblem, gradients, values
+from macmpi.nets.design import gram, row_dots
+from macmpi.nets.losses import Root
+from macmpi.nets.tape import Tape
+from macmpi.reductions import OverPoints
 from macmpi.solvers.descent import line_search
 from macmpi.solvers.grams import Unshared
-from macmpi.tape import Tape
+from macmpi.solvers.w_problem import SegmentProblem, gradients, values
+from macmpi.typing import Array
 
 DAMPING = 1e-6
 """Added to a preconditioning Gram, relative to its mean diagonal entry."""

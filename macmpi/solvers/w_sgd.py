@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.layers import Array
-from macmpi.regression import OverPoints, WProblem, values
+from macmpi.parallel.streams import stream
+from macmpi.reductions import OverPoints
 from macmpi.solvers.grams import Preconditioned, Whitening
-from macmpi.streams import stream
+from macmpi.solvers.w_problem import WProblem, values
+from macmpi.typing import Array
 
 
 @dataclass(frozen=True)

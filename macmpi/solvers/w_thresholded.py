@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.layers import Array
-from macmpi.layers.design import apply, column_dots, ridge_value
-from macmpi.regression import ALONE, InPieces, LayerGram, OverPoints, Rows, UnitProblem
+from macmpi.nets.design import apply, column_dots, ridge_value
+from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.solvers import WSolver
+from macmpi.solvers.w_problem import LayerGram, UnitProblem
+from macmpi.typing import Array
 
 
 @dataclass(frozen=True)

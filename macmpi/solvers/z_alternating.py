@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from macmpi.chain import AT_ONCE, Average, Segment
-from macmpi.losses import Squared
-from macmpi.objective import ZProblem, split_columns
+from macmpi.nets.chain import Segment
+from macmpi.nets.losses import Squared
+from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import ZSolution
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
+from macmpi.solvers.z_problem import ZProblem, split_columns
 
 IDENTITY = Segment((), ())
 

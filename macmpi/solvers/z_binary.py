@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.chain import AT_ONCE, Average
-from macmpi.layers import Array
-from macmpi.layers.design import row_dots
-from macmpi.objective import ZProblem
+from macmpi.nets.design import row_dots
+from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import ZSolution
+from macmpi.solvers.z_problem import ZProblem
+from macmpi.typing import Array
 
 
 @dataclass(frozen=True)

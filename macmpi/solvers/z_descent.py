@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from macmpi.chain import AT_ONCE, Average
-from macmpi.objective import ZProblem
+from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import ZSolution
 from macmpi.solvers.descent import LBFGS, Direction, Steepest, minimise
+from macmpi.solvers.z_problem import ZProblem
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from macmpi.layers import Array, Tangent
-from macmpi.layers.design import row_dots
-from macmpi.losses import Metric, dense, times
-from macmpi.objective import split_columns
+from macmpi.nets.design import row_dots
+from macmpi.nets.layers import Tangent
+from macmpi.nets.losses import Metric, dense, times
+from macmpi.solvers.z_problem import split_columns
+from macmpi.typing import Array
 
 JITTER = 1e-15
 """Added to a direct system's diagonal, relative to its trace."""

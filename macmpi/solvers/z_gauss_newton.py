@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from macmpi.chain import AT_ONCE, Average
-from macmpi.layers import Array
-from macmpi.losses import Metric
-from macmpi.objective import ZProblem
+from macmpi.nets.losses import Metric
+from macmpi.nets.tape import Fixed, fixed
+from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import SINGLE, ZSolution
 from macmpi.solvers.z_directions import (
     Linearised,
@@ -22,7 +21,8 @@ from macmpi.solvers.z_directions import (
     primal,
 )
 from macmpi.solvers.z_preconditioners import dual_preconditioner, primal_preconditioner
-from macmpi.tape import Fixed, fixed
+from macmpi.solvers.z_problem import ZProblem
+from macmpi.typing import Array
 
 DIRECTIONS = ("auto", "dual", "primal", "direct")
 

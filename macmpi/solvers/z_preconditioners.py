@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from macmpi.chain import Average
-from macmpi.layers import Array
-from macmpi.losses import dense
-from macmpi.objective import ZProblem
+from macmpi.nets.inverse import inverse
+from macmpi.nets.losses import dense
+from macmpi.reductions import Average
 from macmpi.solvers.z_directions import Precondition
-from macmpi.symmetric import inverse
+from macmpi.solvers.z_problem import ZProblem
+from macmpi.typing import Array
 
 Dtype = np.dtype | type
 

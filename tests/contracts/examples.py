@@ -11,21 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from macmpi.build import build_chain
-from macmpi.chain import Chain, Segment
 from macmpi.config import Model
-from macmpi.layers import Array, Map, Tangent
-from macmpi.layers.activation import FUNCTIONS, Activation
-from macmpi.layers.affine import Affine
-from macmpi.layers.discrete import Binary, Quantiser
-from macmpi.layers.linear import Linear
-from macmpi.layers.rbf import GaussianBasis
-from macmpi.layers.softmax import Softmax
-from macmpi.losses import LOSSES, Loss, Metric, metric
-from macmpi.objective import ZProblem
-from macmpi.regression import OverPoints, SegmentProblem, Term, UnitProblem, sum_over
+from macmpi.nets.build import build_chain
+from macmpi.nets.chain import Chain, Segment
+from macmpi.nets.layers import Map, Tangent
+from macmpi.nets.layers.activation import FUNCTIONS, Activation
+from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.discrete import Binary, Quantiser
+from macmpi.nets.layers.linear import Linear
+from macmpi.nets.layers.rbf import GaussianBasis
+from macmpi.nets.layers.softmax import Softmax
+from macmpi.nets.losses import LOSSES, Loss, Metric, metric
+from macmpi.reductions import OverPoints, sum_over
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem
 from macmpi.solvers.z_directions import Linearised
+from macmpi.solvers.z_problem import ZProblem
+from macmpi.typing import Array
 
 EPS = float(np.finfo(float).eps)
 

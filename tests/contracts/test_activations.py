@@ -10,7 +10,7 @@ from contracts.examples import away_from_kinks
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.config import validate
-from macmpi.layers.activation import FUNCTIONS, Function
+from macmpi.nets.layers.activation import FUNCTIONS, Function
 
 EXTREMES = np.array([[-1e4, -750.0, -37.0, -1e-300, 0.0, 1e-300, 37.0, 750.0, 1e4]])
 

@@ -12,13 +12,14 @@ from scipy import linalg
 from tolerance import assert_within, of_product
 from unit.crew import crew
 
-from macmpi.layers import Array
-from macmpi.pieces import Pieces, Products
-from macmpi.regression import InPieces, LayerGram, Make
+from macmpi.parallel.blocks import Pieces, Products
+from macmpi.parallel.team import Solo
+from macmpi.reductions import InPieces, Make
 from macmpi.solvers import cholesky as room
 from macmpi.solvers.cholesky import cholesky, panels
 from macmpi.solvers.closed_form import ClosedForm
-from macmpi.team import Solo
+from macmpi.solvers.w_problem import LayerGram
+from macmpi.typing import Array
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from contracts.examples import EPS, INPUTS, inputs, narrowed, solvers_of, summed
 from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import gamma
 
-from macmpi.layers import Array
-from macmpi.layers.design import gram, gram_rows
-from macmpi.regression import Term, UnitProblem
+from macmpi.nets.design import gram, gram_rows
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import JITTER, ClosedForm
 from macmpi.solvers.grams import regular_factor
+from macmpi.solvers.w_problem import Term, UnitProblem
+from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tolerance import assert_within, gamma, of_product
 
-from macmpi.layers.design import FEWEST, SMALL, apply
+from macmpi.nets.design import FEWEST, SMALL, apply
 
 SHAPES = [(500, 300, 40), (500, 20, 100), (FEWEST - 1, 300, 40), (50, 3, 2), (97, 1000, 20), (500, 300, 100)]
 

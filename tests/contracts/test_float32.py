@@ -30,12 +30,13 @@ from contracts.examples import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.layers import KINDS, Array
-from macmpi.layers.activation import FUNCTIONS
-from macmpi.losses import LOSSES
-from macmpi.objective import ZProblem
-from macmpi.regression import Term, UnitProblem, values
+from macmpi.nets.layers import KINDS
+from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.losses import LOSSES
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.solvers.w_problem import Term, UnitProblem, values
+from macmpi.solvers.z_problem import ZProblem
+from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 

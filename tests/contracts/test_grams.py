@@ -7,10 +7,10 @@ import pytest
 from contracts.examples import summed
 from numpy.testing import assert_allclose
 
-from macmpi.layers import Array
-from macmpi.regression import LayerGram
 from macmpi.solvers import W_SOLVERS, Whitening
 from macmpi.solvers.grams import JITTER
+from macmpi.solvers.w_problem import LayerGram
+from macmpi.typing import Array
 
 RIDGES = [0.0, 1e-3, 7.0]
 

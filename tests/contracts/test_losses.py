@@ -7,8 +7,9 @@ import pytest
 from contracts.examples import METRICS, metric_example, one_hot
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.layers import Array, Tangent
-from macmpi.losses import LOSSES, CrossEntropy, Loss, Root, Squared, dense, metric, times
+from macmpi.nets.layers import Tangent
+from macmpi.nets.losses import LOSSES, CrossEntropy, Loss, Root, Squared, dense, metric, times
+from macmpi.typing import Array
 
 SIZE = 4
 EXTREME = np.array([[1e3, -1e3, 0.0, 1.0], [-1e3] * 4, [1e3, 1e3, 1e3, -1e3], [700.0, -40.0, 30.0, 699.0]])

@@ -10,10 +10,11 @@ from contracts.examples import EPS, MAPS, MapExample, cases, example_of
 from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import assert_within, gamma, of_squared_distances
 
-from macmpi.layers import KINDS, Array, build
-from macmpi.layers.activation import FUNCTIONS
-from macmpi.layers.discrete import Binary, Quantiser
-from macmpi.layers.rbf import GaussianBasis
+from macmpi.nets.layers import KINDS, build
+from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.layers.discrete import Binary, Quantiser
+from macmpi.nets.layers.rbf import GaussianBasis
+from macmpi.typing import Array
 
 CAPABILITIES = {"jacobian", "weight_jacobian", "bias", "centres", "units", "linear", "elementwise", "bits"}
 ROWS = np.array([4, 0, 7, 7])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.layers import Array
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Gradients, Steepest, Values, line_search, minimise
+from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 

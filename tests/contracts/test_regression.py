@@ -10,10 +10,10 @@ import pytest
 from contracts.examples import SEGMENTS, metric_example, reachable, segment_problem, summed, unit_objectives, value
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.layers import Array
-from macmpi.layers.activation import FUNCTIONS
-from macmpi.losses import LOSSES, Squared
-from macmpi.regression import SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.losses import LOSSES, Squared
+from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.typing import Array
 
 CUTS = [(0, 40), (0, 1, 40), (0, 13, 14, 29, 40)]
 NOTHING = np.zeros((0, 0))

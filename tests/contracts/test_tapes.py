@@ -7,9 +7,9 @@ import pytest
 from contracts.examples import SEGMENTS, SITES, dense_net, segment_problem, value
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.chain import Chain, Segment
-from macmpi.layers import Array
-from macmpi.tape import fixed
+from macmpi.nets.chain import Chain, Segment
+from macmpi.nets.tape import fixed
+from macmpi.typing import Array
 
 Made = tuple[Segment, list[Array], Array]
 

@@ -17,21 +17,23 @@ from contracts.examples import cases, example_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.vq import kmeans
 
-from macmpi import UsageError, config, model
+from macmpi import UsageError, config
 from macmpi.config import TRAINERS as NAMES
-from macmpi.data import Dataset, Scaling
-from macmpi.layers import Array, Tangent, build
-from macmpi.layers.activation import Activation
-from macmpi.layers.affine import Affine
+from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
-from macmpi.methods import choose
-from macmpi.plan import make_plan
-from macmpi.record import Clock
+from macmpi.methods.choose import choose
+from macmpi.methods.starts import Origin, start
+from macmpi.nets.layers import Tangent, build
+from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.affine import Affine
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.streams import stream
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
+from macmpi.results import model
 from macmpi.solvers import TRAINERS
 from macmpi.solvers.centres import KMeans, Points, Subset
-from macmpi.starts import Origin, start
-from macmpi.streams import stream
-from macmpi.team import Solo
+from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 

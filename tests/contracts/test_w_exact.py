@@ -7,10 +7,10 @@ import pytest
 from contracts.examples import W_THOROUGH, reachable, summed
 from numpy.testing import assert_allclose
 
-from macmpi.layers import Array
-from macmpi.layers.activation import FUNCTIONS
-from macmpi.regression import Term, UnitProblem, gradients
+from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.solvers.w_exact import ExactGaussNewtonW, NewtonW, _hessian
+from macmpi.solvers.w_problem import Term, UnitProblem, gradients
+from macmpi.typing import Array
 
 
 @pytest.fixture(params=FUNCTIONS)

@@ -27,12 +27,13 @@ from contracts.examples import (
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 
-from macmpi.chain import Segment
-from macmpi.layers import Array
-from macmpi.layers.affine import Affine
-from macmpi.losses import LOSSES, Squared
-from macmpi.regression import OverPoints, SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.nets.chain import Segment
+from macmpi.nets.layers.affine import Affine
+from macmpi.nets.losses import LOSSES, Squared
+from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 

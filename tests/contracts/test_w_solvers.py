@@ -29,11 +29,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg, optimize
 from tolerance import gamma
 
-from macmpi.layers import Array
-from macmpi.layers.activation import FUNCTIONS
-from macmpi.regression import Term, UnitProblem
+from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.grams import regular_factor
+from macmpi.solvers.w_problem import Term, UnitProblem
+from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -22,11 +22,11 @@ from contracts.examples import (
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 
-from macmpi.layers import Array
-from macmpi.losses import dense
-from macmpi.objective import ZProblem
+from macmpi.nets.losses import dense
 from macmpi.solvers import Z_SOLVERS
 from macmpi.solvers.z_binary import BinaryZ
+from macmpi.solvers.z_problem import ZProblem
+from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -9,10 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg
 from tolerance import gamma
 
-from macmpi.layers import Array
-from macmpi.layers.softmax import softmax
-from macmpi.losses import dense
-from macmpi.objective import ZProblem
+from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.losses import dense
 from macmpi.solvers.z_directions import (
     Precondition,
     columns,
@@ -25,6 +23,8 @@ from macmpi.solvers.z_directions import (
     primal,
 )
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
+from macmpi.solvers.z_problem import ZProblem
+from macmpi.typing import Array
 
 CASES = [
     # K = 1, 2, 3; more outputs than units in the last hidden layer (Woodbury's branch), as many, and fewer.

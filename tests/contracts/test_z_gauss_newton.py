@@ -9,10 +9,10 @@ import pytest
 from contracts.examples import linearised, z_problem
 from numpy.testing import assert_allclose
 
-from macmpi.losses import LOSSES, Squared, metric
-from macmpi.objective import ZProblem
+from macmpi.nets.losses import LOSSES, Squared, metric
 from macmpi.solvers.z_directions import direct_primal
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
+from macmpi.solvers.z_problem import ZProblem
 
 # --- choices ----------------------------------------------------------------------------------------------------------
 

@@ -24,12 +24,12 @@ from contracts.examples import (
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 
-from macmpi.layers import Array
-from macmpi.layers.activation import FUNCTIONS
-from macmpi.layers.softmax import softmax
-from macmpi.losses import dense
-from macmpi.objective import ZProblem
+from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.losses import dense
 from macmpi.solvers import Z_SOLVERS
+from macmpi.solvers.z_problem import ZProblem
+from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from launch.cases import assert_same_run, checkpoints, write_case
 from launch.launching import Outcome, launched
 
-from macmpi import checkpoint, run
-from macmpi.faults import FILES, PLACES, VARIABLE, VERBS
-from macmpi.team import Solo
+from macmpi import run
+from macmpi.parallel.team import Solo
+from macmpi.training import checkpoint
+from macmpi.training.faults import FILES, PLACES, VARIABLE, VERBS
 
 CASE = "hasty"
 ITERATIONS = 5

@@ -17,8 +17,9 @@ from faults.struck import CASE, ITERATIONS, OFTEN, assert_no_work_lost, assert_n
 from launch.cases import assert_same_content, assert_same_run, checkpoints, curve, untimed, write_case
 from launch.launching import Running, launched, run_program
 
-from macmpi import UsageError, checkpoint, run
-from macmpi.team import Solo
+from macmpi import UsageError, run
+from macmpi.parallel.team import Solo
+from macmpi.training import checkpoint
 
 pytestmark = pytest.mark.launch
 

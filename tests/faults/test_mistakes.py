@@ -19,7 +19,7 @@ from launch.launching import run_program
 from unit.test_config import MISTAKES, toml
 
 from macmpi import UsageError, run
-from macmpi.team import Solo
+from macmpi.parallel.team import Solo
 
 pytestmark = pytest.mark.launch
 

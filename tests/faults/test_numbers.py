@@ -11,7 +11,7 @@ import pytest
 from faults.conftest import Tally
 from theory.nets import AUGMENTED, anywhere, method, points, started
 
-from macmpi.data import Dataset
+from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
 from macmpi.state import State
 

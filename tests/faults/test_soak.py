@@ -13,9 +13,10 @@ from faults.test_checkpoints import LONG, iterations
 from launch.cases import assert_same_run, checkpoints, write_case
 from launch.launching import launched
 
-from macmpi import checkpoint, run
-from macmpi.faults import ARRAYS, FILES, KINDS, VARIABLE
-from macmpi.team import Solo
+from macmpi import run
+from macmpi.parallel.team import Solo
+from macmpi.training import checkpoint
+from macmpi.training.faults import ARRAYS, FILES, KINDS, VARIABLE
 
 pytestmark = pytest.mark.launch
 

@@ -21,11 +21,12 @@ own = {KERNEL: os.environ["MACMPI_TEST_KERNEL"], FEATURES: os.environ["MACMPI_TE
 if int(next(os.environ[name] for name in RANKS if name in os.environ)) % 2 and os.environ.get(KERNEL) != own[KERNEL]:
     os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | own)
 
-from macmpi import run, train  # noqa: E402
-from macmpi.checkpoint import ARRAYS, SCALARS  # noqa: E402
-from macmpi.team import launch  # noqa: E402
+from macmpi import run
+from macmpi.parallel.team import launch  # noqa: E402
+from macmpi.training import loop  # noqa: E402
+from macmpi.training.checkpoint import ARRAYS, SCALARS  # noqa: E402
 
-record = train.Training._record
+record = loop.Training._record
 differing: set[str] = set()
 
 
@@ -47,7 +48,7 @@ def compared(training: Any, state: Any, phase: str, errors: Any) -> None:
             differing.add(name)
 
 
-train.Training._record = compared  # type: ignore[method-assign]
+loop.Training._record = compared  # type: ignore[method-assign]
 team = launch()
 for folder in sys.argv[1:]:
     differing.clear()

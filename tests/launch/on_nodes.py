@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 
-from macmpi import run, windows
+from macmpi import run
+from macmpi.parallel import shared_memory
 
 if nodes := os.environ.get("MACMPI_TEST_NODES"):
     colours = [int(node) for node in nodes.split(",")]
-    windows.ranks_here = lambda mpi, comm: comm.Split(colours[comm.rank], comm.rank)
+    shared_memory.ranks_here = lambda mpi, comm: comm.Split(colours[comm.rank], comm.rank)
 if free := os.environ.get("MACMPI_TEST_FREE"):
-    windows.free_bytes = lambda: float(free)
+    shared_memory.free_bytes = lambda: float(free)
 
 run.main()

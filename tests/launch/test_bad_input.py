@@ -14,7 +14,7 @@ from launch.launching import Outcome, run_program
 import macmpi
 from macmpi import UsageError
 from macmpi import run as program
-from macmpi.team import Solo
+from macmpi.parallel.team import Solo
 
 pytestmark = pytest.mark.launch
 

@@ -10,7 +10,8 @@ from launch.here import run_here
 from launch.launching import run_program
 
 from macmpi.config import NESTED
-from macmpi.record import COLUMNS, COORDINATES
+from macmpi.method import COORDINATES
+from macmpi.training.curve import COLUMNS
 
 pytestmark = pytest.mark.launch
 

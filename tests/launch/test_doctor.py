@@ -12,9 +12,11 @@ import pytest
 from launch.cases import snapshot
 from launch.launching import run_program
 
-from macmpi import doctor, kernels, machines, storage, team
-from macmpi.findings import FAULT, FINE, WARNING, Finding
-from macmpi.machines import SHARED_A_RANK, Machine
+from macmpi import doctor
+from macmpi.diagnosis import machines, storage
+from macmpi.diagnosis.findings import FAULT, FINE, WARNING, Finding
+from macmpi.diagnosis.machines import SHARED_A_RANK, Machine
+from macmpi.parallel import kernels, team
 
 PROGRAM = ("-m", "macmpi.doctor")
 LINES = (

@@ -13,8 +13,8 @@ from launch.here import run_here
 from launch.launching import Outcome, run_program
 
 from macmpi import UsageError, run
-from macmpi.faults import VARIABLE
-from macmpi.team import Solo
+from macmpi.parallel.team import Solo
+from macmpi.training.faults import VARIABLE
 
 pytestmark = pytest.mark.launch
 
@@ -125,7 +125,9 @@ def test_a_model_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
     assert_same_run(tmp_path / "run", tmp_path / "straight")
 
 
-@pytest.mark.parametrize(("case", "reader"), [("autoencoder", "macmpi.data.load"), ("sharded", "macmpi.survey.survey")])
+@pytest.mark.parametrize(
+    ("case", "reader"), [("autoencoder", "macmpi.data.dataset.load"), ("sharded", "macmpi.data.survey.survey")]
+)
 def test_the_deadline_of_the_config_holds_while_data_are_read(
     case: str, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from launch.cases import write_case
 from launch.launching import run_program
 
-from macmpi.findings import WARNING
+from macmpi.diagnosis.findings import WARNING
 
 pytestmark = pytest.mark.launch
 

@@ -17,9 +17,9 @@ from launch.cases import points, write_case, write_config, write_h5
 from launch.here import run_here
 from launch.launching import environment, run_program
 
-from macmpi import kernels
-from macmpi.rundir import RunDirectory
-from macmpi.team import Solo
+from macmpi.parallel import kernels
+from macmpi.parallel.team import Solo
+from macmpi.training.run_directory import RunDirectory
 
 SCRIPT = (Path(__file__).with_name("on_kernels.py"),)
 KERNEL, FEATURES = "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES"
@@ -149,7 +149,7 @@ def test_a_launch_that_did_not_say_its_kernel_is_no_change(last: Any, tmp_path: 
 
 def test_another_kernel_rounds_otherwise() -> None:
     other = other_kernel()
-    line = [sys.executable, "-c", "from macmpi.kernels import fingerprint; print(fingerprint())"]
+    line = [sys.executable, "-c", "from macmpi.parallel.kernels import fingerprint; print(fingerprint())"]
     env = environment(**other)
     found = subprocess.run(line, capture_output=True, text=True, env=env, check=True).stdout.strip()
     assert len(found) == 12

@@ -24,7 +24,7 @@ from launch.cases import (
 from launch.here import run_here
 from launch.launching import Outcome, Running, launched, run_program
 
-from macmpi import model
+from macmpi.results import model
 
 pytestmark = pytest.mark.launch
 

@@ -1,4 +1,4 @@
-"""run/speedup.py: its model accounts for every second of one rank, and the command measures, predicts and refuses."""
+"""speedup.py: its model accounts for every second of one rank, and the command measures, predicts and refuses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from launch.launching import MPIEXEC, ROOT, environment, run_program
-
-from macmpi.scaling import Machine, predict
+from scaling import Machine, predict
 
 MAC = """
 data = "{data}"
@@ -60,7 +59,7 @@ def test_the_model_of_one_rank_is_what_it_took(config: Path, monkeypatch: pytest
 
     Of this process, since those in which others have the core may fall between a phase and its parts.
     """
-    monkeypatch.syspath_prepend(ROOT / "run")
+    monkeypatch.syspath_prepend(ROOT / "run" / "bench")
     monkeypatch.setattr(time, "perf_counter", time.process_time)
     from workload import trace
 
@@ -76,7 +75,7 @@ def test_the_model_of_one_rank_is_what_it_took(config: Path, monkeypatch: pytest
 
 def test_products_are_counted(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them on more points, in proportion but for what all points share."""
-    monkeypatch.syspath_prepend(ROOT / "run")
+    monkeypatch.syspath_prepend(ROOT / "run" / "bench")
     from workload import flops
 
     few, many = (flops(config, [f"data.points={n}", "w_step.solver='gradient'"], 3) for n in (100, 200))
@@ -84,7 +83,7 @@ def test_products_are_counted(config: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_products_in_either_precision_are_counted_alike(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "run")
+    monkeypatch.syspath_prepend(ROOT / "run" / "bench")
     from workload import flops
 
     keys = ["w_step.tolerance=0.0", "z_step.cg_tolerance=1e-3", "data.points=200"]
@@ -96,7 +95,7 @@ def test_products_in_either_precision_are_counted_alike(config: Path, monkeypatc
 @pytest.fixture
 def speedup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The command in this process.  Launches beside which the machine is busy, as in tests, are not repeated."""
-    monkeypatch.syspath_prepend(ROOT / "run")
+    monkeypatch.syspath_prepend(ROOT / "run" / "bench")
     import measure
     import speedup as program
 
@@ -145,7 +144,7 @@ def test_the_command_measures_and_predicts(
 @pytest.mark.launch
 def test_more_ranks_than_cores_are_not_measured(config: Path, tmp_path: Path) -> None:
     """The command as it is typed."""
-    words = (ROOT / "run" / "speedup.py", config, "--output", tmp_path / "speedup")
+    words = (ROOT / "run" / "bench" / "speedup.py", config, "--output", tmp_path / "speedup")
     many = ("--ranks", 1, len(os.sched_getaffinity(0)) + 1)
     outcome = run_program(*many, program=words, cwd=tmp_path)
     assert outcome.code == 2

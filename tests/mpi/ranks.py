@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from macmpi import windows
-from macmpi.team import AnyTeam, Solo, Team, launch
+from macmpi.parallel import shared_memory
+from macmpi.parallel.team import AnyTeam, Solo, Team, launch
 
 GRACE = 3.0
 """Seconds that a rank which has failed waits for the verdicts of the others."""
@@ -123,7 +123,7 @@ def made(config: pytest.Config, name: str, monkeypatch: pytest.MonkeyPatch) -> T
     found.use(None, DEADLINE)
     if nodes:
         split = lambda mpi, comm: comm.Split(nodes[comm.rank % len(nodes)], comm.rank)  # noqa: E731
-        monkeypatch.setattr(windows, "ranks_here", split)
+        monkeypatch.setattr(shared_memory, "ranks_here", split)
         found.share_memory(1e6)
     return found
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from mpi.ranks import NODES
 
-from macmpi import windows
-from macmpi.team import Team
+from macmpi.parallel import shared_memory
+from macmpi.parallel.team import Team
 
 pytestmark = pytest.mark.mpi(min_size=3)
 shared = pytest.mark.parametrize("new_team", [name for name in NODES if NODES[name]], indirect=True)
@@ -78,9 +78,9 @@ def test_where_there_is_no_room_every_rank_has_its_own_copy(
     assert team._node
     if team.rank == team.size - 1:
         if lacking == "free bytes":
-            monkeypatch.setattr(windows, "free_bytes", lambda: 0.0)
+            monkeypatch.setattr(shared_memory, "free_bytes", lambda: 0.0)
         elif lacking == "pages":
-            monkeypatch.setattr(windows, "populated", lambda address, part: False)
+            monkeypatch.setattr(shared_memory, "populated", lambda address, part: False)
     if lacking == "a window":  # an error of MPI is raised on all ranks of a node
 
         def refuse(*args: object, **kwargs: object) -> None:

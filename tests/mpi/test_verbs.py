@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from macmpi import MacmpiError, NumericalError, UsageError
-from macmpi.layers import Array
-from macmpi.team import AnyTeam
+from macmpi.parallel.team import AnyTeam
+from macmpi.typing import Array
 
 COUNTS = {
     "even": lambda size: [2] * size,

@@ -10,16 +10,16 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from macmpi import sums, tiles
 from macmpi.config import Activation, Config
-from macmpi.data import Dataset, Scaling
-from macmpi.plan import Plan, make_plan
-from macmpi.selection import CRITERIA
+from macmpi.data.dataset import Dataset, Scaling
+from macmpi.methods.selection import CRITERIA
+from macmpi.methods.starts import Origin
+from macmpi.parallel import tiles, tree_sum
+from macmpi.plan.plan import Plan, make_plan
 from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, cholesky
-from macmpi.starts import Origin
 
 tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12
-sums.WIDE = 64
+tree_sum.WIDE = 64
 cholesky.WHOLE, cholesky.PANEL, cholesky.LEAST = 40, 12, 4
 """So that the Grams of the wide layers here are cut into rows, and factored in panels, as those of large nets are."""
 

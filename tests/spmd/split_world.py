@@ -21,17 +21,18 @@ from typing import Any
 import numpy as np
 from choices import Choice, choices
 
-from macmpi import MacmpiError, NumericalError, UsageError, windows
-from macmpi.checkpoint import ARRAYS
-from macmpi.data import Dataset, share
-from macmpi.methods import choose
-from macmpi.pieces import Pieces
-from macmpi.plan import Plan
-from macmpi.record import Clock
+from macmpi import MacmpiError, NumericalError, UsageError
+from macmpi.data.dataset import Dataset, share
+from macmpi.methods.choose import choose
+from macmpi.methods.starts import coordinates_first, start
+from macmpi.parallel import shared_memory
+from macmpi.parallel.blocks import Pieces
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import AnyTeam, Solo, Team, launch
+from macmpi.plan.plan import Plan
 from macmpi.solvers.cholesky import cholesky
-from macmpi.starts import coordinates_first, start
 from macmpi.state import State
-from macmpi.team import AnyTeam, Solo, Team, launch
+from macmpi.training.checkpoint import ARRAYS
 
 SIZES = (1, 2, 3, 5)
 LARGEST = max(SIZES)
@@ -124,7 +125,7 @@ def on_nodes(team: Team) -> Team:
     """The same ranks, sharing memory as if they were on several nodes."""
     if team.size not in ON_NODES:
         nodes = NODES[team.size]
-        windows.ranks_here = lambda mpi, comm: comm.Split(nodes[comm.rank], comm.rank)
+        shared_memory.ranks_here = lambda mpi, comm: comm.Split(nodes[comm.rank], comm.rank)
         shared = ON_NODES[team.size] = Team(team._comm)
         shared.share_memory(1e6)
         assert shared.shares and shared._node and len(shared._node.nodes) == len(set(nodes))

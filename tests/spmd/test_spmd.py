@@ -10,8 +10,8 @@ import pytest
 from launch.launching import run_program
 
 from macmpi.config import LAYERS, Activation, Method, Model, Parallel, Penalty, Selection, Site, Start, WStep, ZStep
-from macmpi.losses import LOSSES
-from macmpi.selection import CRITERIA
+from macmpi.methods.selection import CRITERIA
+from macmpi.nets.losses import LOSSES
 from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS
 
 pytestmark = pytest.mark.launch

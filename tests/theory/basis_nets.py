@@ -9,11 +9,11 @@ import numpy as np
 from theory.nets import points, softmax
 
 from macmpi.config import Config, Start
-from macmpi.data import Dataset, Scaling
-from macmpi.layers import Array
+from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
-from macmpi.plan import Plan, make_plan
+from macmpi.plan.plan import Plan, make_plan
 from macmpi.state import State
+from macmpi.typing import Array
 
 TABLES = get_type_hints(Config)
 NET = {"activation": ["rbf", "linear", "rbf"], "sites": ["none", "after", "none"], "width": [2.5, 1.5]}

@@ -11,13 +11,13 @@ import numpy as np
 from scipy import special
 
 from macmpi.config import Config, Model, Penalty, WStep, ZStep
-from macmpi.data import Dataset, Scaling
-from macmpi.layers import Array
+from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
-from macmpi.plan import make_plan
-from macmpi.record import Clock
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
 from macmpi.state import State
-from macmpi.team import Solo
+from macmpi.typing import Array
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "sigmoid": special.expit,

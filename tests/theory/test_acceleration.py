@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from theory.nets import feasible, method, points
 
-from macmpi import checkpoint
-from macmpi.acceleration import DAMPING, EVERY, Accelerated, minimum
-from macmpi.layers import Array
 from macmpi.mac import Mac
-from macmpi.record import Clock
+from macmpi.methods.accelerated import DAMPING, EVERY, Accelerated, minimum
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
 from macmpi.state import State, block_views
-from macmpi.team import Solo
+from macmpi.training import checkpoint
+from macmpi.typing import Array
 
 NETS: dict[str, dict[str, Any]] = {
     "sigmoid": {},

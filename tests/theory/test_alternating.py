@@ -14,15 +14,15 @@ from scipy.optimize import minimize
 from theory.basis_nets import autoencoder, begun, config, e1, fitted, gaussians, halves, own_ridges, planned, regression
 from theory.nets import gradient, points
 
-from macmpi.alternating import Alternating, replayed
 from macmpi.config import Config, Start
-from macmpi.data import Dataset
-from macmpi.layers import Array
+from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
-from macmpi.record import Clock
-from macmpi.starts import Origin, start
+from macmpi.methods.alternating import Alternating, replayed
+from macmpi.methods.starts import Origin, start
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
 from macmpi.state import State
-from macmpi.team import Solo
+from macmpi.typing import Array
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "objective": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective"}},

@@ -27,10 +27,11 @@ from theory.nets import (
     work,
 )
 
-from macmpi.layers import Array
 from macmpi.mac import Mac
-from macmpi.regression import SegmentProblem, gradients, sum_over
+from macmpi.reductions import sum_over
+from macmpi.solvers.w_problem import SegmentProblem, gradients
 from macmpi.state import State
+from macmpi.typing import Array
 
 HIDDEN = [(3,), (4, 3), (3, 2, 4)]
 NETS: dict[str, dict[str, Any]] = {

@@ -18,14 +18,14 @@ from theory.nets import anywhere, constraint, e1, feasible, gradient, method, mu
 from theory.test_appendix import backpropagated, lagrangian
 from theory.test_splittings import Absolute
 
-from macmpi.chain import Chain
-from macmpi.layers import Array
-from macmpi.layers.activation import Activation
-from macmpi.layers.affine import Affine
-from macmpi.losses import Loss, Squared, metric
 from macmpi.mac import Mac
-from macmpi.objective import ZProblem
+from macmpi.nets.chain import Chain
+from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.affine import Affine
+from macmpi.nets.losses import Loss, Squared, metric
+from macmpi.solvers.z_problem import ZProblem
 from macmpi.state import State
+from macmpi.typing import Array
 
 # --- enumeration: maps that are not smooth, or jump -------------------------------------------------------------------
 

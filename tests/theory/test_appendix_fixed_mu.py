@@ -31,10 +31,10 @@ from theory.nets import (
 )
 from theory.test_appendix import backpropagated
 
-from macmpi.data import Dataset, Scaling
-from macmpi.layers import Array
+from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
 from macmpi.state import State
+from macmpi.typing import Array
 
 MUS = [0.1, 10.0, 1e4]
 EXACT = {"iterations": 30, "direction": "direct", "relaxation": 1.0, "halvings": 15}

@@ -31,10 +31,10 @@ from theory.nets import (
 )
 from theory.test_appendix import HIDDEN, backpropagated
 
-from macmpi.layers import Array
 from macmpi.mac import Mac
-from macmpi.regression import gradients
+from macmpi.solvers.w_problem import gradients
 from macmpi.state import State
+from macmpi.typing import Array
 
 Minimise = Callable[[Mac, State, float], None]
 EXACT = {"iterations": 30, "direction": "direct", "relaxation": 1.0, "halvings": 15}

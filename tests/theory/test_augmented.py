@@ -22,10 +22,10 @@ from theory.nets import (
     started,
 )
 
-from macmpi.losses import dense
 from macmpi.mac import Mac
-from macmpi.penalty import Progress
-from macmpi.regression import UnitProblem
+from macmpi.nets.losses import dense
+from macmpi.plan.penalty import Progress
+from macmpi.solvers.w_problem import UnitProblem
 from macmpi.state import State
 
 CHOICES: dict[str, dict[str, Any]] = {

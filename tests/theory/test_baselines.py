@@ -14,19 +14,19 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import LbfgsInvHessProduct
 from theory.nets import points
 
-from macmpi.baselines import Nested
-from macmpi.baselines.full_batch import inverse_times
-from macmpi.baselines.line_search import ARMIJO, Trial, cubic_minimum, search
-from macmpi.baselines.minibatch import power
 from macmpi.config import Baseline, Config, Method, Model, Run, Start
-from macmpi.layers import Array
-from macmpi.losses import LOSSES
-from macmpi.methods import choose
-from macmpi.plan import make_plan
-from macmpi.record import Clock
-from macmpi.starts import Origin, start
+from macmpi.methods.backprop.full_batch import inverse_times
+from macmpi.methods.backprop.line_search import ARMIJO, Trial, cubic_minimum, search
+from macmpi.methods.backprop.minibatch import power
+from macmpi.methods.backprop.nested import Nested
+from macmpi.methods.choose import choose
+from macmpi.methods.starts import Origin, start
+from macmpi.nets.losses import LOSSES
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
 from macmpi.state import State
-from macmpi.team import Solo
+from macmpi.typing import Array
 
 N = 37
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)

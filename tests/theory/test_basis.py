@@ -23,12 +23,12 @@ from theory.basis_nets import (
 )
 
 from macmpi.config import Config
-from macmpi.data import Dataset, Scaling
-from macmpi.layers import Array
+from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
-from macmpi.record import Clock
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
 from macmpi.state import State
-from macmpi.team import Solo
+from macmpi.typing import Array
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "as in the paper": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective"}},

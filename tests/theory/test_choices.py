@@ -28,11 +28,12 @@ from theory.nets import (
 )
 
 from macmpi import UsageError
-from macmpi.layers import Array, Tangent
-from macmpi.losses import LOSSES as LOSSES_BY_NAME
 from macmpi.mac import Mac
+from macmpi.nets.layers import Tangent
+from macmpi.nets.losses import LOSSES as LOSSES_BY_NAME
+from macmpi.nets.tape import compose
 from macmpi.state import State
-from macmpi.tape import compose
+from macmpi.typing import Array
 
 SITES: dict[str, Any] = {
     "after": "after",

@@ -11,11 +11,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import ACTIVATIONS, SITES, anywhere, e1, e_q, feasible, last_features, method, ridge, started
 
-from macmpi.layers import Array
 from macmpi.mac import Mac
-from macmpi.regression import OverPoints, UnitProblem
+from macmpi.reductions import OverPoints
 from macmpi.solvers.closed_form import ClosedForm
+from macmpi.solvers.w_problem import UnitProblem
 from macmpi.state import block_views
+from macmpi.typing import Array
 
 ROUNDING = 1.0 + 1e-11
 

@@ -25,9 +25,9 @@ from theory.nets import (
     work,
 )
 
-from macmpi.layers import Array
 from macmpi.mac import Mac
 from macmpi.state import State
+from macmpi.typing import Array
 
 DEEP = {"hidden": (5, 4), "activation": ["binary", "tanh"], "sites": ["after", "none"]}
 BITS: dict[str, dict[str, Any]] = {

@@ -11,9 +11,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import AUGMENTED, SITES, feasible, method, started
 
-from macmpi import checkpoint
 from macmpi.mac import Mac
 from macmpi.state import State, block_views
+from macmpi.training import checkpoint
 
 RUNS: dict[str, dict[str, Any]] = {
     "after": {},

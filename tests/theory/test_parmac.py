@@ -12,12 +12,12 @@ from theory.test_sharded import data_of
 
 from macmpi.config import Config, Model, Parallel, Penalty, WStep
 from macmpi.mac import Mac
-from macmpi.methods import choose
-from macmpi.plan import make_plan
-from macmpi.record import Clock
-from macmpi.starts import Origin, start
+from macmpi.methods.choose import choose
+from macmpi.methods.starts import Origin, start
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
 from macmpi.state import State
-from macmpi.team import Solo
 
 RING, SHARDED = WStep(schedule="ring"), Parallel("sharded")
 CONFIGS = {

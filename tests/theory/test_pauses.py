@@ -11,13 +11,13 @@ import pytest
 from theory import basis_nets
 from theory.nets import points
 
-from macmpi import checkpoint
 from macmpi.config import Config
-from macmpi.methods import choose
-from macmpi.plan import make_plan
-from macmpi.record import Clock
+from macmpi.methods.choose import choose
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
 from macmpi.state import State
-from macmpi.team import Solo
+from macmpi.training import checkpoint
 
 TABLES = get_type_hints(Config)
 NET = {"hidden": [7, 5]}

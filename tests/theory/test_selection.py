@@ -15,18 +15,19 @@ from numpy.testing import assert_allclose, assert_array_equal
 from theory.basis_nets import autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
 from unit.crew import crew
 
-from macmpi import checkpoint, tiles
 from macmpi.config import Config
-from macmpi.data import Dataset
-from macmpi.deals import Job
-from macmpi.layers import Array
-from macmpi.layers.rbf import GaussianBasis
+from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
-from macmpi.record import Clock
-from macmpi.selection import CRITERIA, Selection, Trial
+from macmpi.methods.selection import CRITERIA, Selection, Trial
+from macmpi.nets.layers.rbf import GaussianBasis
+from macmpi.parallel import tiles
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
 from macmpi.state import State
-from macmpi.team import Solo
+from macmpi.training import checkpoint
+from macmpi.typing import Array
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "objective": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective"}},

@@ -10,13 +10,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 from macmpi.config import Config, Method, Model, Parallel, Penalty, Stochastic, WStep, ZStep
-from macmpi.data import Dataset, fit_scaling
-from macmpi.evaluation import Errors
-from macmpi.methods import choose
-from macmpi.plan import make_plan
-from macmpi.record import Clock
-from macmpi.starts import Origin, start
-from macmpi.team import Solo
+from macmpi.data.dataset import Dataset, fit_scaling
+from macmpi.half_steps.evaluation import Errors
+from macmpi.methods.choose import choose
+from macmpi.methods.starts import Origin, start
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
 
 LAGRANGIAN = Penalty("augmented_lagrangian")
 CONFIGS = {

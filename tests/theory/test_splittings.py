@@ -25,15 +25,15 @@ from theory.nets import (
     work,
 )
 
-from macmpi.chain import Chain
-from macmpi.layers import Array
-from macmpi.layers.activation import Activation
-from macmpi.layers.affine import Affine
-from macmpi.losses import Squared, metric
 from macmpi.mac import Mac
-from macmpi.objective import ZProblem
-from macmpi.regression import UnitProblem, values
+from macmpi.nets.chain import Chain
+from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.affine import Affine
+from macmpi.nets.losses import Squared, metric
+from macmpi.solvers.w_problem import UnitProblem, values
+from macmpi.solvers.z_problem import ZProblem
 from macmpi.state import State
+from macmpi.typing import Array
 
 HIDDEN = [(5,), (7, 5), (6, 2, 6)]
 EVERYTHING = slice(None)

@@ -9,7 +9,7 @@ from threading import Barrier
 from typing import Any, TypeVar
 
 from macmpi import MacmpiError
-from macmpi.team import AnyTeam, Solo
+from macmpi.parallel.team import AnyTeam, Solo
 
 T = TypeVar("T")
 PATIENCE = 30.0

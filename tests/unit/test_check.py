@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from launch.here import run_here
 
-from macmpi import config, estimate
-from macmpi.losses import LOSSES
+from macmpi import config
+from macmpi.nets.losses import LOSSES
+from macmpi.plan import estimate
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
 METHODS = ["mac", "mac", "alternating", *config.NESTED]

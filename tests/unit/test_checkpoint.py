@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from macmpi import UsageError, __version__, checkpoint
+from macmpi import UsageError, __version__, files
 from macmpi.state import State
+from macmpi.training import checkpoint
 
 LABELS = {"config": '{"model.hidden": [3, 2]}', "data_sha256": "0123abcd" * 8}
 
@@ -297,11 +298,11 @@ def test_any_state_comes_back(weights: list[float], n: int, h: int, dtype: type,
 @settings(deadline=None, derandomize=True, database=None, max_examples=200)
 @given(st.binary(max_size=300), st.integers(0, 10**6), st.integers(0, 7), st.integers(1, 400))
 def test_no_flip_and_no_cut_gets_through_the_seal(content: bytes, at: int, bit: int, cut: int) -> None:
-    sealed = checkpoint.seal(content)
-    assert checkpoint.unseal(sealed) == content
+    sealed = files.seal(content)
+    assert files.unseal(sealed) == content
     for damaged in (flipped_bit(sealed, at % len(sealed), bit), sealed[: -min(cut, len(sealed))]):
         with pytest.raises(OSError, match="checksum"):
-            checkpoint.unseal(damaged)
+            files.unseal(damaged)
 
 
 def flipped_bit(content: bytes, at: int, bit: int) -> bytes:
@@ -342,7 +343,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     other = state()
     other.weights += 1.0
     with monkeypatch.context() as full:
-        full.setattr(checkpoint.os, step, no_space)
+        full.setattr(files.os, step, no_space)
         with pytest.raises(OSError, match="No space left"):
             checkpoint.save(tmp_path, other, LABELS, 1)
     assert path.read_bytes() == content
@@ -364,8 +365,8 @@ def test_a_file_is_complete_on_the_disk_before_it_gets_its_name(
         return call
 
     for name in ("fsync", "replace"):
-        monkeypatch.setattr(checkpoint.os, name, watched(name))
-    checkpoint.replace_file(tmp_path / "file", b"content")
+        monkeypatch.setattr(files.os, name, watched(name))
+    files.replace_file(tmp_path / "file", b"content")
     assert calls == ["fsync", "replace", "fsync"]
     assert (tmp_path / "file").read_bytes() == b"content"
 

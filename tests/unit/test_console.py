@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from macmpi import NumericalError, console, team
+from macmpi import NumericalError, console
+from macmpi.parallel import team
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")

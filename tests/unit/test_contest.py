@@ -1,4 +1,4 @@
-"""run/compare.py's figures: what a curve reaches when, whom a grid keeps; peers start with macmpi's own bits."""
+"""run/bench/compare.py's figures: what a curve reaches when, whom a grid keeps; peers start with macmpi's own bits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ import macmpi
 @pytest.fixture(scope="module", autouse=True)
 def scripts() -> Any:
     """The scripts of run/ as modules."""
-    sys.path.insert(0, str(ROOT / "run"))
+    sys.path.insert(0, str(ROOT / "run" / "bench"))
     yield
-    sys.path.remove(str(ROOT / "run"))
+    sys.path.remove(str(ROOT / "run" / "bench"))
 
 
 def module(name: str) -> ModuleType:

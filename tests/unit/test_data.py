@@ -16,11 +16,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data import Dataset, Scaling, fit_scaling, load, share, split
-from macmpi.layers import Array
-from macmpi.own_file import check
-from macmpi.sources import Raw, folder, read_file
-from macmpi.team import Solo
+from macmpi.data.dataset import Dataset, Scaling, fit_scaling, load, share, split
+from macmpi.data.own_file import check
+from macmpi.data.sources import Raw, folder, read_file
+from macmpi.parallel.team import Solo
+from macmpi.typing import Array
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.embedding import FLAT, SPREAD, affinities, elastic_embedding, elastic_energy, principal_codes
-from macmpi.layers import Array
-from macmpi.sources import folder, read_file
+from macmpi.data.sources import folder, read_file
+from macmpi.methods.embedding import FLAT, SPREAD, affinities, elastic_embedding, elastic_energy, principal_codes
+from macmpi.typing import Array
 
 
 def distances(A: Array) -> Array:

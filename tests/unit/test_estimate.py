@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from macmpi import UsageError, config, estimate
-from macmpi.data import Dataset, Scaling
-from macmpi.estimate import check_memory, least_bytes
-from macmpi.methods import choose
-from macmpi.plan import Plan, make_plan
-from macmpi.record import Clock
-from macmpi.starts import Origin, start
-from macmpi.team import Solo
+from macmpi import UsageError, config
+from macmpi.data.dataset import Dataset, Scaling
+from macmpi.methods.choose import choose
+from macmpi.methods.starts import Origin, start
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan import estimate
+from macmpi.plan.estimate import check_memory, least_bytes
+from macmpi.plan.plan import Plan, make_plan
 
 Tables = dict[str, dict[str, Any]]
 N, N_VAL, D, L = 60, 12, 5, 3

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from macmpi import UsageError, faults, run
-from macmpi.team import Solo
+from macmpi import UsageError, run
+from macmpi.parallel.team import Solo
+from macmpi.training import faults
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,6 +68,7 @@ def test_the_page_for_developers_names_all() -> None:
 
 
 def test_without_the_variable_the_room_is_not_loaded() -> None:
-    code = "import sys; from macmpi import run; assert run._fault() is None; assert 'macmpi.faults' not in sys.modules"
+    unloaded = "assert 'macmpi.training.faults' not in sys.modules"
+    code = f"import sys; from macmpi import run; assert run._fault() is None; {unloaded}"
     env = {k: v for k, v in os.environ.items() if k != faults.VARIABLE} | {"PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", code], env=env, check=True)

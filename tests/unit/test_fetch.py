@@ -17,9 +17,9 @@ import pytest
 from scipy.io import savemat
 
 from macmpi import UsageError, fetch
+from macmpi.data.sources import folder
 from macmpi.fetch import convert_coil, convert_usps, fetch_coil, fetch_usps, read_coil_zip
-from macmpi.layers import Array
-from macmpi.sources import folder
+from macmpi.typing import Array
 
 real_coil = pytest.mark.skipif(
     not (folder() / "coil20.h5").exists(), reason="no coil20.h5 in the folder that MACMPI_DATA names"

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from macmpi import UsageError, lock
-from macmpi.lock import Lock
+from macmpi import UsageError
+from macmpi.training import lock
+from macmpi.training.lock import Lock
 
 HOLD = """
 import sys

@@ -16,10 +16,11 @@ import pytest
 from launch.here import run_here
 from scipy.io import savemat
 
-from macmpi import UsageError, config, data, fetch, shards, survey
+from macmpi import UsageError, config, fetch
 from macmpi.config import Data
-from macmpi.deals import deal_points
-from macmpi.team import Solo
+from macmpi.data import dataset, shards, survey
+from macmpi.parallel.partition import deal_points
+from macmpi.parallel.team import Solo
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 ARRAYS = {"X": X, "Y": np.arange(12) % 3, "X_val": X[:4], "Y_val": np.arange(4) % 3}
@@ -48,7 +49,7 @@ def mat() -> bytes:
 
 
 def whole(path: Path) -> None:
-    data.load(Data(source=str(path)), labels=True)
+    dataset.load(Data(source=str(path)), labels=True)
 
 
 def sharded(path: Path) -> None:

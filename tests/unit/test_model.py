@@ -15,13 +15,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
-from macmpi import UsageError, checkpoint, config, model, predict, run
-from macmpi.build import build_chain
-from macmpi.chain import Chain
-from macmpi.data import Dataset, Scaling
-from macmpi.layers import Array
+from macmpi import UsageError, config, files, predict, run
+from macmpi.data.dataset import Dataset, Scaling
+from macmpi.nets.build import build_chain
+from macmpi.nets.chain import Chain
+from macmpi.parallel.team import Solo
+from macmpi.results import model
 from macmpi.state import State, block_views
-from macmpi.team import Solo
+from macmpi.training import checkpoint
+from macmpi.typing import Array
 
 HIDDEN = (7, 2, 6)
 
@@ -270,7 +272,7 @@ def not_models(folder: Path) -> dict[str, Path]:
     paths = {name: folder / f"{name}.h5" for name in ("missing", "empty", "text", "data")}
     paths["empty"].write_bytes(b"")
     paths["text"].write_text("not a model")
-    paths["data"].write_bytes(checkpoint.image({"X": np.zeros((3, 2))}, {}))
+    paths["data"].write_bytes(files.image({"X": np.zeros((3, 2))}, {}))
     state = State(np.zeros(6), np.zeros((3, 2)), 1.0)
     return {**paths, "checkpoint": checkpoint.save(folder, state, {"config": "{}"}, 1)}
 

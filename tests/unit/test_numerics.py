@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi import NumericalError, numerics
-from macmpi.chain import Chain
-from macmpi.layers.activation import Activation
-from macmpi.layers.affine import Affine
+from macmpi import NumericalError
+from macmpi.half_steps import finite
+from macmpi.nets.chain import Chain
+from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.affine import Affine
 from macmpi.state import State
 
 BAD = [np.nan, np.inf, -np.inf]
@@ -27,11 +28,11 @@ def state() -> State:
 
 
 def test_finite_numbers_pass() -> None:
-    numerics.check(CHAIN, 1, numerics.bad_places(state()))
+    finite.check(CHAIN, 1, finite.bad_places(state()))
 
 
 def test_numbers_whose_sum_overflows_are_finite() -> None:
-    assert numerics.first_bad(np.full(4, 1e308)) == -1
+    assert finite.first_bad(np.full(4, 1e308)) == -1
 
 
 @settings(deadline=None, derandomize=True, database=None)
@@ -39,7 +40,7 @@ def test_numbers_whose_sum_overflows_are_finite() -> None:
 def test_the_first_bad_number_is_found(at: int, bad: float, dtype: type) -> None:
     A = np.ones((30, 17), dtype)
     A.flat[at % A.size :: 5] = bad
-    assert numerics.first_bad(A) == at % A.size
+    assert finite.first_bad(A) == at % A.size
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_a_coordinate(column: int, named: str, bad: float) -> None:
     broken = state()
     broken.Z[5, column] = bad
     with pytest.raises(NumericalError, match=f"iteration 3: the Z-step gave point 5 .* {named}; ") as raised:
-        numerics.check(CHAIN, 3, numerics.bad_places(broken))
+        finite.check(CHAIN, 3, finite.bad_places(broken))
     assert raised.value.agreed
 
 
@@ -61,7 +62,7 @@ def test_a_weight(block: int, unit: int, column: int) -> None:
     before = sum(h * d for h, d in CHAIN.block_shapes[:block])
     broken.weights[before + unit * CHAIN.block_shapes[block][1] + column] = np.nan
     with pytest.raises(NumericalError, match=f"W-step gave layer {block + 1} .* unit {unit}, input {column}; "):
-        numerics.check(CHAIN, 3, numerics.bad_places(broken))
+        finite.check(CHAIN, 3, finite.bad_places(broken))
 
 
 def test_the_first_of_all_ranks_is_named() -> None:
@@ -69,26 +70,26 @@ def test_the_first_of_all_ranks_is_named() -> None:
     held = [state(), state()]
     held[0].Z[5, 3], held[1].Z[2, 0] = np.nan, np.inf
     held[0].weights[1] = np.nan
-    seen = [numerics.bad_places(own, POINTS * rank) for rank, own in enumerate(held)]
+    seen = [finite.bad_places(own, POINTS * rank) for rank, own in enumerate(held)]
     worst = {name: max(places[name] for places in seen) for name in seen[0]}  # as Team.worst
     with pytest.raises(NumericalError, match=r"the Z-step gave point 5 .* unit 0 of site 2; "):
-        numerics.check(CHAIN, 3, worst)
+        finite.check(CHAIN, 3, worst)
 
 
 def test_what_moved_the_weights_is_named() -> None:
     broken = state()
     broken.weights[0] = np.inf
     with pytest.raises(NumericalError, match=r"iteration 3: a step \(a smaller rate\) gave layer 1"):
-        numerics.check(CHAIN, 3, numerics.bad_places(broken), "a step (a smaller rate)")
+        finite.check(CHAIN, 3, finite.bad_places(broken), "a step (a smaller rate)")
 
 
 def test_a_library_that_gives_up_is_placed_by_the_last_problem() -> None:
     error = np.linalg.LinAlgError("Singular matrix")
-    assert numerics.is_arithmetic(error)
-    assert not numerics.is_arithmetic(ValueError("another mistake"))
-    found = str(numerics.broken(CHAIN, state(), ("Z", slice(2, 5)), error))
+    assert finite.is_arithmetic(error)
+    assert not finite.is_arithmetic(ValueError("another mistake"))
+    found = str(finite.broken(CHAIN, state(), ("Z", slice(2, 5)), error))
     assert "iteration 1: the Z-step failed at points 2 to 4 (Singular matrix)" in found
-    found = str(numerics.broken(CHAIN, state(), ("Z", slice(2, 5)), error, first=100))
+    found = str(finite.broken(CHAIN, state(), ("Z", slice(2, 5)), error, first=100))
     assert "the Z-step failed at points 102 to 104 (" in found, "of all points, not of those that this rank holds"
 
 
@@ -103,7 +104,7 @@ def test_a_library_that_gives_up_is_placed_by_the_last_problem() -> None:
     ],
 )
 def test_an_end_that_is_none_of_divergence(error: float, constant: float, start: float | None) -> None:
-    numerics.check_end(error, constant, start, "predict the mean", "less")
+    finite.check_end(error, constant, start, "predict the mean", "less")
 
 
 @pytest.mark.parametrize(
@@ -113,5 +114,5 @@ def test_an_end_that_is_none_of_divergence(error: float, constant: float, start:
 def test_an_end_far_above_the_best_constant_is_divergence(error: float, constant: float, start: float | None) -> None:
     said = rf"the run diverged: .* is {error:g}, against {constant:g} .predict the mean.*; less, another"
     with pytest.raises(NumericalError, match=said.replace("+", r"\+")) as raised:
-        numerics.check_end(error, constant, start, "predict the mean", "less")
+        finite.check_end(error, constant, start, "predict the mean", "less")
     assert "\n" not in str(raised.value)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import NumericalError
-from macmpi.penalty import AugmentedLagrangian, Decision, Progress, Quadratic, Ridge
+from macmpi.plan.penalty import AugmentedLagrangian, Decision, Progress, Quadratic, Ridge
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
 ERRORS = st.floats(1e-6, 1e6)

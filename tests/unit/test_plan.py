@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi import tiles
 from macmpi.config import Config, Model, Penalty, Run, Start, WStep, ZStep
-from macmpi.data import Dataset, Scaling
-from macmpi.deals import Deal, Job, deal_points
-from macmpi.layers.activation import FUNCTIONS
+from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
-from macmpi.plan import Plan, make_plan
-from macmpi.record import Clock
+from macmpi.methods.starts import Origin, start
+from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.parallel import tiles
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.partition import deal_points
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.work_lists import Deal, Job
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.w_descent import LBFGSW
@@ -25,9 +28,7 @@ from macmpi.solvers.w_sgd import SGDW
 from macmpi.solvers.z_binary import BinaryZ
 from macmpi.solvers.z_descent import LBFGSZ
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
-from macmpi.starts import Origin, start
 from macmpi.state import block_views
-from macmpi.team import Solo
 
 MIXED = ["none", "before", "after"]
 WHOLE = {name for name, kind in W_SOLVERS.items() if "segment" in kind.takes}  # type: ignore[attr-defined]

@@ -9,10 +9,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.config import Config, Model
-from macmpi.deals import deal_points
-from macmpi.plan import make_plan
-from macmpi.points import SAMPLE_POINTS, Points
-from macmpi.team import Solo
+from macmpi.parallel.partition import deal_points
+from macmpi.parallel.points import SAMPLE_POINTS, Points
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
 
 SIZES = [1, 2, 37, 99, 100, 101, 513, 5000]
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from macmpi import config
-from macmpi.data import Dataset, Scaling
+from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
-from macmpi.plan import make_plan
-from macmpi.record import Clock
+from macmpi.methods.starts import Origin, start
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from macmpi.starts import Origin, start
-from macmpi.team import Solo
 
 Keys = dict[str, dict[str, Any]]
 

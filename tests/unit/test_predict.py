@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import macmpi
-from macmpi.chain import Chain
-from macmpi.data import Dataset, fit_scaling
-from macmpi.layers.activation import Activation
-from macmpi.layers.affine import Affine
-from macmpi.model import save
+from macmpi.data.dataset import Dataset, fit_scaling
+from macmpi.nets.chain import Chain
+from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.affine import Affine
+from macmpi.results.model import save
 
 X = np.random.default_rng(3).uniform(-5, 20, (7, 4))
 

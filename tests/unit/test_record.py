@@ -14,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import StorageError
-from macmpi.record import COLUMNS, COORDINATES, PHASES, Clock, Curve, duration, say
+from macmpi.console import duration
+from macmpi.method import COORDINATES
+from macmpi.parallel.clock import PHASES, Clock
+from macmpi.training.curve import COLUMNS, Curve, say
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi import UsageError, config, layer_refusals, plan, refusals
-from macmpi.chain import Chain
+from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
-from macmpi.layers.activation import Activation
-from macmpi.layers.affine import Affine
-from macmpi.layers.linear import Linear
-from macmpi.plan import Plan, make_plan
+from macmpi.nets.chain import Chain
+from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.linear import Linear
+from macmpi.plan import layer_refusals, plan, refusals
+from macmpi.plan.plan import Plan, make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=400)

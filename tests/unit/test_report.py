@@ -26,13 +26,15 @@ from matplotlib.image import imread
 from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
-from macmpi import UsageError, checkpoint, config, figures, model, pictures, report, run
-from macmpi.build import build_chain
-from macmpi.data import Dataset, fit_scaling, load
-from macmpi.layers import Array
-from macmpi.levels import Level, levels
-from macmpi.results import Result, read
-from macmpi.team import Solo
+from macmpi import UsageError, config, report, run
+from macmpi.data.dataset import Dataset, fit_scaling, load
+from macmpi.nets.build import build_chain
+from macmpi.parallel.team import Solo
+from macmpi.results import figures, model, pictures
+from macmpi.results.reading import Result, read
+from macmpi.results.reference_errors import Level, levels
+from macmpi.training import checkpoint
+from macmpi.typing import Array
 
 POSES, OBJECTS = 8, 6
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
@@ -727,8 +729,8 @@ def test_without_matplotlib_the_command_says_what_to_install(
     for name in [n for n in sys.modules if n.split(".")[0] == "matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)
     for name in ("figures", "pictures"):
-        monkeypatch.delitem(sys.modules, f"macmpi.{name}")
-        monkeypatch.delattr(macmpi, name)
+        monkeypatch.delitem(sys.modules, f"macmpi.results.{name}")
+        monkeypatch.delattr(macmpi.results, name)
     assert main(monkeypatch, runs / "net", "--output", tmp_path / "out") == 2
     assert "pip install matplotlib" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi import tiles
-from macmpi.deals import Job
-from macmpi.ring import Ring
+from macmpi.half_steps.ring.route import Ring
+from macmpi.parallel import balance, tiles
+from macmpi.plan.work_lists import Job
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
 costs = st.lists(st.sampled_from([1.0, 3.0, 3.0, 50.0]), min_size=1, max_size=30)
@@ -17,7 +17,7 @@ blocks, ranks, rounds = st.integers(1, 13), st.integers(1, 14), st.integers(1, 3
 
 def ring(costs: list[float], blocks: int, ranks: int, rounds: int) -> Ring:
     jobs = tuple(Job(0, tiles.Tile(j, j + 1), slice(j, j + 1), cost) for j, cost in enumerate(costs))
-    return Ring(jobs, tiles.deal_runs(blocks, ranks), rounds)
+    return Ring(jobs, balance.deal_runs(blocks, ranks), rounds)
 
 
 def way(r: Ring, job: int) -> list[tuple[int, int]]:

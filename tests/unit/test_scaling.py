@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scaling import Machine, Work, ceiling, efficiency, gather, karp_flatt, parmac, predict, predict_all, rounds
 
-from macmpi import sums, tiles
 from macmpi.config import Config, Model, Start
-from macmpi.pieces import ROWS
-from macmpi.plan import Plan, make_plan
-from macmpi.scaling import Machine, Work, ceiling, efficiency, gather, karp_flatt, parmac, predict, predict_all, rounds
+from macmpi.parallel import tiles, tree_sum
+from macmpi.parallel.blocks import ROWS
+from macmpi.plan.plan import Plan, make_plan
 
 QUIET = Machine(alpha=0.0, beta=0.0)
 RANKS = st.integers(1, 200)
@@ -66,7 +66,7 @@ def test_grams_are_summed_by_their_points_and_each_rank_adds_its_share(
     ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """960 points are 12 blocks: one subtree a rank; the sums of all, then a share of the columns of each rank."""
-    monkeypatch.setattr(sums, "WIDE", 1)
+    monkeypatch.setattr(tree_sum, "WIDE", 1)
     plan = plan_of(ranks)
     work = replace(work_of(plan), local=(0.0, 5.0, 0.0))
     _, *found, _, late = rounds(work, plan)
@@ -119,7 +119,7 @@ def test_the_terms_of_a_prediction_are_its_total(ranks: int, alpha: float, share
 
 def test_one_copy_a_node_moves_between_nodes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """12 ranks: on one node coordinates cost no byte, on 3 nodes each node gets two thirds of them."""
-    monkeypatch.setattr(sums, "WIDE", 1)
+    monkeypatch.setattr(tree_sum, "WIDE", 1)
     plan = plan_of(12)
     shared, work = replace(plan, shared=True), work_of(plan)
     points = rounds(work, plan)[0]

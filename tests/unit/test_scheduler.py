@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from macmpi import UsageError, run, scheduler
-from macmpi.team import Solo
+from macmpi import UsageError, run
+from macmpi.parallel.team import Solo
+from macmpi.training import scheduler
 
 
 @pytest.fixture(autouse=True)

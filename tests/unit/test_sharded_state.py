@@ -15,12 +15,13 @@ import pytest
 from unit.crew import crew
 from unit.test_checkpoint import assert_same, state
 
-from macmpi import StorageError, UsageError, checkpoint, sharded_state
+from macmpi import StorageError, UsageError, files
 from macmpi.config import Config, Run
-from macmpi.deals import deal_points
-from macmpi.rundir import RunDirectory
-from macmpi.sharded_state import BY_POINT, rows_of, save_together
+from macmpi.parallel.partition import deal_points
 from macmpi.state import State
+from macmpi.training import checkpoint, sharded_checkpoint
+from macmpi.training.run_directory import RunDirectory
+from macmpi.training.sharded_checkpoint import BY_POINT, rows_of, save_together
 
 N = 211
 SHA256 = "0123abcd" * 8
@@ -90,16 +91,16 @@ def test_the_number_of_ranks_leaves_no_trace(tmp_path: Path) -> None:
 def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
     save(tmp_path, full(), 3)
     path = path_of(tmp_path)
-    checkpoint.verify(path)
+    files.verify(path)
     content = path.read_bytes()
     for at in [*range(0, len(content), 97), len(content) - 1]:
         path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
         with pytest.raises(OSError, match="checksum"):
-            checkpoint.verify(path)
+            files.verify(path)
     for end in (0, 10, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:end])
         with pytest.raises(OSError, match="checksum"):
-            checkpoint.verify(path)
+            files.verify(path)
 
 
 def test_a_damaged_one_gives_way_to_the_one_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,18 +137,20 @@ def test_a_checkpoint_that_is_gone_is_named(tmp_path: Path) -> None:
 def test_room_is_made_for_all_of_it(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the one that writes plainly: HDF5, which a full disk would crash, is given no file on a disk."""
     asked, opened, fallocate, file = [], [], os.posix_fallocate, h5py.File
-    monkeypatch.setattr(sharded_state.os, "posix_fallocate", lambda f, at, n: (asked.append(n), fallocate(f, at, n)))
+    monkeypatch.setattr(
+        sharded_checkpoint.os, "posix_fallocate", lambda f, at, n: (asked.append(n), fallocate(f, at, n))
+    )
     monkeypatch.setattr(h5py, "File", lambda *given, **keys: (opened.append(given[0]), file(*given, **keys))[1])
     save(tmp_path, full(kind), 2)
     monkeypatch.undo()
-    assert asked == [path_of(tmp_path).stat().st_size - len(checkpoint.seal(b""))]
+    assert asked == [path_of(tmp_path).stat().st_size - len(files.seal(b""))]
     assert [str(one.name).isdigit() for one in opened] == [True]  # the number of a descriptor
 
 
 def test_rows_that_are_not_written_take_no_memory() -> None:
     with open(os.memfd_create("test"), "w+b") as memory:
         shapes = {"Z": (10**8, 20), "multipliers": (10**8, 20)}
-        places = sharded_state._laid_out(memory, {"weights": np.ones(50)}, {}, shapes, full())
+        places = sharded_checkpoint._laid_out(memory, {"weights": np.ones(50)}, {}, shapes, full())
         memory.flush()
         found = os.fstat(memory.fileno())
     assert abs(places["Z"] - places["multipliers"]) >= 8 * 20 * 10**8
@@ -174,7 +177,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_else(
     for last in (False, True):
         calls.clear()
         with monkeypatch.context() as disk:
-            disk.setattr(sharded_state.os, step, failing)
+            disk.setattr(sharded_checkpoint.os, step, failing)
             found = save(tmp_path, full(iteration=4), 3, last)
         assert len(calls) == times
         says = "the checkpoint of iteration 4 could not be written: No space left on device"

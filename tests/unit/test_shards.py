@@ -13,13 +13,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from unit.crew import crew
 
-from macmpi import UsageError, data, shards, survey
+from macmpi import UsageError
 from macmpi.config import Config, Data, Parallel
-from macmpi.data import Dataset
-from macmpi.deals import deal_points
-from macmpi.estimate import estimate
-from macmpi.plan import make_plan
-from macmpi.tiles import Tile
+from macmpi.data import dataset, shards, survey
+from macmpi.data.dataset import Dataset
+from macmpi.parallel.partition import deal_points
+from macmpi.parallel.tiles import Tile
+from macmpi.plan.estimate import estimate
+from macmpi.plan.plan import make_plan
 
 RANKS = (1, 3, 5)
 N, D = 1203, 6
@@ -87,7 +88,7 @@ def together(parts: list[Dataset]) -> dict[str, np.ndarray]:
 def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any, tmp_path: Path) -> None:
     labels = "labels" in name
     config = Data(write(tmp_path, FILES[name]), scale=scale)
-    whole, sums = data.load(config, labels), set()
+    whole, sums = dataset.load(config, labels), set()
     for ranks in RANKS:
         parts = loaded(config, ranks, labels)
         for key, found in together(parts).items():
@@ -109,7 +110,7 @@ def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any,
 @pytest.mark.parametrize("name", ["split by the file", "drawn regression"])
 def test_every_choice_of_points_is_that_of_one_process(name: str, keys: dict[str, Any], tmp_path: Path) -> None:
     config = Data(write(tmp_path, FILES[name]), **keys)
-    whole = data.load(config)
+    whole = dataset.load(config)
     for key, found in together(loaded(config, 3)).items():
         assert_allclose(found, getattr(whole, key), rtol=1e-12, atol=1e-12)
 
@@ -117,7 +118,7 @@ def test_every_choice_of_points_is_that_of_one_process(name: str, keys: dict[str
 @pytest.mark.parametrize("name", ["drawn", "labels"])
 def test_single_precision(name: str, tmp_path: Path) -> None:
     config = Data(write(tmp_path, FILES[name]))
-    whole = data.load(config, name == "labels", "float32")
+    whole = dataset.load(config, name == "labels", "float32")
     for key, found in together(loaded(config, 3, name == "labels", "float32")).items():
         assert found.dtype == np.float32
         assert_allclose(found, getattr(whole, key), rtol=1e-6, atol=1e-6)
@@ -158,8 +159,8 @@ def test_no_row_is_read_by_two_ranks(name: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(survey.Part, "read", noted)
     config = Data(write(tmp_path, FILES[name]))
     loaded(config, 3)
-    for dataset in {dataset for dataset, _ in seen}:
-        rows = [found for (where, _), found in seen.items() if where == dataset]
+    for name in {name for name, _ in seen}:
+        rows = [found for (where, _), found in seen.items() if where == name]
         assert len(rows) == 3
         assert sum(map(len, rows)) == len(set.union(*rows))
 
@@ -239,7 +240,7 @@ def test_bad_data_are_refused_on_all_ranks_as_on_one(name: str, tmp_path: Path) 
     arrays, named = REFUSED[name]
     config, labels = Data(write(tmp_path, arrays)), name.startswith("labels")
     with pytest.raises(UsageError):
-        data.load(config, labels)
+        dataset.load(config, labels)
     errors = loaded(config, 3, labels)
     assert len({str(error) for error in errors}) == 1
     for error in errors:
@@ -252,7 +253,7 @@ def test_bad_data_are_refused_on_all_ranks_as_on_one(name: str, tmp_path: Path) 
 def test_more_points_than_there_are(tmp_path: Path) -> None:
     for name in ("split by the file", "drawn"):
         config = Data(write(tmp_path, FILES[name]), validation=0.5)
-        left = N if name != "drawn" else len(data.drawn(N, config)[0])
+        left = N if name != "drawn" else len(dataset.drawn(N, config)[0])
         config = replace(config, points=left + 1)
         for error in loaded(config, 2):
             assert f"data.points = {left + 1}, but there are {left} training points" in str(error)
@@ -319,7 +320,7 @@ def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_
     """Against the data set that is read whole."""
     for name in ("regression", "labels", "drawn"):
         config, labels = Data(write(tmp_path, FILES[name])), name == "labels"
-        found, whole = survey.survey(config, labels), data.load(config, labels)
+        found, whole = survey.survey(config, labels), dataset.load(config, labels)
         assert found.sizes == whole.sizes
         assert_array_equal(found.classes, whole.classes)
         blank = found.blank()

@@ -13,12 +13,12 @@ import pytest
 from numpy.testing import assert_array_equal
 from unit.crew import crew
 
-from macmpi import data, shards, split, survey
 from macmpi.config import Data
-from macmpi.deals import deal_points
-from macmpi.split import Rows, packed
-from macmpi.streams import stream
-from macmpi.tiles import Tile
+from macmpi.data import dataset, shards, split, survey
+from macmpi.data.split import Rows, packed
+from macmpi.parallel.partition import deal_points
+from macmpi.parallel.streams import stream
+from macmpi.parallel.tiles import Tile
 
 MANY = 3 * 8 * split.BYTES + 5
 """Rows whose bits are several blocks."""
@@ -37,7 +37,7 @@ def by_permutation(n: int, config: Data) -> tuple[Any, Any]:
 @pytest.mark.parametrize("validation", [0.01, 0.2, 0.99])
 def test_bits_and_lists_are_the_permutations_rows(n: int, points: int, validation: float) -> None:
     config = Data(points=min(points, n - 1), validation=validation, seed=n)
-    for whole, drawn, bits in zip(by_permutation(n, config), data.drawn(n, config), packed(n, config), strict=True):
+    for whole, drawn, bits in zip(by_permutation(n, config), dataset.drawn(n, config), packed(n, config), strict=True):
         assert_array_equal(drawn, whole)
         rows = Rows(bits)
         assert len(rows) == len(whole)

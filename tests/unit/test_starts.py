@@ -13,15 +13,15 @@ from tolerance import assert_within, gamma
 
 from macmpi import UsageError
 from macmpi.config import Config, Model, Penalty, Start
-from macmpi.data import Dataset, Scaling, read_codes
-from macmpi.embedding import elastic_embedding, principal_codes
-from macmpi.layers import Array
+from macmpi.data.dataset import Dataset, Scaling, read_codes
 from macmpi.mac import Mac
-from macmpi.plan import make_plan
-from macmpi.record import Clock
-from macmpi.starts import EMBEDDING, Origin, coordinates_first, mirrored, start
+from macmpi.methods.embedding import elastic_embedding, principal_codes
+from macmpi.methods.starts import EMBEDDING, Origin, coordinates_first, mirrored, start
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
 from macmpi.state import State
-from macmpi.team import Solo
+from macmpi.typing import Array
 
 RANK = 3
 
@@ -269,7 +269,7 @@ def test_an_embedding_has_its_own_number_of_iterations(monkeypatch: pytest.Monke
         asked.append((dimensions, width, repulsion, iterations, seed))
         return np.zeros((len(X), dimensions)) + np.arange(len(X))[:, None]
 
-    monkeypatch.setattr("macmpi.starts.elastic_embedding", embedding)
+    monkeypatch.setattr("macmpi.methods.starts.elastic_embedding", embedding)
     coded({"method": "elastic_embedding"})
     coded({"method": "elastic_embedding", "iterations": 7, "seed": 5, "width": 2.0, "repulsion": 3.0})
     assert asked == [(2, 10.0, 100.0, EMBEDDING, 0), (2, 2.0, 3.0, 7, 5)]

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from macmpi.streams import stream
+from macmpi.parallel.streams import stream
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 SEEDS = st.integers(0, 2**63 - 1)
@@ -57,6 +57,6 @@ def test_neighbouring_streams_are_uncorrelated() -> None:
 
 def test_the_numbers_are_the_same_in_another_process() -> None:
     """The purpose is hashed by SHA-256, not by Python's salted hash."""
-    code = "from macmpi.streams import stream; print(repr(stream(7, 'start', 2).random()))"
+    code = "from macmpi.parallel.streams import stream; print(repr(stream(7, 'start', 2).random()))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(other.stdout) == stream(7, "start", 2).random()

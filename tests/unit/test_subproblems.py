@@ -9,16 +9,16 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.config import Config, Model, Penalty, Start
-from macmpi.data import Dataset, Scaling
-from macmpi.layers import Array
+from macmpi.data.dataset import Dataset, Scaling
+from macmpi.half_steps.subproblems import Subproblems
 from macmpi.mac import Mac
-from macmpi.objective import split_columns
-from macmpi.plan import make_plan
-from macmpi.record import Clock
-from macmpi.starts import Origin, start
+from macmpi.methods.starts import Origin, start
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
+from macmpi.solvers.z_problem import split_columns
 from macmpi.state import State
-from macmpi.subproblems import Subproblems
-from macmpi.team import Solo
+from macmpi.typing import Array
 
 
 def dataset(precision: str = "float64") -> Dataset:

@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from unit.crew import crew
 
-from macmpi import sums
-from macmpi.layers import Array
-from macmpi.sums import TreeSum
-from macmpi.team import AnyTeam, Solo
+from macmpi.parallel import tree_sum
+from macmpi.parallel.team import AnyTeam, Solo
+from macmpi.parallel.tree_sum import TreeSum
+from macmpi.typing import Array
 
 RANKS = [2, 3, 5, 12]
 
@@ -37,7 +37,7 @@ def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
 ) -> None:
     """Narrow and added up by every rank, or wide and by each its share; of fewer columns than ranks too."""
     for width, wide in ((50, 10), (50, 100), (3, 1)):
-        monkeypatch.setattr(sums, "WIDE", wide)
+        monkeypatch.setattr(tree_sum, "WIDE", wide)
         alone = total(Solo(), leaves, width, dtype)
         expected = sum(np.random.default_rng(i).normal(size=width) for i in range(leaves))
         assert_allclose(alone, expected, rtol=1e-4, atol=1e-4)
@@ -50,7 +50,7 @@ def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
 @pytest.mark.parametrize("wide", [10, 1000])
 def test_a_rank_may_ask_for_some_columns(ranks: int, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have the bits of the whole sum, and stay as they are until the next one is asked for."""
-    monkeypatch.setattr(sums, "WIDE", wide)
+    monkeypatch.setattr(tree_sum, "WIDE", wide)
 
     def found(team: AnyTeam) -> list[tuple[Array, Array]]:
         tree, reads = TreeSum(12, team), [slice(2 * team.rank, 2 * team.rank + 9), slice(45, 50)]

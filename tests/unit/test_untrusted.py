@@ -15,12 +15,13 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import macmpi
-from macmpi import UsageError, checkpoint, run
-from macmpi.deals import deal_points
-from macmpi.sharded_state import BY_POINT, rows_of
-from macmpi.sources import read_file
+from macmpi import UsageError, files, run
+from macmpi.data.sources import read_file
+from macmpi.parallel.partition import deal_points
+from macmpi.parallel.team import Solo
 from macmpi.state import State
-from macmpi.team import Solo
+from macmpi.training import checkpoint
+from macmpi.training.sharded_checkpoint import BY_POINT, rows_of
 
 TERABYTES = (1 << 30, 1 << 12)
 
@@ -159,11 +160,11 @@ def test_a_model(name: str, lie: Callable[[h5py.File, str], None], model: Path) 
 def test_a_checkpoint_with_a_seal(name: str, lie: Callable[[h5py.File, str], None], model: Path, folder: Path) -> None:
     """Whoever writes a file can seal it."""
     path = next((folder / "run" / "checkpoints").glob("*.h5"))
-    body = io.BytesIO(checkpoint.unseal(path.read_bytes()))
+    body = io.BytesIO(files.unseal(path.read_bytes()))
     with h5py.File(body, "r+") as file:
         del file[name]
         lie(file, name)
-    path.write_bytes(checkpoint.seal(body.getvalue()))
+    path.write_bytes(files.seal(body.getvalue()))
     with pytest.raises(UsageError, match=LIES[lie]):
         checkpoint.read(path)
 
@@ -174,11 +175,11 @@ def test_the_rows_of_a_checkpoint_with_a_seal(name: str, lie: Callable[[h5py.Fil
     """What each rank of a sharded run reads for itself."""
     points = {"Z": np.zeros((4, 3)), "multipliers": np.zeros((4, 3))}
     path = checkpoint.save(folder, State(np.zeros(6), mu=1.0, **points), {}, 1)
-    body = io.BytesIO(checkpoint.unseal(path.read_bytes()))
+    body = io.BytesIO(files.unseal(path.read_bytes()))
     with h5py.File(body, "r+") as file:
         del file[name]
         lie(file, name)
-    path.write_bytes(checkpoint.seal(body.getvalue()))
+    path.write_bytes(files.seal(body.getvalue()))
     shared, _ = checkpoint.read(path, BY_POINT)
     with pytest.raises(UsageError, match=rf"{path.name}: .*{LIES[lie]}"):
         rows_of(path, shared, deal_points(4, 2, sharded=True), 1)

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi import windows
 from macmpi.config import Config, Model, Parallel, WStep
-from macmpi.estimate import estimate, node_bytes
-from macmpi.packing import pack, starts_of, unpack
-from macmpi.plan import make_plan
-from macmpi.windows import placed, populated, rounds
+from macmpi.parallel import shared_memory
+from macmpi.parallel.packing import pack, starts_of, unpack
+from macmpi.parallel.shared_memory import placed, populated, rounds
+from macmpi.plan.estimate import estimate, node_bytes
+from macmpi.plan.plan import make_plan
 
 quick = settings(deadline=None, derandomize=True, database=None)
 
@@ -88,9 +88,9 @@ def test_pages_that_there_are_not_are_an_answer_and_no_signal() -> None:
 
 
 def test_no_dev_shm_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert windows.free_bytes() >= 0.0
-    monkeypatch.setattr(windows, "PLACE", "/no/such/place")
-    assert windows.free_bytes() == 0.0
+    assert shared_memory.free_bytes() >= 0.0
+    monkeypatch.setattr(shared_memory, "PLACE", "/no/such/place")
+    assert shared_memory.free_bytes() == 0.0
 
 
 def megabytes(kind: Any, ranks: int = 4) -> list[float]:

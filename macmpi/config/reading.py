@@ -1,0 +1,208 @@
+"""TOML -> a validated, frozen Config.  pydantic names every mistake of a file at once."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from macmpi import UsageError
+from macmpi.config.tables import (
+    LAYERS,
+    NESTED,
+    STRICT,
+    TRAINERS,
+    Activation,
+    Baseline,
+    Data,
+    Method,
+    Model,
+    Parallel,
+    Penalty,
+    Run,
+    Selection,
+    Site,
+    Start,
+    Stochastic,
+    WStep,
+    ZStep,
+    words,
+)
+
+__all__ = [
+    "LAYERS",
+    "NESTED",
+    "TRAINERS",
+    "Activation",
+    "Baseline",
+    "Data",
+    "Method",
+    "Model",
+    "Parallel",
+    "Penalty",
+    "Run",
+    "Selection",
+    "Site",
+    "Start",
+    "Stochastic",
+    "WStep",
+    "ZStep",
+]
+"""Tables and words that other rooms take from here."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole config file.  `data = "path.h5"` is short for `[data] source = "path.h5"`."""
+
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    start: Start = field(default_factory=Start)
+    penalty: Penalty = field(default_factory=Penalty)
+    z_step: ZStep = field(default_factory=ZStep)
+    w_step: WStep = field(default_factory=WStep)
+    method: Method = field(default_factory=Method)
+    stochastic: Stochastic = field(default_factory=Stochastic)
+    baseline: Baseline = field(default_factory=Baseline)
+    selection: Selection = field(default_factory=Selection)
+    parallel: Parallel = field(default_factory=Parallel)
+    run: Run = field(default_factory=Run)
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+
+RUN_TIME_KEYS = frozenset(f"run.{f.name}" for f in fields(Run))
+"""Keys that a resumed run may change: its length and its files, not the path of the weights."""
+
+
+def read(path: Path, settings: list[str]) -> Config:
+    """The config of a file, with `--set table.key=value` settings on top.
+
+    Raises UsageError with all mistakes of the file in one message.  Collective: no.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read the config {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, thousands of digits or brackets
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    _lengthen(table)
+    for setting in settings:
+        _set(table, setting)
+    return validate(table, f"{path} and --set" if settings else str(path))
+
+
+def _lengthen(table: dict[str, Any]) -> None:
+    """`data = "path"` means `data.source = "path"`."""
+    if isinstance(table.get("data"), str):
+        table["data"] = {"source": table["data"]}
+
+
+def _set(table: dict[str, Any], setting: str) -> None:
+    try:
+        given = tomllib.loads(setting)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"--set {' '.join(setting.split())} is not TOML: {error}; write --set table.key=value, "
+            "and strings in two pairs of quotes: --set data.source='\"x.h5\"'"
+        ) from None
+    _lengthen(given)
+    for name, value in given.items():
+        if isinstance(value, dict) and isinstance(table.get(name), dict):
+            table[name].update(value)
+        else:
+            table[name] = value
+
+
+def validate(table: dict[str, Any], name: str) -> Config:
+    """Config from a parsed table.  Raises UsageError with all its mistakes in one message."""
+    from pydantic import ValidationError
+
+    try:
+        return _adapter().validate_json(_json(table, name))
+    except ValidationError as error:
+        lines = [_explain(mistake) for mistake in error.errors() if not _other_branch(mistake)]
+        count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
+        raise UsageError("\n  ".join([f"{count} in {name}:", *lines])) from None
+
+
+def _json(value: Any, name: str, key: str = "") -> str:
+    """A parsed value as JSON.  Raises UsageError, naming its key, for what TOML can say and JSON cannot."""
+    try:
+        return json.dumps(value, default=str)
+    except (ValueError, RecursionError) as error:
+        for part, inside in value.items() if isinstance(value, dict) and "." not in key else ():
+            _json(inside, name, f"{key}.{part}" if key else part)
+        digits = "is a number of too many digits; use a smaller one"
+        what = digits if isinstance(error, ValueError) else "is nested too deeply; write table.key = value"
+        raise UsageError(f"{name}: {key} {what}") from None
+
+
+@cache
+def _adapter() -> Any:
+    """Made once: it takes longer than many validations."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Config)
+
+
+BRANCH = re.compile(r"(?P<one>(literal|function-after)\[.*|constrained-float)|list\[.*")
+"""How pydantic marks the two branches of "one value, or a list of them" in the place of a mistake."""
+
+
+def _other_branch(mistake: Any) -> bool:
+    """The branch that the value was not meant for: a list as one value, or one value as a list."""
+    branch = BRANCH.fullmatch(str((mistake["loc"] or [""])[-1]))
+    return branch is not None and bool(branch["one"]) is isinstance(mistake["input"], list)
+
+
+def _explain(mistake: Any) -> str:
+    parts = [str(part) for part in mistake["loc"] if not BRANCH.fullmatch(str(part))]
+    where = [part if part.isprintable() else repr(part) for part in parts]
+    key = ".".join(where) or "the file"
+    if mistake["type"] == "unexpected_keyword_argument":
+        known = known_keys(where[:-1])
+        close = difflib.get_close_matches(where[-1], known, n=1)
+        did = f"did you mean {'.'.join([*where[:-1], close[0]])}?" if close else f"known here: {', '.join(known)}"
+        return f"{key}: unknown key; {did}"
+    if mistake["type"].startswith("dataclass"):
+        return f"{key}: should be a table, [{key}]"
+    given = f" (given: {mistake['input']!r:.80})" if not isinstance(mistake["input"], dict) else ""
+    if mistake["type"] == "predicate_failed":
+        known = words(where[1])
+        close = difflib.get_close_matches(mistake["input"], known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(map(repr, known))}"
+        return f"{key}: unknown word; {hint}{given}"
+    return f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}"
+
+
+def known_keys(tables: list[str]) -> list[str]:
+    """The keys of a table of the config, e.g. known_keys(["penalty"])."""
+    node: Any = Config()
+    for name in tables:
+        node = getattr(node, name, None)
+    return [f.name for f in fields(node)] if is_dataclass(node) else []
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """{"table.key": value}."""
+    return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
+
+
+def _toml(value: Any) -> str:
+    """A number, string or list as TOML: JSON, but for one control character that JSON leaves alone."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def dump(config: Config) -> str:
+    """The config as TOML, every key with its value."""
+    lines = []
+    for table, keys in asdict(config).items():
+        lines.append(f"[{table}]")
+        lines += [f"{key} = {_toml(value)}" for key, value in keys.items()]
+        lines.append("")
+    return "\n".join(lines)

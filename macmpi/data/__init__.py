@@ -1,0 +1,1 @@
+"""Data sets: read, checked, split, scaled; replicated or sharded."""

@@ -1,0 +1,64 @@
+"""Which rows of a data set are for training and which for validation: drawn by one rank, a bit a row for the others."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from macmpi.config import Data
+from macmpi.parallel.streams import stream
+from macmpi.typing import Array
+
+BYTES = 1 << 9
+"""Bytes of bits that are unpacked at a time."""
+
+
+def sizes(n: int, config: Data) -> tuple[int, int]:
+    """Training rows, data.points of them if that is given, and validation rows, of n.  Collective: no."""
+    held = min(max(1, round(config.validation * n)), n - 1)
+    return min(config.points or n - held, n - held), held
+
+
+def order(n: int, config: Data) -> Array:
+    """A random order of n rows: those of validation, then those of training.  4 bytes a row.  Collective: no."""
+    found = np.arange(n, dtype=np.uint32 if n <= 2**32 else np.int64)
+    stream(config.seed, "split").shuffle(found)
+    return found
+
+
+def packed(n: int, config: Data) -> list[Array]:
+    """The bits of the training rows, and of the validation rows.  5 bytes a row.  Collective: no."""
+    found, (train, held) = order(n, config), sizes(n, config)
+    return [_bits(rows, n) for rows in (found[held : held + train], found[:held])]
+
+
+def _bits(rows: Array, n: int) -> Array:
+    among = np.zeros(n, bool)
+    among[rows] = True
+    return np.packbits(among)
+
+
+class Rows:
+    """Numbers of rows, ascending, kept as a bit for each row that there is: rows[a:b] are those from the a-th on."""
+
+    def __init__(self, bits: Array) -> None:
+        self.bits = bits
+
+    @cached_property
+    def _ends(self) -> Array:
+        """How many rows have been counted at the end of each block of bits."""
+        starts = range(0, len(self.bits), BYTES)
+        return np.cumsum([int(np.bitwise_count(self.bits[i : i + BYTES]).sum()) for i in starts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, run: slice) -> Array:
+        start, stop, _ = run.indices(len(self))
+        if start >= stop:
+            return np.empty(0, np.int64)
+        first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
+        bits = np.unpackbits(self.bits[first * BYTES : (last + 1) * BYTES])
+        before = int(self._ends[first - 1]) if first else 0
+        return np.flatnonzero(bits)[start - before : stop - before] + first * BYTES * 8

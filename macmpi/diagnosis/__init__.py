@@ -1,0 +1,1 @@
+"""What the doctor looks at: file systems, machines; its findings and remedies."""

@@ -1,0 +1,176 @@
+"""Arrays of HDF5 files that others wrote: nothing outside of the file is opened, nothing is made that it cannot hold.
+
+Nothing is ever unpickled or evaluated: h5py gives bytes, and what is not numbers is refused where it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.training.checkpoint import created, partial_of
+from macmpi.typing import Array
+
+EXPANSION, SMALL = 2000, 1 << 20
+"""No filter makes more of a byte (deflate: 1,032); datasets up to so many bytes may be anything."""
+
+
+def opened(path: Any) -> h5py.File:
+    """An HDF5 file for reading, without a lock: some file systems have none.  Raises OSError.
+
+    What this program reads it replaces as a whole, and never writes in place.
+    """
+    return h5py.File(path, "r", locking=False)
+
+
+def names(file: h5py.File, group: str) -> list[str]:
+    """What a group holds.  Raises UsageError where it is none, or a link."""
+    found = _inside(file, group)
+    if not isinstance(found, h5py.Group):
+        raise UsageError(f"{group} is a dataset, not a group")
+    return sorted(found)
+
+
+def dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """The dataset of that path, unread.  Raises UsageError for links, numbers kept elsewhere and sizes that lie."""
+    found = _inside(file, name)
+    if not isinstance(found, h5py.Dataset):
+        raise UsageError(f"{name} is a group, not a dataset")
+    if found.external or found.is_virtual:
+        raise UsageError(f"dataset {name} keeps its numbers in another file; copy them into this one")
+    held = found.id.get_storage_size()
+    if found.size and found.nbytes > max(SMALL, EXPANSION * held):
+        raise UsageError(
+            f"dataset {name} says it is {found.shape} of {found.dtype}, {found.nbytes:,} bytes, but {held:,} are stored"
+        )
+    return found
+
+
+def _inside(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
+    """What the file itself holds under a path.  Raises UsageError for links, KeyError where there is nothing."""
+    for path in accumulate(name.split("/"), "{}/{}".format):
+        link = file.get(path, getlink=True)
+        if link is not None and not isinstance(link, h5py.HardLink):
+            raise UsageError(f"{path} is a link to somewhere else; copy what it points to into the file")
+    return file[name]
+
+
+def array(file: h5py.File, name: str) -> Array:
+    """All of `dataset`.  Raises UsageError."""
+    whole: Any = dataset(file, name)[()]
+    return whole
+
+
+SEAL = b"macmpi sha256 "
+
+
+PIECE = 1 << 24
+"""Bytes of a file that are read at a time."""
+
+
+DAMAGE = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError)
+"""What reading a file that is no checkpoint may raise, beside UsageError."""
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in a line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def image(arrays: dict[str, Any], attributes: dict[str, Any]) -> bytes:
+    """An HDF5 file in memory, every dataset with a checksum (fletcher32)."""
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        fill(file, arrays, attributes)
+    return buffer.getvalue()
+
+
+def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) -> None:
+    """Write arrays and attributes into an open file."""
+    for name, array in arrays.items():
+        array = np.asarray(array)
+        checked = {"fletcher32": True, "chunks": True} if array.size else {}
+        file.create_dataset(name, data=array, **checked)
+    file.attrs.update(attributes)
+
+
+UNFIT = "its checksum does not fit: damaged, cut short, or no checkpoint"
+
+
+def seal(content: bytes) -> bytes:
+    """The content with its SHA-256 behind it, where HDF5 does not look: no flipped bit goes unnoticed."""
+    return content + SEAL + hashlib.sha256(content).digest()
+
+
+def unseal(content: bytes) -> bytes:
+    """What was sealed.  Raises OSError if a byte of it has changed."""
+    body, mark, digest = content[: -len(SEAL) - 32], content[-len(SEAL) - 32 : -32], content[-32:]
+    if mark != SEAL or hashlib.sha256(body).digest() != digest:
+        raise OSError(UNFIT)
+    return body
+
+
+def _digest(path: Path, size: int) -> bytes:
+    """SHA-256 of the first bytes of a file."""
+    whole = hashlib.sha256()
+    with path.open("rb") as file:
+        while size > 0 and (piece := file.read(min(size, PIECE))):
+            whole.update(piece)
+            size -= len(piece)
+    return whole.digest()
+
+
+def seal_file(path: Path) -> None:
+    """`seal` for a file that no memory need hold."""
+    digest = _digest(path, path.stat().st_size)
+    with path.open("ab") as file:
+        file.write(SEAL + digest)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def verify(path: Path) -> None:
+    """Raises OSError if a byte of a sealed file has changed."""
+    size = path.stat().st_size - len(SEAL) - 32
+    with path.open("rb") as file:
+        file.seek(max(size, 0))
+        end = file.read()
+    if size < 0 or end != SEAL + _digest(path, size):
+        raise OSError(UNFIT)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write beside `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
+    partial = partial_of(path)
+    try:
+        write_through(partial, content)
+        rename(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_through(path: Path, content: bytes) -> None:
+    """Write a new file down to the disk."""
+    with created(path) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def rename(old: Path, new: Path) -> None:
+    """Rename a file within its folder, down to the disk."""
+    os.replace(old, new)
+    folder = os.open(new.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

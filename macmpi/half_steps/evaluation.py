@@ -1,0 +1,110 @@
+"""Errors of a state: E1 on both sets, E_Q and the constraint; sums by blocks of points, added in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from macmpi.data.dataset import Dataset
+from macmpi.parallel.partition import PointDeal
+from macmpi.parallel.team import AnyTeam
+from macmpi.plan.plan import Plan
+from macmpi.solvers.z_problem import ZProblem, misclassified
+from macmpi.state import block_views
+from macmpi.typing import Array
+
+
+class Errors(NamedTuple):
+    """Per point, with the 1/2: nested errors on both sets; E_Q, the (augmented) Lagrangian and mean squared z - f.
+
+    wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
+    compares, where it is not that of the weights that are shown.
+    """
+
+    train: float
+    validation: float
+    E_Q: float
+    constraint: float
+    lagrangian: float | None = None
+    multiplier: float | None = None
+    wrong_train: float | None = None
+    wrong_validation: float | None = None
+    watched: float | None = None
+
+
+class Nested(NamedTuple):
+    """E1 per point, and the share of misclassified points."""
+
+    error: float
+    wrong: float
+
+
+class Evaluation:
+    """Sums over all points, the same bits on any number of ranks.  Collective: yes."""
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam) -> None:
+        self.plan, self.data, self.team = plan, data, team
+
+    def total(self, deal: PointDeal, part: Callable[[slice], list[float] | Array], width: int) -> Array:
+        """part(rows) (width,) over all points: tile by tile in each block, then block by block.  Collective: yes."""
+        sums = np.zeros((len(deal.blocks), width))
+        for b, block in deal.blocks_of(self.team.rank):
+            for tile in block:
+                sums[b] += part(tile.rows)
+        self.team.gather_rows(sums, deal.block_counts)
+        return sums.sum(axis=0)
+
+    def nested(self, weights: Sequence[Array], validation: bool = False) -> Nested:
+        """E1 (eq. 1) per point on either set.  Cost: one pass through the net.  Collective: yes."""
+        data, chain, loss = self.data, self.plan.chain, self.plan.loss
+        deal = self.plan.validation if validation else self.plan.train
+        X, Y = (data.X_val, data.Y_val) if validation else (data.X, data.Y)
+
+        def part(rows: slice) -> list[float]:
+            F = chain.forward(weights, X[rows])
+            wrong = misclassified(Y[rows], F) if loss.labels else 0
+            return [loss.value(Y[rows], F).sum(dtype=float), wrong]
+
+        error, wrong = (self.total(deal, part, 2) / deal.n).tolist()
+        return Nested(error, wrong)
+
+    def gradient_step(self, weights: Array, gradient: Array) -> None:
+        """Moves flat weights against the gradient of E1 (a sum over points), in place.  Collective: yes.
+
+        The step begins at 1/N, is halved until E1 falls, and ends at the minimum of the parabola through E1, its slope
+        and that value if E1 is lower there.
+        """
+        N, shapes = self.plan.n_train, self.plan.chain.block_shapes
+        start, slope = weights.copy(), self.team.from_root(lambda: -float(gradient @ gradient) / N)
+
+        def error_at(step: float) -> float:
+            weights[:] = start - step * gradient
+            return self.nested(block_views(weights, shapes)).error
+
+        before, step = error_at(0.0), 1.0 / N
+        while (after := error_at(step)) >= before and step > 1e-20:
+            step *= 0.5
+        curvature = after - before - slope * step
+        best = -0.5 * slope * step**2 / curvature if curvature > 0.0 else step
+        if not error_at(best) < after:
+            error_at(step)
+
+    def penalised(self, problem: Callable[[slice], ZProblem], multipliers: Array) -> tuple[float, float, float]:
+        """E_Q (eq. 3) per point, mean squared z - f, and sum lambda^T (z - f) per point.  Collective: yes.
+
+        problem(rows): the Z-problem of some points, without a shift.  Cost: one pass through the net.
+        """
+
+        def part(rows: slice) -> list[float]:
+            p = problem(rows)
+            F = p.outputs(p.Z)
+            missed = p.missed(p.Z, F)
+            C = np.hstack(missed)
+            work = -np.einsum("nh,nh->", multipliers[rows], C, dtype=float) if len(multipliers) else 0.0
+            return [p.weigh(missed, F[-1]).sum(dtype=float), np.einsum("nh,nh->", C, C, dtype=float), work]
+
+        N = self.plan.n_train
+        E_Q, constraint, work = (self.total(self.plan.train, part, 3) / N).tolist()
+        return E_Q, constraint / sum(self.plan.chain.site_sizes), work

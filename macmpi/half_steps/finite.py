@@ -1,0 +1,143 @@
+"""Where the numbers of a run stop being finite: which half step, layer, unit or point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from macmpi import NumericalError
+from macmpi.half_steps.evaluation import Errors
+from macmpi.nets.chain import Chain
+from macmpi.state import State
+from macmpi.typing import Array
+
+FAR = 2.0
+"""A run has diverged where its error ends above this times that of the best constant, and above where it started."""
+
+FATE = "the run ends here and keeps its checkpoints of before"
+
+
+def first_bad(A: Array) -> int:
+    """The flat index of the first number of A that is not finite, or -1.  Cost: one sum."""
+    with np.errstate(all="ignore"):
+        if np.isfinite(A.sum(dtype=float)):
+            return -1
+    bad = np.flatnonzero(~np.isfinite(A))
+    return int(bad[0]) if len(bad) else -1
+
+
+NOWHERE = -np.inf
+"""The place of `bad_places` where all numbers are finite."""
+
+
+def bad_places(state: State, first: int = 0) -> dict[str, float]:
+    """`first_bad` of the coordinates and of the weights, negative: the largest over the ranks is the first place.
+
+    first: the number of the first point of which the state holds coordinates.
+    """
+    z, w = first_bad(state.Z), first_bad(state.weights)
+    at = first * state.Z.shape[1]
+    return {"bad_z": NOWHERE if z < 0 else -float(z + at), "bad_w": NOWHERE if w < 0 else -float(w)}
+
+
+def check(chain: Chain, iteration: int, places: dict[str, float], stepped: str = "the W-step") -> None:
+    """Raises NumericalError, agreed, where a place of `bad_places` is one; the same on every rank that knows it.
+
+    stepped: what moved the weights.
+    """
+    where = None
+    if places["bad_z"] > NOWHERE:
+        point, column = divmod(int(-places["bad_z"]), sum(chain.site_sizes))
+        site, unit = _locate(chain.site_sizes, column)
+        where = f"the Z-step gave point {point} a coordinate that is not finite, unit {unit} of site {site + 1}"
+    elif places["bad_w"] > NOWHERE:
+        layer, at = _locate([h * d for h, d in chain.block_shapes], int(-places["bad_w"]))
+        unit, column = divmod(at, chain.block_shapes[layer][1])
+        where = f"{stepped} gave layer {layer + 1} a weight that is not finite, unit {unit}, input {column}"
+    if where:
+        error = NumericalError(f"iteration {iteration}: {where}; {FATE}")
+        error.agreed = True
+        raise error
+
+
+def check_start(errors: Errors) -> None:
+    """Raises NumericalError when the starting point is beyond what numbers can hold."""
+    if not (np.isfinite(errors.train) and np.isfinite(errors.validation)):
+        raise NumericalError(
+            f"the error at the start is {errors.train:g} (training) and {errors.validation:g} (validation); "
+            "a smaller start.range, or scaled data (data.scale), may help"
+        )
+
+
+def check_errors(errors: Errors, iteration: int) -> None:
+    """Raises NumericalError, agreed, when an error of an iteration is not finite: all ranks have the same."""
+    named = {"E1 (training)": errors.train, "E1 (validation)": errors.validation, "E_Q": errors.E_Q}
+    bad = [f"{name} is {value:g}" for name, value in named.items() if not np.isfinite(value)]
+    if bad:
+        error = NumericalError(f"iteration {iteration}: {', '.join(bad)} at its end; {FATE}")
+        error.agreed = True
+        raise error
+
+
+def check_end(error: float, constant: float, start: float | None, name: str, remedy: str) -> None:
+    """Raises NumericalError when the training error (E1, without a ridge) of the last weights says that a run diverged.
+
+    constant: the best constant's, called `name`, 0 where there is none to compare with; start: at the start, if known.
+    A run that has not learnt yet is where it started, and one that is near the best constant has lost little.
+    """
+    far = constant > 0.0 and error > FAR * constant and (start is None or error > start)
+    if far or not np.isfinite(error):
+        begun = "" if start is None else f" and {start:g} at the start"
+        raise NumericalError(
+            f"the run diverged: its last E1 (training) is {error:g}, against {constant:g} ({name}){begun}; "
+            "no model.h5 is written, checkpoints and start.h5 stay; "
+            f"{remedy}, another model.activation or another data.scale may help"
+        )
+
+
+def is_arithmetic(error: Exception) -> bool:
+    """What the libraries raise when they are given, or come to, numbers that are not finite."""
+    known = isinstance(error, np.linalg.LinAlgError | FloatingPointError)
+    return known or "infs or NaNs" in str(error)
+
+
+def broken(chain: Chain, state: State, problem: tuple[Any, ...], error: Exception, first: int = 0) -> NumericalError:
+    """The same for a sweep that a library has ended in this rank.  problem: the last one that was made here.
+
+    first: as in `bad_places`.
+    """
+    try:
+        check(chain, state.iteration + 1, bad_places(state, first))
+    except NumericalError as found:
+        found.agreed = False
+        return found
+    half = "W" if state.next_half == "w" else "Z"
+    at = ""
+    if problem and problem[0] == half:
+        at = (
+            f" at {_points(problem[1], first)}"
+            if half == "Z"
+            else f" in segment {problem[1] + 1}, {_units(problem[2])}"
+        )
+    return NumericalError(f"iteration {state.iteration + 1}: the {half}-step failed{at} ({error}); {FATE}")
+
+
+def _points(rows: Any, first: int) -> str:
+    return (
+        f"points {first + rows.start} to {first + rows.stop - 1}"
+        if isinstance(rows, slice)
+        else f"{len(rows)} sample points"
+    )
+
+
+def _units(tile: Any) -> str:
+    return "all units" if tile is None else f"units {tile.start} to {tile.stop - 1}"
+
+
+def _locate(sizes: Sequence[int], at: int) -> tuple[int, int]:
+    """Which part of so many entries holds entry `at`, and where in it."""
+    bounds = np.cumsum([0, *sizes])
+    part = int(np.searchsorted(bounds, at, side="right")) - 1
+    return part, at - int(bounds[part])

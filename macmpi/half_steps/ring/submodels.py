@@ -1,0 +1,193 @@
+"""The submodels on their way round the ring as a rank sees them: steps of descent on its own points.  No communication.
+
+A submodel is a job of the W-step: units of a layer, in coordinates phi in which the Gram of its inputs is the identity,
+or a whole segment, whose phi are its weights as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Protocol
+
+import numpy as np
+
+from macmpi.half_steps.ring.route import Ring
+from macmpi.half_steps.subproblems import Subproblems
+from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.parallel import tiles
+from macmpi.parallel.streams import stream
+from macmpi.parallel.tiles import Tile
+from macmpi.plan.plan import Plan
+from macmpi.plan.work_lists import Job
+from macmpi.solvers import SGDW, Whitening
+from macmpi.solvers.w_problem import Term, UnitProblem
+from macmpi.state import State
+from macmpi.typing import Array
+
+Gradient = Callable[[Array, slice], Array]
+"""Of the objective with respect to phi, from a run of points."""
+
+
+class Trained(Protocol):
+    """A layer or a segment whose jobs travel."""
+
+    def into(self, theta: Array) -> Array:
+        """phi of some weights."""
+        ...
+
+    def back(self, phi: Array) -> Array: ...
+
+    def fastest(self, points: float, momentum: float) -> float:
+        """The highest rate for minibatches of so many points."""
+        ...
+
+    def at(self, order: Array) -> Callable[[Job], Gradient]:
+        """The gradients of its jobs at some points of this rank, of which minibatches are runs."""
+        ...
+
+
+class Units:
+    """A layer of units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers."""
+
+    def __init__(self, k: int, problems: Subproblems, state: State, here: Sequence[Tile]) -> None:
+        plan, inputs = problems.plan, problems.features(k, state)
+        self._problems, self._state, self._k = problems, state, k
+        self._points, self._ridge = plan.n_train, plan.unit_ridge(k, state.mu)
+        self._activation = plan.chain.segments[k].activation
+        assert plan.ring is not None
+        self._whitening = Whitening(plan.ring.local(problems.gram(k, state)))
+        self._features = np.empty((problems.points.count, inputs.shape[1] + 1), plan.dtype)
+        for tile in here:
+            self._features[tile.rows] = self._whitening.features(inputs[tile.rows])
+
+    def into(self, theta: Array) -> Array:
+        return self._whitening.into(theta)
+
+    def back(self, phi: Array) -> Array:
+        return self._whitening.back(phi)
+
+    def fastest(self, points: float, momentum: float) -> float:
+        """The most at which the noise of minibatches does not undo what they do.
+
+        For a linear unit, with the error e of phi and H a minibatch's Gram where that of all points is the identity,
+        E||(I - r H) e||^2 = (1 - 2 r + r^2 (1 + width / points)) ||e||^2, least at r = 1 / (1 + width / points); half
+        of that.  Momentum makes steps 1 / (1 - momentum) times, a slope s of the activation s^2 times as long.
+        """
+        noise = 1.0 + self._features.shape[1] / points
+        return 0.5 * (1.0 - momentum) / (FUNCTIONS[self._activation].steepest ** 2 * noise)
+
+    def at(self, order: Array) -> Callable[[Job], Gradient]:
+        """N times the mean gradient of a minibatch, and the ridge's."""
+        A, T = self._features[order], self._problems.targets(self._k, self._state)[order]
+        nothing = np.empty((0, 0))
+
+        def of(job: Job) -> Gradient:
+            assert job.units is not None
+            term = Term(A, T[:, job.units.rows])
+            units = UnitProblem((term,), self._activation, 0.0, np.empty((len(job.units), A.shape[1])), nothing)
+
+            def gradient(phi: Array, rows: slice) -> Array:
+                _, G = units.partial(phi, rows, slope=True)
+                return self._points / (rows.stop - rows.start) * G + self._ridge * self._whitening.shrink(phi)
+
+            return gradient
+
+        return of
+
+
+class Whole:
+    """A segment, all of its weights together."""
+
+    def __init__(self, problems: Subproblems, state: State) -> None:
+        self._problems, self._state = problems, state
+
+    def into(self, theta: Array) -> Array:
+        return theta
+
+    def back(self, phi: Array) -> Array:
+        return phi
+
+    def fastest(self, points: float, momentum: float) -> float:
+        return float("inf")
+
+    def at(self, order: Array) -> Callable[[Job], Gradient]:
+        """The mean gradient of a minibatch, and the ridge's share of a point."""
+
+        def of(job: Job) -> Gradient:
+            problem = self._problems.w_problem(job, self._state)
+
+            def gradient(theta: Array, rows: slice) -> Array:
+                _, G = problem.partial(theta, order[rows], slope=True)
+                return G / (rows.stop - rows.start) + problem.ridge_part(theta)[1] / problem.rows
+
+            return gradient
+
+        return of
+
+
+class Submodels:
+    """The jobs on their way, as this rank sees them.
+
+    flat: phi of every job at its place among the weights, then their velocities; of the jobs that this rank has now.
+    """
+
+    def __init__(self, plan: Plan, problems: Subproblems, state: State, ring: Ring, rank: int) -> None:
+        self._plan, self._state, self._ring, self._rank = plan, state, ring, rank
+        self._trained: dict[int, Trained] = {}
+        for k in sorted({job.segment for job in ring.jobs}):
+            by_unit = plan.by_unit[k]
+            self._trained[k] = (
+                Units(k, problems, state, plan.train.tiles_of(rank)) if by_unit else Whole(problems, state)
+            )
+        self.flat = np.zeros(2 * plan.weight_bounds[-1])
+        for job in self._at_home():
+            theta = state.weights[job.place].astype(float).reshape(self._rows(job), -1)
+            self.flat[job.place] = self._trained[job.segment].into(theta).ravel()
+
+    def _at_home(self) -> list[Job]:
+        """The jobs that start and end on this rank."""
+        return [self._ring.jobs[j] for j in self._ring.at(self._rank, 0)]
+
+    def _rows(self, job: Job) -> int:
+        """Of phi: one a unit."""
+        return 1 if job.units is None else len(job.units)
+
+    def parts(self, leg: int) -> list[list[slice]]:
+        """Where in `flat` lies what each rank has in a leg."""
+        held = [[self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in range(self._ring.ranks)]
+        return [[*places, *(self._beside(place) for place in places)] for places in held]
+
+    def _beside(self, place: slice) -> slice:
+        """Where the velocity of what lies at a place is."""
+        M = self._plan.weight_bounds[-1]
+        return slice(M + place.start, M + place.stop)
+
+    def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:
+        """The minibatches of a block, of which this rank has the rows, for each job that comes to it in this leg.
+
+        Their order is one of the block and the round, whatever the job.
+        """
+        ring = self._ring
+        here = [(ring.round_of(j, block, leg), ring.jobs[j].segment, j) for j in ring.at(self._rank, leg)]
+        coming = sorted((number, k, j) for number, k, j in here if number is not None)
+        batches = [tile.rows for tile in tiles.cut(len(rows), -(-len(rows) // solver.batch))]
+        for (number, k), group in groupby(coming, key=lambda found: found[:2]):
+            key = (self._state.iteration, block, number)
+            order = rows.start + stream(self._plan.seed, "ring", *key).permutation(len(rows))
+            trained, gradient_of = self._trained[k], self._trained[k].at(order)
+            rate = min(solver.rate, trained.fastest(len(rows) / len(batches), solver.momentum))
+            for job in (ring.jobs[j] for *_, j in group):
+                places = job.place, self._beside(job.place)
+                phi, velocity = (self.flat[place].reshape(self._rows(job), -1) for place in places)
+                after = solver.steps(phi, velocity, batches, gradient_of(job), rate)
+                for place, array in zip(places, after, strict=True):
+                    self.flat[place] = array.ravel()
+
+    def found(self) -> Array:
+        """All weights, flat; anew those of the jobs that have come home to this rank."""
+        weights = self._state.weights.copy()
+        for job in self._at_home():
+            phi = self.flat[job.place].reshape(self._rows(job), -1)
+            weights[job.place] = self._trained[job.segment].back(phi).ravel()
+        return weights

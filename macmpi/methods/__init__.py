@@ -1,0 +1,1 @@
+"""Training methods around or instead of plain MAC, and starting points."""

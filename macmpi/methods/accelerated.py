@@ -1,0 +1,179 @@
+"""Feasible coordinates after each iteration, the output layer fitted to them, and momentum safeguarded by E1.
+
+After a Z-step and a W-step the coordinates become feasible, z_k = f_k(z_{k-1}): the next Z-step starts from what the
+net computes, and E_Q = E1 of the iterate.
+
+What the run shows and keeps is the iterate with its output layer fitted to f_K(... f_1(x)), on which its error depends,
+instead of z_K, to which the W-step fits it: W_{K+1} = argmin E1 + ridge (variable projection; Golub & Pereyra 1973).
+Neither the alternation nor the schedule sees that layer: begun from it, z_K hardly moves, and with it the layers below.
+
+With momentum, where the half steps have moved the weights from W_0 to W_1,
+
+    W_2 = W_1 + x (W_1 - W_0) + y P,   P the move of the iteration before,
+
+(x, y) the minimum in that plane of the Gauss-Newton model of E1 at W_1, over every `EVERY`-th point.  W_2 is kept where
+E1(W_2) < E1(W_1), else tried closer to W_1, else W_1 stays: the iterate never has a larger E1 than the alternation's
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from macmpi.data.dataset import Dataset
+from macmpi.half_steps.evaluation import Errors, Nested
+from macmpi.mac import Mac
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import AnyTeam
+from macmpi.plan.plan import Plan
+from macmpi.solvers.z_problem import misclassified
+from macmpi.state import Pause, State, block_views, never
+from macmpi.typing import Array
+
+EVERY = 4
+"""The model of E1 is taken from every so manieth point of a tile."""
+
+DAMPING = 1e-3
+"""Of the model, for directions scaled to curvature 1."""
+
+LENGTHS = (1.0, 0.5, 0.25)
+"""Shares of the model's step that are tried."""
+
+
+class Accelerated(Mac):
+    """MAC from feasible coordinates, with or without momentum, as a Method.
+
+    Its state: weights and Z the iterate, average the weights that the run shows and keeps, momentum the iterate's last
+    move, or empty.  Collective: where a method says so.
+    """
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, momentum: bool) -> None:
+        super().__init__(plan, data, team, clock)
+        self.momentum = momentum
+
+    def begin(self, state: State) -> None:
+        """As MAC's.  Collective: yes."""
+        super().begin(state)
+        if not len(state.average):
+            state.average = state.weights.copy()
+
+    def sweep(self, state: State, pause: Pause = never) -> bool:
+        """One iteration: a Z-step, a W-step, a step in the plane of the last two moves, the output layer.
+
+        Cost beside MAC's, without momentum: two passes through the net and an exact W-step of the last segment.
+        Collective: yes.
+        """
+        before = state.weights.copy()
+        if not super().sweep(state, pause):
+            return False
+        if self.momentum:
+            self._extrapolate(before, state)
+        else:
+            self._feasible(state)
+        self._fit_output(state)
+        return True
+
+    def _extrapolate(self, before: Array, state: State) -> None:
+        """W_2 or W_1, whichever has the lower E1, and feasible coordinates.  Collective: yes.
+
+        Cost: two passes through the net, and five with one of `EVERY` points.
+        """
+        plain = state.weights.copy()
+        ways = [plain - before, *([state.momentum] if len(state.momentum) else [])]
+        lengths = self.lengths(ways, state).astype(plain.dtype)
+        step = sum(x * way for x, way in zip(lengths, ways, strict=True))
+        error = self.evaluation.nested(self.weights(state)).error
+        for share in LENGTHS:
+            state.weights[:] = plain + share * step
+            self._feasible(state)
+            if self._feasible_error(state) < error:
+                break
+        else:
+            state.weights[:] = plain
+            self._feasible(state)
+        state.momentum = state.weights - before
+
+    def lengths(self, ways: Sequence[Array], state: State) -> Array:
+        """(x, y): the minimum of E1's damped Gauss-Newton model at the state's weights along `ways`.  Collective: yes.
+
+        1/2 x^T H x - b^T x with H_ij = sum_n (J w_i)^T B^T B (J w_j) and b_i = -sum_n gradient^T (J w_i).
+        """
+        plan, data, c = self.plan, self.data, len(ways)
+        blocks = [block_views(way, plan.chain.block_shapes) for way in ways]
+
+        def part(rows: slice) -> Array:
+            probed = slice(rows.start, rows.stop, EVERY)
+            with self.clock("w"):
+                Y, tape = data.Y[probed], plan.chain.whole.tape(self.weights(state), data.X[probed])
+                changes = [tape.weight_jvp(way) for way in blocks]
+                residual, root = plan.loss.residual(Y, tape.F), plan.loss.root(Y, tape.F)
+                curved = [root.normal(change) for change in changes]
+                return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
+
+        sums = self.evaluation.total(plan.train, part, c * (c + 1)).reshape(c, c + 1)
+        return self.team.from_root(lambda: minimum(sums[:, :c], sums[:, c]))
+
+    def _feasible_error(self, state: State) -> float:
+        """E1 per point, for feasible coordinates.  Cost: a pass through the last segment.  Collective: yes."""
+        return self._nested([state.weights], state)[0].error
+
+    def _nested(self, flats: Sequence[Array], state: State, validation: bool = False) -> list[Nested]:
+        """E1 per point of weights that differ in the last segment only, for feasible coordinates.  Collective: yes."""
+        plan, data, last = self.plan, self.data, len(self.plan.chain.sites)
+        segment, weights = plan.chain.segments[last], self.weights(state)
+        outputs = [block_views(flat, plan.chain.block_shapes) for flat in flats]
+        X, Y, deal = (data.X_val, data.Y_val, plan.validation) if validation else (data.X, data.Y, plan.train)
+
+        def part(rows: slice) -> list[float]:
+            A = plan.chain.coordinates(weights, X[rows])[-1] if validation else self.problems.inputs(last, state)[rows]
+            found: list[float] = []
+            for F in (segment.forward(own, A) for own in outputs):
+                wrong = misclassified(Y[rows], F) if plan.loss.labels else 0
+                found += [plan.loss.value(Y[rows], F).sum(dtype=float), wrong]
+            return found
+
+        sums = self.evaluation.total(deal, part, 2 * len(flats)) / deal.n
+        return [Nested(*pair) for pair in sums.reshape(-1, 2).tolist()]
+
+    def _fit_output(self, state: State) -> None:
+        """The weights to show: the last segment's regression at feasible coordinates, where it lowers E1.
+
+        With its ridge it lowers E1 + ridge, and E1 nearly always.  Collective: yes.
+        """
+        shown = replace(state, weights=state.weights.copy(), grams=state.grams.copy())
+        self.fit([len(self.plan.chain.sites)], shown)
+        self.problems.forget()
+        found, own = self._nested([shown.weights, state.weights], state)
+        state.average = shown.weights if found.error < own.error else state.weights.copy()
+
+    def evaluate(self, state: State, feasible: bool = False) -> Errors:
+        """Errors of the weights that are shown; E_Q = E1 of the iterate, whose validation error the schedule watches.
+
+        Cost: one pass through the net, and three through its last segment.  Collective: yes.
+        """
+        if not len(state.average):
+            return super().evaluate(state, feasible)
+        flats = (state.weights, state.average)
+        (own, train), (watched, validation) = (self._nested(flats, state, which) for which in (False, True))
+        errors = Errors(train.error, validation.error, own.error, 0.0, watched=watched.error)
+        if self.plan.loss.labels:
+            errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
+        return errors
+
+    def finish(self, state: State) -> State:
+        """As MAC's, from the iterate.  Collective: yes."""
+        return super().finish(replace(state, average=np.empty(0)))
+
+
+def minimum(H: Array, b: Array) -> Array:
+    """argmin 1/2 x^T H x - b^T x, damped by `DAMPING` in the scale of H's diagonal; 0 along what H does not see.
+
+    Collective: no.
+    """
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
+    scaled = H * scale[:, None] * scale
+    found: Array = scale * np.linalg.solve(0.5 * (scaled + scaled.T) + DAMPING * np.eye(len(b)), b * scale)
+    return found

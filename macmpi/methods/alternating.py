@@ -1,0 +1,113 @@
+"""Alternating optimisation, the paper's baseline for an autoencoder of radial basis functions (section 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.optimize import minimize
+
+from macmpi.data.dataset import Dataset
+from macmpi.mac import Mac
+from macmpi.method import COORDINATES, Account
+from macmpi.nets.design import adjoint, apply
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import AnyTeam
+from macmpi.plan.plan import Plan
+from macmpi.state import Pause, State, never
+from macmpi.typing import Array
+
+
+class Unknown(Exception):
+    """A value and gradient are asked for that nobody has computed yet."""
+
+
+def replayed(start: Array, known: Sequence[tuple[float, Array]], iterations: int) -> tuple[Array, bool]:
+    """Conjugate gradients from `start` as far as values and gradients are known: where the next ones are asked for.
+
+    Or the point at the end, and True.  The same steps are taken again each time, so that one rank alone takes them and
+    the library may ask for what all ranks compute.  Cost: vectors only, little against a pass over all points.
+    Collective: no.
+    """
+    replies = iter(known)
+
+    def reply(flat: Array) -> tuple[float, Array]:
+        value, gradient = next(replies, (None, None))
+        if value is None or gradient is None:
+            raise Unknown(flat.copy())
+        return value, gradient
+
+    options = {"maxiter": iterations, "gtol": 0.0}
+    try:
+        return minimize(reply, start, jac=True, method="CG", options=options).x, True
+    except Unknown as asked:
+        return asked.args[0], False
+
+
+class Alternating(Mac):
+    """min over W of E1 (eq. 6), the decoder and the encoder in turn: the same kind of Method as MAC, without penalty.
+
+    Decoder: its centres by their trainer and its linear layer by least squares, at the codes f_2(f_1(x)).
+    Encoder: its centres by their trainer (once: its inputs never change) and `cg_iterations` steps of nonlinear
+    conjugate gradients (Polak-Ribiere) on E1 as a function of its linear layer, which the decoder nests.
+    Collective: where a method says so.
+    """
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, cg_iterations: int) -> None:
+        super().__init__(plan, data, team, clock)
+        self.cg_iterations = cg_iterations
+        self.decoder = plan.chain.part(plan.chain.sites[0], len(plan.chain.maps))
+
+    @property
+    def account(self) -> Account:
+        """No penalty: mu stays.  Collective: no."""
+        return Account(f"alternating optimisation: cg_iterations {self.cg_iterations}", without=COORDINATES)
+
+    def sweep(self, state: State, pause: Pause = never) -> bool:
+        """One iteration: the decoder, then the encoder.  Collective: yes."""
+        last = len(self.plan.chain.sites)
+        self._feasible(state)
+        self.fit([last], state)
+        self._fit_encoder(state)
+        self._feasible(state)
+        state.iteration += 1
+        state.next_half, state.mu_done = "z", state.mu
+        return True
+
+    def _fit_encoder(self, state: State) -> None:
+        """Rank 0 asks for E1 and its gradient, which are sums over all ranks' points, until it has the minimum.
+
+        Collective: yes.
+        """
+        (block,) = self.plan.chain.segments[0].regressed
+        W = self.weights(state)[block]
+        start, known = W.ravel().astype(np.float64), list[tuple[float, Array]]()
+        while True:
+            flat, found = self.team.from_root(lambda: replayed(start, known, self.cg_iterations))
+            if found:
+                break
+            known.append(self._encoder_error(state, block, flat))
+        W[:] = flat.reshape(W.shape)
+
+    def _encoder_error(self, state: State, block: int, flat: Array) -> tuple[float, Array]:
+        """E1 + ridge as a function of the encoder's linear layer, and its gradient.  Collective: yes.
+
+        Cost: two passes through the decoder.
+        """
+        plan, weights = self.plan, self.weights(state)
+        W: Array = flat.reshape(weights[block].shape)
+        n_in = plan.chain.fan_in(block)
+        features, Y, loss = self.problems.features(0, state), self.data.Y, plan.loss
+
+        def part(rows: slice) -> Array:
+            A = features[rows]
+            F, tangent = self.decoder.linearise(weights, apply(A, W))
+            slope = adjoint(-tangent.vjp(loss.residual(Y[rows], F)), A, W.shape[1] > n_in)
+            return np.append(slope.ravel(), loss.value(Y[rows], F).sum())
+
+        with self.clock("w"):
+            sums = self.evaluation.total(plan.train, part, W.size + 1)
+        ridge = plan.unit_ridge(0, state.mu) * plan.weight_of(0, state.mu)
+        V = W.copy()
+        V[:, n_in:] = 0.0
+        return sums[-1] + 0.5 * ridge * float(np.sum(V * V)), sums[:-1] + ridge * V.ravel()

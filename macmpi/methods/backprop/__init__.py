@@ -1,0 +1,1 @@
+"""Baselines by backpropagation: SGD, Adam, nonlinear conjugate gradients, L-BFGS."""

@@ -1,0 +1,162 @@
+"""Nonlinear conjugate gradients (section 4.2) and L-BFGS on all points: an iteration is a line search."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from macmpi.config import Baseline as Keys
+from macmpi.data.dataset import Dataset
+from macmpi.methods.backprop.line_search import Trial, search
+from macmpi.methods.backprop.nested import Nested
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.tree_sum import TreeSum
+from macmpi.plan.plan import Plan
+from macmpi.state import Pause, State, never
+from macmpi.typing import Array
+
+TRIALS = 20
+"""Of a line search."""
+
+LONGER = 10.0
+"""How much longer the first trial of conjugate gradients may be than the last step."""
+
+CURVED = 1e-10
+"""L-BFGS keeps pairs with s . y above this times ||s|| ||y||."""
+
+
+class Descent(Nested):
+    """w <- w + t d, t by cubic line search, so that E1 never rises.  Collective: where a method says so.
+
+    state.statistics: the gradient of E1 per point, and E1 behind it (P + 1,); momentum: the next direction d; level:
+    the first trial of its line search; all in float64.  Every rank takes the same steps: what a library computes of
+    whole vectors, which another processor may round in another way, comes from rank 0.
+    """
+
+    bend: ClassVar[float]
+    """The share of the slope that a line search may leave."""
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+        super().__init__(plan, data, team, clock, keys)
+        self.sum = TreeSum(len(plan.train.blocks), team)
+
+    def begin(self, state: State) -> None:
+        """The gradient at the start, and the direction against it.  Collective: yes."""
+        if not len(state.statistics):
+            state.statistics = self.error(state.weights)
+            self.restart(state)
+
+    def error(self, weights: Array) -> Array:
+        """The gradient of E1 per point, and E1 (P + 1,), in float64.  Cost: three passes.  Collective: yes."""
+
+        def add(block: int, out: Array) -> None:
+            for tile in self.plan.train.blocks[block]:
+                self.add_gradient(weights, tile.rows, out)
+
+        with self.clock("w"):
+            return self.sum(add, self.size + 1) / self.plan.n_train
+
+    def sweep(self, state: State, pause: Pause = never) -> bool:
+        """One line search; against the gradient where the direction leads nowhere.  Collective: yes."""
+        if not self.descend(state):
+            self.restart(state)
+            self.descend(state)
+        state.iteration, state.mu_done = state.iteration + 1, state.mu
+        return True
+
+    def descend(self, state: State) -> bool:
+        """Whether E1 falls along state.momentum; then the state is there, with a new direction.  Collective: yes."""
+        before, direction = state.statistics, state.momentum
+        slope = self.product(direction, before[:-1])
+        if not slope < 0.0:
+            return False
+
+        def moved(t: float) -> Array:
+            return (state.weights + t * direction).astype(self.plan.dtype, copy=False)
+
+        def at(t: float) -> Trial:
+            found = self.error(moved(t))
+            return Trial(t, float(found[-1]), self.product(direction, found[:-1]), found)
+
+        best = search(at, Trial(0.0, float(before[-1]), slope, before), state.level, self.bend, TRIALS)
+        if not best.t:
+            return False
+        state.weights[:], state.statistics = moved(best.t), best.gradient
+        self.turn(best.t, slope, before[:-1], state)
+        return True
+
+    def product(self, a: Array, b: Array) -> float:
+        """a . b as rank 0 has it.  Collective: yes."""
+        return self.team.from_root(lambda: float(a @ b))
+
+    def restart(self, state: State) -> None:
+        """The direction against the gradient; nothing is remembered.  Collective: yes."""
+        gradient = state.statistics[:-1]
+        state.momentum, state.level = -gradient, 1.0 / (1.0 + self.product(gradient, gradient))
+        state.inverses = np.empty(0)
+
+    def turn(self, t: float, slope: float, before: Array, state: State) -> None:
+        """The next direction, after a step t along one with this slope and gradient at its start.  Collective: yes."""
+        raise NotImplementedError
+
+
+class ConjugateGradients(Descent):
+    """d <- -g + max(0, g . (g - g_old) / g_old . g_old) d, anew every `restart` iterations.  Collective: as Descent."""
+
+    called, reads = "conjugate gradients", ("restart",)
+    bend = 0.3
+
+    def turn(self, t: float, slope: float, before: Array, state: State) -> None:
+        """Polak-Ribiere.  The first trial of the next line search promises the same decrease.  Collective: yes."""
+        gradient = state.statistics[:-1]
+        beta = max(0.0, self.product(gradient, gradient - before) / self.product(before, before))
+        if (state.iteration + 1) % self.keys.restart == 0:
+            beta = 0.0
+        state.momentum = beta * state.momentum - gradient
+        state.level = t * min(LONGER, slope / min(self.product(state.momentum, gradient), -1e-300))
+
+
+class Lbfgs(Descent):
+    """d = -H g, H from the last `memory` steps s and changes y of the gradient.  Collective: as Descent.
+
+    state.inverses: their pairs (2, m, P), flat, the last first.
+    """
+
+    called, reads = "L-BFGS", ("memory",)
+    bend = 0.9
+
+    def turn(self, t: float, slope: float, before: Array, state: State) -> None:
+        """Two loops (Nocedal and Wright, 2006, algorithm 7.4).  Collective: yes."""
+        gradient, step = state.statistics[:-1], t * state.momentum
+        change = gradient - before
+        S, Y = pairs = state.inverses.reshape(2, -1, self.size)
+        if self.team.from_root(lambda: bends(step, change)):
+            keep = pairs[:, : self.keys.memory - 1]
+            S, Y = np.concatenate([np.stack([step, change])[:, None], keep], axis=1)
+            state.inverses = np.concatenate([S.ravel(), Y.ravel()])
+        state.momentum, state.level = -inverse_times(S, Y, gradient), 1.0
+        self.team.share_array(state.momentum)
+
+
+def bends(step: Array, change: Array) -> bool:
+    """Whether the gradient's change along a step says enough of the curvature.  Collective: no."""
+    return bool(step @ change > CURVED * np.linalg.norm(step) * np.linalg.norm(change))
+
+
+def inverse_times(S: Array, Y: Array, gradient: Array) -> Array:
+    """H g for pairs (m, P), the last first, from H_0 = (s . y / y . y) I of the last; g itself without pairs.
+
+    Cost: 8 m P flops.  Collective: no.
+    """
+    q, inner = gradient.copy(), []
+    curved = np.vecdot(S, Y)
+    for s, y, sy in zip(S, Y, curved, strict=True):
+        inner.append(float(s @ q) / sy)
+        q -= inner[-1] * y
+    if len(S):
+        q *= curved[0] / float(Y[0] @ Y[0])
+    for s, y, sy, a in zip(S[::-1], Y[::-1], curved[::-1], inner[::-1], strict=True):
+        q += (a - float(y @ q) / sy) * s
+    return q

@@ -1,0 +1,119 @@
+"""Stochastic gradient descent (section 4.2) and Adam (Kingma and Ba, 2015): an iteration is an epoch."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from macmpi.config import Baseline as Keys
+from macmpi.data.dataset import Dataset
+from macmpi.methods.backprop.nested import Nested
+from macmpi.parallel import tiles
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.streams import stream
+from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.tree_sum import TreeSum
+from macmpi.plan.plan import Plan
+from macmpi.state import Pause, State, never
+from macmpi.typing import Array
+
+EPSILON = 1e-8
+"""Of Adam: what is added to the root of the mean square."""
+
+STRETCH = 50
+"""Minibatches between two places where a run may be ended."""
+
+
+class Sgd(Nested):
+    """w <- w - rate v, v <- momentum v + g, g the mean gradient of a minibatch.  Collective: where a method says so."""
+
+    called: ClassVar[str] = "SGD"
+    reads: ClassVar[tuple[str, ...]] = ("batch", "rate", "momentum")
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+        super().__init__(plan, data, team, clock, keys)
+        self.batch = min(keys.batch, plan.n_train)
+        self.sum = TreeSum(min(keys.parts, self.batch), team)
+
+    def start_at(self, weights: Array, gradient_step: bool) -> State:
+        """The given weights (flat), one gradient step, no step before it.  Collective: yes."""
+        state = super().start_at(weights, gradient_step)
+        state.momentum = np.zeros_like(state.weights)
+        return state
+
+    def sweep(self, state: State, pause: Pause = never) -> bool:
+        """An epoch from minibatch state.position on: the points in a new random order, without the rest of one.
+
+        Collective: yes.
+        """
+        order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
+        steps = len(order) // self.batch
+        while state.position < steps:
+            first = state.position * self.batch
+            with self.clock("w"):
+                self.step(order[first : first + self.batch], state)
+            state.position += 1
+            if state.position % STRETCH == 0 and state.position < steps and pause():
+                return False
+        state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
+        return True
+
+    def step(self, rows: Array, state: State) -> None:
+        """One minibatch: its parts dealt to ranks, their sums by Allgatherv.  Collective: yes."""
+        parts = tiles.cut(len(rows), self.sum.leaves)
+
+        def add(i: int, out: Array) -> None:
+            self.add_gradient(state.weights, rows[parts[i].rows], out)
+
+        gradient = self.sum(add, self.size + 1, self.plan.dtype)[:-1]
+        gradient /= len(rows)
+        state.steps += 1
+        self.move(gradient, state)
+
+    def move(self, gradient: Array, state: State) -> None:
+        """The step; may write over the gradient.  Collective: no."""
+        state.momentum *= self.keys.momentum
+        state.momentum += gradient
+        state.weights -= np.multiply(state.momentum, self.keys.rate, out=gradient)
+
+
+class Adam(Sgd):
+    """w <- w - rate m / (sqrt(v) + epsilon), m and v the corrected means of g and g^2.  Collective: as Sgd."""
+
+    called = "Adam"
+    reads = (*Sgd.reads, "beta2")
+
+    def start_at(self, weights: Array, gradient_step: bool) -> State:
+        """As Sgd, with no mean squares either.  Collective: yes."""
+        state = super().start_at(weights, gradient_step)
+        state.statistics = np.zeros_like(state.weights)
+        return state
+
+    def move(self, gradient: Array, state: State) -> None:
+        """The step; writes over the gradient.  Collective: no."""
+        beta1, beta2, t = self.keys.momentum, self.keys.beta2, state.steps
+        state.momentum *= beta1
+        state.momentum += (1.0 - beta1) * gradient
+        gradient *= gradient
+        gradient *= 1.0 - beta2
+        state.statistics *= beta2
+        state.statistics += gradient
+        below = np.sqrt(state.statistics, out=gradient)
+        below *= 1.0 / np.sqrt(1.0 - power(beta2, t))
+        below += EPSILON
+        np.divide(state.momentum, below, out=below)
+        below *= self.keys.rate / (1.0 - power(beta1, t))
+        state.weights -= below
+
+
+def power(base: float, exponent: int) -> float:
+    """base^exponent by products, which every machine rounds alike, as its C library's `pow` need not.  Collective: no.
+
+    Every rank moves all weights for itself.
+    """
+    found = 1.0
+    while exponent:
+        found *= base if exponent % 2 else 1.0
+        base, exponent = base * base, exponent // 2
+    return found

@@ -1,0 +1,57 @@
+"""The nested problem: E1 (eq. 1) over all weights, by gradients from backpropagation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from macmpi.config import Baseline as Keys
+from macmpi.data.dataset import Dataset
+from macmpi.mac import Mac
+from macmpi.method import COORDINATES, FLAT, Account
+from macmpi.methods.stochastic.factors import add_gradient
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import AnyTeam
+from macmpi.plan.plan import Plan
+from macmpi.state import State, block_views
+from macmpi.typing import Array
+
+
+class Nested(Mac):
+    """What all baselines share: E1 and its gradient on some points.  Collective: where a method says so.
+
+    called, reads: the method's name, and the keys that it reads.
+    """
+
+    called: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]]
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+        super().__init__(plan, data, team, clock)
+        self.keys, self.size = keys, plan.weight_bounds[-1]
+
+    @property
+    def account(self) -> Account:
+        """Its name and its keys; there is no Z-step.  Collective: no."""
+        given = ", ".join(f"{name} {vars(self.keys)[name]:g}" for name in self.reads)
+        remedy = "a smaller baseline.rate" if "rate" in self.reads else "a smaller start.range"
+        stepped = f"a step ({remedy} may help)" if "rate" in self.reads else "a step"
+        return Account(f"{self.called}: {given}", "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped, remedy)
+
+    def begin(self, state: State) -> None:
+        """Nothing is missing.  Collective: no."""
+
+    def add_gradient(self, weights: Array, rows: slice | Array, out: Array) -> None:
+        """Adds the sums over points of dE1/dW (flat) and of the losses to `out` (P + 1,).  Collective: no.
+
+        Cost: three passes through the net.
+        """
+        plan = self.plan
+        shapes = plan.chain.block_shapes
+        tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
+        losses = add_gradient(plan.loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
+        out[-1] += losses.sum(dtype=float)
+
+    def finish(self, state: State) -> State:
+        """The weights as they are.  Collective: no."""
+        return replace(state, weights=state.weights.copy(), mu=state.mu_done or state.mu)

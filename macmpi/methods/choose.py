@@ -1,0 +1,40 @@
+"""The methods that train: what the loop asks of each, and which one a config names."""
+
+from __future__ import annotations
+
+from macmpi.config import Config
+from macmpi.data.dataset import Dataset
+from macmpi.mac import Mac
+from macmpi.method import Method
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import AnyTeam
+from macmpi.plan.plan import Plan
+
+
+def choose(config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> Method:
+    """The method of a config; only its own room is loaded, to start sooner.  Collective: yes."""
+    if config.method.name == "alternating":
+        from macmpi.methods.alternating import Alternating
+
+        return Alternating(plan, data, team, clock, config.method.cg_iterations)
+    if config.method.name == "stochastic":
+        from macmpi.methods.stochastic.method import Stochastic
+
+        return Stochastic(plan, data, team, clock, config.stochastic)
+    if config.method.name in ("sgd", "adam"):
+        from macmpi.methods.backprop.minibatch import Adam, Sgd
+
+        return {"sgd": Sgd, "adam": Adam}[config.method.name](plan, data, team, clock, config.baseline)
+    if config.method.name in ("cg", "lbfgs"):
+        from macmpi.methods.backprop.full_batch import ConjugateGradients, Lbfgs
+
+        return {"cg": ConjugateGradients, "lbfgs": Lbfgs}[config.method.name](plan, data, team, clock, config.baseline)
+    if config.method.acceleration != "none":
+        from macmpi.methods.accelerated import Accelerated
+
+        return Accelerated(plan, data, team, clock, momentum=config.method.acceleration == "momentum")
+    if config.selection.criterion != "none":
+        from macmpi.methods.selection import Selection
+
+        return Selection(config, plan, data, team, clock)
+    return Mac(plan, data, team, clock)

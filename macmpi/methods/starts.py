@@ -1,0 +1,181 @@
+"""Where a run starts: random weights, principal components, layers trained one by one, or another run's model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from macmpi.config import Config, Model, Penalty, Run, Start
+from macmpi.data.dataset import Dataset
+from macmpi.mac import RANGE, Mac
+from macmpi.methods.embedding import elastic_embedding, principal_codes
+from macmpi.nets.design import adjoint, gram
+from macmpi.parallel.streams import stream
+from macmpi.plan.penalty import Progress
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.state import State, block_views
+from macmpi.typing import Array
+
+GREEDY, EMBEDDING = 5, 200
+"""Iterations of the greedy start and of the elastic embedding where start.iterations is 0."""
+
+RIDGE = 1e-6
+"""Of the least-squares fits here, relative to the Gram's mean diagonal entry."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a run begins with that comes from a file: weights (flat) or coordinates (N, H); None for other starts."""
+
+    weights: Array | None = None
+    coordinates: Array | None = None
+
+
+def start(method: Mac, config: Config, origin: Origin) -> State:
+    """The first State of a run, as the config's [start] says.  Collective: yes."""
+    keys = config.start
+    if coordinates_first(config, method.plan):
+        return method.start_from(codes(method, config, origin), keys.seed, range_of(keys))
+    if keys.method == "uniform":
+        return method.start(keys.range or method.own_range, keys.gradient_step, keys.seed)
+    flat = np.zeros(method.plan.weight_bounds[-1])
+    if keys.method == "greedy":
+        flat[:] = greedy(method, config)
+    elif method.team.rank == 0:
+        flat[:] = pca(method, config) if origin.weights is None else origin.weights
+    method.team.share_array(flat)
+    return method.start_at(flat, keys.gradient_step)
+
+
+def range_of(keys: Start) -> float:
+    """start.range, where 0 stands for RANGE."""
+    return keys.range or RANGE
+
+
+def coordinates_first(config: Config, plan: Plan) -> bool:
+    """The start gives coordinates, and the first half step is a W-step."""
+    return config.start.method in ("elastic_embedding", "file") or (
+        plan.has_basis and (config.start.method == "pca" or not plan.chain.sites)
+    )
+
+
+def codes(method: Mac, config: Config, origin: Origin) -> Array:
+    """Coordinates (N, H) of the net's one site, made by rank 0; of a code of bits their bits.  Collective: yes."""
+    keys, H = config.start, sum(method.plan.chain.site_sizes)
+    Z: Array = method.team.array((method.plan.n_train, H), np.float64)
+    if not H:
+        return Z
+    if method.team.rank == 0:
+        X = method.data.X.astype(np.float64)
+        if origin.coordinates is not None:
+            Z[:] = origin.coordinates
+        elif keys.method == "pca":
+            Z[:] = principal_codes(X, H, 0.5 * range_of(keys))
+        else:
+            Z[:] = elastic_embedding(X, H, keys.width, keys.repulsion, keys.iterations or EMBEDDING, keys.seed)
+        if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:
+            Z[:] = np.greater(Z, 0.0 if origin.coordinates is None else 0.5)
+    method.team.share_array(Z)
+    return Z
+
+
+def mirrored(config: Config, data: Dataset) -> bool:
+    """An autoencoder whose decoder has the sizes of its encoder in reverse."""
+    hidden = config.model.hidden
+    return data.autoencoder and len(hidden) % 2 == 1 and hidden == hidden[::-1]
+
+
+def pca(method: Mac, config: Config) -> Array:
+    """Weights (flat) from principal components.  Collective: no (rank 0).
+
+    Each layer projects its centred inputs on their leading principal directions, scaled so that the first has
+    deviation start.range / 2; units beyond the number of inputs get random directions.  The decoder of a mirrored
+    autoencoder is fitted by least squares to the encoder's pre-activations, the output layer to the targets.
+    Cost: N D^2 flops a layer and an eigen-decomposition.
+    """
+    chain, keys, data = method.plan.chain, config.start, method.data
+    flat = np.zeros(method.plan.weight_bounds[-1])
+    weights = block_views(flat, chain.block_shapes)
+    dense = [W for W, m in zip(weights, chain.blocks, strict=True) if "bias" in m.capabilities]
+    K = len(config.model.hidden)
+    encoder = K // 2 + 1 if mirrored(config, data) else K
+    A, layer_inputs = data.X.astype(np.float64), []
+    for k in range(K + 1):
+        W, activation = dense[k], chain.maps[2 * k + 1] if 2 * k + 1 < len(chain.maps) else None
+        if k < encoder:
+            layer_inputs.append(_project(W, A, keys, k))
+        elif k < K:
+            W[:] = _least_squares(A, layer_inputs[K - 1 - k])
+        else:
+            W[:] = _least_squares(A, data.Y.astype(np.float64))
+        A = A @ W[:, :-1].T + W[:, -1]
+        if activation is not None and activation.parameter_shape is None:
+            A = activation.forward(None, A)
+    return flat
+
+
+def _project(W: Array, A: Array, keys: Start, layer: int) -> Array:
+    """Fill W with the leading principal directions of A; gives the pre-activations."""
+    mean = A.mean(axis=0)
+    values, vectors = np.linalg.eigh(np.cov(A - mean, rowvar=False, bias=True).reshape(A.shape[1], -1))
+    found = min(len(W), A.shape[1])
+    directions = vectors[:, ::-1][:, :found].T
+    if found < len(W):
+        extra = stream(keys.seed, "pca", layer).standard_normal((len(W) - found, A.shape[1]))
+        directions = np.vstack([directions, extra / np.sqrt(A.shape[1])])
+    W[:, :-1] = directions * (0.5 * range_of(keys) / max(np.sqrt(max(values[-1], 0.0)), 1e-12))
+    W[:, -1] = -W[:, :-1] @ mean
+    return A @ W[:, :-1].T + W[:, -1]
+
+
+def _least_squares(A: Array, T: Array) -> Array:
+    """W = [V, c] of the ridge regression of T (N, w) on A (N, D)."""
+    G = gram(A)
+    G[np.diag_indices_from(G)] += RIDGE * np.trace(G) / len(G)
+    return np.linalg.solve(G, adjoint(T, A).T).T
+
+
+def greedy(method: Mac, config: Config) -> Array:
+    """Weights (flat) from layers trained one by one, each by MAC as an autoencoder of its inputs.  Collective: yes.
+
+    The decoder of a mirrored autoencoder takes the decoding weights; other layers above keep their random start.
+    """
+    keys, data, team = config.start, method.data, method.team
+    chain = method.plan.chain
+    begun = method.start(range_of(keys), False, keys.seed)
+    flat = begun.weights.astype(np.float64)
+    weights = block_views(flat, chain.block_shapes)
+    K = len(config.model.hidden)
+    both = mirrored(config, data)
+    A, A_val, before = data.X, data.X_val, "linear"
+    mu_max = min(1e4, config.penalty.mu_max)
+    for k, (units, activation, _) in enumerate(config.model.layers()[: K // 2 + 1 if both else K]):
+        shallow = Config(
+            model=Model([units], activation, before, precision=config.model.precision),  # type: ignore[arg-type]
+            start=replace(keys, method="uniform", model=""),
+            penalty=Penalty(mu0=min(10.0, mu_max), mu_max=mu_max, ridge=config.penalty.ridge),
+            run=Run(max_iterations=keys.iterations or GREEDY),
+        )
+        inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
+        layer = Mac(
+            make_plan(shallow, A.shape[1], A.shape[1], len(A), len(A_val), team.size), inputs, team, method.clock
+        )
+        encoding, decoding = layer.weights(_trained(layer, keys))
+        weights[k][:] = encoding
+        if both:
+            weights[K - k][:] = decoding
+        A, A_val = (layer.plan.chain.segments[0].forward([encoding], B) for B in (A, A_val))
+        before = "linear" if activation == "softmax" else activation
+    return flat
+
+
+def _trained(layer: Mac, keys: Start) -> State:
+    state = layer.start(range_of(keys), True, keys.seed)
+    layer.begin(state)
+    for i in range(keys.iterations or GREEDY):
+        layer.sweep(state)
+        before, state.e1_val = state.e1_val, layer.evaluate(state).validation
+        progress = Progress(i + 1, state.mu, before, state.e1_val)
+        state.mu = layer.team.from_root(lambda p=progress: layer.plan.schedule.decide(p)).mu  # type: ignore[misc]
+    return state

@@ -1,0 +1,1 @@
+"""Stochastic MAC: minibatches with feasible coordinates and Kronecker-factored curvature."""

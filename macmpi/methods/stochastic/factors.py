@@ -1,0 +1,144 @@
+"""What a minibatch says of a net: gradient, the Grams of each layer's inputs and the metrics of its outputs.
+
+For layer k with inputs [a, 1] and outputs s: G_k = mean of [a, 1] [a, 1]^T, and M_k the mean curvature of the loss with
+respect to s, carried back from the outputs map by map: M <- mean of J^T M J.  The direction of the weights,
+
+    D_k = -(M_k + a_k I)^-1 (dE1/dW_k) (G_k + b_k I)^-1,   a_k b_k = damping,
+
+is the least-squares fit of the layer to the coordinates s - (M_k + a_k I)^-1 dE1/ds: MAC in the metric M_k, its Z-step
+and its W-step each to first order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from macmpi.nets.design import gram
+from macmpi.nets.inverse import inverse
+from macmpi.nets.losses import Loss
+from macmpi.nets.tape import Step, Tape
+from macmpi.typing import Array
+
+OfTape = Callable[[Tape], Array]
+"""A matrix that is a mean over the first points of a tape."""
+
+Means = Callable[[Sequence[tuple[OfTape, int]]], list[Array]]
+"""The means of several (n, n) matrices over all probed points, given with their n, in one exchange."""
+
+Back = Callable[[Array, Array], Array]
+"""V^T M V, for the weights V (h, d) without biases and M (h, h)."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the layers' numbers lie in flat buffers: weights (h, d), d with the bias, Grams (d, d), and inverses."""
+
+    shapes: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def weights(self) -> tuple[slice, ...]:
+        return _runs([h * d for h, d in self.shapes])
+
+    @cached_property
+    def grams(self) -> tuple[slice, ...]:
+        return _runs([d * d for _, d in self.shapes])
+
+    @cached_property
+    def squares(self) -> tuple[slice, ...]:
+        """Inverses of Grams and metrics in turn: of G_1, M_1, G_2, M_2, ..."""
+        return _runs([n * n for n in self.sides])
+
+    @cached_property
+    def sides(self) -> tuple[int, ...]:
+        return tuple(n for h, d in self.shapes for n in (d, h))
+
+    def place(self, layer: int, rows: slice) -> slice:
+        """Where some rows of a layer's weights lie."""
+        start, d = self.weights[layer].start, self.shapes[layer][1]
+        return slice(start + rows.start * d, start + rows.stop * d)
+
+    def blocks(self, flat: Array) -> list[Array]:
+        """Views (h, d) of the weights, or of anything of their shape."""
+        return [flat[part].reshape(shape) for part, shape in zip(self.weights, self.shapes, strict=True)]
+
+    def square_blocks(self, flat: Array) -> list[Array]:
+        """Views of the inverses: of G_1, M_1, G_2, M_2, ..."""
+        return [flat[part].reshape(n, n) for part, n in zip(self.squares, self.sides, strict=True)]
+
+    def gram_blocks(self, flat: Array) -> list[Array]:
+        """Views G_k (d, d)."""
+        return [flat[part].reshape(d, d) for part, (_, d) in zip(self.grams, self.shapes, strict=True)]
+
+
+def _runs(sizes: Sequence[int]) -> tuple[slice, ...]:
+    ends = np.cumsum(sizes).tolist()
+    return tuple(slice(end - size, end) for size, end in zip(sizes, ends, strict=True))
+
+
+def layers(tape: Tape) -> list[Step]:
+    """The steps of a tape that have weights."""
+    return [step for step in tape.steps if step.W is not None]
+
+
+def add_gradient(loss: Loss, tape: Tape, Y: Array, out: Sequence[Array]) -> Array:
+    """Adds the sum over points of dE1/dW_k to `out`, and gives the losses (n,).  Cost: 4 n D H flops a layer."""
+    for total, part in zip(out, tape.weight_vjp(-loss.residual(Y, tape.F)), strict=True):
+        total += part
+    return loss.value(Y, tape.F)
+
+
+def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> None:
+    """Adds `weight` times the sum over the first points of [a, 1] [a, 1]^T to the Grams of the last len(out) layers."""
+    found = layers(tape)
+    for G, step in zip(out, found[len(found) - len(out) :], strict=True):
+        G += weight * gram(step.A[:points])
+
+
+def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> list[Array]:
+    """M_k (h, h) of each layer, from means over the first `points` of each tape; `tape` is any of them.
+
+    Elementwise maps need only the mean of their slopes' products, whatever M is: theirs come in one exchange with the
+    loss's curvature.  Cost: 2 n h^2 flops a layer for its slopes, and 4 h h' max(h, h') between two layers.
+    Collective: as `means` and `back` are.
+    """
+    dtype, width = tape.F.dtype, tape.F.shape[1]
+    bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
+    slopes = [(_carried(i, points, np.ones((n, n), dtype)), n) for i, n in bent.items()]
+    M, *found_slopes = means([(lambda t: loss.hessian(t.F[:points]), width), *slopes])
+    products, M, found = dict(zip(bent, found_slopes, strict=True)), M.astype(dtype, copy=False), []
+    for i, step in reversed(list(enumerate(tape.steps))):
+        if step.W is not None:
+            found.append(M)
+        if i in products:
+            M = products[i] * M
+        elif i and step.W is not None and "linear" in step.map.capabilities:
+            M = back(step.W[:, : step.map.n_in], M)
+        elif i:
+            (M,) = means([(_carried(i, points, M), step.map.n_in)])
+    return found[::-1]
+
+
+def _carried(i: int, points: int, M: Array) -> OfTape:
+    """The mean of J^T M J for map i of a tape."""
+    return lambda tape: tape.steps[i].map.pullback(tape.steps[i].W, tape.steps[i].A[:points], M)
+
+
+def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:
+    """b and a with a b = damping, and b / a the ratio of the mean eigenvalues of G and M."""
+    means = [max(float(np.trace(A)) / len(A), 1e-30) for A in (G, M)]
+    ratio, root = np.sqrt(means[0] / means[1]), np.sqrt(damping)
+    return float(ratio * root), float(root / ratio)
+
+
+def shifted_inverse(A: Array, shift: float) -> Array:
+    """(A + shift I)^-1 in the precision of A, or in float64 where that fails.  Cost: 4/3 n^3 flops."""
+    shifted = A.copy()
+    shifted[np.diag_indices_from(A)] += shift
+    try:
+        return inverse(shifted)
+    except np.linalg.LinAlgError:
+        return np.linalg.pinv(shifted.astype(np.float64))

@@ -1,0 +1,292 @@
+"""Stochastic MAC: minibatches whose coordinates stay feasible, so that none is kept from one to the next.
+
+For each minibatch: coordinates z_k = f_k(z_{k-1}); Z-step and W-step each to first order, in the metrics of
+curvature.py; then a step along that direction D and the last step P,
+
+    W <- W + x D + y P,   x = STRIDE times the minimum along D of the Gauss-Newton model of a minibatch, y = MOMENTUM;
+
+the damping follows the ratio of actual to predicted decrease.  What a run shows and keeps is the running average of
+the weights.  The points of a minibatch are dealt to ranks and their sums added up a tree of fixed parts; directions
+are dealt by units, inverses one by one: the same bits on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from macmpi.config import Stochastic as Keys
+from macmpi.data.dataset import Dataset
+from macmpi.half_steps.evaluation import Errors
+from macmpi.mac import Mac
+from macmpi.method import COORDINATES, FLAT, Account
+from macmpi.methods.stochastic import start as opening
+from macmpi.methods.stochastic.damping import Damping
+from macmpi.methods.stochastic.factors import Layout, add_gradient
+from macmpi.methods.stochastic.running_factors import RunningCurvature, Tapes
+from macmpi.methods.stochastic.weights import Moves
+from macmpi.parallel.balance import deal_runs
+from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.streams import stream
+from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.tiles import Tile, merged
+from macmpi.parallel.tree_sum import TreeSum
+from macmpi.plan.choices import minibatch
+from macmpi.plan.plan import Plan
+from macmpi.state import Pause, State, block_views, never
+from macmpi.typing import Array
+
+STRIDE, MOMENTUM = 0.8, 0.6
+"""Of the minimum along the direction; of the last step.  In the long run a direction counts STRIDE / (1 - MOMENTUM)
+times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand."""
+
+MEASURE, ADAPT = 3, 10
+"""Minibatches between two measured lengths, and between two looks at the actual decrease."""
+
+SURGE, SURE, LEVEL = 3.0, 3.0, 0.1
+"""A loss above so many times its running mean, and by so many of its standard errors, is a step gone wrong; the share
+of a new loss in that mean."""
+
+FIRST, WINDOW = 3, 8.0
+"""The first minibatches, each with inverses of its own; the first averages are over about an eighth of all steps."""
+
+LOOKED = ("losses", "their squares", "points probed", "points")
+"""Beside the gradient, what is added up over a minibatch."""
+
+Drawn = dict[int, Array]
+"""This rank's points of a minibatch, by part."""
+
+
+class Stochastic(Mac):
+    """Stochastic MAC as a Method: an iteration is an epoch.  Collective: where a method says so."""
+
+    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+        super().__init__(plan, data, team, clock)
+        self.keys, self.layout = keys, Layout(plan.chain.block_shapes)
+        self.parts = plan.parts
+        widest = self.layout.weights[-1].stop + len(LOOKED), self.layout.squares[-1].stop
+        self._gradients, self.sum = (TreeSum(len(self.parts.blocks), team, plan.dtype.itemsize * w) for w in widest)
+        self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.parts.blocks_of(team.rank)}
+        self.least_part = min(own[-1].stop - own[0].start for own in self.parts.blocks)
+        self._orders: tuple[int, dict[int, Array]] = (-1, {})
+        self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, keys)
+        self.moves = Moves(team, self.curvature.places)
+        count = self.layout.weights[-1].stop
+        self._shares = [run.rows for run in deal_runs(count, self.sum.leaves)]
+        own = [self._shares[i] for i in self.rows]
+        self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
+        classes = plan.chain.n_out if plan.loss.labels else 0
+        slope = team.from_root(lambda: opening.slope(plan.chain))
+        self.damping = Damping(classes, slope, keys.damping, keys.least_damping)
+
+    @property
+    def account(self) -> Account:
+        """Its minibatches, averages and first damping.  Collective: no."""
+        keys, epochs = self.keys, self.plan.schedule.max_iterations
+        first, last = (self.plan.n_train // self.steps(epoch) for epoch in (0, max(epochs - 1, 0)))
+        sizes = f"{first}" if first == last else f"{first} to {last}"
+        idle = sum(not rows for rows in self.plan.parts.row_counts)
+        lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {keys.parts}" if idle else ""
+        how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.damping.first:g}{lazy}"
+        stepped = "a minibatch's step (more stochastic.damping may help)"
+        remedy = "more damping (stochastic.damping)"
+        return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
+
+    @property
+    def own_range(self) -> float:
+        """0: by layer, and a code of principal components; see stochastic_start.py.  Collective: no."""
+        return 0.0
+
+    def steps(self, epoch: int) -> int:
+        """Minibatches of an epoch.  Every part gives at least a point to each.  Collective: no."""
+        n = self.plan.n_train
+        return max(min(n // minibatch(self.keys, n, epoch), self.least_part), 1)
+
+    def start(self, range_: float, gradient_step: bool, seed: int) -> State:
+        """Random weights, and where no range is asked for a code of principal components; counted as training.
+
+        Collective: yes.
+        """
+        self.team.meet("the start")
+        began, chain, room = now(), self.plan.chain, self.curvature.empty_weights()
+        draw = partial(self._random_block, range_=1.0, seed=seed)
+        flat = opening.random_together(draw, self.layout.weights, room, self.team)
+        weights = list(block_views(flat, chain.block_shapes))
+        opening.scale_random(chain, weights, range_)
+        sample = self._sample()
+        if not range_ and opening.code_of(chain) is not None:
+            opening.principal_code(chain, weights, sample)
+            self.team.share_array(flat)
+        state = self._started(flat, sample)
+        state.seconds = now() - began
+        return state
+
+    def start_at(self, weights: Array, gradient_step: bool) -> State:
+        """The given weights (flat), the output layer fitted to some points (0 for labels).  Collective: yes."""
+        return self._started(weights, self._sample())
+
+    def _sample(self) -> opening.Sample:
+        return opening.Sample(self.data, self.rows, self.sum)
+
+    def _started(self, weights: Array, sample: opening.Sample) -> State:
+        """sample: no further through the net than the weights before have been seen.  Collective: yes."""
+        state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.loss
+        found = list(self.weights(state))
+        if chain.maps[-1].parameter_shape is not None:
+            if loss.labels:
+                found[-1][:] = 0.0
+            else:
+                opening.fit_output(
+                    chain, found, sample, self.layout.blocks(self.curvature.empty_weights())[-1], self.team
+                )
+        state.average, state.momentum = state.weights.copy(), np.zeros_like(state.weights)
+        self.curvature.begin(state, self.data.X)
+        state.damping = self.damping.first
+        return state
+
+    def begin(self, state: State) -> None:
+        """Nothing is missing; what ranks move is where those of a node share it.  Collective: yes."""
+        self.moves.share(state)
+        self.curvature.share(state)
+
+    def sweep(self, state: State, pause: Pause = never) -> bool:
+        """An epoch of minibatches, from number state.position on; it may pause where Grams are folded anyway.
+
+        Collective: yes.
+        """
+        steps = self.steps(state.iteration)
+        while state.position < steps:
+            whole = self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
+            state.position += 1
+            if whole and state.position < steps:
+                self._complete(state)
+                if pause():
+                    return False
+        self.curvature.fold(state)
+        self._complete(state)
+        state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
+        return True
+
+    def _complete(self, state: State) -> None:
+        """All ranks have all of the State.  Collective: yes."""
+        self.moves.complete(state)
+        self.curvature.complete(state)
+
+    def _drawn(self, part: int, steps: int, state: State) -> Array:
+        """What a part of the points gives to a minibatch: its share of an order drawn anew each epoch.
+
+        Points stay with the rank that holds them, and each part has its place in every minibatch.
+        """
+        if self._orders[0] != state.iteration:
+            self._orders = state.iteration, {}
+        orders, own = self._orders[1], self.rows[part]
+        if part not in orders:
+            orders[part] = own.start + stream(self.plan.seed, "epoch", state.iteration, part).permutation(len(own))
+        n = len(own)
+        return orders[part][n * state.position // steps : n * (state.position + 1) // steps]
+
+    def step(self, rows: Drawn, state: State) -> bool:
+        """One minibatch; rows: this rank's points of each of its parts.  Whether the State is whole then: Grams folded.
+
+        Collective: yes.
+        """
+        keys, count = self.keys, len(state.weights)
+        tapes: Tapes = {}
+        with self.clock("z"):
+            looked = partial(self._look, rows=rows, state=state, tapes=tapes)
+            sums = self._gradients(looked, count + len(LOOKED), self.plan.dtype, self._reads)
+        total, squares, probed, n = sums[count:].astype(float).tolist()
+        gradient, loss = sums[:count], total / n
+        if state.steps and self._gone_wrong(loss, squares / n, n, state):
+            self._recover(state)
+            return False
+        seen = loss if state.steps == 0 else min(loss, SURGE * state.level)
+        state.level = seen if state.steps == 0 else state.level + LEVEL * (seen - state.level)
+        if state.steps:
+            self.moves.average(state, max(1.0 - keys.averaging, WINDOW / (state.steps - 1 + WINDOW)))
+        early = state.steps < FIRST
+        renew = early or state.steps % keys.factor_every == 0 or not state.inverses[0]
+        if early or state.steps % keys.curvature_every == 0:
+            self.curvature.note(tapes, probed, state)
+        if renew:
+            self.curvature.factor(tapes, probed, self.damping.of_inverses(state.damping, state.level), state)
+        D = self.curvature.direction(gradient, n, state)
+        damping = self.damping.of_length(state.damping, state.level)
+        if renew or state.steps % MEASURE == 0:
+            self.curvature.show(D)
+            slope, curvature = self._along(D, gradient, tapes, n, damping)
+            state.length = slope / curvature if curvature > 0.0 else 0.0
+        self.moves.turn(state, MOMENTUM, D, STRIDE * state.length)
+        state.steps += 1
+        adapt = state.steps % ADAPT == 0
+        if adapt:  # the tapes see the weights: before these move
+            self.moves.show_step(state)
+            slope, curvature = self._along(state.momentum, gradient, tapes, n, damping)
+        self.moves.go(state)
+        if adapt:
+            self._adapt(rows, n, loss, slope - 0.5 * curvature, state)
+        return renew
+
+    def _look(self, i: int, out: Array, rows: Drawn, state: State, tapes: Tapes) -> None:
+        """Adds part i's gradient, losses, their squares, and points probed and all; keeps its tape."""
+        own, count = rows[i], len(state.weights)
+        tape, Y = self.plan.chain.whole.tape(self.weights(state), self.data.X[own]), self.data.Y[own]
+        losses = add_gradient(self.plan.loss, tape, Y, self.layout.blocks(out[:count])).astype(float)
+        tapes[i] = tape, Y
+        out[count:] += losses.sum(), losses @ losses, min(self.keys.probed, len(own)), len(own)
+
+    def _gone_wrong(self, loss: float, square: float, n: float, state: State) -> bool:
+        """Whether a minibatch's loss (mean, mean square) says that the last step has failed."""
+        if not np.isfinite(square):
+            return True
+        error = np.sqrt(max(square - loss * loss, 0.0) / n)
+        return not (loss <= SURGE * state.level or loss - state.level <= SURE * error)
+
+    def _along(self, way: Array, gradient: Array, tapes: Tapes, n: float, damping: float) -> tuple[float, float]:
+        """b and h of the damped Gauss-Newton model -b t + 1/2 h t^2 along a way w of the weights.  Collective: yes.
+
+        h = mean of (J w)^T B^T B (J w) + damping w^T w, b = -gradient^T w; gradient: the sum over n points.
+        """
+        blocks = self.layout.blocks(way)
+
+        def add(i: int, out: Array) -> None:
+            tape, Y = tapes[i]
+            change, own = tape.weight_jvp(blocks), self._shares[i]
+            curved = np.vdot(change, self.plan.loss.root(Y, tape.F).normal(change))
+            out += curved, np.vdot(gradient[own], way[own]), np.vdot(way[own], way[own])
+
+        with self.clock("z"):
+            curved, falls, square = self.sum(add, 3).tolist()
+        return -falls / n, curved / n + damping * square
+
+    def _adapt(self, rows: Drawn, n: float, before: float, predicted: float, state: State) -> None:
+        """The damping, from the decrease of this minibatch's loss against the predicted one.  Collective: yes."""
+        weights, chain, loss = self.weights(state), self.plan.chain, self.plan.loss
+
+        def add(i: int, out: Array) -> None:
+            Y = self.data.Y[rows[i]]
+            out += loss.value(Y, chain.forward(weights, self.data.X[rows[i]])).sum(dtype=float)
+
+        with self.clock("z"):
+            after = float(self.sum(add, 1)[0]) / n
+        ratio = (before - after) / predicted if predicted > 0.0 else 0.0
+        state.damping = self.damping.adapted(state.damping, ratio, ADAPT)
+
+    def _recover(self, state: State) -> None:
+        """A step went wrong: back to the average, without momentum, with more damping and new inverses.
+
+        Collective: yes.
+        """
+        self.moves.back(state)
+        state.damping, state.level = 10.0 * state.damping, 2.0 * state.level
+        state.inverses = np.zeros_like(state.inverses)
+
+    def evaluate(self, state: State, feasible: bool = False) -> Errors:
+        """Errors of the averaged weights.  Collective: yes."""
+        return super().evaluate(replace(state, weights=state.result), feasible)
+
+    def finish(self, state: State) -> State:
+        """The averaged weights.  Collective: no."""
+        return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)

@@ -1,0 +1,181 @@
+"""The curvature that a stochastic run has gathered, and directions in it: Grams running on, inverses, who does what.
+
+Sums over points go up a tree of parts; inverses are dealt to ranks one by one, directions by units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from macmpi.config import Stochastic as Keys
+from macmpi.methods.stochastic.factors import Layout, OfTape, add_grams, metrics, shifted_inverse, shifts
+from macmpi.nets.design import gram
+from macmpi.nets.tape import Tape
+from macmpi.parallel import balance, tiles
+from macmpi.parallel.blocks import Products, commonly
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.tiles import Tile
+from macmpi.parallel.tree_sum import TreeSum, Turns, over_parts
+from macmpi.plan.plan import Plan
+from macmpi.state import State, block_views
+from macmpi.typing import Array
+
+Tapes = dict[int, tuple[Tape, Array]]
+"""The net at the points of each part of this rank, and their targets."""
+
+
+class RunningCurvature:
+    """Keeps state.statistics, the Grams, and state.inverses, of Grams and metrics.
+
+    rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
+    Grams travel only when they are inverted, on one node only where.  Collective: where a method says so.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Layout,
+        rows: dict[int, Tile],
+        tree: TreeSum,
+        team: AnyTeam,
+        clock: Clock,
+        keys: Keys,
+    ) -> None:
+        self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
+        self.team, self.clock, self.keys = team, clock, keys
+        sizes = layout.weights[-1].stop, layout.squares[-1].stop
+        self._directions, self._inverses = (Turns(team, plan.dtype.itemsize * size) for size in sizes)
+        self._products = Products(team, plan.dtype.itemsize * max(layout.sides) ** 2)
+        self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
+        self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
+        self._faded = 1.0
+        shapes = layout.shapes
+        jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
+        costs = [float(sum(shapes[k]) * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
+        self.units = [[jobs[i] for i in rank] for rank in balance.deal_in_order(costs, team.size)]
+        self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
+        self.squares = deal_squares(layout.sides, team.size)
+        self._paired = all(j ^ 1 in rank for rank in self.squares for j in rank)
+        kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
+        self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
+
+    def begin(self, state: State, X: Array) -> None:
+        """Nothing known, but for the Gram of inputs that never change: over all points.  Collective: yes."""
+        state.statistics = np.zeros(self.layout.grams[-1].stop, self.plan.dtype)
+        state.inverses = np.zeros(self.layout.squares[-1].stop, self.plan.dtype)
+        if self.settled:
+            over = over_parts(self.sum, lambda i: [t.rows for t in tiles.chunks_within(self.rows[i])])
+            (total,) = over(lambda rows: (gram(X[rows]),))
+            self.layout.gram_blocks(state.statistics)[0][:] = total / self.plan.n_train
+
+    def note(self, tapes: Tapes, probed: float, state: State) -> None:
+        """Adds a minibatch to the running Grams.  Collective: no."""
+        rate = max(1.0 - self.keys.memory, 1.0 / (state.steps + 1))
+        self._faded *= 1.0 - rate
+        with self.clock("z"):
+            for i, (tape, _) in tapes.items():
+                self._fresh[i] *= 1.0 - rate
+                running = self.layout.gram_blocks(self._fresh[i])[1 if self.settled else 0 :]
+                add_grams(tape, self.keys.probed, rate / probed, running)
+
+    def share(self, state: State) -> None:
+        """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
+        state.statistics = commonly(self.team, state.statistics)
+
+    def fold(self, state: State) -> None:
+        """What is new since the last time, over all parts, of the Grams that this rank inverts.  Collective: yes."""
+
+        def add(i: int, out: Array) -> None:
+            out += self._fresh[i][self.settled :]
+            self._fresh[i][:] = 0.0
+
+        own, before = self._grams[self.team.rank], self.settled
+        reads = [slice(run.start - before, run.stop - before) for run in own]
+        new = self.sum(add, len(state.statistics) - before, self.plan.dtype, reads)
+        for run, read in zip(own, reads, strict=True):
+            state.statistics[run] *= self._faded
+            state.statistics[run] += new[read]
+        self._faded = 1.0
+
+    def complete(self, state: State) -> None:
+        """All ranks have all of the Grams.  Collective: yes."""
+        self.team.gather_parts(state.statistics, self._grams)
+
+    def factor(self, tapes: Tapes, probed: float, damping: float, state: State) -> None:
+        """Damped inverses of all Grams and metrics: each by one rank, then Allgatherv.  Collective: yes."""
+        self.fold(state)
+        if not self._paired:  # shifts take the traces of a Gram and of its metric
+            self.complete(state)
+        found = self._metrics(tapes, probed, state)
+        state.inverses = self._inverses.array(state.inverses.shape, state.inverses.dtype)
+        inverses = self.layout.square_blocks(state.inverses)
+        pairs = list(zip(self.layout.gram_blocks(state.statistics), found, strict=True))
+        with self.clock("w"):
+            for j in self.squares[self.team.rank]:
+                shift = shifts(*pairs[j // 2], damping)
+                inverses[j][:] = shifted_inverse(pairs[j // 2][j % 2], shift[j % 2])
+        self.team.gather_parts(state.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
+
+    def _metrics(self, tapes: Tapes, probed: float, state: State) -> list[Array]:
+        """M_k of the minibatch, the same on every rank.  Collective: yes."""
+        chain, points = self.plan.chain, self.keys.probed
+
+        def means(matrices: Sequence[tuple[OfTape, int]]) -> list[Array]:
+            ends = np.cumsum([0, *(side * side for _, side in matrices)]).tolist()
+
+            def add(i: int, out: Array) -> None:
+                tape = tapes[i][0]
+                if share := min(points, len(tape.F)):
+                    for (of, _), a, b in zip(matrices, ends, ends[1:], strict=False):
+                        out[a:b] += np.ravel(of(tape)) * (share / probed)
+
+            flat = self.sum(add, ends[-1], self.plan.dtype)
+            return [flat[a:b].reshape(n, n) for (_, n), a, b in zip(matrices, ends, ends[1:], strict=False)]
+
+        with self.clock("z"):
+            none = np.zeros((0, chain.n_in), self.plan.dtype)
+            empty = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
+            tape = next((tape for tape, _ in tapes.values()), empty)
+            return metrics(self.plan.loss, tape, points, means, self._products.form)
+
+    def empty_weights(self) -> Array:
+        """Flat, anything in it, shared by the ranks of a node; to be read until the next one.  Collective: yes."""
+        return self._directions.array((self.layout.weights[-1].stop,), self.plan.dtype)
+
+    def direction(self, gradient: Array, n: float, state: State) -> Array:
+        """D of this rank's units, from the gradient's sum over n points; to be read until the next is asked for.
+
+        Collective: yes.
+        """
+        direction, slopes = self.empty_weights(), self.layout.blocks(gradient)
+        inverses, found = self.layout.square_blocks(state.inverses), self.layout.blocks(direction)
+        with self.clock("w"):
+            for k, units in self.units[self.team.rank]:
+                G, M = inverses[2 * k : 2 * k + 2]
+                np.matmul((M[units] * (-1.0 / n)) @ slopes[k], G, out=found[k][units])
+        return direction
+
+    @property
+    def slopes_read(self) -> list[slice]:
+        """Of a gradient, what this rank's directions take: all of each layer of which it has units.  Collective: no."""
+        return [self.layout.weights[k] for k, _ in self.units[self.team.rank]]
+
+    def show(self, direction: Array) -> None:
+        """All ranks have all of D.  Collective: yes."""
+        self.team.gather_parts(direction, self.places)
+
+
+def deal_squares(sides: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Whose each inverse of G_1, M_1, G_2, M_2, ... is: by layers in order, as units are dealt, where that is as even.
+
+    A rank then reads the inverses that it has made itself.  Collective: no.
+    """
+    costs = [float(n**3) for n in sides]
+    apart = balance.deal_by_cost(costs, ranks)
+    layers = balance.deal_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
+    paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
+    busiest, least = (max(sum(costs[j] for j in rank) for rank in dealt) for dealt in (paired, apart))
+    return paired if busiest <= (1.0 + balance.IN_ORDER) * least else apart

@@ -1,0 +1,69 @@
+"""The weights of a stochastic run on their way: each rank moves those of its own units, and the average behind them.
+
+    P <- y P + x D,   W <- W + P,   average <- average + rate (W - average)
+
+for the last step P and the direction D.  Weights travel after each step; average and last step where a State must be
+whole, or where all of the step is looked along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from macmpi.parallel.blocks import commonly
+from macmpi.parallel.team import AnyTeam
+from macmpi.state import State
+from macmpi.typing import Array
+
+
+class Moves:
+    """In place in a State.  Collective: where a method says so.
+
+    places: of each rank's own units in a flat buffer of weights.
+    """
+
+    def __init__(self, team: AnyTeam, places: Sequence[Sequence[slice]]) -> None:
+        self.team, self.places = team, places
+
+    def share(self, state: State) -> None:
+        """From now on the ranks of a node have one copy of weights, average and last step.  Collective: yes."""
+        private = state.weights, state.average, state.momentum
+        state.weights, state.average, state.momentum = (commonly(self.team, flat) for flat in private)
+
+    def _own(self) -> Iterator[slice]:
+        yield from self.places[self.team.rank]
+
+    def average(self, state: State, rate: float) -> None:
+        """Of the own units.  Collective: no."""
+        for own in self._own():
+            change = state.weights[own] - state.average[own]
+            change *= rate
+            state.average[own] += change
+
+    def turn(self, state: State, kept: float, direction: Array, length: float) -> None:
+        """The last step of the own units: y of it is kept.  Collective: no."""
+        for own in self._own():
+            step = state.momentum[own]
+            step *= kept
+            step += length * direction[own]
+
+    def go(self, state: State) -> None:
+        """Collective: yes."""
+        for own in self._own():
+            state.weights[own] += state.momentum[own]
+        self.team.gather_parts(state.weights, self.places)
+
+    def back(self, state: State) -> None:
+        """To the average, without a last step.  Collective: yes."""
+        for own in self._own():
+            state.weights[own], state.momentum[own] = state.average[own], 0.0
+        self.team.gather_parts(state.weights, self.places)
+
+    def show_step(self, state: State) -> None:
+        """All ranks have all of the last step.  Collective: yes."""
+        self.team.gather_parts(state.momentum, self.places)
+
+    def complete(self, state: State) -> None:
+        """All ranks have all of the State.  Collective: yes."""
+        self.team.gather_parts(state.average, self.places)
+        self.show_step(state)

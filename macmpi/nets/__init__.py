@@ -1,0 +1,1 @@
+"""Nets: kinds of layer, chains of maps, derivatives, losses."""

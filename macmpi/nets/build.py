@@ -1,0 +1,61 @@
+"""[model] -> the chain of maps that it describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from macmpi.config import Model
+from macmpi.nets.chain import Chain
+from macmpi.nets.layers import Map, registered
+from macmpi.nets.layers.activation import FUNCTIONS, Activation
+from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.discrete import Binary, Quantiser
+from macmpi.nets.layers.linear import Linear
+from macmpi.nets.layers.rbf import GaussianBasis
+from macmpi.nets.layers.softmax import Softmax
+
+
+def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
+    """The hidden layers and the output layer; sites as the config puts them.
+
+    A layer of radial basis functions is one map; a linear layer that reads it has no biases; every other layer is an
+    affine map and its activation.  Other packages give kinds of layers by entry points of the group "macmpi.layers":
+    functions (inputs, units) -> list of maps.
+    """
+    maps: list[Map] = []
+    sites, size = [], n_in
+    widths = iter(model.each("width", len(model.hidden)))
+    for units, kind, site in model.layers():
+        if kind == "rbf":
+            maps.append(GaussianBasis(size, units, next(widths)))
+        elif kind in FUNCTIONS or kind in AFTER:
+            maps += _dense(size, units, kind, model, maps)
+        else:
+            maps += registered({}, "macmpi.layers", kind)(size, units)
+        if site != "none":
+            sites.append(len(maps) if site == "after" else len(maps) - 1)
+        size = maps[-1].n_out
+    maps += _dense(size, n_out, model.output, model, maps)
+    if model.output == "linear" and maps[-1].parameter_shape is None:
+        maps.pop()
+    return Chain(tuple(maps), tuple(sites))
+
+
+AFTER: dict[str, Callable[[int, Model], Map]] = {
+    "softmax": lambda units, model: Softmax(units),
+    "binary": lambda units, model: Binary(units),
+    "quantise": lambda units, model: Quantiser(units, model.words),
+}
+"""What follows the affine map of a layer, beside the elementwise activations."""
+
+
+def _dense(size: int, units: int, kind: str, model: Model, before: list[Map]) -> list[Map]:
+    reads_basis = bool(before) and is_basis(before[-1])
+    unbiased = reads_basis and kind in ("linear", "quantise") and model.loss == "squared"
+    after = AFTER[kind](units, model) if kind in AFTER else Activation(kind, units)
+    return [Linear(size, units) if unbiased else Affine(size, units), after]
+
+
+def is_basis(map_: Map) -> bool:
+    """Radial basis functions."""
+    return "centres" in map_.capabilities and "jacobian" in map_.capabilities

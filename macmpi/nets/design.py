@@ -1,0 +1,120 @@
+"""Products with the design matrix of a layer: [A, 1], whose last column multiplies the biases, or A without biases.
+
+Which of the two it is, the weights' columns or `bias` say.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from macmpi.typing import Array
+
+SMALL, FEWEST = 1_000_000, 48
+"""Products of at most so many multiplications have kernels of their own in some BLAS, which copy no operand; rows of
+the shortest run of a product for which they are asked for."""
+
+
+def apply(A: Array, W: Array) -> Array:
+    """[A, 1] W^T in the precision of A: (n, D), (w, D + 1) -> (n, w); A W^T for W (w, D).  Cost: 2 n D w flops."""
+    W = W.astype(A.dtype, copy=False)
+    D = A.shape[1]
+    B = _times(A, W[:, :D].T)
+    if W.shape[1] > D:
+        B += W[:, D]
+    return B
+
+
+def _times(A: Array, V: Array) -> Array:
+    """A V: (n, D), (D, w) -> (n, w), a narrow one in double precision by runs of rows, each SMALL."""
+    (n, D), w = A.shape, V.shape[1]
+    rows = SMALL // (D * w) // 8 * 8
+    if min(rows, n) < FEWEST or A.dtype != np.float64:
+        return A @ V
+    B, V, whole = np.empty((n, w), A.dtype), np.ascontiguousarray(V), n - n % rows
+    np.matmul(A[:whole].reshape(-1, rows, D), V, out=B[:whole].reshape(-1, rows, w))
+    np.matmul(A[whole:], V, out=B[whole:])
+    return B
+
+
+def adjoint(Q: Array, A: Array, bias: bool = True) -> Array:
+    """Q^T [A, 1]: (n, w), (n, D) -> (w, D + 1); without biases Q^T A.  Cost: 2 n D w flops."""
+    if not bias:
+        return Q.T @ A
+    w, D = Q.shape[1], A.shape[1]
+    if 2 * w <= D and Q.dtype != np.float64:  # faster this way round
+        T = np.empty((D + 1, w), Q.dtype)
+        np.matmul(A.T, Q, out=T[:-1])
+        T[-1] = column_sums(Q)
+        return T.T
+    G = np.empty((w, D + 1), Q.dtype)
+    np.matmul(Q.T, A, out=G[:, :-1])
+    G[:, -1] = column_sums(Q)
+    return G
+
+
+def gram(A: Array, bias: bool = True) -> Array:
+    """[A, 1]^T [A, 1]: (n, D) -> (D + 1, D + 1); without biases A^T A.  Cost: n D^2 flops."""
+    if not bias:
+        return A.T @ A
+    n, D = A.shape
+    G = np.empty((D + 1, D + 1), A.dtype)
+    np.matmul(A.T, A, out=G[:-1, :-1])
+    G[-1, :-1] = G[:-1, -1] = column_sums(A)
+    G[-1, -1] = n
+    return G
+
+
+def gram_rows(A: Array, rows: slice, bias: bool = True) -> Array:
+    """Rows of gram(A, bias) from the diagonal on, the rest 0: (r, D + 1) or (r, D).  Cost: 2 n r (D - start) flops."""
+    if bias:
+        A = np.hstack([A, np.ones((len(A), 1), A.dtype)])
+    G = np.zeros((rows.stop - rows.start, A.shape[1]), A.dtype)
+    np.matmul(A[:, rows].T, A[:, rows.start :], out=G[:, rows.start :])
+    return G
+
+
+def jitter(G: Array, least: float, dtype: np.dtype) -> float:
+    """What keeps a Gram of inputs in `dtype` positive definite: its rounding, and at least `least` mean diagonals."""
+    trace = float(np.trace(G))
+    rounding = float(np.finfo(dtype).eps) if dtype != np.float64 else 0.0
+    return max(least * trace / len(G), rounding * trace)
+
+
+def row_dots(A: Array, B: Array) -> Array:
+    """sum_h A[n, h] B[n, h], shape (n,)."""
+    return np.vecdot(A, B)
+
+
+def column_sums(A: Array) -> Array:
+    """sum_n A[n, h]: (w,).  A product with ones: NumPy's own sums along columns take several times as long."""
+    return np.ones(len(A), A.dtype) @ A
+
+
+def column_dots(A: Array, B: Array) -> Array:
+    """sum_n A[n, h] B[n, h]: (w,)."""
+    return np.einsum("nh,nh->h", A, B)
+
+
+def ridge_value(W: Array, n_in: int | None = None) -> Array:
+    """||v_h||^2 of each unit h of W = [V, c], V (w, n_in): (w,).  The biases c are left alone."""
+    V = W[:, : W.shape[1] - 1 if n_in is None else n_in]
+    return row_dots(V, V)
+
+
+def squared_distances(A: Array, C: Array) -> Array:
+    """||a_n - c_m||^2: (n, D), (m, D) -> (n, m), not below 0.  Cost: 2 n m D flops.
+
+    The error is at most (D + 6) u (||a - s|| + ||c - s|| + 4 r)^2, u the unit roundoff, s the mean of the c_m and r the
+    root mean square of ||c - s||, however far from the origin the data lie: if s is farther from it than sqrt(3) r,
+    both are taken from s first.
+    """
+    C = C.astype(A.dtype, copy=False)
+    mean, squares = column_sums(C) / len(C), row_dots(C, C)
+    if row_dots(mean, mean) > 0.75 * squares.mean():
+        A, C = A - mean, C - mean
+        squares = row_dots(C, C)
+    D = A @ C.T
+    D *= -2.0
+    D += row_dots(A, A)[:, None]
+    D += squares
+    return np.maximum(D, 0.0, out=D)

@@ -1,0 +1,124 @@
+"""Kinds of map, the pieces a chain is made of, and what each declares that it can do.
+
+A map takes points as rows, A (n, n_in), and its weights, and gives B (n, n_out).  To add a kind, write one
+class in a file of this package and add a row to KINDS; the contract tests then pick it up by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Protocol
+
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """Derivative of a map at one set of points, J (n_out, n_in) for each row.
+
+    jvp: dA (n, n_in) -> dB (n, n_out), row by row J dA.
+    vjp: dB (n, n_out) -> dA (n, n_in), row by row J^T dB.
+    """
+
+    jvp: Callable[[Array], Array]
+    vjp: Callable[[Array], Array]
+
+
+class Map(Protocol):
+    """One map of a chain.
+
+    capabilities -- some of
+        "jacobian"         tangent, congruence and pullback exist (a Z-step through the map needs it);
+        "weight_jacobian"  weight_jvp and weight_vjp exist (a W-step by regression needs it);
+        "bias"             the last column of the weights is the units' biases;
+        "centres"          the weights are points of the input space, one a row: a trainer finds them from the inputs;
+        "units"            row h of the weights affects output h alone (the W-step separates by unit);
+        "linear"           B = [A, 1] W^T: all units share one design matrix, and least squares is exact;
+        "elementwise"      B[n, h] depends on A[n, h] alone;
+        "bits"             the outputs are 0 or 1.
+    trained_as -- the row of activation.FUNCTIONS under which the weights before this map are fitted; "" if they
+        cannot be.
+    parameter_shape -- shape of the weights, one row a unit, or None when there are none.
+    """
+
+    @property
+    def n_in(self) -> int: ...
+
+    @property
+    def n_out(self) -> int: ...
+
+    @property
+    def capabilities(self) -> frozenset[str]: ...
+
+    @property
+    def parameter_shape(self) -> tuple[int, int] | None: ...
+
+    @property
+    def trained_as(self) -> str: ...
+
+    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+        """B (n, n_out).  `side` is an input beside the chain (recurrent cells); most maps ignore it."""
+        ...
+
+    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+        """The tangent at A, where B = forward(W, A).  That of a "linear" map, the same at every point, reads neither,
+        that of an "elementwise" one B alone.
+
+        Cost: one forward's product for each jvp or vjp.
+        """
+        ...
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        """dB (n, n_out) for a change dW of the weights."""
+        ...
+
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        """sum_n dB[n]^T dB/dW, of the weights' shape."""
+        ...
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        """Mean over the rows of A of J M J^T, for M (n_in, n_in) symmetric; (n_out, n_out)."""
+        ...
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        """Mean over the rows of A of J^T M J, for M (n_out, n_out) symmetric; (n_in, n_in)."""
+        ...
+
+    def spec(self) -> dict[str, Any]:
+        """What rebuilds the map: {"kind": ..., **arguments}, plain numbers and strings only."""
+        ...
+
+
+def build(spec: dict[str, Any]) -> Map:
+    """The map of a spec.  Raises KeyError for an unknown kind.  Collective: no."""
+    arguments = dict(spec)
+    return registered(KINDS, "macmpi.maps", arguments.pop("kind"))(**arguments)
+
+
+def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
+    """A row of a table, or what another package gives under that name by an entry point.  Raises KeyError."""
+    if name in table:
+        return table[name]
+    for entry in metadata.entry_points(group=group, name=name):
+        return entry.load()
+    raise KeyError(name)
+
+
+from macmpi.nets.layers.activation import Activation  # noqa: E402
+from macmpi.nets.layers.affine import Affine  # noqa: E402
+from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
+from macmpi.nets.layers.linear import Linear  # noqa: E402
+from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
+from macmpi.nets.layers.softmax import Softmax  # noqa: E402
+
+KINDS: dict[str, Callable[..., Map]] = {
+    "affine": Affine,
+    "linear": Linear,
+    "activation": Activation,
+    "softmax": Softmax,
+    "rbf": GaussianBasis,
+    "quantiser": Quantiser,
+    "binary": Binary,
+}

@@ -1,0 +1,155 @@
+"""Elementwise activations: a table with one row for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from macmpi.nets.layers import Tangent
+from macmpi.typing import Array
+
+
+def _sigmoid(a: Array, out: Array) -> Array:
+    with np.errstate(over="ignore"):
+        np.negative(a, out=out)
+        np.exp(out, out=out)
+        out += 1.0
+        return np.reciprocal(out, out=out)
+
+
+def _sigmoid_slope(b: Array, out: Array) -> Array:
+    np.subtract(1.0, b, out=out)
+    out *= b
+    return out
+
+
+def _tanh_slope(b: Array, out: Array) -> Array:
+    np.multiply(b, b, out=out)
+    return np.subtract(1.0, out, out=out)
+
+
+def _linear(a: Array, out: Array) -> Array:
+    np.copyto(out, a)
+    return out
+
+
+def _linear_slope(b: Array, out: Array) -> Array:
+    out.fill(1.0)
+    return out
+
+
+def _no_bend(b: Array, out: Array) -> Array:
+    out.fill(0.0)
+    return out
+
+
+def _sigmoid_bend(b: Array, out: Array) -> Array:
+    _sigmoid_slope(b, out)
+    out *= 1.0 - 2.0 * b
+    return out
+
+
+def _tanh_bend(b: Array, out: Array) -> Array:
+    _tanh_slope(b, out)
+    out *= -2.0 * b
+    return out
+
+
+def _relu(a: Array, out: Array) -> Array:
+    return np.maximum(a, 0.0, out=out)
+
+
+def _relu_slope(b: Array, out: Array) -> Array:
+    return np.greater(b, 0.0, out=out, casting="unsafe")
+
+
+LEAK = 0.01
+
+
+def _leaky_relu(a: Array, out: Array) -> Array:
+    negative = np.minimum(a, 0.0)
+    np.maximum(a, 0.0, out=out)
+    negative *= LEAK
+    out += negative
+    return out
+
+
+def _leaky_relu_slope(b: Array, out: Array) -> Array:
+    np.greater(b, 0.0, out=out, casting="unsafe")
+    out *= 1.0 - LEAK
+    out += LEAK
+    return out
+
+
+@dataclass(frozen=True)
+class Function:
+    """value: s(a), for `out` may be a; slope and bend: s'(a) and s''(a) as functions of b = s(a).  All write to `out`.
+
+    steepest: the largest slope.
+    """
+
+    value: Callable[[Array, Array], Array]
+    slope: Callable[[Array, Array], Array]
+    bend: Callable[[Array, Array], Array] = _no_bend
+    steepest: float = 1.0
+
+
+FUNCTIONS = {
+    "linear": Function(_linear, _linear_slope),
+    "sigmoid": Function(_sigmoid, _sigmoid_slope, _sigmoid_bend, steepest=0.25),
+    "tanh": Function(lambda a, out: np.tanh(a, out=out), _tanh_slope, _tanh_bend),
+    "relu": Function(_relu, _relu_slope),
+    "leaky_relu": Function(_leaky_relu, _leaky_relu_slope),
+}
+
+
+@dataclass(frozen=True)
+class Activation:
+    """b_h = s(a_h) for each element.  name: a row of FUNCTIONS.  Cost: about 1-2 ns an element."""
+
+    name: str
+    size: int
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "units", "elementwise"})
+    parameter_shape: ClassVar[None] = None
+
+    @property
+    def trained_as(self) -> str:
+        return self.name
+
+    @property
+    def n_in(self) -> int:
+        return self.size
+
+    @property
+    def n_out(self) -> int:
+        return self.size
+
+    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+        return FUNCTIONS[self.name].value(A, np.empty_like(A) if out is None else out)
+
+    def slope(self, B: Array) -> Array:
+        """s'(a) from b = s(a)."""
+        return FUNCTIONS[self.name].slope(B, np.empty_like(B))
+
+    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+        D = self.slope(B)
+        return Tangent(jvp=lambda dA: dA * D, vjp=lambda dB: dB * D)
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        raise NotImplementedError("an activation has no weights")
+
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        raise NotImplementedError("an activation has no weights")
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        D = self.slope(self.forward(None, A))
+        return (D.T @ D) * (M / len(D))
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        return self.congruence(W, A, M)
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": "activation", "name": self.name, "size": self.size}

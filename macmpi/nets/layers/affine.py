@@ -1,0 +1,55 @@
+"""Affine map: a dense layer before its activation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from macmpi.nets.design import adjoint, apply
+from macmpi.nets.layers import Tangent
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class Affine:
+    """b = V a + c, with weights W = [V, c] of shape (n_out, n_in + 1), the bias last.
+
+    A forward, a jvp and a vjp cost 2 n n_in n_out flops each.
+    """
+
+    n_in: int
+    n_out: int
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "weight_jacobian", "units", "linear", "bias"})
+    trained_as: ClassVar[str] = "linear"
+
+    @property
+    def parameter_shape(self) -> tuple[int, int]:
+        return (self.n_out, self.n_in + 1)
+
+    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+        B = np.matmul(A, W[:, :-1].T, out=out)
+        B += W[:, -1]
+        return B
+
+    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+        V = W[:, :-1]
+        return Tangent(jvp=lambda dA: dA @ V.T, vjp=lambda dB: dB @ V)
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        return apply(A, dW)
+
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        return adjoint(dB, A)
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        V = W[:, :-1]
+        return V @ M @ V.T
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        V = W[:, :-1]
+        return V.T @ M @ V
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": "affine", "n_in": self.n_in, "n_out": self.n_out}

@@ -1,0 +1,101 @@
+"""Maps applied one after the other: the tangent of all of them, and their derivative in the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from macmpi.nets.layers import Map, Tangent
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class Step:
+    """One map of a tape: its weights, its inputs, its tangent there."""
+
+    map: Map
+    W: Array | None
+    A: Array
+    tangent: Tangent
+
+
+@dataclass(frozen=True)
+class Tape:
+    """A segment's outputs F (n, n_out) and its derivative with respect to its weights."""
+
+    F: Array
+    steps: tuple[Step, ...]
+
+    def weight_vjp(self, dF: Array) -> list[Array]:
+        """sum_n dF[n]^T df/dW of each parameter block, in order: backpropagation.  Cost: 4 n D H flops a layer."""
+        found = []
+        for i, step in reversed(list(enumerate(self.steps))):
+            if step.W is not None:
+                found.append(step.map.weight_vjp(step.W, step.A, dF))
+            if i:
+                dF = step.tangent.vjp(dF)
+        return found[::-1]
+
+    def weight_jvp(self, dW: Sequence[Array]) -> Array:
+        """dF (n, n_out) for changes dW of the parameter blocks, in order."""
+        changes, dF = iter(dW), None
+        for step in self.steps:
+            dF = None if dF is None else step.tangent.jvp(dF)
+            if step.W is not None:
+                own = step.map.weight_jvp(step.W, step.A, next(changes))
+                dF = own if dF is None else dF + own
+        assert dF is not None
+        return dF
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What tangents at all points share: weights, in the precision of the tangents, and the tangents of linear maps.
+
+    tangents: by parameter block.
+    """
+
+    weights: Sequence[Array]
+    tangents: Mapping[int | None, Tangent]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.weights[0].dtype
+
+    def tangent(self, map_: Map, block: int | None, A: Array, B: Array) -> Tangent:
+        """Of a map at A, where B are its outputs, in their own precision."""
+        if block in self.tangents:
+            return self.tangents[block]
+        W = None if block is None else self.weights[block]
+        low = A if "elementwise" in map_.capabilities else A.astype(self.dtype, copy=False)
+        return map_.tangent(W, low, B.astype(self.dtype, copy=False))
+
+
+def fixed(maps: Iterable[tuple[Map, int | None]], weights: Sequence[Array]) -> Fixed:
+    """Of maps and their parameter blocks.  Cost: two copies of the linear maps' weights."""
+    linear = [(m, b) for m, b in maps if b is not None and "linear" in m.capabilities]
+    return Fixed(weights, {b: _linear(weights[b][:, : m.n_in]) for m, b in linear})
+
+
+def _linear(V: Array) -> Tangent:
+    """J = V, with V as the products of either direction read it fastest."""
+    rows, columns = V.copy(order="C"), V.T.copy(order="C")
+    return Tangent(jvp=lambda dA: dA @ columns, vjp=lambda dB: dB @ rows)
+
+
+def compose(tangents: Sequence[Tangent]) -> Tangent:
+    """Chain rule: the tangent of maps applied one after the other."""
+
+    def jvp(dA: Array) -> Array:
+        for tangent in tangents:
+            dA = tangent.jvp(dA)
+        return dA
+
+    def vjp(dB: Array) -> Array:
+        for tangent in reversed(tangents):
+            dB = tangent.vjp(dB)
+        return dB
+
+    return Tangent(jvp, vjp)

@@ -1,0 +1,152 @@
+"""Assignment of work to ranks: contiguous runs, or by cost; every rank computes the same answer by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapreplace
+from itertools import combinations, pairwise
+from typing import Any, Protocol, TypeVar
+
+from macmpi.parallel import balance
+from macmpi.parallel.tiles import Tile
+
+
+class Costed(Protocol):
+    """What is dealt by what it costs."""
+
+    @property
+    def cost(self) -> float: ...
+
+
+J = TypeVar("J", bound=Costed)
+
+
+Dealt = tuple[tuple[J, ...], ...]
+
+
+def dealt(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Dealt[J]:
+    """Dealt to ranks by cost."""
+    owned = balance.deal_by_cost([job.cost for job in jobs], ranks, relieved)
+    return tuple(tuple(jobs[j] for j in rank) for rank in owned)
+
+
+def places(dealt: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
+    """Where the results of each rank lie."""
+    return tuple(tuple(job.place for job in rank) for rank in dealt)
+
+
+IN_ORDER = 0.01
+"""Jobs are dealt in runs if that costs the busiest rank no larger share of its work."""
+
+
+EVEN = 1e-3
+"""Jobs are not exchanged between ranks for less than this share of the busiest rank's work."""
+
+
+REPACKED, IDLEST = 9, 16
+"""Jobs of three ranks at most that are packed anew; among how many ranks, the least busy, two of them are sought."""
+
+
+def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:
+    """Deal n items to ranks as contiguous runs, one a rank (some are empty when n < ranks)."""
+    bounds = [-(-n * r // ranks) for r in range(ranks + 1)]
+    return tuple(Tile(a, b) for a, b in pairwise(bounds))
+
+
+def deal_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) -> tuple[tuple[int, ...], ...]:
+    """Deal jobs to ranks: the costliest first, each to the least loaded rank; indices ascend in each rank.
+
+    relieved: then the busiest rank exchanges a job with another, or gives one away, as long as that helps; where that
+    does not, the jobs of three ranks are packed anew.
+
+    Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
+    """
+    loads = [(0.0, rank) for rank in range(ranks)]
+    owned: list[list[int]] = [[] for _ in range(ranks)]
+    for job in sorted(range(len(costs)), key=lambda j: (-costs[j], j)):
+        load, rank = loads[0]
+        heapreplace(loads, (load + costs[job], rank))
+        owned[rank].append(job)
+    for _ in range(10 * ranks if relieved else 0):
+        if not _relieve(owned, costs) and not _repack(owned, costs):
+            break
+    return tuple(tuple(sorted(jobs)) for jobs in owned)
+
+
+def deal_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Deal jobs to ranks as contiguous runs, where that leaves no rank with noticeably more than `deal_by_cost` does.
+
+    Jobs that stand together read alike; which deal it is, every rank computes by itself.
+    """
+    dealt = deal_by_cost(costs, ranks)
+    room = (1.0 + IN_ORDER) * max(sum(costs[j] for j in jobs) for jobs in dealt)
+    runs: list[list[int]] = [[]]
+    for job, cost in enumerate(costs):
+        if runs[-1] and sum(costs[j] for j in runs[-1]) + cost > room:
+            runs.append([])
+        runs[-1].append(job)
+    if len(runs) > ranks:
+        return dealt
+    return tuple(tuple(run) for run in [*runs, *[[] for _ in range(ranks - len(runs))]])
+
+
+def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
+    """Takes from the busiest rank what one exchange of jobs, or of a job for none, best can; whether it could."""
+    loads = [sum(costs[j] for j in jobs) for jobs in owned]
+    busiest = max(range(len(owned)), key=lambda r: (loads[r], -r))
+    best, least = None, loads[busiest] * (1.0 - EVEN)
+    for rank in (r for r in range(len(owned)) if r != busiest):
+        for given in owned[busiest]:
+            for taken in (None, *owned[rank]):
+                moved = costs[given] - (0.0 if taken is None else costs[taken])
+                longer = max(loads[busiest] - moved, loads[rank] + moved)
+                if longer < least:
+                    best, least = (rank, given, taken), longer
+    if best is None:
+        return False
+    rank, given, taken = best
+    owned[busiest].remove(given)
+    owned[rank].append(given)
+    if taken is not None:
+        owned[rank].remove(taken)
+        owned[busiest].append(taken)
+    return True
+
+
+def _repack(owned: list[list[int]], costs: Sequence[float]) -> bool:
+    """Packs the jobs of the busiest rank and of two others, if they are few, so that none of the three is as busy."""
+    loads = [sum(costs[j] for j in jobs) for jobs in owned]
+    busiest, *others = sorted(range(len(owned)), key=lambda r: (-loads[r], r))
+    most = loads[busiest] * (1.0 - EVEN)
+    if len(owned[busiest]) < 2:
+        return False
+    for pair in combinations(others[-IDLEST:], 2):
+        ranks = (busiest, *pair)
+        jobs = sorted((j for r in ranks for j in owned[r]), key=lambda j: (-costs[j], j))
+        if len(jobs) <= REPACKED and (found := _packed(jobs, costs, most)):
+            for rank, own in zip(ranks, found, strict=True):
+                owned[rank] = own
+            return True
+    return False
+
+
+def _packed(jobs: Sequence[int], costs: Sequence[float], most: float) -> list[list[int]] | None:
+    """Jobs, the costliest first, in three lists none of which costs more than `most`; None if there are none."""
+    lists: list[list[int]] = [[], [], []]
+    room = [most] * 3
+
+    def placed(i: int) -> bool:
+        if i == len(jobs):
+            return True
+        job = jobs[i]
+        for place in sorted(range(3), key=lambda p: (-room[p], p)):
+            if costs[job] <= (free := room[place]):
+                lists[place].append(job)
+                room[place] -= costs[job]
+                if placed(i + 1):
+                    return True
+                lists[place].pop()
+                room[place] = free
+        return False
+
+    return lists if placed(0) else None

@@ -1,0 +1,113 @@
+"""Work in pieces: each made by one rank, then had by all; and arrays of which the ranks of one node have one copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from macmpi.parallel import balance, tiles
+from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.tree_sum import Turns
+from macmpi.reductions import InPieces, Make
+from macmpi.typing import Array
+
+ROWS = 6
+"""Runs of rows in which ranks share a product: more would be narrower, and slower."""
+
+LARGE = 2e7
+"""Flops of a product from which on ranks share it: it takes longer than a meeting of them."""
+
+
+class Pieces(InPieces):
+    """Among the ranks of a team, dealt by size.  Where they have the matrix in common each writes its blocks in place.
+
+    Collective: yes.
+    """
+
+    def __init__(self, team: AnyTeam) -> None:
+        self.team, self._turns = team, Turns(team)
+        self._common: Array | None = None
+
+    def matrix(self, rows: int, columns: int) -> Array:
+        if self.team.size == 1:
+            return super().matrix(rows, columns)
+        made: Array = self.team.array((rows, columns), np.float64)
+        self._common = made if self.team.common(made) else None
+        return made
+
+    def fill(self, blocks: Sequence[Array], make: Make) -> None:
+        if self.team.size == 1:
+            return super().fill(blocks, make)
+        sizes = tuple(block.size for block in blocks)
+        owned = deal(sizes, self.team.size)
+        if self._common is not None:
+            for i in owned[self.team.rank]:
+                blocks[i][:] = make(i)
+            return self.team.open_rows(self._common)  # all have written theirs
+        flat, found, at = self._turns.array((sum(sizes),), np.float64), list(blocks), 0
+        for i in (i for rank in owned for i in rank):
+            found[i] = flat[at : at + sizes[i]].reshape(blocks[i].shape)
+            at += sizes[i]
+        for i in owned[self.team.rank]:
+            found[i][:] = make(i)
+        self.team.gather_rows(flat, [sum(sizes[i] for i in rank) for rank in owned])
+        for block, part in zip(blocks, found, strict=True):
+            block[:] = part
+
+    def agreed(self, found: Array) -> Array:
+        shared = np.ascontiguousarray(found)
+        self.team.share_array(shared)
+        found[...] = shared
+        return found
+
+    def anywhere(self, failed: bool) -> bool:
+        return self.team.worst({"failed": float(failed)})["failed"] > 0.0
+
+    def rows(self, runs: Sequence[slice], columns: int, make: Make) -> Array:
+        found = self.matrix(runs[-1].stop, columns)
+        self.fill([found[run] for run in runs], make)
+        return found
+
+
+class Products:
+    """V^T M V for V (h, d) and M (h, h), some rows by each rank.  Collective: yes.
+
+    room: bytes that the largest is likely to take.
+    """
+
+    def __init__(self, team: AnyTeam, room: int = 0) -> None:
+        self.team, self._turns = team, Turns(team, room)
+
+    def form(self, V: Array, M: Array) -> Array:
+        """The same; a small one every rank makes for itself.  Collective: yes."""
+        return self(V, M) if 2 * V.size * sum(V.shape) >= LARGE else V.T @ M @ V
+
+    def __call__(self, V: Array, M: Array) -> Array:
+        side = V.shape[1]
+        cut = tiles.cut(side, ROWS)
+        runs = balance.deal_runs(len(cut), self.team.size)
+        product = self._turns.array((side, side), M.dtype)
+        for tile in cut[runs[self.team.rank].rows]:
+            np.matmul(V[:, tile.rows].T @ M, V, out=product[tile.rows])
+        self.team.gather_rows(product, [sum(map(len, cut[run.rows])) for run in runs])
+        return product.copy()
+
+
+@lru_cache(maxsize=256)
+def deal(sizes: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Whose piece each is, the same on every rank.  Collective: no."""
+    return balance.deal_by_cost(sizes, ranks)
+
+
+def commonly(team: AnyTeam, array: Array) -> Array:
+    """The same numbers, which the ranks of a node have one copy of where they share memory.  Collective: yes."""
+    if not team.shares or team.common(array):
+        return array
+    found: Array = team.array(array.shape, array.dtype)
+    runs = balance.deal_runs(len(array), team.size)
+    own = runs[team.rank].rows
+    found[own] = array[own]
+    team.gather_rows(found, [len(run) for run in runs])
+    return found

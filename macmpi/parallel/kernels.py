@@ -1,0 +1,137 @@
+"""The arithmetic that a process runs on: the kernels of its BLAS libraries, and what they and NumPy make of some sums.
+
+Equal bits are promised for one kernel: another one adds up in another order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+from macmpi.parallel.team import AnyTeam
+
+HOLDING = ("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES")
+"""Variables that choose another kernel than the processor's own."""
+
+ROWS, COLUMNS = 193, 61
+"""Of the matrix whose product is compared: nothing that kernels work in blocks of divides them."""
+
+NAME = 120
+"""Bytes of the names that ranks exchange."""
+
+
+def libraries() -> list[dict[str, Any]]:
+    """Library, version and architecture of each BLAS that this process has loaded.  Collective: no."""
+    import scipy.linalg  # noqa: F401 - it brings a library of its own
+    from threadpoolctl import threadpool_info
+
+    found = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    named = [(str(i["internal_api"]), str(i["version"]), str(i.get("architecture") or "unknown")) for i in found]
+    return [dict(zip(("library", "version", "architecture"), name, strict=True)) for name in sorted(set(named))]
+
+
+def words(found: list[dict[str, Any]]) -> str:
+    """The libraries in a line: "openblas 0.3.30 and 0.3.31 (SkylakeX)".  Collective: no."""
+    groups = groupby(found, key=lambda one: (one["library"], one["architecture"]))
+    parts = [f"{name} {' and '.join(one['version'] for one in same)} ({kernel})" for (name, kernel), same in groups]
+    return ", ".join(parts) or "no BLAS that threadpoolctl knows"
+
+
+def fingerprint() -> str:
+    """A short hash of a product, exponentials and a Cholesky factor in both precisions.
+
+    Ranks of one fingerprint may be taken to round alike.  Cost: some 100 microseconds.  Collective: no.
+    """
+    import numpy as np
+    from scipy import linalg
+
+    digest = hashlib.sha256()
+    exact = (np.arange(ROWS * COLUMNS) * 7919 % 1009).reshape(ROWS, COLUMNS) / 1009.0 - 0.5
+    for dtype in (np.float32, np.float64):
+        A: np.ndarray = exact.astype(dtype)
+        G = A.T @ A + np.eye(COLUMNS, dtype=dtype)
+        factor = linalg.cholesky(G, lower=True)
+        for found in (G, np.exp(A), np.tanh(A), factor):
+            digest.update(np.ascontiguousarray(found).tobytes())
+    return digest.hexdigest()[:12]
+
+
+MEASURE, REPEATS, SIDE = "import json; from macmpi.kernels import measured; print(json.dumps(measured()))", 7, 512
+"""What a process runs that measures itself; how often, and on matrices of how many rows."""
+
+
+def measured() -> dict[str, Any]:
+    """The arithmetic of this process, and its best rates: 1e9 flop/s of a product, 1e9 exponentials a second."""
+    import numpy as np
+
+    A = np.ones((SIDE, SIDE))
+    product, exp = _fastest(lambda: A @ A), _fastest(lambda: np.exp(A))
+    rates = {"product": 2e-9 * SIDE**3 / product, "exp": 1e-9 * SIDE**2 / exp}
+    return {"names": words(libraries()), "arithmetic": fingerprint(), **rates}
+
+
+def _fastest(work: Callable[[], Any]) -> float:
+    """Seconds."""
+    seconds = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
+
+
+def measured_with(environment: dict[str, str]) -> dict[str, Any]:
+    """The same of a process with these variables.  Raises OSError, ValueError or SubprocessError where it says nothing.
+
+    Collective: no.
+    """
+    line = [sys.executable, "-c", MEASURE]
+    ran = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=60.0, check=False)
+    return dict(json.loads(ran.stdout))
+
+
+def free_and_held() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What processes measure without and with the variables of `HOLDING`.  Collective: no."""
+    own = dict(os.environ)
+    return measured_with({k: v for k, v in own.items() if k not in HOLDING}), measured_with(own)
+
+
+def mixture(team: AnyTeam) -> str:
+    """What is to be said where the ranks do not round alike, on every rank; "" where they do.  Collective: yes."""
+    own = fingerprint()
+    number = float(int(own, 16))  # 48 bits: exact
+    found = team.worst({"most": number, "least": -number})
+    if found["most"] == -found["least"]:
+        return ""
+    import numpy as np
+
+    names = np.zeros((team.size, NAME), np.uint8)
+    text = f"{words(libraries())}, {own[:4]}".encode()[:NAME]
+    names[team.rank, : len(text)] = list(text)
+    team.gather_rows(names, [1] * team.size)
+    by_name: dict[str, list[int]] = {}
+    for rank, row in enumerate(names):
+        by_name.setdefault(row.tobytes().rstrip(b"\0").decode(errors="replace"), []).append(rank)
+    return (
+        f"the ranks do not round alike: {'; '.join(f'{_ranks(r)} on {name}' for name, r in by_name.items())}; training "
+        "goes on, with the bits of this mixture: exact repetition on other machines is not promised"
+    )
+
+
+def _ranks(numbers: list[int]) -> str:
+    """Runs of ranks: "ranks 0-3, 6"."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][1] == n - 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    listed = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+    return f"rank{'s' if len(numbers) > 1 else ''} {listed}"

@@ -1,0 +1,55 @@
+"""The partition of the points: whole blocks of tiles, a contiguous run of blocks a rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from macmpi.parallel import balance, tiles
+from macmpi.parallel.tiles import Tile
+
+
+@dataclass(frozen=True)
+class PointDeal:
+    """Tiles of points dealt to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows.
+
+    sharded: a rank holds the rows of its own blocks alone; rows are then counted from the first of these.
+    """
+
+    blocks: tuple[tuple[Tile, ...], ...]
+    runs: tuple[Tile, ...]
+    sharded: bool = False
+
+    @property
+    def n(self) -> int:
+        return self.blocks[-1][-1].stop
+
+    def own(self, rank: int) -> Tile:
+        """The points of a rank, counted over all of them."""
+        run = self.runs[rank]
+        start = self.blocks[run.start][0].start if run.start < len(self.blocks) else self.n
+        return Tile(start, self.blocks[run.stop - 1][-1].stop if len(run) else start)
+
+    def held(self, rank: int) -> Tile:
+        """The points whose rows a rank holds."""
+        return self.own(rank) if self.sharded else Tile(0, self.n)
+
+    def blocks_of(self, rank: int) -> list[tuple[int, tuple[Tile, ...]]]:
+        """Number and tiles of each block of a rank, the tiles as rows of what it holds."""
+        run, first = self.runs[rank], self.held(rank).start
+        return [(b, tuple(tile.after(first) for tile in self.blocks[b])) for b in range(run.start, run.stop)]
+
+    def tiles_of(self, rank: int) -> list[Tile]:
+        return [tile for _, block in self.blocks_of(rank) for tile in block]
+
+    @property
+    def block_counts(self) -> tuple[int, ...]:
+        return tuple(len(run) for run in self.runs)
+
+    @property
+    def row_counts(self) -> tuple[int, ...]:
+        return tuple(len(self.own(r)) for r in range(len(self.runs)))
+
+
+def deal_points(n: int, ranks: int, blocks: int = tiles.BLOCKS, sharded: bool = False) -> PointDeal:
+    cut = tiles.blocks(tiles.point_tiles(n), blocks)
+    return PointDeal(cut, balance.deal_runs(len(cut), ranks), sharded)

@@ -1,0 +1,137 @@
+"""The training points as a rank sees them: which rows it holds, sums over all of them, means over a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from macmpi.parallel import tiles
+from macmpi.parallel.blocks import Pieces, Products
+from macmpi.parallel.partition import PointDeal
+from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.tree_sum import TreeSum, over_parts
+from macmpi.reductions import ALONE, Average, OverPoints, sum_over
+from macmpi.typing import Array
+
+SAMPLE_POINTS = 100
+"""Points over which the Z-solver averages its preconditioner."""
+
+
+class Points:
+    """Replicated, every rank has all rows and sums by itself; sharded, it has its own, and sums are exchanged.
+
+    count: how many rows this rank holds; own: which of them are its own points'; sample: evenly spaced points, as rows
+    of what it holds; average: a mean over the sample; over: a sum over all points; together: a sum over all points for
+    which each rank does its share.  `together` and averages are collective, `over` where points are sharded.
+
+    deal: of the points; summed: as `together` sums over them; widest: bytes of its widest sum.
+    """
+
+    def __init__(self, deal: PointDeal, summed: PointDeal, team: AnyTeam, widest: int = 0) -> None:
+        held = deal.held(team.rank)
+        size = min(SAMPLE_POINTS, deal.n)
+        everywhere = np.arange(size) * deal.n // size
+        here = everywhere[(everywhere >= held.start) & (everywhere < held.stop)]
+        own = deal.own(team.rank)
+        self.count, self.own, self.sample = (
+            len(held),
+            slice(own.start - held.start, own.stop - held.start),
+            here - held.start,
+        )
+        self._deal, self._summed, self._team, self._widest = deal, summed, team, widest
+        if not deal.sharded:
+            self.average: Average = Together(team)
+            self.over, self.in_pieces = sum_over([tile.rows for tile in tiles.point_chunks(deal.n)]), ALONE
+            return
+        self.in_pieces = Pieces(team)
+        self.over = self.together
+        blocks = deal.blocks_of(team.rank)
+        runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks}
+        self.average = ByBlocks(team, self._tree, runs, size)
+
+    def agreed(self, found: Array) -> Array:
+        """Rank 0's numbers, in place, of what every rank has made for itself.  Collective: yes."""
+        self._team.share_array(found)
+        return found
+
+    @cached_property
+    def _tree(self) -> TreeSum:
+        return TreeSum(len(self._summed.blocks), self._team, self._widest)
+
+    @cached_property
+    def together(self) -> OverPoints:
+        blocks = dict(self._summed.blocks_of(self._team.rank))
+        return over_parts(self._tree, lambda b: _chunks(blocks[b]))
+
+    def rows(
+        self,
+        make: Callable[[slice], Array],
+        width: int,
+        dtype: np.dtype,
+        together: bool,
+        room: Array | None = None,
+    ) -> Array:
+        """make(rows) of every point that this rank holds, tile by tile: (N, width).
+
+        Together each rank makes those of its own points, and all get all; the ranks of a node may share them.
+        room: what an earlier call gave, and nobody needs any more.
+        Collective: where `together` is True and points are replicated.
+        """
+        deal, team = self._deal, self._team
+        together &= not deal.sharded
+        if room is None:
+            out: Array = team.array((self.count, width), dtype) if together else np.empty((self.count, width), dtype)
+        else:
+            out = room
+            team.open_rows(out)
+        for rank in (team.rank,) if together or deal.sharded else range(team.size):
+            for tile in deal.tiles_of(rank):
+                out[tile.rows] = make(tile.rows)
+        if together:
+            team.gather_rows(out, deal.row_counts)
+        return out
+
+
+def _chunks(block: tuple[tiles.Tile, ...]) -> list[slice]:
+    """Runs of a block's rows that a W-solver takes at a time."""
+    return [t.rows for t in tiles.chunks_within(tiles.Tile(block[0].start, block[-1].stop))]
+
+
+def _within(sample: Array, start: int, stop: int) -> slice:
+    """Where the sample's points of the rows start, ..., stop - 1 stand in it."""
+    first, last = np.searchsorted(sample, [start, stop]).tolist()
+    return slice(first, last)
+
+
+class Together(Average):
+    """Means over a sample that every rank has; products of large matrices are shared.  Collective: yes."""
+
+    def __init__(self, team: AnyTeam) -> None:
+        self._products = Products(team)
+
+    def form(self, V: Array, M: Array) -> Array:
+        return self._products.form(V, M)
+
+
+class ByBlocks(Together):
+    """Means over a sample of which each rank holds some: `runs[b]` are its rows in block b.  Collective: yes."""
+
+    def __init__(self, team: AnyTeam, tree: TreeSum, runs: dict[int, slice], size: int) -> None:
+        super().__init__(team)
+        self._tree, self._size = tree, size
+        self._runs = {b: rows for b, rows in runs.items() if rows.stop > rows.start}
+
+    def mean(self, part: Callable[[slice], Array], shape: tuple[int, ...]) -> Array:
+        def add(b: int, out: Array) -> None:
+            if b in self._runs:
+                rows = self._runs[b]
+                out += np.ravel(part(rows)) * ((rows.stop - rows.start) / self._size)
+
+        return self._tree(add, int(np.prod(shape))).reshape(shape)
+
+    def rows(self, part: Callable[[slice], Array]) -> Array:
+        """Block by block, so that the bits do not depend on which blocks a rank holds.  Collective: no."""
+        parts = [part(rows) for rows in self._runs.values()]
+        return np.concatenate(parts) if parts else part(slice(0, 0))

@@ -1,0 +1,265 @@
+"""One copy a node: arrays in memory that the ranks of a node share (MPI-3 windows), made by `Team.array`.
+
+Who may touch the rows of such an array, and when:
+
+    team.open_rows(array)              every rank has come here: nobody reads the old rows any more
+    array[own rows] = ...              meanwhile a rank reads no rows of it but its own
+    team.gather_rows(array, counts)    every rank has come here: all rows are new
+
+Between a rank's write of a row and another's read of it, whichever is first, lies a meeting of all ranks with
+MPI_Win_sync on both sides of it.  What `array` gives is open: zeros that nobody reads yet.  `share_array` meets as
+`gather_rows` does.  Rank 0 reads all rows for checkpoints and files inside `from_root`, whose answer the others await.
+
+With several nodes the first rank of each exchanges the rows of its node with the first ranks of the others.
+
+Nothing frees a window in use: MPI_Win_free waits for all ranks, and one may be dead; the end of the process frees it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import math
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+from macmpi.console import warn
+from macmpi.parallel.packing import pack, size, starts_of, unpack
+
+PLACE = "/dev/shm"
+
+RESERVE = 5.4e6
+"""Bytes a rank that are left to MPI's own transport between the ranks of a node."""
+
+POPULATE_WRITE = 23
+"""Linux's MADV_POPULATE_WRITE: give memory its pages now; an error where touching them would end the process."""
+
+
+def free_bytes() -> float:
+    """Room for shared memory on this node.  Collective: no."""
+    try:
+        disk = os.statvfs(PLACE)
+    except OSError:
+        return 0.0
+    return float(disk.f_bavail * disk.f_frsize)
+
+
+def ranks_here(mpi: Any, comm: Any) -> Any:
+    """The ranks of this node, as a communicator.  Collective: yes, and blocking."""
+    return comm.Split_type(mpi.COMM_TYPE_SHARED, comm.Get_rank())
+
+
+class Window(NamedTuple):
+    """Shared memory as this rank sees it; user: the array that lies in it, dead or alive."""
+
+    handle: Any
+    memory: Any
+    address: int
+    user: Callable[[], Any]
+
+
+class Node:
+    """The ranks of one node and the arrays that they share.  Collective: where a method says so.
+
+    Memory of arrays that no rank has any more is used again.
+    """
+
+    def __init__(self, team: Any, mpi: Any, comm: Any) -> None:
+        import numpy as np
+
+        self._team, self._mpi = team, mpi
+        team.meet("the ranks of its node")
+        self._here = ranks_here(mpi, comm)
+        first = self._here.Get_rank() == 0
+        self._leaders = comm.Split(0 if first else mpi.UNDEFINED, comm.Get_rank())
+        led = np.full(1, team.rank, np.int64)
+        self._finish(self._here.Ibcast([led, mpi.INT64_T], root=0), "the first rank of its node")
+        leaders = np.full(team.size, led[0])
+        self._finish(comm.Iallgather(mpi.IN_PLACE, [leaders, 1, mpi.INT64_T]), "the nodes")
+        self.nodes = sorted(set(leaders.tolist()))
+        self._of = [self.nodes.index(leader) for leader in leaders.tolist()]
+        self._rounds = rounds(self._of)
+        self._windows: list[Window] = []
+        self.full = False
+
+    def _finish(self, request: Any, phase: str) -> None:
+        self._team._finish(request, phase)
+
+    def _timed(self, phase: str) -> Any:
+        clock = self._team._clock
+        return nullcontext() if clock is None else clock(phase)
+
+    def meet(self, phase: str) -> None:
+        """What a rank has written before, the others of its node see after it.  Collective: yes."""
+        self._sync()
+        with self._timed("wait"):
+            self._team.meet(phase)
+        self._sync()
+
+    def _sync(self) -> None:
+        for window in self._windows:
+            window.handle.Sync()
+
+    def holds(self, array: Any) -> bool:
+        """Whether it lies in shared memory.  Collective: no."""
+        at = array.__array_interface__["data"][0]
+        return any(w.address <= at < w.address + w.memory.nbytes for w in self._windows)
+
+    def reserve(self, needed: float, least: float = -math.inf) -> None:
+        """Share nothing more, with a warning, if a node has no room for `needed` bytes.  Collective: yes.
+
+        least: how many are missing at least, whatever seems to be free.
+        """
+        needed += RESERVE * self._here.Get_size()
+        missing = max(needed - free_bytes(), least)
+        lacks = self._team.worst({"missing": missing})["missing"]
+        if lacks > 0.0 and not self.full:
+            self.full = True
+            if self._team.rank == 0:
+                what = "what comes from now on for itself" if self._windows else "its own copy"
+                warn(
+                    f"{PLACE} lacks {math.ceil(lacks / 1e6):,} MB for the {math.ceil(needed / 1e6):,} MB that "
+                    f"the ranks of a node would share, MPI's own room included "
+                    f'(parallel.data = "node"): every rank keeps {what}; '
+                    f"a larger {PLACE} (containers: --shm-size) makes room"
+                )
+
+    def array(self, shape: Sequence[int], dtype: Any) -> Any:
+        """Zeros that the ranks of a node share; a rank's own where there is no room.  Collective: yes."""
+        import numpy as np
+
+        size = 0 if self.full else math.prod(shape) * np.dtype(dtype).itemsize
+        number = self._idle(size) if size else -1
+        if number < 0 and (not size or not self._allocate(size)):
+            return np.zeros(shape, dtype)
+        window = self._windows[number]
+        flat = np.frombuffer(window.memory, np.uint8)
+        self._windows[number] = window._replace(user=weakref.ref(flat))
+        flat[self._share(window.memory.nbytes)] = 0
+        self.meet("shared memory")
+        return flat[:size].view(dtype).reshape(shape)
+
+    def _idle(self, size: int) -> int:
+        """The smallest window of at least `size` bytes that no rank uses; -1 if there is none.  Collective: yes."""
+        large = [i for i, window in enumerate(self._windows) if window.memory.nbytes >= size]
+        used = self._team.worst({str(i): float(self._windows[i].user() is not None) for i in large}) if large else {}
+        idle = [i for i in large if not used[str(i)]]
+        return min(idle, key=lambda i: self._windows[i].memory.nbytes, default=-1)
+
+    def _share(self, size: int) -> slice:
+        """This rank's bytes of shared memory, those which it gives their pages: they then lie near it."""
+        rank, ranks = self._here.Get_rank(), self._here.Get_size()
+        return slice(size * rank // ranks, size * (rank + 1) // ranks)
+
+    def _allocate(self, size: int) -> bool:
+        """One more window, the last of the list; False where there is no room for it.  Collective: yes."""
+        self.reserve(size)
+        if self.full:
+            return False
+        self._team.meet("shared memory")
+        window, failed = None, 0.0
+        try:
+            handle = self._mpi.Win.Allocate_shared(size if self._here.Get_rank() == 0 else 0, 1, comm=self._here)
+            memory = handle.Shared_query(0)[0]
+            window = Window(handle, memory, memory.address, lambda: None)
+            failed = float(not populated(memory.address, self._share(size)))
+        except self._mpi.Exception:
+            failed = 2.0
+        if (worst := self._team.worst({"failed": failed})["failed"]) > 0.0:
+            if worst < 2.0 and window is not None:
+                window.handle.Free()  # all ranks are alive: they have just agreed
+            self.reserve(size, least=size)
+            return False
+        assert window is not None
+        window.handle.Lock_all(self._mpi.MODE_NOCHECK)
+        self._windows.append(window)
+        return True
+
+    def share_array(self, array: Any, row_type: Any) -> None:
+        """Rank 0's values, for all nodes.  Collective: yes."""
+        self.meet("rank 0's data")
+        with self._timed("comm"):
+            if len(self.nodes) > 1:
+                if self._here.Get_rank() == 0:
+                    self._finish(self._leaders.Ibcast([array, len(array), row_type], root=0), "rank 0's data")
+                self._settle()
+
+    def gather_rows(self, array: Any, counts: Sequence[int], row_type: Any) -> None:
+        """All rows for all nodes; on one node all are there already.  Collective: yes."""
+        self.meet("coordinates")
+        with self._timed("comm"):
+            if len(self.nodes) > 1:
+                if self._here.Get_rank() == 0:
+                    for own in self._rounds:
+                        where = [array, placed(own, counts), row_type]
+                        self._finish(self._leaders.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
+                self._settle()
+
+    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]], number_type: Any) -> None:
+        """All parts for all nodes; on one node all are there already.  Collective: yes."""
+        self.meet("weights")
+        with self._timed("comm"):
+            if len(self.nodes) > 1:
+                if self._here.Get_rank() == 0:
+                    self._exchange_parts(flat, parts, number_type)
+                self._settle()
+
+    def _exchange_parts(self, flat: Any, parts: Sequence[Sequence[slice]], number_type: Any) -> None:
+        """The parts of each node's ranks, among the first ranks of the nodes.  Collective: yes, of these."""
+        import numpy as np
+
+        of_node: list[list[slice]] = [[] for _ in self.nodes]
+        for node, own in zip(self._of, parts, strict=True):
+            of_node[node] += own
+        counts, here = [size(own) for own in of_node], self._leaders.Get_rank()
+        packed, starts = np.empty(sum(counts), flat.dtype), starts_of(counts)
+        pack(flat, packed[starts[here] :], of_node[here])
+        where = [packed, (counts, starts), number_type]
+        self._finish(self._leaders.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
+        for node, own in enumerate(of_node):
+            if node != here:
+                unpack(flat, packed[starts[node] :], own)
+
+    def _settle(self) -> None:
+        """What the first rank has received is seen by the others of its node."""
+        self._sync()
+        self._finish(self._here.Ibarrier(), "the first rank of its node")
+        self._sync()
+
+
+def rounds(nodes: Sequence[int]) -> list[list[range]]:
+    """Runs of consecutive ranks of each node, the i-th of every node in round i: one round if ranks go node by node.
+
+    nodes: the node of each rank.  A node without an i-th run has an empty one.  Collective: no.
+    """
+    runs: list[list[range]] = [[] for _ in range(max(nodes) + 1)]
+    for rank, node in enumerate(nodes):
+        if rank and nodes[rank - 1] == node:
+            runs[node][-1] = range(runs[node][-1].start, rank + 1)
+        else:
+            runs[node].append(range(rank, rank + 1))
+    longest = max(map(len, runs))
+    return [[own[i] if i < len(own) else range(0) for own in runs] for i in range(longest)]
+
+
+def placed(runs: Sequence[range], counts: Sequence[int]) -> tuple[list[int], list[int]]:
+    """How many rows the ranks of each run have, and where these begin.  Collective: no."""
+    starts = starts_of(counts)
+    return [sum(counts[r] for r in run) for run in runs], [starts[run.start] if run else 0 for run in runs]
+
+
+def populated(address: int, part: slice) -> bool:
+    """Give some bytes of shared memory their pages; False if there is no room for them.  Collective: no.
+
+    An older Linux does not know how: there the look at the free room has to do.
+    """
+    page = os.sysconf("SC_PAGE_SIZE")
+    start, stop = ((address + at) // page * page for at in (part.start, part.stop + page - 1))
+    if part.start == part.stop:
+        return True
+    libc = ctypes.CDLL(None, use_errno=True)
+    done = libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), POPULATE_WRITE)
+    return done == 0 or ctypes.get_errno() == errno.EINVAL

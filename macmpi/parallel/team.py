@@ -1,0 +1,282 @@
+"""The only room that knows MPI: Team, the ranks of one launch."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from macmpi import MacmpiError, UsageError
+from macmpi.console import flush, warn
+from macmpi.parallel import mpich
+from macmpi.parallel.packing import pack, size, starts_of, unpack
+from macmpi.parallel.serial import AnyTeam as AnyTeam
+from macmpi.parallel.serial import Solo as Solo
+from macmpi.parallel.serial import leave_code
+from macmpi.parallel.shared_memory import Node
+
+T = TypeVar("T")
+
+BINDINGS = "mpi4py"
+"""The package through which MPI is reached."""
+
+MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
+"""What an mpiexec sets: how many processes it started together, and the number of this one among them."""
+
+SRUN = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
+"""The same for srun."""
+
+PATIENCE = 1800.0
+"""Seconds that a rank waits for the others while the config is being read."""
+
+STOPPED = 75
+INTERNAL = 70
+
+
+def launch() -> AnyTeam:
+    """The team of this launch: Solo without mpiexec, else all ranks of the world.  Collective: yes.
+
+    Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
+    """
+    count, _ = started(os.environ)
+    if count <= 1:
+        return Solo()
+    mpich.configure()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # mpi4py warns of the wrong launcher too; one message is enough
+            from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(
+            f"{count} processes were launched but MPI cannot be loaded ({str(error).splitlines()[0]}); "
+            "install one, in a clone of macmpi with: pip install '.[mpich]'"
+        ) from None
+    if MPI.COMM_WORLD.size == 1:
+        raise UsageError(
+            f"the launcher started {count} processes but each is alone in its MPI world: mpiexec belongs to another "
+            "MPI than mpi4py's; use the mpiexec beside this Python, or set MPI4PY_LIBMPI to the launcher's library"
+        )
+    team = Team(MPI.COMM_WORLD)
+    team.meet("the start")
+    mpich.unname_shared_memory()
+    return team
+
+
+def started(environment: Mapping[str, str]) -> tuple[int, int]:
+    """How many processes the innermost launcher started together, and which of them this is.  Collective: no.
+
+    (1, 0) without a launcher.  An mpiexec inside a task of srun inherits srun's variables, so its own count before
+    them.  srun with PMI repeats its own values in the variables of MPICH's mpiexec: those count unless Open MPI's say
+    that there is an mpiexec inside.  Of two mpiexecs the one with more processes counts, and if that is wrong the
+    program says so instead of running several times.
+    """
+
+    def told(size: str, rank: str) -> list[tuple[int, int]]:
+        values = [environment.get(name, "") for name in (size, rank)]
+        return [(int(values[0]), int(values[1]) if values[1].isdigit() else 0)] if values[0].isdigit() else []
+
+    step = told(*SRUN)
+    found = [one for names in MPIEXECS for one in told(*names)]
+    inside = [one for one in found if one not in step] or found or step
+    return max(inside, default=(1, 0))
+
+
+def speaks() -> bool:
+    """This process is the first of its launch.  Collective: no."""
+    return started(os.environ)[1] == 0
+
+
+class Team(Solo):
+    """The ranks of a communicator.  Collective: yes.
+
+    An exchange starts once all ranks have come to it, so that waiting is timed apart from exchange.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        from mpi4py import MPI
+
+        self._mpi, self._comm = MPI, comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
+        self.use(None, PATIENCE)
+        self._row_types: dict[int, Any] = {}
+        self._node: Node | None = None
+
+    def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
+        """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
+        self._clock, self._deadline = clock, deadline + (4.0 if self.rank else 0.0)
+
+    def _finish(self, request: Any, phase: str) -> None:
+        """Wait politely: poll and yield the core, and after 20 ms sleep between polls."""
+        began = time.monotonic()
+        while not request.Test():
+            waited = time.monotonic() - began
+            if waited < 0.02:
+                os.sched_yield()
+            else:
+                time.sleep(0.001)
+            if waited > self._deadline:
+                warn(
+                    f"rank {self.rank}/{self.size}: no answer from the other ranks for "
+                    f"{self._deadline:g} s while waiting for {phase} (run.deadline)"
+                )
+                self.abort(STOPPED)
+
+    def meet(self, phase: str) -> None:
+        self._finish(self._comm.Ibarrier(), phase)
+
+    def _exchange(self, start: Callable[[], Any], phase: str) -> None:
+        if self._clock is None:
+            self._finish(start(), phase)
+            return
+        with self._clock("wait"):
+            self.meet(phase)
+        with self._clock("comm"):
+            self._finish(start(), phase)
+
+    def from_root(self, function: Callable[[], T]) -> T:
+        outcome: Any = None
+        if self.rank == 0:
+            try:
+                outcome = (True, function())
+            except MacmpiError as error:
+                outcome = (False, error)
+        fine, value = self._broadcast(outcome, 0)
+        if not fine:
+            value.agreed = True
+            raise value
+        return value
+
+    def together(self, function: Callable[[], T]) -> T:
+        value: Any = None
+        failed: MacmpiError | None = None
+        try:
+            value = function()
+        except MacmpiError as error:
+            failed = error
+        flags = bytearray(self.size)
+        flags[self.rank] = failed is not None
+        self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [flags, 1, self._mpi.BYTE]), "the other ranks")
+        if 1 in flags:
+            first = self._broadcast(failed, flags.index(1))
+            first.agreed = True
+            raise first
+        return value
+
+    def _broadcast(self, value: Any, root: int) -> Any:
+        """What rank `root` has, pickled: from a rank of this launch, never from a file."""
+        message = bytearray(pickle.dumps(value))
+        size = bytearray(len(message).to_bytes(8, "little"))
+        self._finish(self._comm.Ibcast([size, self._mpi.BYTE], root=root), f"rank {root}")
+        if self.rank != root:
+            message = bytearray(int.from_bytes(size, "little"))
+        self._finish(self._comm.Ibcast([message, self._mpi.BYTE], root=root), f"rank {root}")
+        return pickle.loads(message)
+
+    def _row_type(self, size: int) -> Any:
+        """A row of so many bytes.  Counts in rows rather than numbers stay far below 2^31."""
+        if size not in self._row_types:
+            self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
+        return self._row_types[size]
+
+    def share_memory(self, needed: float) -> None:
+        self._node = Node(self, self._mpi, self._comm)
+        self._node.reserve(needed)
+        self.shares = not self._node.full
+
+    def array(self, shape: Sequence[int], dtype: Any) -> Any:
+        return self._node.array(shape, dtype) if self._node else super().array(shape, dtype)
+
+    def common(self, array: Any) -> bool:
+        return self._node is not None and len(self._node.nodes) == 1 and self._node.holds(array)
+
+    def open_rows(self, array: Any) -> None:
+        if self._node and self._node.holds(array):
+            self._node.meet("coordinates")
+
+    def share_array(self, array: Any) -> None:
+        rows = len(array)
+        type_ = self._row_type(array.nbytes // rows if rows else 1)
+        if self._node and self._node.holds(array):
+            self._node.share_array(array, type_)
+        else:
+            self._exchange(lambda: self._comm.Ibcast([array, rows, type_], root=0), "rank 0's data")
+
+    def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
+        if not array.size:
+            return
+        type_ = self._row_type(array.nbytes // len(array))
+        if self._node and self._node.holds(array):
+            self._node.gather_rows(array, counts, type_)
+        else:
+            where = [array, (list(counts), starts_of(counts)), type_]
+            self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
+
+    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        import numpy as np
+
+        counts = [size(rank) for rank in parts]
+        if not any(counts):
+            return
+        if self._node and self._node.holds(flat):
+            self._node.gather_parts(flat, parts, self._row_type(flat.itemsize))
+            return
+        packed = np.empty(sum(counts), flat.dtype)
+        starts = starts_of(counts)
+        pack(flat, packed[starts[self.rank] :], parts[self.rank])
+        where = [packed, (counts, starts), self._row_type(flat.itemsize)]
+        self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
+        for rank, slices in enumerate(parts):
+            if rank != self.rank:
+                unpack(flat, packed[starts[rank] :], slices)
+
+    def pass_on(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        import numpy as np
+
+        before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
+        ours, theirs = (np.empty(size(parts[rank]), flat.dtype) for rank in (self.rank, before))
+        pack(flat, ours, parts[self.rank])
+        sent, received = ([A, len(A), self._row_type(flat.itemsize)] for A in (ours, theirs))
+
+        def start() -> Any:
+            receiving = self._comm.Irecv(received, before)
+            self._finish(self._comm.Isend(sent, after), "the next rank")
+            return receiving
+
+        self._exchange(start, "submodels")
+        unpack(flat, theirs, parts[before])
+
+    def worst(self, values: dict[str, float]) -> dict[str, float]:
+        import numpy as np
+
+        table = np.zeros((self.size, len(values)))
+        table[self.rank] = list(values.values())
+        type_ = self._row_type(table.itemsize * len(values))
+        self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [table, 1, type_]), "timings")
+        return dict(zip(values, table.max(axis=0).tolist(), strict=True))
+
+    def abort(self, code: int) -> NoReturn:
+        flush()
+        leave_code(code)
+        time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
+        self._comm.Abort(code)
+        os._exit(code)
+
+
+def die(team: AnyTeam, error: BaseException) -> NoReturn:
+    """An error in one rank: say which rank, and end all of them.  Collective: no.
+
+    A known error needs no traceback; where several ranks meet the same one, the first of them speaks.
+    """
+    known = isinstance(error, MacmpiError)
+    try:
+        if known:
+            time.sleep(0.3 * min(team.rank, 4))
+        text = f" ({error})" if known else f"\n{''.join(traceback.format_exception(error))}"
+        warn(f"rank {team.rank}/{team.size} failed; all ranks end{text}")
+    finally:
+        team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)

@@ -1,0 +1,165 @@
+"""Tiles: fixed runs of global indices, the atoms of arithmetic.
+
+A tile depends on the size of the problem alone, never on the number of ranks.  Whole tiles are dealt to
+ranks and sums are taken in the order of the tiles, so a result has the same bits on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+POINT_ROWS, MANY_ROWS = 128, 216
+"""Largest number of points in a tile: its rows of all layers stay near a core.  Of many points tiles are larger, for
+products of more rows are faster; of fewer there would be too few tiles for many ranks."""
+
+UNIT_WIDTH = 38
+"""Number of units in a tile: wide enough for the matrix product, narrow enough to balance ranks."""
+
+EXACT_WIDTH = 64
+"""The most where a unit costs little: solved exactly, with one product over the points."""
+
+GRAM_WHOLE, GRAM_ROWS = 512, 96
+"""A Gram of at most so many columns is summed up by all ranks; a larger one is made in jobs of so many rows at most."""
+
+RING_WIDTH = 16
+"""The fewest units that travel together round a ring of blocks, if a layer has so many."""
+
+CHUNK_ROWS = 1280
+"""Largest number of points that a W-solver takes at a time."""
+
+SUMMED_ROWS = 512
+"""Fewest points of a block whose Gram is worth a sum of its own."""
+
+SPLIT_EVENLY = 12
+"""As many leaves of a tree of sums, if their number is even, are divided in the middle."""
+
+
+BLOCKS = 48
+"""Largest number of blocks of points: 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it."""
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """Global indices start, ..., stop - 1."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.start, self.stop)
+
+    def after(self, start: int) -> Tile:
+        """The same run, counted from `start` on."""
+        return Tile(self.start - start, self.stop - start)
+
+
+def cut(n: int, pieces: int) -> tuple[Tile, ...]:
+    """Cut n indices into at most `pieces` non-empty runs whose lengths differ by one at most."""
+    pieces = max(1, min(n, pieces))
+    bounds = [n * i // pieces for i in range(pieces + 1)]
+    return tuple(Tile(a, b) for a, b in pairwise(bounds))
+
+
+def evenly(n: int, size: int) -> tuple[Tile, ...]:
+    """Runs of at most `size` indices; more than 12 of them are a multiple of 12, so that 12 ranks have equally many."""
+    count = -(-n // size)
+    return cut(n, count if count <= 12 else 12 * -(-count // 12))
+
+
+def point_tiles(n: int) -> tuple[Tile, ...]:
+    """Tiles of points, of at most 128 or 216 rows; their number is 12, 24 or a multiple of 48 once n > 1,152.
+
+    Few points are cut into at most 12 tiles of at most 96 rows, so that up to 12 ranks still have work.
+    """
+    if n <= 12 * 96:
+        return cut(n, min(12, -(-n // 16)))
+    for count in (12, 24):
+        if n <= count * POINT_ROWS:
+            return cut(n, count)
+    return cut(n, BLOCKS * -(-n // (BLOCKS * MANY_ROWS)))
+
+
+def point_chunks(n: int) -> tuple[Tile, ...]:
+    """Runs of at most CHUNK_ROWS points: what a W-solver sweeps over when it sums over all points."""
+    return cut(n, -(-n // CHUNK_ROWS))
+
+
+def chunks_within(run: Tile) -> tuple[Tile, ...]:
+    """The same of a run of points."""
+    return tuple(Tile(run.start + t.start, run.start + t.stop) for t in point_chunks(len(run)))
+
+
+def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
+    """Tiles of about `width` units, none much wider than another: it would weigh down the rank that has it.
+
+    Their lengths are multiples of 8 but for the last: other products are slower.
+    """
+    eights = cut(-(-h // 8), max(1, (2 * h + width) // (2 * width)))
+    return tuple(Tile(8 * t.start, min(8 * t.stop, h)) for t in eights)
+
+
+def solved_tiles(h: int) -> tuple[Tile, ...]:
+    """Of the units that linear systems are solved for: what one rank has at once, or a layer that ranks share."""
+    return unit_tiles(h) if h > EXACT_WIDTH else cut(h, 1)
+
+
+def ring_tiles(h: int, blocks: int) -> tuple[Tile, ...]:
+    """As many even runs of units as there are blocks, so that each has work at any time, but none much too narrow."""
+    return cut(h, min(blocks, -(-h // RING_WIDTH)))
+
+
+def blocks(tiles: Sequence[Tile], count: int = BLOCKS) -> tuple[tuple[Tile, ...], ...]:
+    """Group tiles into at most `count` runs.  A rank owns whole blocks; sums over points add block by block."""
+    return tuple(tuple(tiles[run.rows]) for run in cut(len(tiles), count))
+
+
+def sum_blocks(n: int) -> int:
+    """Blocks of points whose Grams are added up: 48, or 24 or 12 where they would have fewer than SUMMED_ROWS points.
+
+    Adding two Grams costs as much as the products of many points.
+    """
+    return next((count for count in (BLOCKS, BLOCKS // 2) if n >= count * SUMMED_ROWS), BLOCKS // 4)
+
+
+def merged(runs: Iterable[slice]) -> list[slice]:
+    """The same indices in as few runs as possible, in order."""
+    found: list[slice] = []
+    for run in sorted(runs, key=lambda run: (run.start, run.stop)):
+        if found and run.start <= found[-1].stop:
+            found[-1] = slice(found[-1].start, max(run.stop, found[-1].stop))
+        elif run.stop > run.start:
+            found.append(run)
+    return found
+
+
+def halves(start: int, stop: int) -> int:
+    """Where the tree of sums over leaves start, ..., stop - 1 divides: in the middle, a few behind a power of two.
+
+    Of 12, 24 or 48 leaves each of 2 ranks has one whole subtree, of 4, 8, 12 or 24 ranks at most two.
+    """
+    count = stop - start
+    even = count >= SPLIT_EVENLY and count % 2 == 0
+    return start + (count // 2 if even else 1 << ((count - 1).bit_length() - 1))
+
+
+def nodes(leaves: int, run: Tile) -> tuple[Tile, ...]:
+    """The largest subtrees of the tree over all leaves that lie within a run of them, in order.
+
+    Ranks that own runs of leaves exchange the sums of these; added up the tree they have the same bits for any runs.
+    """
+
+    def within(start: int, stop: int) -> list[Tile]:
+        if run.stop <= start or stop <= run.start:
+            return []
+        if run.start <= start and stop <= run.stop:
+            return [Tile(start, stop)]
+        middle = halves(start, stop)
+        return within(start, middle) + within(middle, stop)
+
+    return tuple(within(0, leaves)) if leaves else ()

@@ -1,0 +1,164 @@
+"""Sums over parts that are dealt to ranks, added up one fixed tree: the same bits whoever owns which part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from macmpi.parallel import balance, tiles
+from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.tiles import Tile
+from macmpi.reductions import OverPoints, Partial
+from macmpi.typing import Array
+
+ALONE, WIDE = 2, 4096
+"""Up to so many subtrees, or sums less wide, are added up by every rank; else each adds its share of the columns."""
+
+
+def alone(subtrees: int, width: int) -> bool:
+    """Whether every rank adds up the sums of all subtrees for itself.  Collective: no."""
+    return subtrees <= ALONE or width < WIDE
+
+
+class Turns:
+    """Arrays for what ranks exchange, where the ranks of a node can share them in turn one of two pieces of memory.
+
+    A rank that has exchanged the present array may write the next one while others still read the present; they have
+    read the one before.  So each is exchanged before the next is asked for, and copied if it is to live on.
+
+    room: bytes that the largest of them is likely to take.  Collective: yes, to make one.
+    """
+
+    def __init__(self, team: AnyTeam, room: int = 0) -> None:
+        self._team = team
+        self._memory: list[Array] = []
+        if room and team.shares:
+            self._take(room)
+
+    def _take(self, size: int) -> None:
+        self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
+        """Anything may be in it.  Collective: yes."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if not size or not self._team.shares:  # nothing is exchanged of an empty one: no turn
+            return np.empty(shape, dtype)
+        if not self._memory or len(self._memory[0]) < size:
+            self._take(size)
+        self._memory.reverse()
+        flat: Array = self._memory[0][:size].view(dtype)
+        return flat.reshape(shape)
+
+
+class TreeSum:
+    """Sums over `leaves` parts, runs of which belong to the ranks.
+
+    A rank adds up the largest subtrees within its run; only these are exchanged, a few a rank however many parts.
+    Of wide sums of many subtrees each rank then adds up its share of the columns, and these are exchanged.
+
+    widest: bytes that the largest sum is likely to take.  Collective: yes, to make one.
+    """
+
+    def __init__(self, leaves: int, team: AnyTeam, widest: int = 0) -> None:
+        self.leaves, self.team = leaves, team
+        self.runs = balance.deal_runs(leaves, team.size)
+        self._nodes = [tiles.nodes(leaves, run) for run in self.runs]
+        self._turns = Turns(team, widest * sum(map(len, self._nodes)))
+
+    @property
+    def own(self) -> Tile:
+        """The parts of this rank."""
+        return self.runs[self.team.rank]
+
+    def __call__(
+        self,
+        add: Callable[[int, Array], None],
+        width: int,
+        dtype: np.dtype | type = np.float64,
+        reads: Sequence[slice] | None = None,
+    ) -> Array:
+        """The sum over all parts: add(i, out) adds part i's share to `out` (width,).
+
+        reads: the columns that this rank reads, and does not write, until the next sum is asked for; there may be
+        anything in the others.  Collective: yes.
+        """
+
+        def fill(out: Array, start: int, stop: int) -> Array:
+            if stop - start == 1:
+                out.fill(0.0)
+                add(start, out)
+            else:
+                middle = tiles.halves(start, stop)
+                fill(out, start, middle)
+                out += fill(np.empty(width, dtype), middle, stop)
+            return out
+
+        if self.team.size == 1:
+            return fill(np.empty(width, dtype), 0, self.leaves)
+        counts = [len(rank) for rank in self._nodes]
+        sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
+        for row, node in zip(sums[first:], self._nodes[self.team.rank], strict=False):
+            fill(row, node.start, node.stop)
+        self.team.gather_rows(sums, counts)
+        if alone(sum(counts), width):
+            if reads is None:
+                return self._joined(sums)
+            total = np.empty(width, dtype)
+            for some in reads:
+                self._joined(sums[:, some], total[some])
+            return total
+        columns = balance.deal_runs(width, self.team.size)
+        total, own = self._turns.array((width,), dtype), columns[self.team.rank].rows
+        self._joined(sums[:, own], total[own])
+        self.team.gather_rows(total, [len(run) for run in columns])
+        return total.copy() if reads is None else total
+
+    def _joined(self, sums: Array, out: Array | None = None) -> Array:
+        """The sum over all parts from those of all ranks' subtrees, (subtrees, width)."""
+        found = dict(zip((node for rank in self._nodes for node in rank), sums, strict=True))
+
+        def joined(node: Tile, out: Array | None = None) -> Array:
+            if node in found:
+                return found[node]
+            middle = tiles.halves(node.start, node.stop)
+            total: Array = np.add(joined(Tile(node.start, middle)), joined(Tile(middle, node.stop)), out=out)
+            return total
+
+        root = Tile(0, self.leaves)
+        if root not in found:
+            return joined(root, out)
+        if out is None:
+            return found[root].copy()
+        np.copyto(out, found[root])
+        return out
+
+
+def over_parts(
+    tree: TreeSum, slices: Callable[[int], Sequence[slice]], dtype: np.dtype | type = np.float64
+) -> OverPoints:
+    """A W-solver's sums over points where each rank holds its own: part i's points are the rows slices(i).
+
+    What is exchanged is sums, of a dtype, however many points there are.  A partial that gives nothing exchanges
+    nothing.  Collective: yes.
+    """
+    own = {i: slices(i) for i in range(tree.own.start, tree.own.stop)}
+    first = next((rows for i in own for rows in own[i]), slice(0, 0))
+
+    def total(partial: Partial) -> tuple[Array, ...]:
+        begun = [np.asarray(part) for part in partial(first)]
+        if not begun:
+            for rows in (rows for i in own for rows in own[i] if rows is not first):
+                partial(rows)
+            return ()
+        bounds = np.cumsum([0, *(part.size for part in begun)]).tolist()
+
+        def add(i: int, out: Array) -> None:
+            for rows in own[i]:
+                for a, b, part in zip(bounds, bounds[1:], begun if rows is first else partial(rows), strict=False):
+                    out[a:b] += np.ravel(part)
+
+        flat = tree(add, bounds[-1], dtype)
+        return tuple(flat[a:b].reshape(part.shape) for a, b, part in zip(bounds, bounds[1:], begun, strict=False))
+
+    return total

@@ -1,0 +1,222 @@
+"""--check: sizes, tiles, memory a rank and the predicted seconds of an iteration.  Writes nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.config import NESTED, Config
+from macmpi.parallel import tiles
+from macmpi.parallel.shared_memory import PLACE, free_bytes
+from macmpi.plan.choices import minibatch
+from macmpi.plan.plan import Plan
+from macmpi.plan.work_lists import Share
+
+PRODUCTS_Z = 12.0
+PRODUCTS_W = 10.0
+SECONDS_A_TILE = 5e-4
+"""Passes through the chain that an iteration's half steps cost with the default solvers, activations included;
+what a tile costs besides."""
+
+PASSES = {"stochastic": 3.7, "sgd": 3.0, "adam": 3.0, "cg": 9.0, "lbfgs": 9.0}
+BLAS_SHARE = 0.65
+SECONDS_A_BYTE = 1.5e-9
+BUFFERS = 12.0
+RESIDENT = 155e6
+"""The same of methods without coordinates; the share of dgemm's rate that their products reach; what a step costs for
+each byte of the weights; how many arrays of the weights' size there are; bytes of the program itself."""
+
+
+def check_memory(plan: Plan, autoencoder: bool = False) -> None:
+    """Raises UsageError where a rank cannot hold what it must, before any of it is allocated.  Collective: no."""
+    need, have = least_bytes(plan, autoencoder), float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    if need > have:
+        ranks = ", or more ranks" if plan.sharded else ""
+        raise UsageError(
+            f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {plan.n_train:,} points, and this machine has "
+            f"{have / 1e9:,.0f} GB: fewer hidden units, or fewer points (data.points){ranks}"
+        )
+
+
+def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
+    """What a rank holds whatever it does: its points, their coordinates and multipliers, weights, what these share.
+
+    A method without coordinates has no sites; the stochastic one keeps Grams, metrics and the inverses of both.
+    Collective: no.
+    """
+    chain, sites = plan.chain, sum(plan.chain.site_sizes)
+    n, n_val = (-(-count // plan.ranks) if plan.sharded else count for count in (plan.n_train, plan.n_val))
+    data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    held = data + n * sites * (2 if plan.schedule.multipliers else 1) + 2 * plan.weight_bounds[-1]
+    if plan.minibatch_parts:
+        held += sum(h * h + 2 * d * d for h, d in chain.block_shapes)
+    return plan.dtype.itemsize * float(held) + 8.0 * plan.shared_bounds[-1]
+
+
+def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]:
+    """Lines for a person.  The seconds rest on this machine's own matrix product, measured here.  Collective: no."""
+    nested = config.method.name in NESTED
+    sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.weight_bounds[-1]
+    coordinates = plan.n_train * sum(plan.chain.site_sizes)
+    of_method = _without_coordinates(plan, config, autoencoder) if nested else _with_coordinates(plan, autoencoder)
+    dealt, memory, seconds = of_method
+    room = ""
+    if plan.shared:
+        needed = node_bytes(plan, autoencoder, selecting(config)) / 1e6
+        room = f", {needed:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
+    by = config.method.name if nested else f"{config.method.name}, default solvers"
+    return [
+        f"net          {sizes}, {weights:,} weights",
+        f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
+        *dealt,
+        f"memory       about {memory / 1e6:,.0f} MB a rank{room}",
+        f"iteration    about {seconds:.2g} s predicted with a core a rank ({by})",
+    ]
+
+
+Estimate = tuple[list[str], float, float]
+"""What is dealt, in words; bytes of a rank; seconds of an iteration."""
+
+
+def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
+    """Half steps with the default solvers."""
+    chain, N = plan.chain, plan.n_train
+    weights = plan.weight_bounds[-1]
+    point_tiles = [len(t) for t in tiles.point_tiles(N)]
+    units = sum(len(r) for r in plan.all_units.jobs)
+    n, n_val = (len(deal.held(0)) for deal in (plan.train, plan.validation))  # rank 0 has as many as any
+    held = n * sum(chain.site_sizes) * (3 if plan.schedule.multipliers else 1)
+    data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    widest = max(
+        (
+            len(j.units) if j.units else 2 * sum(h for h, _ in plan.shapes(j.segment))
+            for r in plan.all_units.jobs
+            for j in r
+            if not (plan.sharded and (plan.w_solvers[j.segment].exact or plan.travels(j.segment)))  # keep no column
+        ),
+        default=0,
+    )
+    rounded = 4.0 * n * rounded_width(plan)
+    data += n * sum(s.n_in + 1 for k, s in enumerate(chain.segments) if plan.travels(k))  # in the units' coordinates
+    factors = 2 * plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
+    factors += 0 if plan.shared else sums_bytes(plan) // 8
+    memory = plan.dtype.itemsize * (held * 1.1 + data + 7.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
+    memory += rounded
+    if plan.shared:
+        memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.shared_bounds[-1] + rounded
+    z_share = max(plan.train.row_counts) / N
+    w_costs = [sum(j.cost for j in r) for r in plan.all_units.jobs]
+    w_share = max(w_costs) / sum(w_costs)
+    rate = steady_rate()
+    seconds = 2.0 * N * weights / rate * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
+    seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + units * len(tiles.point_chunks(N)) * w_share)
+    seconds += sum(gram_flops(plan, share) for share in plan.all_units.summed) * max(plan.summed.row_counts) / N / rate
+    seconds += max(sum(gram_flops(plan, share) for share in r) for r in plan.all_units.shares) / rate
+    dealt = [
+        f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, {units} jobs of the W-step",
+        f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
+        f"{w_share:.1%} of the units' cost",
+    ]
+    return dealt, memory, seconds
+
+
+def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
+    """Backpropagation through minibatches or all points, with what each method does beside."""
+    chain, N, item, name = plan.chain, plan.n_train, plan.dtype.itemsize, config.method.name
+    weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
+    n, n_val = (len(deal.held(0)) for deal in (plan.train, plan.validation))
+    data = 0 if plan.shared else (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    rate = BLAS_SHARE * steady_rate() * (8 / item)
+    beside, kept = 0.0, BUFFERS * weights
+    if name == "stochastic":
+        keys, share = config.stochastic, max(plan.parts.row_counts) / N
+        directions = sum(2.0 * h * d * (h + d) for h, d in chain.block_shapes)
+        inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / keys.factor_every
+        beside = N / minibatch(keys, N, 0) * (directions + inverses) / plan.ranks / rate
+        kept += 5.0 * squares
+    elif name in ("sgd", "adam"):
+        batch = min(config.baseline.batch, N)
+        parts = min(config.baseline.parts, batch)
+        share, beside = -(-parts // plan.ranks) / parts, N / batch * SECONDS_A_BYTE * item * weights
+    else:
+        share = max(plan.train.row_counts) / N
+        kept += 2.0 * config.baseline.memory * weights
+    seconds = PASSES[name] * 2.0 * N * weights * share / rate + beside
+    idle = sum(not rows for rows in plan.parts.row_counts) if name == "stochastic" else 0
+    lazy = f"; {idle} without points: more stochastic.parts, with other bits" if idle else ""
+    dealt = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
+    return dealt, item * (data + kept) + RESIDENT, seconds
+
+
+def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -> float:
+    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features, and
+    rounded; Grams and, twice, factors of large ones; features and Grams that a selection tries; two arrays in turn for
+    sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their average and last step,
+    running Grams.
+    """
+    chain, N = plan.chain, plan.n_train
+    sites = sum(chain.site_sizes)
+    kept = 2 * sites if plan.schedule.multipliers else sites
+    made = sum(
+        s.part(0, s.core).n_out for k, s in enumerate(chain.segments) if s.core and (plan.by_unit[k] or s.leading)
+    )
+    data = (N + plan.n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
+    shared = data + N * (sites + kept + made)
+    if not plan.minibatch_parts:
+        large = [plan.shared_shape(k)[1] for k in range(len(chain.segments)) if plan.large(k)]
+        grams = plan.shared_bounds[-1] + 2 * sum(n * n for n in large)
+        if selecting:
+            grams += plan.shared_bounds[-1]
+            shared += N * sum(plan.basis_sizes)
+        return float(plan.dtype.itemsize * shared + 4 * N * rounded_width(plan) + 8 * grams + 2 * sums_bytes(plan))
+    largest, grams = max(max(shape) for shape in chain.block_shapes) ** 2, sum(d * d for _, d in chain.block_shapes)
+    turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares + largest)
+    return float(plan.dtype.itemsize * (shared + turns + 3 * weights + grams))
+
+
+def rounded_width(plan: Plan) -> int:
+    """Columns of the inputs that a W-step reads in single precision too.  Collective: no."""
+    segments = enumerate(plan.chain.segments)
+    return sum(plan.chain.fan_in(s.regressed[0]) for k, s in segments if plan.rounds(k))
+
+
+def selecting(config: Config) -> bool:
+    """Whether architectures are selected.  Collective: no."""
+    return config.selection.criterion != "none"
+
+
+def sums_bytes(plan: Plan) -> int:
+    """Of the subtrees' sums of the largest Gram that ranks sum up."""
+    of = plan.summed
+    rows = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs) if plan.ranks > 1 else 0
+    return rows * max(plan.all_units.widest, plan.first_gram.widest)
+
+
+def gram_flops(plan: Plan, share: Share) -> float:
+    """Of a Gram over all points, or of some of its rows."""
+    rows, width = plan.shared_shape(share.segment)
+    tall, wide = (rows, width) if share.rows is None else (2 * len(share.rows), width - share.rows.start)
+    return float(plan.n_train * tall * wide)
+
+
+def dgemm_rate(n: int = 700, repeats: int = 5) -> float:
+    """flop/s of an n x n float64 product on this machine, as configured: the best of some."""
+    A = np.ones((n, n))
+    best = float("inf")
+    for _ in range(repeats):
+        began = time.perf_counter()
+        A @ A
+        best = min(best, time.perf_counter() - began)
+    return 2.0 * n**3 / best
+
+
+def steady_rate(most: int = 40) -> float:
+    """The same, measured until five in a row are alike: the other ranks may be busy for a while before they wait."""
+    rates = [dgemm_rate(repeats=1)]
+    while len(rates) < most and (len(rates) < 5 or min(rates[-5:]) < 0.9 * max(rates)):
+        rates.append(dgemm_rate(repeats=1))
+    return max(rates)

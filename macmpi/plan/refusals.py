@@ -1,0 +1,183 @@
+"""What does not fit together: one sentence each, with a remedy.  docs/methods.md has the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from macmpi import UsageError
+from macmpi.config import NESTED, Config
+from macmpi.nets.chain import Chain, Segment
+from macmpi.nets.layers import Map
+from macmpi.plan.choices import w_choice
+from macmpi.plan.layer_refusals import check_bits, has_derivatives
+from macmpi.solvers import W_SOLVERS, WSolver, ZSolver
+
+FLOAT32_MU = 1e4
+"""Largest mu at which float32 coordinates still carry the constraints' digits."""
+
+WAYS = tuple(name for name in W_SOLVERS if name != "closed_form")
+
+JOINT = ", ".join(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
+
+
+def check(
+    config: Config, chain: Chain, z_solver: ZSolver, w_solvers: Sequence[WSolver], by_unit: Sequence[bool]
+) -> None:
+    """Refuse what does not fit together, each case in one sentence with a remedy."""
+    model, penalty = config.model, config.penalty
+    K = len(chain.sites)
+    if model.loss == "cross_entropy" and model.output != "linear":
+        raise UsageError(
+            f'model.loss = "cross_entropy" has its own softmax: model.output = "{model.output}" does not go with it; '
+            'use model.output = "linear"'
+        )
+    if penalty.site_weights and len(penalty.site_weights) != K:
+        raise UsageError(
+            f"penalty.site_weights has {len(penalty.site_weights)} entries but model.sites makes {K} sites; "
+            "give one for each"
+        )
+    largest = penalty.mu_max * max([1.0, *penalty.site_weights])
+    if config.method.name not in NESTED and model.precision == "float32" and largest > FLOAT32_MU:
+        raise UsageError(
+            f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
+            f"(penalty.mu_max = {penalty.mu_max:g}, with site_weights {largest:g}); "
+            f"use penalty.mu_max = {FLOAT32_MU:g}, or float64"
+        )
+    if penalty.method == "augmented_lagrangian" and not K:
+        raise UsageError(
+            'penalty.method = "augmented_lagrangian" needs constraints and model.sites = "none" has none; '
+            'use model.sites = "after" or "before"'
+        )
+    check_bits(config, chain, z_solver)
+    _check_metric(config, w_solvers)
+    if config.method.name in NESTED:  # no half step is taken
+        return
+    for k, (solver, apart) in enumerate(zip(w_solvers, by_unit, strict=True)):
+        _check_segment(config, chain, k, solver, apart)
+    for k, segment in enumerate(chain.segments[1:], start=2):
+        for map_ in segment.maps:
+            for need in z_solver.needs - map_.capabilities:
+                raise UsageError(
+                    f"z_step.solver = \"{config.z_step.solver}\" needs '{need}'; segment {k} ({map_.spec()['kind']}) "
+                    "does not offer it; make it the first of model.hidden, with no site before it"
+                )
+
+
+def _check_metric(config: Config, w_solvers: Sequence[WSolver]) -> None:
+    penalty = config.penalty
+    if penalty.metric == "identity":
+        return
+    if penalty.ridge > 0.0 and penalty.ridge_scale == "objective":
+        raise UsageError(
+            f'penalty.metric = "{penalty.metric}" with penalty.ridge_scale = "objective" gives every unit another '
+            'ridge; use ridge_scale = "unit"'
+        )
+    exact = all(s.exact for s in w_solvers[:-1])
+    if penalty.metric == "curvature" and not exact:
+        asked = {
+            'model.sites = "before"': {site for _, _, site in config.model.layers()} != {"before"},
+            'w_step.linear_solver = "closed_form"': config.w_step.linear_solver != "closed_form",
+        }
+        lacking = " and ".join(way for way, absent in asked.items() if absent)
+        raise UsageError(
+            'penalty.metric = "curvature" couples the units of a layer unless their regression is linear and exact; '
+            f'use {lacking + ", or " if lacking else ""}penalty.metric = "variance"'
+        )
+
+
+def _check_segment(config: Config, chain: Chain, number: int, solver: WSolver, by_unit: bool) -> None:
+    name, segment, k, last = config.w_step.solver, chain.segments[number], number + 1, number == len(chain.sites)
+    if not by_unit and "segment" not in solver.takes:
+        if len(segment.weighted) > 1:
+            why = f"holds {len(segment.weighted)} layers between two sites"
+        else:
+            why = f'ends in model.loss = "{config.model.loss}"' if last and segment.separable else "ends in softmax"
+        raise UsageError(
+            f'w_step.solver = "{name}" fits units one by one, and the units of segment {k} do not separate (it {why}); '
+            f"use one of {JOINT}, or auto"
+        )
+    if by_unit and solver.activations is not None and segment.activation not in solver.activations:
+        raise UsageError(f'w_step.solver = "{name}" cannot train under "{segment.activation}" (segment {k}); use auto')
+    for map_ in segment.fitted:
+        for need in sorted(solver.needs - map_.capabilities):
+            raise UsageError(
+                f"the W-solver of segment {k} needs '{need}', which its {map_.spec()['kind']} does not offer; use "
+                + _other_ways(config, chain, segment, map_, last)
+            )
+
+
+def _other_ways(config: Config, chain: Chain, segment: Segment, map_: Map, last: bool) -> str:
+    """What would train a map that the W-solver of its segment cannot: each way was tried on the plan's own choice."""
+
+    def trained(part: Segment, last: bool, **keys: Any) -> bool:
+        name, by_unit = w_choice(replace(config, w_step=replace(config.w_step, **keys)), part, last)
+        kind: Any = W_SOLVERS[name]
+        return (by_unit or "segment" in kind.takes) and all(kind.needs <= m.capabilities for m in part.fitted)
+
+    closed, same = 'w_step.linear_solver = "closed_form"', 'w_step.linear_solver = "same"'
+    ways = [closed] if trained(segment, last, linear_solver="closed_form") else []
+    solvers = [f'"{name}"' for name in WAYS if trained(segment, last, solver=name)]
+    alike = [f'"{name}"' for name in WAYS if trained(segment, last, solver=name, linear_solver="same")]
+    if solvers or alike:
+        ways.append(f"w_step.solver = {' or '.join(solvers or alike)}" + ("" if solvers else f" and {same}"))
+    end = segment.maps.index(map_) + 1
+    if not ways and end < len(segment.maps) and trained(segment.part(0, end), False, linear_solver="closed_form"):
+        inside = "elementwise" in segment.maps[end].capabilities and segment.maps[end].trained_as != "linear"
+        first = "" if config.w_step.linear_solver == "closed_form" else f"{closed} and "
+        ways = [f'{first}model.sites = "{"before" if inside else "after"}" at that layer']
+    if not ways and has_derivatives(chain):
+        ways = ['method.name = "adam"']
+    return ", or ".join(ways) or "another model.activation there"
+
+
+def check_ring(config: Config, w_solvers: Sequence[WSolver]) -> None:
+    """Refuse what cannot go round a ring of blocks of points."""
+    key, units = 'w_step.schedule = "ring"', 'w_step.schedule = "units"'
+    if config.parallel.data != "sharded":
+        raise UsageError(
+            f'{key} takes units to the ranks that hold the points; with parallel.data = "{config.parallel.data}" every '
+            f'rank holds them all; use parallel.data = "sharded", or {units}'
+        )
+    if config.method.name != "mac":
+        raise UsageError(f'{key} is a W-step, and method.name = "{config.method.name}" has none; use {units}')
+    if config.w_step.solver not in ("auto", "sgd"):
+        raise UsageError(
+            f'{key} trains units by minibatches on their way, not by w_step.solver = "{config.w_step.solver}"; '
+            'use solver = "auto" or "sgd", or schedule = "units"'
+        )
+    if all(solver.exact for solver in w_solvers):
+        raise UsageError(
+            f"{key}: every layer is linear and fitted in closed form, so that nothing travels; use {units}, or "
+            'w_step.linear_solver = "same"'
+        )
+
+
+def check_sharded(config: Config, chain: Chain, w_solvers: Sequence[WSolver], ranks: int) -> None:
+    """Refuse what needs all points in one place."""
+    own = 'use parallel.data = "replicated" or "node"'
+    if any("centres" in m.capabilities or "bits" in m.capabilities for m in chain.maps):
+        raise UsageError(
+            'parallel.data = "sharded" fits layers by sums over points, and a layer with centres, words or bits needs '
+            f"the points themselves; {own}"
+        )
+    if config.method.name not in ("mac", "stochastic"):
+        raise UsageError(
+            f'parallel.data = "sharded" goes with the methods "mac" and "stochastic", not "{config.method.name}"; {own}'
+        )
+    if config.start.method not in ("uniform", "model"):
+        raise UsageError(
+            f'parallel.data = "sharded" starts from weights, and start.method = "{config.start.method}" reads all '
+            'points; use "uniform" or "model"'
+        )
+    if config.w_step.schedule != "ring" and any(not solver.by_sums for solver in w_solvers):
+        raise UsageError(
+            f'parallel.data = "sharded": w_step.solver = "{config.w_step.solver}" draws points one by one; use auto, '
+            'or w_step.schedule = "ring"'
+        )
+    if config.method.name == "stochastic" and config.stochastic.parts < ranks:
+        raise UsageError(
+            f"stochastic.parts = {config.stochastic.parts} leaves some of {ranks} ranks without points; "
+            f"use stochastic.parts = {ranks} (or a multiple of it), or fewer ranks"
+        )

@@ -1,0 +1,119 @@
+"""Reductions that the mathematics asks of the ranks, each with its answer on one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from macmpi.typing import Array
+
+EVERY = slice(None)
+
+
+class Average:
+    """Means over a sample of points that are all at hand."""
+
+    def mean(self, part: Callable[[slice], Array], shape: tuple[int, ...]) -> Array:
+        """The mean over the sample; part(rows) gives the mean over some of its rows, of the given shape.
+
+        Collective: no.
+        """
+        return part(EVERY)
+
+    def rows(self, part: Callable[[slice], Array]) -> Array:
+        """What part(rows) gives for the sample, row by row.  Collective: no."""
+        return part(EVERY)
+
+    def form(self, V: Array, M: Array) -> Array:
+        """V^T M V, for V (h, d) and M (h, h).  Collective: no."""
+        return V.T @ M @ V
+
+
+AT_ONCE = Average()
+
+
+Partial = Callable[[slice], tuple[Array, ...]]
+
+
+OverPoints = Callable[[Partial], tuple[Array, ...]]
+"""Sums what a partial gives for each run of points, in order, in a W-solver in float64: one round of it."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """Rows (N, H) that are made when they are asked for, some at a time, and never all kept.
+
+    make(rows): some of them.
+    """
+
+    make: Callable[[Any], Array]
+    shape: tuple[int, int]
+    dtype: np.dtype
+
+    def __getitem__(self, rows: Any) -> Array:
+        return self.make(rows)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.make(EVERY), dtype)
+
+
+Rows = Array | Made
+"""What is read by runs of rows."""
+
+
+def sum_over(chunks: Sequence[slice]) -> OverPoints:
+    """Sums over chunks of points, in their order, on this rank alone.  Collective: no."""
+
+    def total(partial: Partial) -> tuple[Array, ...]:
+        sums = tuple(np.array(part, dtype=np.float64) for part in partial(chunks[0]))
+        for rows in chunks[1:]:
+            for s, part in zip(sums, partial(rows), strict=True):
+                s += part
+        return sums
+
+    return total
+
+
+Make = Callable[[int], Array]
+
+
+class InPieces:
+    """A matrix made block by block, and what is decided by numbers: on this rank alone, the reference for ranks that
+    share the work.
+    """
+
+    def matrix(self, rows: int, columns: int) -> Array:
+        """Of float64, anything in it.  Collective: where ranks share the work."""
+        return np.empty((rows, columns))
+
+    def fill(self, blocks: Sequence[Array], make: Make) -> None:
+        """Block i, a view of `matrix`, becomes make(i): each made by one rank, all seen by all.
+
+        Collective: where ranks share the work.
+        """
+        for i, block in enumerate(blocks):
+            block[:] = make(i)
+
+    def rows(self, runs: Sequence[slice], columns: int, make: Make) -> Array:
+        """All rows of a matrix: make(i) gives those of runs[i].  Collective: where ranks share the work."""
+        return np.concatenate([make(i) for i in range(len(runs))])
+
+    def agreed(self, found: Array) -> Array:
+        """What the first rank has found, in place, on every rank: before all decide by it which sum comes next.
+
+        Processors may round it in different ways.  Collective: where ranks share the work.
+        """
+        return found
+
+    def anywhere(self, failed: bool) -> bool:
+        """Whether something has failed on any rank.  Collective: where ranks share the work."""
+        return failed
+
+
+ALONE = InPieces()

@@ -1,0 +1,1 @@
+"""After a run, without MPI: the trained net, the curve read back, pictures."""

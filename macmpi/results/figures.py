@@ -1,0 +1,267 @@
+"""The pictures of a report: one function each, from plain arrays and records to a matplotlib Figure.
+
+A record is a line of curve.jsonl, a curve all of a run; NaN where a record lacks a value.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from macmpi.typing import Array
+
+Curve = Sequence[Mapping[str, Any]]
+
+WIDTH = 9.0
+ALIKE = 8.0
+"""Seconds of several runs are drawn on the same axis if they differ by less than this factor."""
+
+GREY, RED, GREEN = "0.45", "#d62728", "#2ca02c"
+LEVEL_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)))
+PHASES = {"seconds_z": "Z-step", "seconds_w": "W-step", "seconds_comm": "exchange", "seconds_wait": "waiting"}
+PHASE_COLOURS = ("#2f4858", "#86bbd8", GREEN, "0.8")
+RUN_COLOURS = ("#1f77b4", "#ff7f0e", "#9467bd", "#17becf", "#8c564b", "#e377c2", "#bcbd22", "#7f7f7f")
+GROUP_COLOURS = (
+    *("#e6194b", "#3cb44b", "#d4b500", "#4363d8", "#f58231", "#911eb4", "#2ab7ca", "#f032e6", "#8db600", "#fa8072"),
+    *("#008080", "#b08ee6", "#9a6324", "#222222", "#800000", "#5fbf8f", "#808000", "#e8a070", "#000075", "#7f7f7f"),
+)
+
+
+def run_colour(number: int) -> str:
+    """That of a report's n-th run, in every picture and table."""
+    return RUN_COLOURS[number % len(RUN_COLOURS)]
+
+
+def column(curve: Curve, key: str) -> Array:
+    """One value of each record."""
+    return np.array([record.get(key, np.nan) for record in curve], float)
+
+
+def mu_changes(curve: Curve) -> list[int]:
+    """The places of the records after which mu is another."""
+    mu = column(curve, "mu")
+    return [i for i in range(len(mu) - 1) if mu[i + 1] != mu[i]]
+
+
+def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
+    """E1 of the training points and (dashed) of the validation points against seconds and iterations, run by run.
+
+    levels: what to compare with, by name; those that are alike up to a comma are drawn alike.
+    """
+    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    trained = [s for curve in runs.values() for s in column(curve, "seconds") if s > 0.0]
+    edge = min(trained, default=1.0) / 1.6
+    for i, (name, curve) in enumerate(runs.items()):
+        colour, changes = run_colour(i), mu_changes(curve)
+        seconds = column(curve, "seconds")
+        for ax, x in ((left, np.where(seconds > 0.0, seconds, edge)), (right, column(curve, "iteration"))):
+            train = column(curve, "E1_train")
+            ax.plot(x, train, "-o", color=colour, lw=1.3, ms=3.0, label=f"training, {name}")
+            ax.plot(x, column(curve, "E1_val"), "--", color=colour, lw=1.0, alpha=0.8, label=f"validation, {name}")
+            after = [j for j, record in enumerate(curve) if record.get("phase") == "postprocess"]
+            ax.plot(x[after], train[after], "D", color=colour, ms=5.0)
+            if changes:
+                rim = RED if len(runs) == 1 else colour
+                ax.plot(x[changes], train[changes], "o", color=RED, mec=rim, ms=6.0, label="mu changes after it")
+        if len(runs) == 1:
+            _name_mu(right, curve, column(curve, "iteration"), column(curve, "E1_train"))
+    kinds = list(dict.fromkeys(name.split(",")[0] for name in levels))
+    for name, value in levels.items():
+        style = LEVEL_STYLES[kinds.index(name.split(",")[0]) % len(LEVEL_STYLES)]
+        for ax in (left, right):
+            ax.axhline(value, color=GREY, ls=style, lw=1.0, label=f"{name} (training)")
+    left.set_xscale("log")
+    left.axvline(edge, color="0.85", lw=0.8, zorder=0)
+    left.annotate(
+        "start", (edge, 1.0), xycoords=left.get_xaxis_transform(), fontsize=8, color=GREY, ha="center", va="bottom"
+    )
+    _plain_log(left.xaxis, np.log10(max(trained, default=1.0) / edge))
+    drawn = np.concatenate([column(c, k) for c in runs.values() for k in ("E1_train", "E1_val")] + [[*levels.values()]])
+    drawn = drawn[np.isfinite(drawn) & (drawn > 0.0)]
+    if len(drawn) and drawn.max() > 3.0 * drawn.min():
+        left.set_yscale("log")
+        _plain_log(left.yaxis, np.log10(drawn.max() / drawn.min()))
+    left.set(xlabel="seconds of training", ylabel="E1 per point")
+    right.set(xlabel="iterations")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(figure, left)
+    return figure
+
+
+def _name_mu(ax: Axes, curve: Curve, x: Array, y: Array, below: bool = False) -> None:
+    """Say what mu becomes, of many changes at the first and the last, above or below the points."""
+    changes = mu_changes(curve)
+    style: dict[str, Any] = {"fontsize": 8, "color": RED, "ha": "center"}
+    for i in changes if len(changes) <= 3 else (changes[0], changes[-1]):
+        ax.annotate(
+            f"mu = {curve[i + 1]['mu']:g}", (x[i], y[i]), (0, -16 if below else 9), textcoords="offset points", **style
+        )
+
+
+def _plain_log(axis: Any, decades: float = 2.0) -> None:
+    """A logarithmic axis with plain numbers."""
+    few = (1.0, 2.0, 5.0) if decades < 2.7 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=few if decades > 1.2 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _legend(figure: Figure, ax: Axes) -> None:
+    handles, names = ax.get_legend_handles_labels()
+    once = dict(zip(names, handles, strict=True))
+    figure.legend(
+        list(once.values()),
+        list(once),
+        loc="outside lower center",
+        ncols=min(len(once), 2 if len(once) > 4 else 4),
+        fontsize=8,
+        frameon=False,
+    )
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Points (N, H) and held-out points (M, H), with their groups; order: places on closed loops."""
+
+    points: Array
+    held: Array
+    groups: Array | None = None
+    held_groups: Array | None = None
+    order: Array | None = None
+
+
+def loops(codes: Codes) -> dict[int, Array]:
+    """The points of each group in their order, the first again at the end."""
+    if codes.groups is None or codes.order is None:
+        return {}
+    found = {}
+    for group in np.unique(codes.groups):
+        own = np.flatnonzero(codes.groups == group)
+        own = own[np.argsort(codes.order[own], kind="stable")]
+        found[int(group)] = codes.points[np.append(own, own[:1])]
+    return found
+
+
+def group_colours(groups: Array) -> Callable[[Array | None, int], Any]:
+    """The colours of n points by their groups: told apart up to 20 groups, shades beyond, one colour without groups."""
+    names = np.unique(groups)
+
+    def of(own: Array | None, n: int) -> Any:
+        if own is None or not len(names):
+            return [GROUP_COLOURS[3]] * n
+        places = np.searchsorted(names, own)
+        if len(names) > len(GROUP_COLOURS):
+            return colormaps["turbo"](places / (len(names) - 1.0))
+        return [GROUP_COLOURS[place] for place in places]
+
+    return of
+
+
+def plane(panels: Mapping[str, Codes]) -> Figure:
+    """Codes of 2 dimensions side by side, e.g. before and after training; held-out points have a black edge."""
+    figure = Figure(figsize=(WIDTH, 0.35 + WIDTH / max(len(panels), 2)), layout="constrained")
+    known = [g for c in panels.values() for g in (c.groups, c.held_groups) if g is not None]
+    colours = group_colours(np.concatenate(known) if known else np.empty(0))
+    for ax, (title, codes) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for group, loop in loops(codes).items():
+            ax.plot(*loop.T, "-", color=colours(np.array([group]), 1)[0], lw=0.6, alpha=0.7, zorder=1)
+        n, m = len(codes.points), len(codes.held)
+        size = float(np.clip(9000.0 / max(n, 1), 4.0, 14.0))
+        ax.scatter(*codes.points.T, s=size, c=colours(codes.groups, n), linewidths=0, zorder=2)
+        if m:
+            ax.scatter(*codes.held.T, s=16, c=colours(codes.held_groups, m), edgecolors="k", linewidths=0.7, zorder=3)
+        names = np.unique([] if codes.groups is None else codes.groups)
+        for group in names if len(names) <= 2 * len(GROUP_COLOURS) else ():
+            own = codes.points[codes.groups == group]
+            at = own[np.square(own - own.mean(axis=0)).sum(axis=1).argmin()]
+            text = ax.text(*at, str(group), color=colours(np.array([group]), 1)[0], ha="center", va="center", zorder=4)
+            text.set(fontsize=9, weight="bold", path_effects=[withStroke(linewidth=2.5, foreground="white")])
+        ax.set_title(title, fontsize=10)
+        ax.set_aspect("equal", adjustable="datalim")
+        ax.tick_params(labelsize=7)
+    return figure
+
+
+def reconstructions(rows: Mapping[str, Array], titles: Sequence[str], held: Sequence[bool]) -> Figure:
+    """Images: rows by name, each (n, h, w), the first being the truth; columns titled, held-out ones in a frame."""
+    images = np.stack(list(rows.values()))
+    r, n, h, w = images.shape
+    cell = (WIDTH - 1.2) / max(n, 6)
+    close = ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.01, wspace=0.02, hspace=0.02)
+    figure = Figure(figsize=(1.2 + n * cell, 0.3 + r * cell * h / w), layout=close)
+    low, high = images[0].min(), images[0].max()
+    for i, (name, line) in enumerate(zip(rows, figure.subplots(r, n, squeeze=False), strict=True)):
+        for j, ax in enumerate(line):
+            ax.imshow(images[i, j], cmap="gray", vmin=low, vmax=high, interpolation="nearest")
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set(color=RED if held[j] else "0.8", linewidth=2.0 if held[j] else 0.5)
+            if i == 0:
+                ax.set_title(titles[j], fontsize=8, color=RED if held[j] else "black")
+        line[0].set_ylabel(textwrap.fill(name, 14), rotation=0, ha="right", va="center", fontsize=9)
+    return figure
+
+
+def total(curve: Curve) -> Array:
+    """E1 + C per point, the error and what the architecture costs; NaN where a record has no cost."""
+    return column(curve, "E1_train") + column(curve, "cost")
+
+
+def selection(curve: Curve) -> Figure:
+    """E1 + C against iterations; green where an architecture was chosen, solid where it changed."""
+    curve = [record for record in curve if "cost" in record]
+    x, y = column(curve, "iteration"), total(curve)
+    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
+    ax = figure.subplots()
+    ax.plot(x, y, "-", color=RUN_COLOURS[0], lw=1.3, marker=".", ms=4.0, label="E1 + C")
+    changes = mu_changes(curve)
+    if changes:
+        ax.plot(x[changes], y[changes], "o", color=RED, ms=5.0, zorder=4, label="mu changes after it")
+        _name_mu(ax, curve, x, y, below=True)
+    for changed, face, name in ((True, GREEN, "another architecture"), (False, "white", "the same architecture")):
+        at = [i for i, r in enumerate(curve) if r.get("phase") == "selection" and bool(r.get("changed")) is changed]
+        if at:
+            ax.plot(x[at], y[at], "s", ms=7.0, mec=GREEN, mfc=face, ls="none", zorder=3, label=f"selection: {name}")
+    shown = [i for i, r in enumerate(curve) if r.get("changed") and "centres" in r]
+    for i in sorted({*shown, 0} if "centres" in curve[0] else shown):
+        text = "(" + ", ".join(f"{n}" for n in curve[i]["centres"]) + ")"
+        ax.annotate(text, (x[i], y[i]), (6, 9), textcoords="offset points", fontsize=8)
+    if y.max() > 3.0 * y.min() > 0.0:
+        ax.set_yscale("log")
+        _plain_log(ax.yaxis, np.log10(y.max() / y.min()))
+    ax.set(xlabel="iterations", ylabel="E1 + C per point")
+    ax.margins(x=0.06, y=0.1)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def seconds(runs: Mapping[str, Curve]) -> Figure:
+    """Seconds of each phase an iteration, stacked, a panel a run; on the same axes if all can be read there."""
+    figure = Figure(figsize=(WIDTH, 0.6 + 2.1 * len(runs)), layout="constrained")
+    most = [np.nanmax(sum(column(curve, key) for key in PHASES), initial=0.0) for curve in runs.values()]
+    alike = max(most) < ALIKE * min(most)
+    panels = figure.subplots(len(runs), 1, squeeze=False, sharex=True, sharey=alike)[:, 0]
+    for i, (ax, (name, curve)) in enumerate(zip(panels, runs.items(), strict=True)):
+        swept = [record for record in curve if record["iteration"] and record["phase"] != "postprocess"]
+        x, below = column(swept, "iteration"), np.zeros(len(swept))
+        for (key, phase), colour in zip(PHASES.items(), PHASE_COLOURS, strict=True):
+            height = np.nan_to_num(column(swept, key))
+            ax.bar(x, height, 0.85, below, color=colour, label=phase)
+            below += height
+        ax.set(ylabel="seconds")
+        ax.set_title(name, fontsize=9, color="black" if len(runs) == 1 else run_colour(i))
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[-1].set(xlabel="iterations")
+    _legend(figure, panels[0])
+    return figure

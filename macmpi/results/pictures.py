@@ -1,0 +1,225 @@
+"""Which pictures there are of some runs, from which numbers, and what is said below each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from macmpi.data.dataset import Dataset
+from macmpi.results import figures
+from macmpi.results.figures import Codes
+from macmpi.results.reading import Net, Result, points
+from macmpi.typing import Array
+
+MOST_POINTS, MOST_HELD = 5000, 200
+"""Codes drawn in one picture, of training and of held-out points; of more, evenly spaced ones."""
+
+COLUMNS, HELD_COLUMNS = 8, 3
+"""Sample points of the reconstructions, and how many of them are held out."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """name: of its file; caption: what it shows, in sentences."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+    def save(self, path: Path) -> None:
+        """Write it as a PNG file.  Raises OSError."""
+        self.figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.08)
+
+
+def draw(results: Sequence[Result]) -> Iterator[Picture]:
+    """Every picture that the results allow."""
+    number = {r.name: f"-{i}" if len(results) > 1 else "" for i, r in enumerate(results, start=1)}
+    yield curves(results)
+    for result in results:
+        if result.data is not None and (result.start or result.end):
+            yield codes(result, result.data, f"codes{number[result.name]}")
+    kinds = {r.data.sha256: r.data for r in results if r.data is not None and r.data.shape is not None}
+    for i, (sha256, data) in enumerate(kinds.items(), start=1):
+        own = [r for r in results if r.data is not None and r.data.sha256 == sha256 and (r.start or r.end)]
+        if data.autoencoder and own:
+            yield reconstructions(own, data, f"reconstructions-{i}" if len(kinds) > 1 else "reconstructions")
+    for result in results:
+        if any("cost" in record for record in result.records):
+            yield selection(result, f"selection{number[result.name]}")
+    if any(record["iteration"] for result in results for record in result.records):
+        yield seconds(results)
+
+
+def colours_of(results: Sequence[Result]) -> list[str]:
+    """The colours of the runs in the pictures that compare them; none for a single run."""
+    return [figures.run_colour(i) for i in range(len(results))] if len(results) > 1 else []
+
+
+def label(result: Result) -> str:
+    """A run's name as matplotlib shows it: dollars are no formula."""
+    return result.name.replace("$", r"\$")
+
+
+def curves(results: Sequence[Result]) -> Picture:
+    """Learning curves of all runs."""
+    alike = len({r.data.sha256 for r in results if r.data is not None}) < 2
+    compared: dict[tuple[str, float], list[str]] = {}
+    for r in results:
+        for level in (level for level in r.levels if not level.share):
+            compared.setdefault((level.name, level.value), []).append(label(r))
+    levels = {
+        name if alike else f"{name}, {', '.join(runs)}": value for (name, value), runs in sorted(compared.items())
+    }
+    text = (
+        "The nested error E1 per point against seconds of training (the start at the left edge) and against "
+        "iterations: training points solid with a marker an iteration, validation points dashed. A diamond is the "
+        "postprocessing step."
+    )
+    if any(figures.mu_changes(r.records) for r in results):
+        text += " Red: the iteration after which mu was changed."
+    if any("centres" in r.records[0] for r in results):
+        text += " The training error of a net of radial basis functions holds its ridge, as in eq. (6)."
+    if not alike:
+        text += " The runs have different data: their errors do not compare."
+    return Picture("curves", "Learning curves", text, figures.curves({label(r): r.records for r in results}, levels))
+
+
+def codes(result: Result, data: Dataset, name: str) -> Picture:
+    """The codes before and after training."""
+    nets = {title: net for title, net in (("start", result.start), ("end", result.end)) if net is not None}
+    whole = {title: thinned(net, data) for title, net in nets.items()}
+    width = next(iter(nets.values())).codes.shape[1]
+    text = (
+        f"The {width} coordinates of the code" if width < 3 else f"First two principal components of the {width} codes"
+    )
+    text += ": the training points, and the held-out points (black edge) as the net encodes them."
+    if data.groups is not None:
+        text += " Colours and numbers are the groups of the data."
+    if data.order is not None:
+        text += " Lines join each group's training points in their order, the last with the first."
+    for title, net in nets.items():
+        said = list(said_of(net, whole[title]))
+        text += f" At the {title}: {'; '.join(said)}." if said else ""
+    panels = {title: in_plane(of) for title, of in whole.items()}
+    return Picture(name, f"Codes of {result.name}", text, figures.plane(panels))
+
+
+def thinned(net: Net, data: Dataset) -> Codes:
+    """The codes of a net, of at most `MOST_POINTS` training points and `MOST_HELD` held-out ones."""
+    kept, held = (spread(None, len(A), most) for A, most in ((net.codes, MOST_POINTS), (net.held, MOST_HELD)))
+    groups, held_groups = (None, None) if data.groups is None else (data.groups[0][kept], data.groups[1][held])
+    order = None if data.order is None else data.order[0][kept]
+    return Codes(net.codes[kept], net.held[held], groups, held_groups, order)
+
+
+def in_plane(codes: Codes) -> Codes:
+    """Two principal components of codes of more dimensions; of a single one, the group is the other."""
+    n, dimensions = codes.points.shape
+    both = np.vstack([codes.points, codes.held])
+    if dimensions > 2:
+        directions = np.linalg.eigh(np.cov(codes.points, rowvar=False))[1][:, :-3:-1]
+        signs = np.sign(directions[np.abs(directions).argmax(axis=0), [0, 1]])
+        both = (both - codes.points.mean(axis=0)) @ (directions * signs)
+    elif dimensions == 1:
+        parts = (codes.groups, codes.held_groups)
+        both = np.column_stack([both, np.concatenate([g for g in parts if g is not None] or [np.zeros(len(both))])])
+    return replace(codes, points=both[:n], held=both[n:])
+
+
+def said_of(net: Net, codes: Codes) -> Iterator[str]:
+    """Where the net puts training points, and where held-out points fall: beside which points, how far from a loop."""
+    gap = float(np.median(np.linalg.norm(net.codes - net.encoded, axis=1)))
+    if gap > 1e-6 * net.codes.std():
+        yield f"the net encodes the training points at a median distance of {gap:.2g} from their coordinates"
+    if codes.groups is None or codes.held_groups is None or not len(codes.held):
+        return
+    nearest = [int(np.square(codes.points - z).sum(axis=1).argmin()) for z in codes.held]
+    own = int((codes.groups[nearest] == codes.held_groups).sum())
+    yield f"{own} of {len(codes.held)} held-out points have a training point of their own group as nearest"
+    closed = figures.loops(codes)
+    off = [distance(z, closed[g]) for z, g in zip(codes.held, codes.held_groups.tolist(), strict=True) if g in closed]
+    if off:
+        used = np.intersect1d(codes.held_groups, list(closed)).tolist()
+        steps = np.concatenate([np.linalg.norm(np.diff(closed[g], axis=0), axis=1) for g in used])
+        yield (
+            f"their median distance from their group's loop is {np.median(off):.2g} (that of two neighbours on it "
+            f"{np.median(steps):.2g})"
+        )
+
+
+def distance(z: Array, loop: Array) -> float:
+    """From a point (H,) to the nearest place on the line through points (n, H)."""
+    a, d = loop[:-1], np.diff(loop, axis=0)
+    along = np.einsum("nd,nd->n", z - a, d) / np.maximum(np.einsum("nd,nd->n", d, d), 1e-300)
+    return float(np.sqrt(np.square(a + np.clip(along, 0.0, 1.0)[:, None] * d - z).sum(axis=1)).min())
+
+
+def spread(groups: Array | None, n: int, count: int) -> Array:
+    """`count` of n points, spread over their groups and within them."""
+    order = np.arange(n) if groups is None else np.argsort(groups, kind="stable")
+    count = min(count, n)
+    return order[((np.arange(count) + 0.5) * n / max(count, 1)).astype(int)]
+
+
+def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Picture:
+    """Sample points, as they are, by the nets at the start (those that differ), and by each run's net."""
+    groups, held_groups = (None, None) if data.groups is None else data.groups
+    held = spread(held_groups, len(data.X_val), HELD_COLUMNS)
+    train = spread(groups, len(data.X), COLUMNS - len(held))
+    X = points(data, np.vstack([data.X[train], data.X_val[held]]))
+    starts = list[tuple[Array, list[str]]]()
+    for result in results:
+        if result.start is not None:
+            F = result.start.model.reconstruct(X)
+            same = next((names for other, names in starts if np.allclose(F, other)), None)
+            if same is None:
+                starts.append((F, [label(result)]))
+            else:
+                same.append(label(result))
+    rows = {"ground truth": X}
+    rows |= {f"initial, {', '.join(names)}" if len(starts) > 1 else "initial": F for F, names in starts}
+    rows |= {label(r): r.end.model.reconstruct(X) for r in results if r.end is not None}
+    assert data.shape is not None
+    labels = (
+        ["training"] * len(train)
+        if groups is None or held_groups is None
+        else [f"training, {g}" for g in groups[train]]
+    )
+    labels += ["held out"] * len(held) if held_groups is None else [f"held out, {g}" for g in held_groups[held]]
+    text = (
+        f"Sample points and what the nets make of them; {len(held)} held-out points in red frames. "
+        "Initial: the net at the start of the run. The grey scale is that of the points themselves in every row."
+    )
+    images = {row: A.reshape(len(A), *(data.shape or ())) for row, A in rows.items()}
+    marks = [False] * len(train) + [True] * len(held)
+    return Picture(name, "Reconstructions", text, figures.reconstructions(images, labels, marks))
+
+
+def selection(result: Result, name: str) -> Picture:
+    """E1 + C of a run that chose its architecture."""
+    records = [r for r in result.records if "cost" in r]
+    rises = int((np.diff(figures.total(records)) > 0.0).sum())
+    chosen = [r for r in records if r["phase"] == "selection"]
+    text = (
+        f"E1 + C per point, C the cost of the architecture, against iterations. {len(chosen)} iterations selected "
+        f"(green), {sum(bool(r.get('changed')) for r in chosen)} of them changed the numbers of centres (solid, with "
+        f"the numbers). E1 + C rose {rises} time{'' if rises == 1 else 's'} in {max(len(records) - 1, 0)} steps."
+    )
+    if figures.mu_changes(records):
+        text += " Red: the iteration after which mu was changed."
+    return Picture(name, f"Selection of the architecture, {result.name}", text, figures.selection(records))
+
+
+def seconds(results: Sequence[Result]) -> Picture:
+    """Seconds of each phase."""
+    text = (
+        "Seconds of the half steps, of exchange and of waiting in each iteration, each of the rank that took longest: "
+        "together they may be more than the iteration took."
+    )
+    shown = {label(r): r.records for r in results if any(record["iteration"] for record in r.records)}
+    return Picture("seconds", "Where the time goes", text, figures.seconds(shown))

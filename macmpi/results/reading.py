@@ -1,0 +1,150 @@
+"""A run directory read back: its curve, its data if they are still the same, its nets, its codes."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macmpi import UsageError, config
+from macmpi.config import Config
+from macmpi.data.dataset import Dataset, load
+from macmpi.data.sources import read_file
+from macmpi.nets.build import build_chain
+from macmpi.results.model import Model
+from macmpi.results.model import load as load_model
+from macmpi.results.reference_errors import Level, levels
+from macmpi.typing import Array
+
+NEEDED = ("iteration", "mu", "E1_train", "E1_val", "seconds")
+"""Numbers without which a line of curve.jsonl is no record."""
+
+
+@dataclass(frozen=True)
+class Net:
+    """A trained net, and codes: the coordinates of the training points where there are any, else as `encoded`.
+
+    encoded, held: the training points and the validation points as the net encodes them.
+    """
+
+    model: Model
+    codes: Array
+    encoded: Array
+    held: Array
+
+
+@dataclass
+class Result:
+    """What a run has left behind; `missing` says what it has not, in sentences.
+
+    facts: the provenance of its last launch.  start, end: the nets of start.h5 and model.h5.  levels: what to compare
+    its errors with, where there are data.
+    """
+
+    path: Path
+    name: str
+    records: list[dict[str, Any]]
+    missing: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    config: Config | None = None
+    data: Dataset | None = None
+    start: Net | None = None
+    end: Net | None = None
+    levels: list[Level] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        """The run has come to its postprocessing."""
+        return self.records[-1]["phase"] == "postprocess"
+
+
+def read(path: Path, name: str) -> Result:
+    """The results of a run.  Raises UsageError when there is no run or no curve."""
+    if not path.is_dir():
+        raise UsageError(f"{path} is not a run: there is no such folder")
+    result = Result(path, name, *read_curve(path / "curve.jsonl"))
+    try:
+        result.config = config.read(path / "config.toml", [])
+        result.facts = _facts(path / "provenance.json")
+        data = _data(result.config, result.facts)
+        result.levels = levels(build_chain(result.config.model, data.X.shape[1], data.Y.shape[1]), data)
+        result.data = data
+    except UsageError as error:
+        result.missing.append(f"the data, so that only the curves are drawn: {error}")
+    if not result.finished:
+        old = "; its model.h5 is that of an earlier end" if (path / "model.h5").exists() else ""
+        last = result.records[-1]["iteration"]
+        result.missing.append(f"the end: the curve stops after iteration {last}, the run has not finished{old}")
+    if result.data is not None:
+        result.start = _net(path / "start.h5", result.data, result.missing)
+        result.end = _net(path / "model.h5", result.data, result.missing)
+    return result
+
+
+def read_curve(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of a curve.jsonl, and what is said of its damaged lines.  Raises UsageError where none is good."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise UsageError(f"{path.parent} is not a run: {path.name} cannot be read ({error.strerror})") from None
+    records = [record for line in lines if (record := _record(line)) is not None]
+    if not records:
+        raise UsageError(f"{path} holds no record: there is nothing to draw")
+    bad = len(lines) - len(records)
+    count = f"{bad} damaged line{'s' if bad > 1 else ''} of {len(lines)}"
+    return records, [f"{count} in {path.name}, left out"] if bad else []
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("phase"), str):
+        return None
+    numbers = [record.get(key) for key in NEEDED]
+    return record if all(isinstance(n, int | float) for n in numbers) and math.isfinite(record["seconds"]) else None
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))["launches"][-1]
+        str(facts["data_sha256"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UsageError(f"{path} does not say which they were ({type(error).__name__})") from None
+    return dict(facts)
+
+
+def _data(config: Config, facts: dict[str, Any]) -> Dataset:
+    """The data of a run.  Raises UsageError when they are gone or have changed, or were sharded."""
+    if config.parallel.data == "sharded":
+        raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
+    data = load(config.data, config.model.loss == "cross_entropy", config.model.precision)
+    if data.sha256 != facts["data_sha256"]:
+        raise UsageError(f"they have changed since (data.source = {config.data.source!r})")
+    return data
+
+
+def _net(path: Path, data: Dataset, missing: list[str]) -> Net | None:
+    """The net of a file and its codes, or None, and why."""
+    try:
+        model = load_model(path)
+        if (model.chain.n_in, model.chain.n_out) != (data.X.shape[1], data.Y.shape[1]):
+            raise UsageError(f"{path} is a net for other data")
+        encoded, held = (model.encode(points(data, A)) for A in (data.X, data.X_val))
+        codes = read_file(path, ("codes",)).get("codes", encoded)
+        if codes.shape != encoded.shape:
+            raise UsageError(f"{path} holds codes of shape {codes.shape}; {encoded.shape} is needed")
+    except UsageError as error:
+        missing.append(f"{path.name}: {error}")
+        return None
+    return Net(model, codes.astype(np.float64), encoded, held)
+
+
+def points(data: Dataset, X: Array) -> Array:
+    """Scaled rows in the data's own units."""
+    return data.scaling_x.undo(X.astype(np.float64))

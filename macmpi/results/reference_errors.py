@@ -1,0 +1,63 @@
+"""What to compare a net with: the best constant and, for an autoencoder, principal components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from macmpi.data.dataset import Dataset
+from macmpi.nets.chain import Chain
+from macmpi.reductions import OverPoints, sum_over
+from macmpi.typing import Array
+
+WHOLE = sum_over([slice(None)])
+
+EPS = float(np.finfo(float).eps)
+"""Rounding: a mean of n numbers is off by up to n times this share of it; targets no further from it are constant."""
+
+PCA_LIMIT = 2048
+"""The most columns for which principal components are computed."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """E1 per training point, or the share of misclassified ones."""
+
+    name: str
+    value: float
+    share: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name:28s} " + (f"wrong train {self.value:6.2%}" if self.share else f"E1 train {self.value:9.4f}")
+
+
+def levels(chain: Chain, data: Dataset, over: OverPoints = WHOLE, n: int = 0) -> list[Level]:
+    """Of the best constant and, for an autoencoder, of PCA with as many components as the code has units.
+
+    `over` sums over all points, n of them where `data` holds only some.  Cost: n L^2 for PCA.  Collective: where `over`
+    is.
+    """
+    Y, n = data.Y, n or len(data.Y)
+    (total,) = over(lambda rows: (Y[rows].sum(axis=0, dtype=float),))
+    mean = total / n
+    if data.classes is not None:
+        entropy = -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
+        return [
+            Level("predict the shares", entropy),
+            Level("predict the largest class", float(1.0 - mean.max()), share=True),
+        ]
+    (squares,) = over(lambda rows: (np.square(Y[rows] - mean).sum(axis=0),))
+    spread_out = float(squares.sum()) > n * (n * EPS) ** 2 * float(np.square(mean).sum())
+    found = [Level("predict the mean", 0.5 * float(squares.sum()) / n if spread_out else 0.0)]
+    if data.autoencoder and len(mean) <= PCA_LIMIT:
+        code = min(min(chain.layer_sizes[1:-1]), len(mean))
+        (spread,) = over(lambda rows: (_gram(Y[rows] - mean),))
+        values = np.linalg.eigvalsh(spread)
+        lost = max(float(values[: len(values) - code].sum()), 0.0)
+        found.append(Level(f"PCA with {code} component{'s' if code > 1 else ''}", 0.5 * lost / n))
+    return found
+
+
+def _gram(A: Array) -> Array:
+    return A.T @ A

@@ -1,0 +1,235 @@
+"""The splitting of E_Q by parameter block: W-problems, each a regression of its own.
+
+Where the units of a segment separate, a tile of units is a `UnitProblem`; where they do not (several layers between
+two sites, softmax, cross-entropy) the whole segment is a `SegmentProblem`, differentiated by backpropagation inside it.
+Both look alike to a solver: m independent problems of P unknowns each, theta (m, P), whose values are sums over points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from macmpi.nets.chain import Segment
+from macmpi.nets.design import adjoint, apply, column_dots, ridge_value
+from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.losses import Loss
+from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class LayerGram:
+    """What the units of a layer share, G = [A, 1]^T [A, 1] (or A^T A: bias), and what their regressions have alike.
+
+    G (D + 1, D + 1): from the diagonal on at least; dtype: of the inputs A; activation: of the units.
+    """
+
+    G: Array
+    ridge: float
+    dtype: np.dtype
+    bias: bool = True
+    activation: str = "linear"
+
+
+class WProblem(Protocol):
+    """What a W-solver is given: min over each row of theta of its objective, from theta = start.
+
+    ridge -- of each unit or of the segment; shared -- what the units of a layer have in common, or (0, 0);
+    accuracy -- linear systems need not be solved to less than this share of their residual;
+    key -- names the random streams of a stochastic solver: (seed, iteration, segment);
+    in_pieces -- how ranks that solve it together share what does not depend on points, and agree on what they decide.
+    """
+
+    @property
+    def in_pieces(self) -> InPieces: ...
+
+    @property
+    def start(self) -> Array: ...
+
+    @property
+    def rows(self) -> int:
+        """The number of points."""
+        ...
+
+    @property
+    def ridge(self) -> float: ...
+
+    @property
+    def shared(self) -> Array: ...
+
+    @property
+    def accuracy(self) -> float: ...
+
+    @property
+    def key(self) -> tuple[int, ...]: ...
+
+    def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
+        """Contribution of some points: the objective (m,) and, if asked for, its gradient (m, P), without the ridge."""
+        ...
+
+    def ridge_part(self, theta: Array) -> tuple[Array, Array]:
+        """The ridge's value (m,) and gradient (m, P)."""
+        ...
+
+
+def values(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
+    """The objective of each row: (m,)."""
+    (errors,) = over_points(lambda rows: problem.partial(theta, rows, slope=False))
+    return problem.in_pieces.agreed(errors + problem.ridge_part(theta)[0])
+
+
+def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple[Array, Array]:
+    """The objective (m,) and gradient (m, P) of each row."""
+    errors, G = over_points(lambda rows: problem.partial(theta, rows, slope=True))
+    ridge, slope = problem.ridge_part(theta)
+    return problem.in_pieces.agreed(errors + ridge), G + slope
+
+
+@dataclass(frozen=True)
+class Term:
+    """One sum of a UnitProblem: inputs (N, D), targets (N, w); rounded: the inputs as directions may read them."""
+
+    inputs: Rows
+    targets: Rows
+    rounded: Rows | None = None
+
+    @property
+    def read(self) -> Rows:
+        """The inputs of directions and of what preconditions them."""
+        return self.inputs if self.rounded is None else self.rounded
+
+
+@dataclass(frozen=True)
+class UnitProblem:
+    """Some units of one parameter block, over W = [V, c] of shape (w, D + 1), eq. (3) split by unit:
+
+        min over w_h of 1/2 sum_terms sum_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w.
+
+    The ridge leaves the biases c alone.  A dense layer has one term; shared weights have several.  Units are
+    independent: the answer for some units is those rows of the answer.  `activation` is a row of
+    layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in common: the solver's `prepare`; `local`
+    what this rank has made of it for all of them, or None.  Without biases W is V, (w, D).  points: their number,
+    where this rank holds only some of them (0: it holds all); in_pieces: how ranks that solve it together share what
+    does not depend on points.
+    """
+
+    terms: tuple[Term, ...]
+    activation: str
+    ridge: float
+    W: Array
+    shared: Array
+    accuracy: float = 0.0
+    key: tuple[int, ...] = ()
+    local: Any = None
+    points: int = 0
+    in_pieces: InPieces = ALONE
+
+    @property
+    def start(self) -> Array:
+        return self.W
+
+    @property
+    def rows(self) -> int:
+        return self.points or len(self.terms[0].targets)
+
+    @property
+    def gram(self) -> LayerGram:
+        return LayerGram(self.shared, self.ridge, self.terms[0].read.dtype, self.bias, self.activation)
+
+    @property
+    def n_in(self) -> int:
+        return self.terms[0].inputs.shape[1]
+
+    @property
+    def bias(self) -> bool:
+        """The last column of W holds biases."""
+        return self.W.shape[1] > self.n_in
+
+    def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
+        function = FUNCTIONS[self.activation]
+        errors, G = np.zeros(len(theta)), np.zeros(theta.shape)
+        for term in self.terms:
+            A = term.inputs[rows]
+            a = apply(A, theta)
+            s = function.value(a, np.empty_like(a))
+            r = term.targets[rows] - s
+            errors += 0.5 * column_dots(r, r)
+            if slope:
+                r *= function.slope(s, np.empty_like(s))
+                G -= adjoint(r, A, self.bias)
+        return (errors, G) if slope else (errors,)
+
+    def ridge_part(self, theta: Array) -> tuple[Array, Array]:
+        slope = self.ridge * theta
+        slope[:, self.n_in :] = 0.0
+        return 0.5 * self.ridge * ridge_value(theta, self.n_in), slope
+
+
+@dataclass(frozen=True)
+class SegmentProblem:
+    """All weights of one segment together, over theta = (1, P), its blocks one after the other:
+
+        min 1/2 or loss: sum_n loss(t_n, f_k(a_n; theta)) + sum_b ridge_b/2 ||V_b||^2.
+
+    inputs (N, D), targets (N, H).  shapes: of the blocks; the segment's own blocks are numbered from 0.
+    """
+
+    segment: Segment
+    loss: Loss
+    inputs: Rows
+    targets: Rows
+    shapes: tuple[tuple[int, int], ...]
+    ridge: float
+    flat: Array
+    accuracy: float = 0.0
+    key: tuple[int, ...] = ()
+    shared: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    points: int = 0
+    in_pieces: InPieces = ALONE
+
+    @property
+    def start(self) -> Array:
+        return self.flat[None]
+
+    @property
+    def rows(self) -> int:
+        return self.points or len(self.targets)
+
+    def blocks(self, theta: Array) -> list[Array]:
+        """Views W_b (H_b, D_b + 1) of a vector (P,)."""
+        out, at = [], 0
+        for h, d in self.shapes:
+            out.append(theta[at : at + h * d].reshape(h, d))
+            at += h * d
+        return out
+
+    def weights(self, theta: Array) -> list[Array]:
+        """The blocks in the precision of the points."""
+        return self.blocks(theta.astype(self.inputs.dtype, copy=False))
+
+    def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
+        A, T = self.inputs[rows], self.targets[rows]
+        if not slope:
+            F = self.segment.forward(self.weights(theta[0]), A)
+            return (self.loss.value(T, F).sum(keepdims=True),)
+        tape = self.segment.tape(self.weights(theta[0]), A)
+        found = tape.weight_vjp(-self.loss.residual(T, tape.F))
+        return self.loss.value(T, tape.F).sum(keepdims=True), np.concatenate([g.ravel() for g in found])[None]
+
+    @cached_property
+    def _shrinks(self) -> Array:
+        """1 where the ridge holds, 0 at the biases: (P,)."""
+        parts = []
+        for h, d in self.shapes:
+            ones = np.ones((h, d))
+            ones[:, -1] = 0.0
+            parts.append(ones.ravel())
+        return np.concatenate(parts)
+
+    def ridge_part(self, theta: Array) -> tuple[Array, Array]:
+        slope = self.ridge * self._shrinks * theta
+        return 0.5 * np.einsum("mp,mp->m", slope, theta), slope

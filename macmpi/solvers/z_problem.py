@@ -1,0 +1,124 @@
+"""The splitting of E_Q by point: Z-problems.  (regression.py has the splitting by unit.)
+
+All values are sums over points, with the paper's 1/2; a record divides them by N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from macmpi.nets.chain import Segment
+from macmpi.nets.layers import Tangent
+from macmpi.nets.losses import Loss, Metric, times
+from macmpi.nets.tape import Fixed
+from macmpi.reductions import EVERY
+from macmpi.typing import Array
+
+Rows = Array | slice
+
+
+@dataclass(frozen=True)
+class ZProblem:
+    """Eq. (4) for some points, with a metric and a shift for each constraint:
+
+        min over z of loss(y, f_{K+1}(z_K)) + 1/2 sum_k (z_k - f_k(z_{k-1}) - u_k)^T M_k (z_k - f_k(z_{k-1}) - u_k).
+
+    The quadratic penalty has M_k = mu I and no shift; the augmented Lagrangian has u_k = M_k^-1 lambda_k.
+    segments: f_1, ..., f_{K+1}; sizes (H_1, ..., H_K); metrics M_1, ..., M_K; X (n, D), Y (n, L), Z and shift
+    (n, H_1 + ... + H_K): the rows of the points.  Points are independent: the answer for some rows is those
+    rows of the answer.  `accuracy`: linear systems need not be solved to less than this share of their residual.
+    """
+
+    segments: tuple[Segment, ...]
+    sizes: tuple[int, ...]
+    weights: Sequence[Array]
+    loss: Loss
+    metrics: tuple[Metric, ...]
+    X: Array
+    Y: Array
+    Z: Array
+    shift: Array | None = None
+    accuracy: float = 0.0
+
+    def sites(self, Z: Array) -> list[Array]:
+        """The views z_1, ..., z_K of the columns of Z."""
+        return split_columns(self.sizes, Z)
+
+    @cached_property
+    def first(self) -> Array:
+        """f_1(x) + u_1: it does not depend on z."""
+        F = self.segments[0].forward(self.weights, self.X)
+        return F if self.shift is None else F + self.sites(self.shift)[0]
+
+    def outputs(self, Z: Array, rows: Rows = EVERY) -> list[Array]:
+        """f_1(x) + u_1, f_2(z_1) + u_2, ..., f_{K+1}(z_K) for coordinates Z of the given rows of the problem."""
+        F = [self.first[rows]]
+        for segment, A in zip(self.segments[1:], self.sites(Z), strict=True):
+            F.append(segment.forward(self.weights, A))
+        return self._shifted(F, rows)
+
+    def linearise(self, Z: Array, fixed: Fixed | None = None) -> tuple[list[Array], list[Tangent]]:
+        """The outputs at Z, and the tangents J_2, ..., J_{K+1}, in the precision of what is fixed if that is given.
+
+        Cost: one pass, less the first segment's.
+        """
+        pairs = [s.linearise(self.weights, A, fixed) for s, A in zip(self.segments[1:], self.sites(Z), strict=True)]
+        return self._shifted([self.first, *(f for f, _ in pairs)]), [t for _, t in pairs]
+
+    def _shifted(self, F: list[Array], rows: Rows = EVERY) -> list[Array]:
+        if self.shift is not None:
+            for f, u in zip(F[1:-1], self.sites(self.shift)[1:], strict=True):
+                f += u[rows]
+        return F
+
+    def values(self, Z: Array, rows: Rows = EVERY) -> Array:
+        """The objective of eq. (4) at Z (n', sum H) for the given rows of the problem: (n',)."""
+        return self.combine(Z, self.outputs(Z, rows), rows)
+
+    def combine(self, Z: Array, F: Sequence[Array], rows: Rows = EVERY) -> Array:
+        """The objective by point from the outputs F."""
+        return self.weigh(self.missed(Z, F), F[-1], rows)
+
+    def missed(self, Z: Array, F: Sequence[Array]) -> list[Array]:
+        """c_k = f_k(z_{k-1}) + u_k - z_k from the outputs F."""
+        return [f - z for f, z in zip(F[:-1], self.sites(Z), strict=True)]
+
+    def weigh(self, missed: Sequence[Array], F: Array, rows: Rows = EVERY) -> Array:
+        """The objective by point from the constraints' residuals and the last outputs."""
+        total = self.loss.value(self.Y[rows], F)
+        for metric, c in zip(self.metrics, missed, strict=True):
+            total += 0.5 * metric.square(c)
+        return total
+
+    def gradients(self, Z: Array) -> tuple[Array, Array]:
+        """The objective (n,) and its gradient (n, sum H) for all points.  Cost: two passes."""
+        F, tangents = self.linearise(Z)
+        G = np.empty_like(Z)
+        pairs = list(zip(self.sites(G), self.sites(Z), F, self.metrics, strict=False))
+        for g, z, f, metric in pairs:
+            times(z - f, metric.M, out=g)
+        pulls = [g for g, *_ in pairs[1:]] + [self.loss.residual(self.Y, F[-1])]
+        for (g, *_), pull, tangent in zip(pairs, pulls, tangents, strict=True):
+            g -= tangent.vjp(pull)
+        return self.combine(Z, F), G
+
+
+def split_columns(sizes: Sequence[int], Z: Array) -> list[Array]:
+    """Views (n, sizes[0]), (n, sizes[1]), ... of the columns of Z."""
+    return [Z[:, columns] for columns in _columns(tuple(sizes))]
+
+
+@cache
+def _columns(sizes: tuple[int, ...]) -> list[slice]:
+    bounds = np.cumsum([0, *sizes]).tolist()
+    return [slice(a, b) for a, b in pairwise(bounds)]
+
+
+def misclassified(Y: Array, F: Array) -> int:
+    """How many points have their largest output elsewhere than their one-hot target Y."""
+    return int(np.count_nonzero(F.argmax(axis=1) != Y.argmax(axis=1)))

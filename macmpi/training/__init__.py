@@ -1,0 +1,1 @@
+"""The loop around a method, and what it keeps on disk."""

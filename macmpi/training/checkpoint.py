@@ -1,0 +1,137 @@
+"""Checkpoints: a State written down so that a crash at any moment leaves a good one behind."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from macmpi import UsageError, __version__, files
+from macmpi.console import warn
+from macmpi.files import (
+    DAMAGE,
+    first_line,
+    image,
+    replace_file,
+    seal,
+    unseal,
+    verify,
+)
+from macmpi.state import State
+
+FORMAT = 5
+SHARDED = "sharded.tmp"
+"""The name under which ranks write a checkpoint together."""
+
+
+ARRAYS = (
+    "weights",
+    "Z",
+    "best_weights",
+    "multipliers",
+    "metric",
+    "grams",
+    "sizes",
+    "average",
+    "momentum",
+    "statistics",
+    "inverses",
+)
+
+SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
+
+
+def partial_of(path: Path) -> Path:
+    """The name under which a file is written before it is complete."""
+    return path.with_name(path.name + ".tmp")
+
+
+def created(path: Path) -> BinaryIO:
+    """A new file, open to be written.  One of that name is removed first, and no link is followed.  Raises OSError."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
+def save(folder: Path, state: State, attributes: dict[str, Any], keep: int) -> Path:
+    """Write the state as folder/iteration-NNNNNN.h5 and keep it with the `keep` - 1 before it.  Raises OSError.
+
+    Checkpoints of later iterations, damaged or of a future that is being computed again, are removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = path_of(folder, state.iteration)
+    replace_file(path, seal(image(*written(state, attributes))))
+    prune(folder, path, keep)
+    return path
+
+
+def path_of(folder: Path, iteration: int) -> Path:
+    """The file of a checkpoint."""
+    return folder / f"iteration-{iteration:06d}.h5"
+
+
+def written(state: State, attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays and the attributes of a checkpoint."""
+    scalars = {name: getattr(state, name) for name in SCALARS}
+    labels = {"format": FORMAT, "macmpi": __version__, **attributes, **scalars}
+    return {name: getattr(state, name) for name in ARRAYS}, labels
+
+
+def prune(folder: Path, path: Path, keep: int) -> None:
+    """Remove all checkpoints but `path` and the `keep` - 1 before it."""
+    paths = saved(folder)
+    at = paths.index(path)
+    for other in [*paths[:at], *paths[at + keep :]]:
+        other.unlink(missing_ok=True)
+
+
+def saved(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, newest first."""
+    there = folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()  # glob raises at a name too long
+    numbered = [(p.stem.removeprefix("iteration-"), p) for p in there]
+    return [p for _, p in sorted(((int(n), p) for n, p in numbered if n.isdecimal()), reverse=True)]
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what launches that were killed have left of checkpoints, and nothing else.  Raises OSError."""
+    for path in folder.glob("*.tmp"):
+        if path.name == SHARDED or re.fullmatch(r"iteration-\d{6,}\.h5\.tmp", path.name):
+            path.unlink()
+
+
+def read(path: Path, without: Sequence[str] = ()) -> tuple[State, dict[str, Any]]:
+    """The state and the attributes of a checkpoint, every byte verified.  Raises UsageError or one of `DAMAGE`.
+
+    without: arrays that are left on the disk, as too large for one rank; they are then empty.
+    """
+    if without:
+        verify(path)
+    with files.opened(path if without else io.BytesIO(unseal(path.read_bytes()))) as file:
+        labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
+        if labels["format"] != FORMAT:
+            which = "newer" if labels["format"] > FORMAT else "older"
+            raise UsageError(
+                f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads "
+                f"format {FORMAT}: use the {which} version"
+            )
+        arrays: dict[str, Any] = {name: np.empty(0) if name in without else files.array(file, name) for name in ARRAYS}
+    scalars = {name: labels.pop(name) for name in SCALARS}
+    return State(**arrays, **scalars), labels
+
+
+def newest(folder: Path, without: Sequence[str] = ()) -> tuple[Path, State, dict[str, Any]] | None:
+    """The newest good checkpoint; warns of each bad one.  Raises UsageError when there are some and none is good."""
+    paths = saved(folder)
+    for path in paths:
+        try:
+            return (path, *read(path, without))
+        except DAMAGE as error:
+            warn(f"{path} is damaged ({first_line(error)}); trying the one before")
+    if paths:
+        raise UsageError(f"no good checkpoint in {folder}; start again with --resume no and another --output")
+    return None

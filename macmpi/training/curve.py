@@ -1,0 +1,110 @@
+"""The learning curve: clocks, the console table and curve.jsonl."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from macmpi import StorageError
+from macmpi.console import duration, say, warn
+
+COLUMNS = (
+    ("iteration", "iter", "{:>5d}"),
+    ("mu", "mu", "{:>7.0e}"),
+    ("E1_train", "E1 train", "{:>9.4f}"),
+    ("E1_val", "E1 val", "{:>9.4f}"),
+    ("E_Q", "E_Q", "{:>10.4g}"),
+    ("constraint", "constraint", "{:>10.2e}"),
+    ("seconds_z", "Z s", "{:>7.2f}"),
+    ("seconds_w", "W s", "{:>7.2f}"),
+    ("seconds_comm", "exch s", "{:>7.3f}"),
+    ("seconds_wait", "wait s", "{:>7.3f}"),
+)
+
+
+OPTIONAL = {"error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}"))}
+"""Columns that only some runs have, each with the column that it follows."""
+
+
+def _columns(record_keys: Iterable[str], without: frozenset[str]) -> list[tuple[str, str, str]]:
+    columns = []
+    for column in COLUMNS:
+        columns += [column] if column[0] not in without else []
+        columns += [extra for key, (after, extra) in OPTIONAL.items() if after == column[0] and key in record_keys]
+    return columns
+
+
+def _wide(name: str, form: str) -> str:
+    return f"{name:>{len(form.format(1) if 'd' in form else form.format(1.0))}}"
+
+
+class Curve:
+    """Rank 0 keeps curve.jsonl and prints a line an iteration; the other ranks keep quiet.  Collective: no.
+
+    resume_at: keep the records up to this iteration and go on from there, without what a crash has left of a line;
+    None starts a new file.  Raises StorageError.  extra: keys beyond those that every record has; without: keys that
+    have no column.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        resume_at: int | None = None,
+        extra: Iterable[str] = (),
+        without: frozenset[str] = frozenset(),
+    ) -> None:
+        self._file = None
+        self._columns = _columns(list(extra), without)
+        self.records: list[dict[str, Any]] = []
+        if path is None:
+            return
+        if resume_at is not None and path.exists():
+            kept = [r for line in path.read_text(errors="replace").splitlines() if (r := _record(line)) is not None]
+            self.records = [r for r in kept if r["iteration"] <= resume_at and r["phase"] != "postprocess"]
+        partial = path.with_name(path.name + ".tmp")
+        try:
+            partial.unlink(missing_ok=True)
+            with partial.open("x") as file:  # follows no link
+                file.write("".join(json.dumps(r) + "\n" for r in self.records))
+            os.replace(partial, path)
+            self._file = path.open("a")
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from None
+
+    def header(self) -> None:
+        if self._file is not None:
+            names = "".join(" " + _wide(name, form) for _, name, form in self._columns)
+            say(f"{names} {'elapsed':>8} {'left <=':>8}")
+
+    def add(self, record: dict[str, Any], left: float | None) -> None:
+        """Write one record and its line.  left: seconds to the last iteration allowed, if known."""
+        if self._file is None:
+            return
+        self.records.append(record)
+        try:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+        except OSError as error:
+            warn(f"{self._file.name} cannot be written: {error.strerror}; training goes on")
+        cells = "".join(" " + form.format(record[key]) for key, _, form in self._columns)
+        rest = duration(left) if left is not None and math.isfinite(left) else "-"
+        say(f"{cells} {duration(record['seconds']):>8} {rest:>8}")
+
+    def close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """The record of a line, or None for what is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and {"iteration", "phase"} <= found.keys() else None

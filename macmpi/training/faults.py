@@ -1,0 +1,183 @@
+"""Faults on demand: MACMPI_FAULT=rank:phase:iteration:kind strikes that rank where it comes to the phase.
+
+For tests and developers.  `run` loads this room only where the variable is set; it wraps the one function at which
+the phase begins, and no other room knows of it.  Iteration 0 is all that comes before the first one, and the phases
+after the last one belong to the last.  A fault strikes once, from its iteration on; a full disk stays full.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NoReturn
+
+from macmpi import NumericalError, UsageError
+from macmpi.console import say
+from macmpi.parallel.team import AnyTeam
+
+VARIABLE = "MACMPI_FAULT"
+
+PLACES = {
+    "read": "macmpi.config:read",
+    "plan": "macmpi.plan.plan:make_plan",
+    "data": "macmpi.data.dataset:share",
+    "start": "macmpi.training.loop:start",
+    "z": "macmpi.parallel.clock:Clock.__call__",
+    "w": "macmpi.parallel.clock:Clock.__call__",
+    "evaluate": "macmpi.half_steps.evaluation:Evaluation.total",
+    "record": "macmpi.training.curve:Curve.add",
+    "checkpoint": "macmpi.training.checkpoint:save",
+    "write": "macmpi.files:write_through",
+    "rename": "macmpi.files:rename",
+    "postprocess": "macmpi.training.loop:Training.finish",
+    "model": "macmpi.results.model:save",
+}
+"""Phase -> the function at which it begins, module:name.  "write" strikes when half of a file is written, "rename" when
+it lies complete beside the old one; both also at start.h5 (iteration 0) and model.h5."""
+
+FILES = frozenset({"read", "checkpoint", "write", "rename", "model"})
+"""Phases of rank 0 alone."""
+
+VERBS = {
+    "from_root": "from_root",
+    "together": "together",
+    "share_memory": "share_memory",
+    "array": "array",
+    "open_rows": "open_rows",
+    "share_array": "share_array",
+    "gather_rows": "gather_rows",
+    "gather_parts": "gather_parts",
+    "pass_on": "pass_on",
+    "worst": "worst",
+    "meet": "meet",
+    "exchange": "_finish",
+}
+"""Phase -> the verb of the team on coming to which the fault strikes; "exchange" with the request under way."""
+
+ARRAYS = ("gather_rows", "gather_parts", "pass_on", "share_array")
+"""Verbs whose first argument is an array: the kind "nan" makes every number of it one, before it is exchanged."""
+
+LIGHT = frozenset({"read", *VERBS})
+"""Phases that begin before the number of threads is known, and so before NumPy may be imported."""
+
+
+def _fail(error: BaseException) -> NoReturn:
+    raise error
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "exception": lambda: _fail(ValueError("the fault that MACMPI_FAULT asks for")),
+    "memory": lambda: _fail(MemoryError("the fault that MACMPI_FAULT asks for")),
+    "known": lambda: _fail(NumericalError("the fault that MACMPI_FAULT asks for")),
+    "interrupt": lambda: _fail(KeyboardInterrupt("the fault that MACMPI_FAULT asks for")),
+    "exit": lambda: sys.exit(0),
+    "full": lambda: _fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
+    "nan": lambda: None,
+    "kill": lambda: signal.raise_signal(signal.SIGKILL),
+    "stop": lambda: signal.raise_signal(signal.SIGSTOP),
+    "usr1": lambda: signal.raise_signal(signal.SIGUSR1),
+    "term": lambda: signal.raise_signal(signal.SIGTERM),
+    "int": lambda: signal.raise_signal(signal.SIGINT),
+}
+
+
+@dataclass
+class Fault:
+    """What strikes, where and when; `iteration_now` is kept by wrapping the loop's methods."""
+
+    rank: int
+    phase: str
+    iteration: int
+    kind: str
+    iteration_now: int = 0
+    struck: bool = False
+
+    def arm(self, team: AnyTeam, light: bool) -> None:
+        """Wrap the place of the fault on its rank, if it is one of the light ones or not.  Raises UsageError."""
+        if self.rank >= team.size:
+            error = UsageError(f"{VARIABLE}: there is no rank {self.rank} among {team.size}")
+            error.agreed = True
+            raise error
+        if team.rank != self.rank:
+            return
+        if not light:
+            self._count_iterations()
+        if (self.phase in LIGHT) != light:
+            return
+        if self.phase in VERBS:
+            self._wrap(team, VERBS[self.phase])
+        else:
+            self._wrap(*resolve(PLACES[self.phase]))
+
+    def _wrap(self, owner: Any, name: str) -> None:
+        whole = getattr(owner, name)
+
+        def faulty(*arguments: Any, **named: Any) -> Any:
+            if self.phase not in ("z", "w") or self.phase in arguments:
+                if self.kind == "nan" and self._due:
+                    arguments[0][...] = float("nan")
+                if self.phase == "write" and self._due:
+                    path, content = arguments
+                    path.write_bytes(content[: len(content) // 2])
+                self.strike()
+            return whole(*arguments, **named)
+
+        setattr(owner, name, faulty)
+
+    def _count_iterations(self) -> None:
+        from macmpi.training.loop import Training
+
+        for name, ahead in (("iterate", 1), ("finish", 0)):
+            self._note(Training, name, ahead)
+
+    def _note(self, owner: Any, name: str, ahead: int) -> None:
+        whole = getattr(owner, name)
+
+        def noted(loop: Any, state: Any) -> Any:
+            self.iteration_now = state.iteration + ahead
+            return whole(loop, state)
+
+        setattr(owner, name, noted)
+
+    @property
+    def _due(self) -> bool:
+        return self.iteration_now >= self.iteration and (not self.struck or self.kind == "full")
+
+    def strike(self) -> None:
+        """The fault, if it is time.  Its line gives the moment, from which the time to the end is counted."""
+        if not self._due:
+            return
+        self.struck = True
+        where = f"rank {self.rank} in {self.phase} of iteration {self.iteration_now}"
+        say(f"fault: {self.kind} at {where}, {time.time():.3f}", error=True)
+        KINDS[self.kind]()
+
+
+def resolve(place: str) -> tuple[Any, str]:
+    """The object that holds the function of a place, and its name there."""
+    module, path = place.split(":")
+    *owners, name = path.split(".")
+    found: Any = import_module(module)
+    for owner in owners:
+        found = getattr(found, owner)
+    return found, name
+
+
+def parse(text: str) -> Fault:
+    """rank:phase:iteration:kind.  Raises UsageError."""
+    parts = text.split(":")
+    if len(parts) != 4 or not (parts[0].isdigit() and parts[2].isdigit()):
+        raise UsageError(f"{VARIABLE}={text}: rank:phase:iteration:kind is needed, with numbers from 0 on")
+    rank, phase, iteration, kind = int(parts[0]), parts[1], int(parts[2]), parts[3]
+    for value, known, what in ((phase, {**PLACES, **VERBS}, "phases"), (kind, KINDS, "kinds")):
+        if value not in known:
+            raise UsageError(f"{VARIABLE}={text}: {value!r} is none of the {what} {', '.join(known)}")
+    if kind == "nan" and phase not in ARRAYS:
+        raise UsageError(f"{VARIABLE}={text}: 'nan' strikes arrays, in {' or '.join(ARRAYS)}")
+    return Fault(rank, phase, iteration, kind)

@@ -1,0 +1,306 @@
+"""A whole training run: start or resume, iterate while rank 0 says so, postprocess, save the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from macmpi import StorageError
+from macmpi.config import Config
+from macmpi.console import say, warn
+from macmpi.data.dataset import Dataset
+from macmpi.half_steps import finite
+from macmpi.half_steps.evaluation import Errors
+from macmpi.method import Method
+from macmpi.methods.choose import choose
+from macmpi.methods.starts import Origin, coordinates_first, start
+from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.team import AnyTeam
+from macmpi.plan.penalty import Decision, Progress
+from macmpi.plan.plan import Plan
+from macmpi.results import model
+from macmpi.results.reference_errors import levels
+from macmpi.state import State
+from macmpi.training.curve import Curve
+from macmpi.training.process import StopRequest, peak_memory, ready_memory, ready_products, spare_living
+from macmpi.training.run_directory import RunDirectory
+from macmpi.training.sharded_checkpoint import save_together
+from macmpi.training.summary import closing, describe
+from macmpi.typing import Array
+
+DONE, STOPPED = 0, 75
+
+
+@dataclass(frozen=True)
+class Job:
+    """What run.py has settled for one launch, which began at `began` and has `max_time` seconds.
+
+    arithmetic: the BLAS that rank 0 runs on, in words.
+    """
+
+    config: Config
+    directory: RunDirectory
+    began: float
+    max_time: float
+    state: State | None
+    origin: Origin
+    arithmetic: str = ""
+
+
+def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
+    """Run to the end; gives the exit code, 0 or 75 (stopped, resumable).  Collective: yes."""
+    ready_memory()
+    ready_products()
+    clock = Clock()
+    team.use(clock, job.config.run.deadline)
+    run = Training(job, data, team, clock, choose(job.config, plan, data, team, clock))
+    spare_living()
+    state = run.begin()
+    while not state.finished:
+        if run.iterate(state):
+            return STOPPED
+    run.finish(state)
+    return DONE
+
+
+class Training:
+    """The loop around a method: records, decisions, checkpoints."""
+
+    def __init__(self, job: Job, data: Dataset, team: AnyTeam, clock: Clock, method: Method) -> None:
+        self.job, self.data, self.team = job, data, team
+        self.clock, self.method, plan = clock, method, method.plan
+        self.saved_at = self.paused_at = self.sweep_began = now()
+        self.stop = StopRequest()
+        self.longest = self.saving = 0.0
+        self.unsaved = False
+        resumed = None if job.state is None else job.state.iteration
+        points = method.mac.over_points
+        found = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
+        self.levels = found
+        extra = ["error_val"] if plan.loss.labels else []
+        self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra, method.account.without)
+
+    @property
+    def plan(self) -> Plan:
+        return self.method.plan
+
+    def begin(self) -> State:
+        """The first state and its record, or the resumed one.  Collective: yes."""
+        if self.team.rank == 0:
+            say(describe(self.plan, self.data, self.team.size, self.method.account))
+            say(f"  {self.job.arithmetic}")
+            self._say_levels()
+        self.curve.header()
+        state = self.job.state
+        if state is None:
+            state = start(self.method.mac, self.job.config, self.job.origin)
+            errors = self.method.evaluate(state, feasible=not coordinates_first(self.job.config, self.plan))
+            self.team.from_root(lambda: finite.check_start(errors))
+            self._record(state, "start", errors)
+            self.team.from_root(lambda: self._write_start(state))
+        self.method.begin(state)
+        self.clock.take()
+        limit = self.plan.schedule.max_iterations
+        if state.finished != "converged":
+            state.finished = "max_iterations" if state.iteration >= limit and not state.under_way else ""
+        if state.finished and self.job.state is None:
+            self._save(state, last=False)
+        self.paused_at = now()
+        return state
+
+    def _say_levels(self) -> None:
+        for level in self.levels:
+            say(f"  {level}")
+
+    def iterate(self, state: State) -> bool:
+        """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
+        self.sweep_began, mu = now(), state.mu
+        complete = self._sweep(state)
+        worst = self.team.worst({"took": now() - self.sweep_began, **self._bad_places(state)})
+        state.seconds += worst.pop("took")
+        self._check(state.iteration + (not complete), worst)
+        if not complete:
+            self._save(state, last=True)
+            self._say_stopped(f"in iteration {state.iteration + 1}")
+            return True
+        before, errors = state.e1_val, self.method.evaluate(state)
+        finite.check_errors(errors, state.iteration)
+        self._record(state, "iteration", errors)
+        asked = self.team.worst({"asked": float(self.stop.asked)})["asked"] > 0.0
+
+        progress = Progress(
+            state.iteration, mu, before, state.e1_val, errors.constraint, state.reference, state.best_iteration
+        )
+
+        def decide() -> tuple[Decision, float, bool, bool]:
+            decision = self.plan.schedule.decide(progress)
+            stop = decision.stop is None and (asked or self._late())
+            save = self._due() or decision.mu != mu or stop or decision.stop is not None
+            return decision, progress.fall, stop, save
+
+        decision, state.fall, stop, save = self.team.from_root(decide)
+        if decision.multipliers:
+            began = now()
+            self.method.move_multipliers(state)
+            state.seconds += self.team.worst({"took": now() - began})["took"]
+            state.reference = progress.increment
+        state.mu, state.finished = decision.mu, decision.stop or ""
+        if save:
+            self._save(state, last=stop)
+        if stop:
+            self._say_stopped(f"after iteration {state.iteration}")
+        return stop
+
+    def _late(self) -> bool:
+        """No time is left for as long a stretch as the longest so far, and a checkpoint.  Rank 0 decides."""
+        self.longest = max(self.longest, now() - self.paused_at)
+        self.paused_at = now()
+        return now() - self.job.began + 1.5 * (self.longest + self.saving) > self.job.max_time
+
+    def _due(self) -> bool:
+        """A checkpoint must be written.  Rank 0 decides."""
+        return now() - self.saved_at > 60.0 * self.job.config.run.checkpoint_minutes
+
+    def _say_stopped(self, where: str) -> None:
+        if self.team.rank == 0:
+            say(f"stopped {where}; the same command with --resume auto goes on")
+
+    @property
+    def _first(self) -> int:
+        """The number of the first point whose rows this rank holds."""
+        return self.plan.train.held(self.team.rank).start
+
+    def _bad_places(self, state: State) -> dict[str, float]:
+        return finite.bad_places(state, self._first)
+
+    def _check(self, iteration: int, places: dict[str, float]) -> None:
+        finite.check(self.plan.chain, iteration, places, self.method.account.stepped)
+
+    def _pause(self, state: State) -> bool:
+        """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
+        first = self.team.rank == 0
+        wishes = {"asked": self.stop.asked, "late": first and self._late(), "due": first and self._due()}
+        found = self.team.worst({name: float(wish) for name, wish in wishes.items()})
+        if found["asked"] or found["late"]:
+            return True
+        if found["due"]:
+            began = now()
+            self._check(state.iteration + 1, self.team.worst(self._bad_places(state)))
+            self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
+            self.sweep_began += now() - began
+        return False
+
+    def _sweep(self, state: State) -> bool:
+        """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite then is found and said
+                return self.method.sweep(state, lambda: self._pause(state))
+        except Exception as error:
+            if finite.is_arithmetic(error):
+                last = self.method.mac.problems.last
+                raise finite.broken(self.plan.chain, state, last, error, self._first) from error
+            raise
+
+    def finish(self, state: State) -> None:
+        """Postprocessing, its record, model.h5.  The checkpoint keeps the state before it.  Collective: yes.
+
+        Raises NumericalError where the run has diverged, StorageError where model.h5, or the checkpoint before it,
+        could not be written.
+        """
+        began = now()
+        after = self.method.finish(state)
+        after.seconds += now() - began
+        errors = self.method.evaluate(after, feasible=True)
+        best = state.best_weights if state.best_e1_val < errors.validation else after.weights
+        self._record(after, "postprocess", errors)
+        self.team.from_root(lambda: self._check_end(errors))
+        memory = self.team.worst({"memory": peak_memory()})["memory"]
+        self.team.from_root(lambda: self._write_model(state, after, best, errors))
+        if self.team.rank == 0:
+            which = ", what its node shares included" if self.team.shares else ""
+            peak = f"  {'peak memory of a rank':28s} {memory:.0f} MB{which}"
+            say("\n".join(closing(state, errors, self.method.account)))
+            self._say_levels()
+            say(peak)
+            say(f"model: {self.job.directory.model}")
+        self.curve.close()
+        if self.unsaved:
+            error = StorageError("the last checkpoint could not be written, so that this run cannot be continued")
+            error.agreed = True
+            raise error
+
+    def _check_end(self, errors: Errors) -> None:
+        """Rank 0 alone has the records.  Of feasible coordinates E_Q is E1 without a ridge.  Collective: no."""
+        first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
+        constant = self.levels[0]
+        finite.check_end(errors.E_Q, constant.value, first, constant.name, self.method.account.remedy)
+
+    def _record(self, state: State, phase: str, errors: Errors) -> None:
+        timings = self.team.worst(self.clock.take())
+        if phase != "postprocess":
+            state.note_validation(errors.validation, errors.watched)
+        record: dict[str, Any] = {
+            "iteration": state.iteration,
+            "phase": phase,
+            "mu": state.mu,
+            "E1_train": errors.train,
+            "E1_val": errors.validation,
+            "E_Q": errors.E_Q,
+            "constraint": errors.constraint,
+            **_present(
+                error_train=errors.wrong_train,
+                error_val=errors.wrong_validation,
+                lagrangian=errors.lagrangian,
+                multiplier=errors.multiplier,
+            ),
+            "seconds": state.seconds,
+            **timings,
+            "ranks": self.team.size,
+            **({"centres": self.plan.basis_sizes} if self.plan.has_basis else {}),
+            **(self.method.notes() if phase == "iteration" else {}),
+        }
+        left = None
+        if phase == "iteration":
+            rest = self.plan.schedule.max_iterations - state.iteration
+            left = rest * state.seconds / state.iteration
+        self.curve.add(record, left)
+        if record.get("changed") and self.team.rank == 0:
+            say(f"  another architecture: {'-'.join(str(n) for n in self.plan.chain.layer_sizes)}")
+
+    def _save(self, state: State, last: bool) -> None:
+        config, sha256, directory, began = self.job.config, self.data.sha256, self.job.directory, now()
+        if self.plan.sharded:
+            saved = save_together(directory, state, config, sha256, self.plan.train, self.team, last)
+        else:
+            saved = self.team.from_root(lambda: directory.save(state, config, sha256, last))
+        self.unsaved = not saved
+        self.saved_at = self.paused_at = now()
+        self.saving = max(self.saving, self.saved_at - began)
+
+    def _coordinates(self, state: State) -> Array | None:
+        """Those that a file of a model keeps: none of sharded points."""
+        return None if self.plan.sharded else state.Z
+
+    def _write_model(self, state: State, after: State, best: Array, errors: Errors) -> None:
+        path = self.job.directory.model
+        labels: dict[str, Any] = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
+        labels |= {model.MADE_FROM: state.fingerprint}
+        weights, Z = {"last": after.weights, "best": best}, self._coordinates(state)
+        try:
+            model.save(path, self.plan.chain, weights, self.data, labels, Z)
+        except OSError as error:
+            raise StorageError(f"{path} could not be written: {error.strerror}") from None
+
+    def _write_start(self, state: State) -> None:
+        path = self.job.directory.start
+        try:
+            Z = self._coordinates(state)
+            model.save(path, self.plan.chain, {"last": state.weights}, self.data, {"iteration": 0}, Z)
+        except OSError as error:
+            warn(f"{path} could not be written: {error.strerror}; training goes on")
+
+
+def _present(**values: float | None) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,200 @@
+"""The run directory: config.toml, provenance.json, curve.jsonl, start.h5, checkpoints/, model.h5.  For rank 0 alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from macmpi import StorageError, UsageError, __version__, files
+from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
+from macmpi.console import warn
+from macmpi.parallel import kernels
+from macmpi.state import State
+from macmpi.training import checkpoint
+from macmpi.training.lock import Lock
+
+FREE_KEYS = RUN_TIME_KEYS | {"data.source"}
+"""What may differ on resume.  Data are told by their content: the same data in another place are the same data."""
+
+
+SAME_BITS = {"node": "replicated"}
+"""Values of parallel.data that give the same bits: a run of one goes on from a run of the other."""
+
+
+class RunDirectory:
+    """One run's folder.  Collective: no (rank 0)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.curve = path / "curve.jsonl"
+        self.start = path / "start.h5"
+        self.model = path / "model.h5"
+        self.lock = Lock(path / "lock")
+
+    def resume(self, mode: str, config: Config, sha256: str, without: Sequence[str] = ()) -> tuple[Path, State] | None:
+        """The checkpoint to go on from, or None for a new run.  mode: "no", "auto" or the path of a checkpoint.
+
+        without: arrays that are left on the disk.  Raises UsageError when the folder is in use by another run, holds
+        one already, or when the config or the data differ.
+        """
+        self.lock.take()
+        if mode != "auto":
+            elsewhere = mode == "no" or Path(mode).resolve().parent != self.checkpoints.resolve()
+            if elsewhere and (os.path.exists(self.path / "config.toml") or checkpoint.saved(self.checkpoints)):
+                raise UsageError(
+                    f"{self.path} holds a run already: continue it with --resume auto, "
+                    "or name another folder with --output"
+                )
+        if mode == "no":
+            return None
+        if mode == "auto":
+            found = checkpoint.newest(self.checkpoints, without)
+            if found is None:
+                return None
+            path, state, labels = found
+        else:
+            if not os.path.isfile(mode):
+                raise UsageError(f"--resume {mode} does not exist, or is no file")
+            path = Path(mode)
+            try:
+                state, labels = checkpoint.read(path, without)
+            except files.DAMAGE as error:
+                raise UsageError(f"--resume {mode}: {files.first_line(error)}") from None
+        try:
+            saved, sha256_then = dict(json.loads(labels["config"])), labels["data_sha256"]
+        except (LookupError, TypeError, ValueError, RecursionError):
+            raise UsageError(f"a checkpoint of {self.path} does not say which config and data it is of") from None
+        wanted = flat(config)
+        differ = sorted(
+            k
+            for k in saved.keys() | wanted.keys()
+            if k not in FREE_KEYS and _meant(k, saved.get(k)) != _meant(k, wanted.get(k))
+        )
+        if differ:
+            pairs = ", ".join(f"{k} (was {saved.get(k)!r}, is {wanted.get(k)!r})" for k in differ)
+            raise UsageError(f"cannot resume {self.path} with another config: {pairs}; use another --output")
+        if sha256_then != sha256:
+            raise UsageError(
+                f"cannot resume {self.path}: the data have changed since (data.source = {config.data.source!r}); "
+                "use another --output"
+            )
+        return path, state
+
+    def create(self, config: Config, facts: dict[str, Any]) -> None:
+        """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError."""
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.lock.claim()
+            self._remove_partial()
+            files.replace_file(self.path / "config.toml", dump(config).encode())
+            log = self.path / "provenance.json"
+            text = json.dumps({"launches": [*_launches(log), facts]}, indent=1) + "\n"
+            files.replace_file(log, text.encode())
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.path}: {error.strerror}") from None
+
+    def _remove_partial(self) -> None:
+        """Remove the half of a file that a launch has left that was killed while it wrote it.  Under the lock."""
+        for path in (self.path / "config.toml", self.path / "provenance.json", self.curve, self.start, self.model):
+            checkpoint.partial_of(path).unlink(missing_ok=True)
+        checkpoint.remove_partial(self.checkpoints)
+
+    def compare(self, facts: dict[str, Any]) -> None:
+        """A warning where the launch before ran on another arithmetic: this one goes on, with other bits."""
+        *_, last = [{}, *_launches(self.path / "provenance.json")]
+        try:
+            then, now = ((f["blas"], f["arithmetic"], kernels.words(f["blas"])) for f in (last, facts))
+        except (LookupError, TypeError):
+            return  # of a version that did not say
+        if then != now:
+            was, is_ = (f"{name}, {str(hash_)[:4]}" for _, hash_, name in (then, now))
+            warn(
+                f"{self.path} was computed on another arithmetic so far ({was}; here {is_}): it goes on, but "
+                "not with the bits of a run on one kernel alone"
+            )
+
+    def save(self, state: State, config: Config, sha256: str, last: bool = False) -> bool:
+        """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch."""
+        try:
+            checkpoint.save(self.checkpoints, state, self.labels(config, sha256), config.run.keep_checkpoints)
+        except OSError as error:
+            self.failed(state, error.strerror or files.first_line(error), last)
+            return False
+        return True
+
+    def labels(self, config: Config, sha256: str) -> dict[str, str]:
+        """What a checkpoint says of its run: a run of another config or of other data cannot go on from it."""
+        return {"config": json.dumps(flat(config)), "data_sha256": sha256}
+
+    def failed(self, state: State, why: str, last: bool, rank: int = 0) -> None:
+        """A checkpoint could not be written: a warning, and a StorageError for the last one of a run."""
+        text = f"the checkpoint of iteration {state.iteration} could not be written: {why}"
+        if last:
+            raise StorageError(text)
+        if rank == 0:
+            warn(f"{text}; training goes on")
+
+
+def provenance(ranks: int, threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]) -> dict[str, Any]:
+    """What made a run: versions, machine, arithmetic, MPI (the package through which it is reached, the library), data.
+
+    Of the arithmetic it is rank 0's, as later launches are compared with it.
+    """
+    bindings, library = mpi
+    versions = {"macmpi": __version__, "python": platform.python_version()}
+    for name in ("numpy", "scipy", "h5py", bindings, "pydantic"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "none"
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": argv,
+        "versions": versions,
+        "git_commit": _git_commit(),
+        "mpi_library": library,
+        "host": platform.node(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "blas": kernels.libraries(),
+        "arithmetic": kernels.fingerprint(),
+        "ranks": ranks,
+        "threads": threads,
+        "data_sha256": sha256,
+    }
+
+
+def _meant(key: str, value: Any) -> Any:
+    """What a key's value says of the bits of a run."""
+    return SAME_BITS.get(value, value) if key == "parallel.data" else value
+
+
+def _launches(log: Path) -> list[Any]:
+    """The entries of a provenance.json; none, with a warning, where it is damaged."""
+    if not log.exists():
+        return []
+    try:
+        return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
+    except (ValueError, LookupError, TypeError):
+        warn(f"{log} is damaged and begins again")
+        return []
+
+
+def _git_commit() -> str | None:
+    """The commit of the source tree that runs, if it is a git checkout."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,148 @@
+"""Checkpoints of sharded runs: what all ranks share as ever, and behind it the coordinates, each rank's in its turn.
+
+The file is that of checkpoint.py, the coordinates in plain datasets whose place in the file is known: ranks write their
+rows there.  Rank 0 makes it under a temporary name, seals it and renames it when all have written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from macmpi import StorageError, UsageError, files
+from macmpi.config import Config
+from macmpi.parallel.partition import PointDeal
+from macmpi.parallel.team import AnyTeam
+from macmpi.state import State
+from macmpi.training import checkpoint
+from macmpi.training.run_directory import RunDirectory
+
+BY_POINT = ("Z", "multipliers")
+"""Arrays of a State that have a row a point."""
+
+
+def save_together(
+    directory: RunDirectory, state: State, config: Config, sha256: str, deal: PointDeal, team: AnyTeam, last: bool
+) -> bool:
+    """RunDirectory.save, where each rank holds the coordinates of its own points.  Collective: yes."""
+
+    def guarded(step: Any) -> Any:
+        try:
+            return step()
+        except OSError as error:
+            raise StorageError(error.strerror or files.first_line(error)) from None
+
+    labels = directory.labels(config, sha256)
+    try:
+        places = team.from_root(lambda: guarded(lambda: _begin(directory.checkpoints, state, labels, deal)))
+        for rank in range(team.size):
+            _in_turn(rank, team, lambda: guarded(lambda: _write(places, state, deal, team.rank)))
+        team.from_root(lambda: guarded(lambda: _end(directory.checkpoints, state, config.run.keep_checkpoints)))
+    except StorageError as error:
+        why = str(error)
+        if team.rank == 0:
+            with suppress(OSError):
+                _partial(directory.checkpoints).unlink(missing_ok=True)
+        team.together(lambda: directory.failed(state, why, last, team.rank))
+        return False
+    return True
+
+
+def _in_turn(rank: int, team: AnyTeam, step: Callable[[], None]) -> None:
+    """One rank's step, while the others wait.  Collective: yes."""
+    team.together(step if rank == team.rank else _nothing)
+
+
+def _nothing() -> None: ...
+
+
+def _partial(folder: Path) -> Path:
+    return folder / checkpoint.SHARDED
+
+
+def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointDeal) -> tuple[Path, dict[str, int]]:
+    """The file with all but the rows of the points; where those belong in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = _partial(folder)
+    wide = {name: getattr(state, name) for name in BY_POINT}
+    rows = {name: A for name, A in wide.items() if A.ndim == 2 and A.shape[1]}
+    arrays, labels = checkpoint.written(state, labels)
+    for name, A in wide.items():
+        if name in rows:
+            arrays.pop(name)
+        elif A.ndim == 2:
+            arrays[name] = np.zeros((deal.n, 0), A.dtype)
+    with open(os.memfd_create("checkpoint"), "w+b") as memory, checkpoint.created(path) as file:
+        places = _laid_out(memory, arrays, labels, {name: (deal.n, A.shape[1]) for name, A in rows.items()}, state)
+        size, at = memory.seek(0, os.SEEK_END), 0
+        os.posix_fallocate(file.fileno(), 0, size)
+        sizes = {name: deal.n * A.shape[1] * A.itemsize for name, A in rows.items()}
+        for start, length in [*sorted((places[name], sizes[name]) for name in rows), (size, 0)]:
+            memory.seek(at)
+            file.seek(at)
+            file.write(memory.read(start - at))
+            at = start + length
+    return path, places
+
+
+def _laid_out(
+    memory: Any, arrays: dict[str, Any], labels: dict[str, Any], shapes: dict[str, tuple[int, int]], state: State
+) -> dict[str, int]:
+    """An HDF5 file in memory, where what is not written takes none; the places of what the shapes leave room for.
+
+    On a full disk HDF5 would end the process, so it never meets one.
+    """
+    places = {}
+    with h5py.File(memory, "w") as file:
+        files.fill(file, arrays, labels)
+        space = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        space.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        space.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        space.set_obj_track_times(False)
+        for name, shape in shapes.items():
+            kind = h5py.h5t.py_create(getattr(state, name).dtype)
+            dataset = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(shape), dcpl=space)
+            places[name] = int(dataset.get_offset())
+    return places
+
+
+def _write(begun: tuple[Path, dict[str, int]], state: State, deal: PointDeal, rank: int) -> None:
+    path, places = begun
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
+        for name, place in places.items():
+            A = np.ascontiguousarray(getattr(state, name))
+            file.seek(place + deal.own(rank).start * A.shape[1] * A.itemsize)
+            file.write(A.data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _end(folder: Path, state: State, keep: int) -> None:
+    partial, path = _partial(folder), checkpoint.path_of(folder, state.iteration)
+    files.seal_file(partial)
+    files.rename(partial, path)
+    checkpoint.prune(folder, path, keep)
+
+
+def rows_of(path: Path, state: State, deal: PointDeal, rank: int) -> State:
+    """The state of a checkpoint, read without what belongs to points, with this rank's rows of that.
+
+    Raises UsageError.  Collective: no.
+    """
+    held = deal.held(rank)
+    try:
+        with files.opened(path) as file:
+            wide = [files.dataset(file, name) for name in BY_POINT]
+            Z, multipliers = (A[held.rows] if A.ndim == 2 else A[()] for A in wide)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except files.DAMAGE as error:
+        raise UsageError(f"{path} cannot be read: {files.first_line(error)}") from None
+    return replace(state, Z=Z, multipliers=multipliers)

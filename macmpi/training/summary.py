@@ -1,0 +1,43 @@
+"""What a run says of itself on the console: before the first iteration, and after the last one."""
+
+from __future__ import annotations
+
+from macmpi.console import duration
+from macmpi.data.dataset import Dataset
+from macmpi.half_steps.evaluation import Errors
+from macmpi.method import Account
+from macmpi.plan.plan import Plan
+from macmpi.state import State
+
+
+def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
+    """What is trained, and how."""
+    chain = plan.chain
+    sizes = "-".join(str(n) for n in chain.layer_sizes)
+    kind = "classifier" if plan.loss.labels else "autoencoder" if data.autoencoder else "regression"
+    weights = sum(h * d for h, d in chain.block_shapes)
+    line = (
+        f"macmpi: {sizes} {kind}, {weights:,} weights, {plan.n_train:,} training and {plan.n_val:,} validation points, "
+        f"{ranks} rank{'s' if ranks > 1 else ''}"
+    )
+    if plan.has_basis:
+        line += "\n  E1 train holds the ridge on the linear weights, as in eq. (6)"
+    line += f"\n  {account.how}"
+    if data.classes is not None and not plan.sharded and not (seen := data.Y.any(axis=0)).all():
+        line += f"\n  no training point has the label {', '.join(str(c) for c in data.classes[~seen][:10])}"
+    return line
+
+
+def closing(state: State, errors: Errors, account: Account) -> list[str]:
+    """How the run ended."""
+    reason = {"converged": account.settled, "max_iterations": "the last iteration allowed"}
+    lines = [
+        f"finished ({reason.get(state.finished, state.finished)}) after {state.iteration} iterations, "
+        f"{duration(state.seconds)} of training",
+        f"  {account.end:28s} E1 train {errors.train:9.4f}   validation {errors.validation:9.4f}",
+    ]
+    if errors.wrong_train is not None and errors.wrong_validation is not None:
+        lines.append(
+            f"  {'misclassified':28s}    train {errors.wrong_train:9.2%}   validation {errors.wrong_validation:9.2%}"
+        )
+    return lines

@@ -1,0 +1,172 @@
+"""Contenders on one task: grids cut down by successive halving, winners run again in turn, seconds to each level.
+
+A curve is a list of [seconds of training, E1 train, E1 validation, misclassified validation points, epoch].  What has
+been run lies in a folder and is not run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from programs import give_up
+
+Curve = list[list[float]]
+SECONDS, TRAIN, VALIDATION, WRONG = range(4)
+ROOT = Path(__file__).resolve().parent
+AT_ONCE = 60.0
+"""Seconds of training in one process of peers."""
+PAUSED = 75
+CPU = "import time, macmpi.parallel.clock as r; r.now = time.process_time; from macmpi.run import main; main()"
+"""macmpi by another clock."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config with settings; of a peer, which has the keys of an optimiser, they say where it starts."""
+
+    config: str
+    settings: tuple[str, ...] = ()
+    peer: tuple[tuple[str, Any], ...] = ()
+    ranks: int = 1
+
+    def __str__(self) -> str:
+        keys = [f"{k}={v}" for k, v in self.peer] + [s.split(".", 1)[-1] for s in self.settings]
+        return " ".join(
+            [*([] if self.peer else [Path(self.config).stem]), *keys, *(["2 ranks"] if self.ranks > 1 else [])]
+        )
+
+
+@dataclass(frozen=True)
+class Contender:
+    """rungs: (seconds of each candidate, how many go on), the last of them those of the final runs; turns: how many."""
+
+    name: str
+    candidates: Sequence[Candidate]
+    rungs: Sequence[tuple[float, int]]
+    finalists: int = 3
+    turns: int = 9
+
+
+@dataclass
+class Contest:
+    """folder: of results; python: the interpreter of the peers; pause: no new command after this time of the clock.
+
+    clock: "wall", or "cpu", the processor's seconds of single processes, for machines that others use as well.
+    """
+
+    folder: Path
+    python: str
+    pause: float = math.inf
+    clock: str = "wall"
+    spent: Counter[str] = field(default_factory=Counter)
+
+    def curves(self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0) -> list[Curve]:
+        """Their learning curves over so many seconds of training each."""
+        missing = [c for c in candidates if not self._path(c, seconds, repeat).exists()]
+        for ranks in sorted({c.ranks for c in missing}):
+            peers = [c for c in missing if c.peer and c.ranks == ranks]
+            share = max(1, int(AT_ONCE / seconds))
+            for some in (peers[i : i + share] for i in range(0, len(peers), share)):
+                for c, curve in zip(some, self._peers(some, seconds, ranks), strict=True):
+                    self._path(c, seconds, repeat).write_text(json.dumps(curve))
+        for c in missing:
+            if not c.peer:
+                self._path(c, seconds, repeat).write_text(json.dumps(self._own(c, seconds)))
+        return [json.loads(self._path(c, seconds, repeat).read_text()) for c in candidates]
+
+    def _path(self, c: Candidate, seconds: float, repeat: int) -> Path:
+        text = json.dumps([asdict(c), seconds, repeat, self.clock], sort_keys=True)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+    def _measure(self, command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        if time.monotonic() > self.pause:
+            raise SystemExit(PAUSED)
+        keys = os.environ | environment
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=keys)
+
+    def _own(self, c: Candidate, seconds: float) -> Curve:
+        output = self.folder / f"run-{os.getpid()}"
+        subprocess.run(["rm", "-rf", str(output)], check=True)
+        launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(c.ranks)] if c.ranks > 1 else []
+        module = ["-c", CPU] if self.clock == "cpu" and c.ranks == 1 else ["-m", "macmpi.run"]
+        program = [sys.executable, *module, c.config, "--output", str(output)]
+        limits = ["--max-time", str(1.3 * seconds + 3.0), "--iterations", "100000"]
+        settings = [word for s in c.settings for word in ("--set", s)]
+        done = self._measure([*launcher, *program, *limits, *settings])
+        if done.returncode not in (0, 75) and not (output / "curve.jsonl").exists():
+            give_up([*program, *settings], done.returncode, done.stderr)
+        records = [json.loads(line) for line in (output / "curve.jsonl").read_text().splitlines()]
+        return [[r["seconds"], r["E1_train"], r["E1_val"], r.get("error_val", 0.0), r["iteration"]] for r in records]
+
+    def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int) -> list[Curve]:
+        from starts import write_task
+
+        task = write_task(self.folder, some[0].config, some[0].settings)
+        rows = [dict(c.peer) | {"start": write_task(self.folder, c.config, c.settings)["start"]} for c in some]
+        job = self.folder / f"job-{os.getpid()}.json"
+        job.write_text(
+            json.dumps({**task, "seconds": seconds, "ranks": ranks, "clock": self.clock, "candidates": rows})
+        )
+        done = self._measure([self.python, str(ROOT / "peers.py"), str(job)], PYTHONPATH="")
+        if done.returncode:
+            give_up([self.python, "run/bench/peers.py"], done.returncode, done.stderr)
+        found = json.loads(job.with_suffix(".out.json").read_text())
+        (self.folder / "peers.json").write_text(json.dumps(found["facts"]))
+        return list(found["curves"])
+
+    def tune(self, contender: Contender, levels: Sequence[float]) -> list[Candidate]:
+        """The winners of its grid: the lowest at the end of the last rung, then those soonest at the lowest levels."""
+        alive, seen = list(contender.candidates), []
+        for seconds, keep in contender.rungs:
+            curves = dict(zip(alive, self.curves(alive, seconds), strict=True))
+            self.spent[contender.name] += round(seconds * len(alive))
+            seen.append(curves)
+            alive = sorted(alive, key=lambda c: lowest(curves[c]))[:keep]
+            best = [f"{lowest(curves[c]):.3f} ({c})" for c in alive[:3]]
+            print(f"  {contender.name}: {len(curves)} x {seconds:g} s, lowest {'; '.join(best)}", flush=True)
+        chosen = alive[:1]
+        for level in sorted(levels):
+            times = {c: reached(curve, level)[0] for curves in seen for c, curve in curves.items()}
+            soonest = min(times, key=lambda c: times[c])
+            if times[soonest] < math.inf and soonest not in chosen:
+                chosen.append(soonest)
+        return chosen[: contender.finalists]
+
+
+def lowest(curve: Curve) -> float:
+    """The least training error."""
+    return min((r[TRAIN] for r in curve if math.isfinite(r[TRAIN])), default=math.inf)
+
+
+def reached(curve: Curve, level: float, column: int = TRAIN) -> tuple[float, float]:
+    """Seconds until the error is at a level, and the validation error there; (inf, nan) if it never is."""
+    return next(((r[SECONDS], r[VALIDATION]) for r in curve if r[column] <= level), (math.inf, math.nan))
+
+
+def merged(turns: Sequence[Curve]) -> Curve:
+    """One curve of several runs that do the same arithmetic: every iteration takes the median of its seconds."""
+    longest = max(turns, key=len)
+    steps = [[b[SECONDS] - a[SECONDS] for a, b in pairwise(curve)] for curve in turns]
+    seconds, found = longest[0][SECONDS], [longest[0]]
+    for i, record in enumerate(longest[1:]):
+        seconds += statistics.median(s[i] for s in steps if i < len(s))
+        found.append([seconds, *record[1:]])
+    return found
+
+
+def to_level(finalists: Sequence[Curve], level: float) -> tuple[float, float]:
+    """Seconds and validation error of the finalist that is soonest at a level."""
+    return min((reached(curve, level) for curve in finalists), key=lambda pair: pair[0])

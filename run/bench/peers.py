@@ -1,0 +1,217 @@
+"""PyTorch's optimisers on the nets of run/bench/compare.py, which writes the job: data, start, candidates, seconds.
+
+    python run/bench/peers.py JOB.json        # leaves the learning curves in JOB.out.json; needs NumPy and torch only
+
+A curve is a list of [seconds of training, E1 train, E1 validation, misclassified validation points (a share), epoch],
+E1 per point with the 1/2, or the cross-entropy per point.  Evaluation is not counted.  Minibatches are slices of a copy
+of the data permuted once an epoch; Adam is PyTorch's fused one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+
+ACTIVATIONS = {"sigmoid": nn.Sigmoid, "tanh": nn.Tanh, "relu": nn.ReLU}
+Candidate = dict[str, Any]
+CHUNK = 500
+"""Points at a time where all are wanted: faster than all at once."""
+
+
+class Task:
+    """Data and loss in one precision.
+
+    arrays: X, Y, X_val, Y_val, Y one-hot where the loss is cross-entropy; without Y an autoencoder.
+    """
+
+    def __init__(self, job: dict[str, Any], precision: str) -> None:
+        dtype = getattr(torch, precision)
+        arrays = np.load(job["data"])
+        X, X_val = (torch.from_numpy(arrays[name]).to(dtype) for name in ("X", "X_val"))
+        Y, Y_val = (
+            (torch.from_numpy(arrays[name]).to(dtype) for name in ("Y", "Y_val")) if "Y" in arrays else (X, X_val)
+        )
+        self.labels, self.same = job["loss"] == "cross_entropy", "Y" not in arrays
+        if self.labels:
+            Y, Y_val = Y.argmax(1), Y_val.argmax(1)
+        self.X, self.Y, self.X_val, self.Y_val, self.dtype = X, Y, X_val, Y_val, dtype
+
+    def loss(self, F: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
+        """Mean over points."""
+        if self.labels:
+            return functional.cross_entropy(F, Y)
+        return functional.mse_loss(F, Y, reduction="sum") * (0.5 / len(Y))
+
+    def shuffled(self, order: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        X = self.X[order]
+        return X, X if self.same else self.Y[order]
+
+    def record(self, net: nn.Module, seconds: float, epoch: int) -> list[float]:
+        with torch.no_grad():
+            train = float(self.loss(net(self.X), self.Y))
+            F = net(self.X_val)
+            wrong = float((F.argmax(1) != self.Y_val).double().mean()) if self.labels else 0.0
+            return [seconds, train, float(self.loss(F, self.Y_val)), wrong, epoch]
+
+
+def network(job: dict[str, Any], candidate: Candidate, dtype: torch.dtype) -> nn.Sequential:
+    """The net with the weights [V, c] of each layer of the start's file."""
+    with np.load(candidate["start"]) as file:
+        weights = [file[f"W{i}"] for i in range(len(file.files))]
+    layers: list[nn.Module] = []
+    for i, W in enumerate(weights):
+        layer = nn.Linear(W.shape[1] - 1, W.shape[0], dtype=dtype)
+        with torch.no_grad():
+            layer.weight.copy_(torch.from_numpy(W[:, :-1]))
+            layer.bias.copy_(torch.from_numpy(W[:, -1]))
+        layers.append(layer)
+        if i + 1 < len(weights):
+            layers.append(ACTIVATIONS[job["activations"][i]]())
+    return nn.Sequential(*layers)
+
+
+def minibatches(task: Task, net: nn.Module, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:
+    """Adam or SGD, an epoch at a time; each of the ranks takes its share of every minibatch."""
+    if candidate["optimiser"] == "adam":
+        betas = (candidate.get("beta1", 0.9), candidate["beta2"])
+        optimiser: Any = torch.optim.Adam(net.parameters(), lr=candidate["lr"], betas=betas, fused=True)
+    else:
+        momentum = candidate.get("momentum", 0.0)
+        keys = {"momentum": momentum, "nesterov": momentum > 0.0, "fused": True}
+        optimiser = torch.optim.SGD(net.parameters(), lr=candidate["lr"], **keys)
+    size = candidate["batch"] // ranks
+    order = torch.Generator().manual_seed(candidate.get("seed", 0))
+    while True:
+        X, Y = task.shuffled(torch.randperm(len(task.X), generator=order))
+        for first in range(rank * size, len(X) - ranks * size + 1 + rank * size, ranks * size):
+            rows = slice(first, first + size)
+            optimiser.zero_grad(set_to_none=True)
+            task.loss(net(X[rows]), Y[rows]).backward()
+            optimiser.step()
+        yield
+
+
+def lbfgs(task: Task, net: nn.Module, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:
+    """L-BFGS with PyTorch's strong Wolfe line search, on all points, ten steps at a time."""
+    keys = {"history_size": candidate["memory"], "line_search_fn": "strong_wolfe"}
+    optimiser = torch.optim.LBFGS(net.parameters(), max_iter=10, tolerance_grad=0.0, tolerance_change=0.0, **keys)
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad(set_to_none=True)
+        total = torch.zeros((), dtype=task.dtype)
+        for X, Y in zip(task.X.split(CHUNK), task.Y.split(CHUNK), strict=True):
+            loss = task.loss(net(X), Y) * (len(X) / len(task.X))
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    while True:
+        optimiser.step(closure)
+        yield
+
+
+def hessian_free(task: Task, net: nn.Sequential, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:
+    """The hessianfree package, single precision; its weights are copied into the net for evaluation."""
+    import hessianfree as hf
+
+    layers = [m for m in net if isinstance(m, nn.Linear)]
+    shape = [layers[0].in_features, *(m.out_features for m in layers)]
+    names = {nn.Sigmoid: hf.nl.Logistic, nn.Tanh: hf.nl.Tanh, nn.ReLU: hf.nl.ReLU}
+    hidden = [names[type(m)]() for m in net if not isinstance(m, nn.Linear)]
+    begin = [A for m in layers for A in (m.weight.detach().numpy().T.ravel(), m.bias.detach().numpy())]
+    ff = hf.FFNet(shape, layers=[hf.nl.Linear(), *hidden, hf.nl.Linear()], load_weights=np.concatenate(begin))
+    optimiser = hf.opt.HessianFree(CG_iter=candidate["cg"], init_damping=candidate["damping"])
+    X, Y = task.X.numpy(), task.Y.numpy()
+    keys = {"max_epochs": 1, "test": (X[:8], Y[:8]), "target_err": -1.0, "print_period": None}
+    while True:
+        ff.run_epochs(X, Y, optimiser, minibatch_size=candidate["batch"], **keys)
+        for i, layer in enumerate(layers):
+            W, b = ff.get_weights(ff.W, (i, i + 1))
+            with torch.no_grad():
+                layer.weight.copy_(torch.from_numpy(W.T))
+                layer.bias.copy_(torch.from_numpy(b))
+        yield
+
+
+OPTIMISERS: dict[str, Callable[..., Iterator[None]]] = {
+    "adam": minibatches,
+    "sgd": minibatches,
+    "lbfgs": lbfgs,
+    "hessian_free": hessian_free,
+}
+
+
+def train(job: dict[str, Any], candidate: Candidate, rank: int = 0, ranks: int = 1) -> list[list[float]]:
+    """The learning curve of a candidate over job["seconds"] of training."""
+    task = Task(job, candidate["precision"])
+    plain = network(job, candidate, task.dtype)
+    net = nn.parallel.DistributedDataParallel(plain) if ranks > 1 else plain
+    epochs = OPTIMISERS[candidate["optimiser"]](task, net, candidate, rank, ranks)
+    clock = time.process_time if job["clock"] == "cpu" and ranks == 1 else time.perf_counter
+    curve, seconds, epoch = [task.record(plain, 0.0, 0)], 0.0, 0
+    go_on = True
+    while go_on:
+        began = clock()
+        next(epochs)
+        seconds, epoch = seconds + clock() - began, epoch + 1
+        if rank == 0:
+            curve.append(task.record(plain, seconds, epoch))
+        go_on = seconds < job["seconds"] and np.isfinite(curve[-1][1])
+        if ranks > 1:
+            flag = torch.tensor([float(go_on)])
+            dist.broadcast(flag, 0)
+            go_on = bool(flag)
+    return curve
+
+
+def together(rank: int, job: dict[str, Any], meeting: str, output: str) -> None:
+    """One of several processes by DistributedDataParallel over gloo."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=job["ranks"])
+    curves = [train(job, candidate, rank, job["ranks"]) for candidate in job["candidates"]]
+    dist.destroy_process_group()
+    if rank == 0:
+        Path(output).write_text(json.dumps(curves))
+
+
+def gemm_rate(dtype: torch.dtype, n: int = 700) -> float:
+    """GFLOP/s of an n x n product."""
+    A, best = torch.ones(n, n, dtype=dtype), float("inf")
+    for _ in range(20):
+        began = time.perf_counter()
+        A @ A
+        best = min(best, time.perf_counter() - began)
+    return 2e-9 * n**3 / best
+
+
+def main() -> None:
+    path = Path(sys.argv[1])
+    job = json.loads(path.read_text())
+    torch.set_num_threads(1)
+    facts = {"torch": torch.__version__, "sgemm": gemm_rate(torch.float32), "dgemm": gemm_rate(torch.float64)}
+    if job["ranks"] == 1:
+        train({**job, "seconds": 0.0}, job["candidates"][0])  # an epoch to warm up
+        curves = [train(job, candidate) for candidate in job["candidates"]]
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            output = os.path.join(folder, "curves.json")
+            arguments = (job, os.path.join(folder, "meeting"), output)
+            torch.multiprocessing.spawn(together, arguments, nprocs=job["ranks"])
+            curves = json.loads(Path(output).read_text())
+    path.with_suffix(".out.json").write_text(json.dumps({"curves": curves, "facts": facts}))
+
+
+if __name__ == "__main__":
+    main()

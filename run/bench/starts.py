@@ -1,0 +1,48 @@
+"""The task of a config for peers: its data and its initial weights, those of macmpi bit for bit, as npz files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macmpi import config as configs
+from macmpi.data import dataset as datasets
+from macmpi.methods.choose import choose
+from macmpi.methods.starts import Origin, start
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import make_plan
+
+
+def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, Any]:
+    """{data, activations, loss, start}; what exists is not written again."""
+    name = hashlib.sha256(json.dumps([config, list(settings)]).encode()).hexdigest()[:16]
+    found = folder / f"task-{name}.json"
+    if not found.exists():
+        keys = configs.read(Path(config), list(settings))
+        data = datasets.load(keys.data, keys.model.loss == "cross_entropy", keys.model.precision)
+        plan = make_plan(keys, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+        method: Any = choose(keys, plan, data, Solo(), Clock())
+        weights = method.mac.weights(start(method.mac, keys, Origin()))
+        np.savez(folder / f"start-{name}.npz", **{f"W{i}": W for i, W in enumerate(weights)})
+        arrays = {"X": data.X, "X_val": data.X_val}
+        np.savez(
+            folder / f"data-{name}.npz",
+            **(arrays if data.autoencoder else {**arrays, "Y": data.Y, "Y_val": data.Y_val}),
+        )
+        found.write_text(
+            json.dumps(
+                {
+                    "data": str(folder / f"data-{name}.npz"),
+                    "activations": [kind for _, kind, _ in keys.model.layers()],
+                    "loss": keys.model.loss,
+                    "start": str(folder / f"start-{name}.npz"),
+                }
+            )
+        )
+    return dict(json.loads(found.read_text()))

@@ -1,0 +1,221 @@
+"""One rank's iterations taken apart: seconds by what they are dealt by, and the flops of their matrix products.
+
+The solvers' own methods are timed, so that the program that is traced is the program that runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from scaling import Work
+from scipy import linalg
+
+from macmpi import config as configs
+from macmpi.data import dataset as datasets
+from macmpi.half_steps.subproblems import Subproblems
+from macmpi.method import Method
+from macmpi.methods.choose import choose
+from macmpi.methods.selection import Selection, Trial
+from macmpi.methods.starts import Origin, start
+from macmpi.parallel.blocks import Products
+from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.points import Points
+from macmpi.parallel.team import Solo
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.reductions import InPieces
+from macmpi.solvers.cholesky import pieces
+from macmpi.state import State
+from macmpi.training.process import ready_memory
+
+
+class Tally:
+    """Seconds by kind and key, those of a call inside another one not counted twice.
+
+    "point" (all), "factor" (width of the inputs), "unit" (segment), "feature" (segment), "local" (segment: what is made
+    of its Gram), "piece" (all, of large factors), "product" (side; shared in the Z-step); "z" and "w": what every rank
+    does for itself.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[str, int], float] = defaultdict(float)
+        self._inside = [0.0]
+
+    @contextmanager
+    def __call__(self, kind: str, key: int) -> Iterator[None]:
+        began = now()
+        self._inside.append(0.0)
+        yield
+        took = now() - began
+        self.seconds[kind, key] += took - self._inside.pop()
+        self._inside[-1] += took
+
+    def of(self, kind: str) -> float:
+        return sum(seconds for (name, _), seconds in self.seconds.items() if name == kind)
+
+
+def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[Method, State, Clock]:
+    """The method of a config and its first State, in this process, which keeps memory as the program does."""
+    ready_memory()
+    config = configs.read(path, list(settings))
+    data = datasets.load(config.data, config.model.loss == "cross_entropy", config.model.precision)
+    if counted:
+        X = data.X.view(Counted)
+        data = replace(data, X=X, Y=X if data.autoencoder else data.Y.view(Counted))
+    plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    clock = Clock()
+    method = choose(config, plan, data, Solo(), clock)
+    state = start(method.mac, config, Origin())
+    method.begin(state)
+    return method, state, clock
+
+
+@contextmanager
+def timed(plan: Plan, tally: Tally) -> Iterator[None]:
+    """Accounts what the plan's solvers, and the fits of a selection, take."""
+
+    def wrap(owner: Any, name: str, kind: str, key: Callable[..., int]) -> Any:
+        plain = getattr(owner, name)
+
+        @wraps(plain)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with tally(kind, key(*args, **kwargs)):
+                return plain(*args, **kwargs)
+
+        return patch.object(owner, name, wrapper)
+
+    with ExitStack() as stack:
+        stack.enter_context(wrap(type(plan.z_solver), "prepare", "z", lambda *_: 0))
+        stack.enter_context(wrap(type(plan.z_solver), "solve", "point", lambda *_: 0))
+        stack.enter_context(wrap(Subproblems, "features", "feature", lambda problems, k, *_, **__: k))
+        stack.enter_context(wrap(Subproblems, "rounded", "feature", lambda problems, k, *_, **__: k))
+        stack.enter_context(wrap(Subproblems, "local", "local", lambda problems, k, *_, **__: k))
+        stack.enter_context(wrap(Trial, "root", "w", lambda *_: 0))
+        stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
+        stack.enter_context(wrap(Products, "__call__", "product", lambda products, V, M: V.shape[1]))
+        stack.enter_context(wrap(Trial, "features", "feature", lambda trial, k, *_, **__: k))
+        stack.enter_context(wrap(Trial, "objectives", "unit", lambda trial, job, candidates: job.segment))
+        for kind in {type(solver) for solver in (*plan.w_solvers, *plan.plain_solvers)}:
+            stack.enter_context(wrap(kind, "solve", "unit", lambda solver, problem, over_points: problem.key[2]))
+            stack.enter_context(wrap(kind, "prepare", "factor", lambda solver, inputs, *_: inputs.shape[1]))
+        yield
+
+
+def trace(path: Path, settings: Sequence[str], iterations: int) -> list[tuple[Work, Plan, float]]:
+    """For each iteration but the first: its work, the plan that it had (on one rank), its seconds."""
+    method, state, clock = begun(path, settings)
+    found = []
+    for i in range(iterations):
+        before, tally, began = method.plan, Tally(), now()
+        clock.take()
+        with timed(before, tally):
+            method.sweep(state)
+        took = now() - began
+        selected = isinstance(method, Selection) and method.changed is not None
+        plan = method.largest if isinstance(method, Selection) and selected else before
+        if i:
+            phases = clock.take()
+            work = rates(plan, tally, phases["seconds_z"], phases["seconds_w"], took, selected)
+            found.append((work, plan, took))
+    return found
+
+
+def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool) -> Work:
+    """Seconds of an iteration divided by what the plan says that each thing costs.
+
+    z, w, took: seconds of the half steps and of the iteration.  What a half step takes beside the calls that are
+    timed belongs to its points and units; what is outside of both is shared.
+    """
+    deal = plan.deal(range(len(plan.chain.segments))) if anew else plan.all_units
+    shares, jobs = ([item for rank in dealt for item in rank] for dealt in ((*deal.shares, deal.summed), deal.jobs))
+    width = [plan.chain.fan_in(segment.regressed[0]) for segment in plan.chain.segments]
+    made = [
+        tally.seconds["feature", k] * (segment.core > 0 or plan.rounds(k))
+        for k, segment in enumerate(plan.chain.segments)
+    ]
+    beside = (w - sum(made) - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")
+    large = [k for k in deal.fresh if plan.large(k)]
+    flops = sum(flops for k in large for panel in pieces(plan.shared_shape(k)[1]) for _, flops in panel)
+    local = [tally.seconds["local", k] * (k not in large) for k in range(len(width))]
+    alone = tally.of("local") - sum(local) + (0.0 if flops else tally.of("piece"))
+
+    def of_width(size: int) -> float:
+        cost = sum(s.cost for s in shares if anew or width[s.segment] == size)
+        spent = tally.of("factor") if anew else tally.seconds["factor", size]
+        return spent / cost if cost else 0.0
+
+    def of_segment(k: int) -> float:
+        return beside * tally.seconds["unit", k] / sum(j.cost for j in jobs if j.segment == k)
+
+    return Work(
+        point=(z - tally.of("z") - tally.of("product")) / plan.n_train,
+        factor=tuple(map(of_width, width)),
+        unit=tuple(of_segment(k) for k in range(len(width))),
+        shared=tally.of("z") + tally.of("w") + took - z - w + alone,
+        anew=anew,
+        feature=tuple(seconds / plan.n_train for seconds in made),
+        local=tuple(local),
+        piece=tally.of("piece") / flops if flops else 0.0,
+        products=tuple((seconds, side) for (kind, side), seconds in tally.seconds.items() if kind == "product"),
+    )
+
+
+class Counted(np.ndarray):
+    """An array whose matrix products are counted, and those of what is made of it."""
+
+    flops = 0.0
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
+        plain = [x.view(np.ndarray) if isinstance(x, Counted) else x for x in inputs]
+        if out is not None:
+            options["out"] = tuple(x.view(np.ndarray) if isinstance(x, Counted) else x for x in out)
+        found = getattr(ufunc, method)(*plain, **options)
+        if ufunc is np.matmul:
+            Counted.flops += 2.0 * np.size(found) * plain[0].shape[-1]
+        if out is not None:
+            return out[0]
+        return found.view(Counted) if isinstance(found, np.ndarray) else found
+
+
+SOLVES: dict[str, Callable[..., float]] = {
+    "cho_factor": lambda A, *_: len(A) ** 3 / 3.0,
+    "cho_solve": lambda factor, B, *_: 2.0 * math.prod(B.shape) * len(factor[0]),
+    "solve_triangular": lambda A, B, *_: float(math.prod(B.shape) * len(A)),
+}
+"""Flops of SciPy's factorisations and solutions."""
+
+
+def flops(path: Path, settings: Sequence[str], iterations: int) -> float:
+    """Of matrix products and of solutions with triangular factors, an iteration, the first left out; neither factors
+    nor what is done element by element are counted."""
+
+    def wrap(owner: Any, name: str, cost: Callable[..., float]) -> Any:
+        plain = getattr(owner, name)
+
+        def wrapper(*args: Any, **options: Any) -> Any:
+            Counted.flops += cost(*args)
+            found = plain(*args, **options)
+            return found.view(Counted) if isinstance(found, np.ndarray) else found
+
+        return patch.object(owner, name, wrapper)
+
+    with ExitStack() as stack:
+        for name, cost in SOLVES.items():
+            stack.enter_context(wrap(linalg, name, cost))
+        stack.enter_context(wrap(linalg.blas, "dsymm", lambda alpha, A, B: 2.0 * B.size * len(A)))
+        stack.enter_context(wrap(Points, "rows", lambda *_: 0.0))
+        method, state, _ = begun(path, settings, counted=True)
+        state.Z, state.weights = state.Z.view(Counted), state.weights.view(Counted)
+        method.sweep(state)
+        Counted.flops = 0.0
+        for _ in range(iterations - 1):
+            method.sweep(state)
+    return Counted.flops / (iterations - 1)
