@@ -16,7 +16,7 @@ from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import guard, say
 from macmpi.diagnosis.findings import FAULT, WARNING, Finding
 from macmpi.diagnosis.machines import kernel, machines, ranks, shared_memory
-from macmpi.parallel.team import BINDINGS, AnyTeam, die, launch, speaks
+from macmpi.parallel.team import BINDINGS, Team, die, launch, speaks
 
 MPIS = ("mpich", "openmpi", "impi-rt")
 SMALL_ROWS, LARGE_BYTES, REPEATS = 8, 1 << 25, 7
@@ -24,7 +24,7 @@ SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
 """Beyond these (seconds; bytes a second; slowest rank to fastest; cores busy in a product) there is a warning."""
 
 
-def library(team: AnyTeam) -> Finding:
+def library(team: Team) -> Finding:
     """The MPI that the ranks run under, or that they would."""
     installed = [f"{name} {_version(name)}" for name in MPIS if _version(name)]
     beside = Path(sys.executable).with_name("mpiexec")
@@ -37,20 +37,20 @@ def library(team: AnyTeam) -> Finding:
     return Finding("MPI", found)
 
 
-def products(team: AnyTeam) -> list[Finding]:
+def products(team: Team) -> list[Finding]:
     """The rate of matrix products while all ranks compute, and the cores that one keeps busy.  Collective: yes."""
     import numpy as np
 
     n = 768
     A = np.ones((n, n))
     A @ A
-    team.meet("the products")
+    team.barrier("the products")
     began, busy = time.perf_counter(), time.process_time()
     for _ in range(REPEATS):
         A @ A
     wall, cpu = time.perf_counter() - began, time.process_time() - busy
     rate = 2e-9 * n**3 * REPEATS / wall
-    worst = team.worst({"slow": -rate, "fast": rate, "cores": cpu / wall})
+    worst = team.max_over_ranks({"slow": -rate, "fast": rate, "cores": cpu / wall})
     slow, fast, cores = -worst["slow"], worst["fast"], worst["cores"]
     found = f"{slow:.0f} to {fast:.0f} GFLOP/s a rank (float64)" if team.size > 1 else f"{rate:.0f} GFLOP/s (float64)"
     even = fast < UNEVEN * slow
@@ -64,7 +64,7 @@ def products(team: AnyTeam) -> list[Finding]:
     ]
 
 
-def exchange(team: AnyTeam) -> Finding:
+def exchange(team: Team) -> Finding:
     """Iallgatherv as the half steps use it, small and large.  Collective: yes."""
     import numpy as np
 
@@ -80,7 +80,7 @@ def exchange(team: AnyTeam) -> Finding:
     return Finding("Iallgatherv", found)
 
 
-def shared_arrays(team: AnyTeam) -> Finding:
+def shared_arrays(team: Team) -> Finding:
     """Whether the ranks of a node can have one copy of an array, as parallel.data = "node" asks.  Collective: yes."""
     import numpy as np
 
@@ -92,21 +92,21 @@ def shared_arrays(team: AnyTeam) -> Finding:
     rows[team.rank] = team.rank
     team.gather_rows(rows, [1] * team.size)
     lost = float((rows != np.arange(team.size)[:, None]).any())
-    if team.worst({"lost": lost})["lost"]:
+    if team.max_over_ranks({"lost": lost})["lost"]:
         return Finding(what, "rows of other ranks are missing", FAULT, 'keep parallel.data = "replicated"')
     if not team.shares:
         return Finding(what, "no room", WARNING, 'with parallel.data = "node" every rank would keep its own copy')
     return Finding(what, "one copy for the ranks of a node works")
 
 
-def _median(team: AnyTeam, array: Any) -> float:
+def _median(team: Team, array: Any) -> float:
     """Seconds of an exchange that all ranks begin together.  Collective: yes."""
     counts, taken = [len(array) // team.size] * team.size, []
     for _ in range(REPEATS):
-        team.meet("the exchange")
+        team.barrier("the exchange")
         began = time.perf_counter()
         team.gather_rows(array, counts)
-        taken.append(team.worst({"s": time.perf_counter() - began})["s"])
+        taken.append(team.max_over_ranks({"s": time.perf_counter() - began})["s"])
     return sorted(taken)[REPEATS // 2]
 
 
@@ -123,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def examine(team: AnyTeam, argv: list[str]) -> int:
+def examine(team: Team, argv: list[str]) -> int:
     """All findings, printed; 0, or 2 where there is a fault.  Collective: yes."""
 
     def settle() -> Path:

@@ -4,7 +4,7 @@
     W-step    for each unit (k, h):   min over w_kh of its regression   units dealt to ranks, Allgatherv of W
 
 Every rank holds all weights and computes the tiles that the plan gives it.  Replicated, it holds all data and
-coordinates too, or shares them with the ranks of its node: rows are then written between `Team.open_rows` and the
+coordinates too, or shares them with the ranks of its node: rows are then written between `Team.fence` and the
 exchange, and a rank reads no others meanwhile.  Sharded, it holds those of its own points: nothing but sums over points
 and weights is exchanged, and every regression is done by all ranks together.
 """
@@ -27,7 +27,7 @@ from macmpi.parallel.blocks import commonly
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
 from macmpi.parallel.streams import stream
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.solvers.w_problem import SegmentProblem, gradients
 from macmpi.state import Pause, State, never
@@ -43,7 +43,7 @@ REFITS, REFIT = 5, 1e-4
 class Mac:
     """MAC as a Method: begin, start, sweep, move_multipliers, evaluate, finish.  Collective: where a method says so."""
 
-    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> None:
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
         self.points = Points(plan.train, plan.summed, team, max(plan.all_units.widest, plan.first_gram.widest))
         self.over_points = self.points.over
@@ -170,7 +170,7 @@ class Mac:
                 metrics = self.problems.metrics(state)
                 sample = self.problems.z_problem(self.points.sample, state, metrics)
                 shared = plan.z_solver.prepare(sample, self.points.average)
-                team.open_rows(state.Z)
+                team.fence(state.Z)
                 for tile in plan.train.tiles_of(team.rank):
                     problem = self.problems.z_problem(tile.rows, state, metrics)
                     state.Z[tile.rows] = plan.z_solver.solve(problem, shared).Z
@@ -205,7 +205,7 @@ class Mac:
     def move_multipliers(self, state: State) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
         plan, team, metrics = self.plan, self.team, self.problems.metrics(state)
-        team.open_rows(state.multipliers)
+        team.fence(state.multipliers)
         with self.clock("z"):
             for tile in plan.train.tiles_of(team.rank):
                 problem = self.problems.z_problem(tile.rows, state, metrics, shifted=False)
@@ -227,7 +227,7 @@ class Mac:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
         chain, weights = self.plan.chain, self.weights(state)
         if chain.sites:
-            self.team.open_rows(state.Z)
+            self.team.fence(state.Z)
             for tile in self.plan.train.tiles_of(self.team.rank):
                 state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
             self._exchange(state.Z)
@@ -253,7 +253,7 @@ class Mac:
         if self.plan.schedule.multipliers:
             lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
             own = np.abs(state.multipliers[self.points.own])
-            largest = self.team.worst({"multiplier": float(own.max(initial=0.0))})
+            largest = self.team.max_over_ranks({"multiplier": float(own.max(initial=0.0))})
             errors = errors._replace(lagrangian=lagrangian, **largest)
         if self.plan.loss.labels:
             errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)

@@ -13,7 +13,7 @@ from typing import Any
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import guard, say, warn
 from macmpi.parallel.clock import now
-from macmpi.parallel.team import BINDINGS, STOPPED, AnyTeam, die, launch, speaks
+from macmpi.parallel.team import BINDINGS, STOPPED, Team, die, launch, speaks
 from macmpi.training.process import STOP_SIGNALS
 from macmpi.training.scheduler import time_left
 
@@ -117,7 +117,7 @@ def _set_threads(threads: int) -> None:
         os.environ[name] = str(threads)
 
 
-def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None = None) -> int:
+def run(team: Team, argv: list[str], fault: Any = None, began: float | None = None) -> int:
     """The whole program on one rank, struck by `fault` where a test asks for one.  Collective: yes.
 
     began: when the program did, by `record.now`; --max-time is counted from there.
@@ -133,7 +133,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
     if fault:
         fault.arm(team, light=True)
     args, config = team.from_root(lambda: settle(argv))
-    team.use(None, config.run.deadline)
+    team.set_clock(None, config.run.deadline)
     _set_threads(config.run.threads)
     sizes = team.from_root(load)
     if fault:
@@ -159,7 +159,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         kept[:] = [shards.load(config.data, found, config.model.precision, deals, team)]
     if args.check:
         team.from_root(lambda: _origin(config, plan, kept[0].blank() if plan.sharded else kept[0]))
-        team.together(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
+        team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
         team.from_root(lambda: say("\n".join(estimate(plan, config, kept[0].autoencoder))))
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
@@ -196,7 +196,7 @@ def run(team: AnyTeam, argv: list[str], fault: Any = None, began: float | None =
         if state is not None and not plan.sharded:
             state = replace(state, **dict(zip(BY_POINT, datasets.share_arrays(team, rows), strict=True)))
         elif state is not None:
-            state = team.together(lambda: rows_of(path, state, plan.train, team.rank))
+            state = team.all_or_raise(lambda: rows_of(path, state, plan.train, team.rank))
         if state is not None and len(state.sizes):
             hidden = [int(n) for n in state.sizes]
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
@@ -266,7 +266,7 @@ def _fault() -> Any:
     return parse(os.environ[FAULT])
 
 
-def _stop_at_once(team: AnyTeam) -> None:
+def _stop_at_once(team: Team) -> None:
     """Until training begins there is nothing to save: a signal to one rank ends all, the same command starts again."""
     for name in STOP_SIGNALS:
         signal.signal(name, lambda number, frame: team.abort(STOPPED))

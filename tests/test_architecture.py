@@ -221,8 +221,8 @@ SPEAKERS = {"record", "train", "run", "predict", "fetch", "report", "doctor"}
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {
-    *("use", "from_root", "together", "share_memory", "array", "common", "open_rows", "share_array"),
-    *("gather_rows", "gather_parts", "pass_on", "worst", "meet"),
+    *("set_clock", "from_root", "all_or_raise", "share_memory", "array", "common", "fence", "share_array"),
+    *("gather_rows", "gather_parts", "shift_to_next", "max_over_ranks", "barrier"),
 }
 
 

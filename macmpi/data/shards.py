@@ -18,19 +18,19 @@ from macmpi.data.dataset import HUGE_SINGLE, Dataset, Scaling, share_arrays
 from macmpi.data.own_file import HUGE
 from macmpi.data.split import Rows
 from macmpi.data.survey import Part, Survey, drawn, opened
-from macmpi.parallel.partition import PointDeal
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.partition import PointPartition
+from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
 
 
-def load(config: Data, found: Survey, dtype: Any, deals: tuple[PointDeal, PointDeal], team: AnyTeam) -> Dataset:
+def load(config: Data, found: Survey, dtype: Any, deals: tuple[PointPartition, PointPartition], team: Team) -> Dataset:
     """This rank's rows of a data set, checked and scaled.  deals: of training and validation points.
 
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
     rows = _divided(found.undivided, config, team)
-    parts = team.together(lambda: opened(config, found.classes is not None, lambda n, keys: rows))
+    parts = team.all_or_raise(lambda: opened(config, found.classes is not None, lambda n, keys: rows))
     reader = Reader(deals, team, np.dtype(dtype), config)
     raw = parts.raw
     X, X_val, scaling_x = reader.side(parts.X, parts.X_val, raw.scale, varied=parts.Y is None)
@@ -44,7 +44,7 @@ def load(config: Data, found: Survey, dtype: Any, deals: tuple[PointDeal, PointD
     return Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, found.classes, raw.one_dimensional)
 
 
-def _divided(n: int, config: Data, team: AnyTeam) -> list[Rows]:
+def _divided(n: int, config: Data, team: Team) -> list[Rows]:
     """Which of n rows are for training and for validation, drawn by rank 0 alone; none of 0.  Collective: yes."""
     own: list[Array] = []
 
@@ -58,7 +58,7 @@ def _divided(n: int, config: Data, team: AnyTeam) -> list[Rows]:
 class Reader:
     """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share."""
 
-    def __init__(self, deals: tuple[PointDeal, PointDeal], team: AnyTeam, dtype: np.dtype, config: Data) -> None:
+    def __init__(self, deals: tuple[PointPartition, PointPartition], team: Team, dtype: np.dtype, config: Data) -> None:
         self.deals, self.team, self.dtype, self.config = deals, team, dtype, config
 
     def side(self, part: Part, part_val: Part, kind: str, varied: bool) -> tuple[Array, Array, Scaling]:
@@ -121,7 +121,7 @@ class Reader:
             scale[scale <= 1e-12 * np.maximum(np.abs(low), np.abs(high))] = 1.0
         return Scaling(shift, scale)
 
-    def _table(self, deal: PointDeal, width: int, look: Callable[[list[Tile]], Array], rows: int) -> Array:
+    def _table(self, deal: PointPartition, width: int, look: Callable[[list[Tile]], Array], rows: int) -> Array:
         """look(tiles) (rows, width) of each block, its tiles counted over all points: (rows, blocks, width)."""
         table = np.zeros((len(deal.blocks), rows, width))
 
@@ -130,11 +130,11 @@ class Reader:
             for b in range(run.start, run.stop):
                 table[b] = look(list(deal.blocks[b]))
 
-        self.team.together(fill)
+        self.team.all_or_raise(fill)
         self.team.gather_rows(table, deal.block_counts)
         return table.transpose(1, 0, 2)
 
-    def _filled(self, part: Part, deal: PointDeal, width: int, made: Callable[[Array], Array]) -> Array:
+    def _filled(self, part: Part, deal: PointPartition, width: int, made: Callable[[Array], Array]) -> Array:
         """made(rows) of this rank's rows (n, width), in the precision of the run."""
         own = deal.own(self.team.rank)
         out = np.empty((len(own), width), self.dtype)
@@ -150,7 +150,7 @@ class Reader:
                     )
                 out[tile.after(own.start).rows] = A
 
-        self.team.together(fill)
+        self.team.all_or_raise(fill)
         return out
 
     def digest(self, arrays: tuple[Array, ...]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from macmpi.diagnosis.findings import FAULT, FINE, WARNING, Finding
 from macmpi.parallel.mpich import leftovers
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 
 FASTER = 1.2
 """The ratio of another kernel's rate to the present one's above which there is a warning."""
@@ -31,7 +31,7 @@ class Machine:
     left: Sequence[str] = ()
 
 
-def machines(team: AnyTeam) -> list[Machine]:
+def machines(team: Team) -> list[Machine]:
     """All hosts of this launch, rank 0's first.  Collective: yes."""
     hosts = _texts(team, platform.node())
     first = hosts.index(platform.node()) == team.rank
@@ -96,12 +96,12 @@ def _free() -> float | None:
     return float(disk.f_bavail * disk.f_frsize)
 
 
-def _texts(team: AnyTeam, text: str) -> list[str]:
+def _texts(team: Team, text: str) -> list[str]:
     """The texts of all ranks.  Collective: yes."""
     import numpy as np
 
     own = text.encode()
-    width = int(team.worst({"bytes": float(len(own))})["bytes"])
+    width = int(team.max_over_ranks({"bytes": float(len(own))})["bytes"])
     rows = np.zeros((team.size, width), np.uint8)
     rows[team.rank, : len(own)] = np.frombuffer(own, np.uint8)
     team.gather_rows(rows, [1] * team.size)

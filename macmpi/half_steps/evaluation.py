@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.parallel.partition import PointDeal
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.partition import PointPartition
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.solvers.z_problem import ZProblem, misclassified
 from macmpi.state import block_views
@@ -44,10 +44,10 @@ class Nested(NamedTuple):
 class Evaluation:
     """Sums over all points, the same bits on any number of ranks.  Collective: yes."""
 
-    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam) -> None:
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
         self.plan, self.data, self.team = plan, data, team
 
-    def total(self, deal: PointDeal, part: Callable[[slice], list[float] | Array], width: int) -> Array:
+    def total(self, deal: PointPartition, part: Callable[[slice], list[float] | Array], width: int) -> Array:
         """part(rows) (width,) over all points: tile by tile in each block, then block by block.  Collective: yes."""
         sums = np.zeros((len(deal.blocks), width))
         for b, block in deal.blocks_of(self.team.rank):

@@ -11,9 +11,9 @@ from macmpi.half_steps.subproblems import Subproblems
 from macmpi.parallel import balance
 from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.plan.work_lists import Deal, Job, LayerDeal, Share
+from macmpi.plan.work_lists import Job, LayerWork, Share, WorkList
 from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
 from macmpi.state import State, block_views
@@ -23,7 +23,7 @@ from macmpi.typing import Array
 class Fitting:
     """The parts of a W-step, in place in a State.  Collective: where a method says so."""
 
-    def __init__(self, plan: Plan, team: AnyTeam, clock: Clock, problems: Subproblems, evaluation: Evaluation) -> None:
+    def __init__(self, plan: Plan, team: Team, clock: Clock, problems: Subproblems, evaluation: Evaluation) -> None:
         self.plan, self.team, self.clock = plan, team, clock
         self.problems, self.evaluation, self.in_pieces = problems, evaluation, Pieces(team)
         self.parmac = ParMAC(plan, team, clock, problems)
@@ -35,7 +35,7 @@ class Fitting:
         ring = f"; sgd round a ring of {len(self.plan.train.blocks)} blocks of points" if self.plan.ring else ""
         return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
 
-    def regress(self, deal: Deal, state: State, solvers: Sequence[WSolver]) -> None:
+    def regress(self, deal: WorkList, state: State, solvers: Sequence[WSolver]) -> None:
         """A regression a unit, and the Grams that the units of a layer share, made anew where the deal says so.
 
         Grams come first, and beside rows of large ones units that need not wait; the rest once these have been
@@ -52,7 +52,7 @@ class Fitting:
             self._solve(deal.early[rank], state, solvers)
         self.team.gather_parts(state.grams, deal.shared_parts)
         if deal.summed and self.team.common(state.grams):
-            self.team.open_rows(state.grams)  # each has written its share of them
+            self.team.fence(state.grams)  # each has written its share of them
         with self.clock("w"):
             self._make_local(deal.segments & deal.fresh, state)
             self._solve(deal.late[rank], state, solvers)
@@ -63,7 +63,7 @@ class Fitting:
         elif deal.segments:
             self.team.share_array(state.weights)  # what all have found together is rounded as on rank 0
 
-    def _make_features(self, deal: Deal, state: State) -> None:
+    def _make_features(self, deal: WorkList, state: State) -> None:
         """What regressions multiply: own points, then Allgatherv.  Collective: yes."""
         for k in sorted(deal.segments | deal.fresh):
             if self.plan.by_unit[k] or self.plan.chain.segments[k].leading:
@@ -81,7 +81,7 @@ class Fitting:
         inputs = self.problems.rounded(k, state)
         found = self.plan.w_solvers[k].prepare(inputs, over_points, self.plan.has_bias(k), rows)
         if rows is None and self.team.common(state.grams):
-            own = balance.deal_runs(len(found), self.team.size)[self.team.rank].rows
+            own = balance.contiguous_runs(len(found), self.team.size)[self.team.rank].rows
             place = state.grams[share.place].reshape(found.shape)
             place[own] = found[own]
         else:
@@ -92,7 +92,7 @@ class Fitting:
             found = solvers[job.segment].solve(self.problems.w_problem(job, state), self.problems.points.over)
             state.weights[job.place] = found.ravel()
 
-    def train(self, deal: LayerDeal, state: State) -> None:
+    def train(self, deal: LayerWork, state: State) -> None:
         """Layers that no regression fits, each by its trainer, then Allgatherv of their weights.  Collective: yes."""
         plan, team = self.plan, self.team
         with self.clock("w"):

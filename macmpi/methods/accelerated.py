@@ -27,7 +27,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import Errors, Nested
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.solvers.z_problem import misclassified
 from macmpi.state import Pause, State, block_views, never
@@ -50,7 +50,7 @@ class Accelerated(Mac):
     move, or empty.  Collective: where a method says so.
     """
 
-    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, momentum: bool) -> None:
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, momentum: bool) -> None:
         super().__init__(plan, data, team, clock)
         self.momentum = momentum
 

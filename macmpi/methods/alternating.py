@@ -12,7 +12,7 @@ from macmpi.mac import Mac
 from macmpi.method import COORDINATES, Account
 from macmpi.nets.design import adjoint, apply
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, never
 from macmpi.typing import Array
@@ -53,7 +53,7 @@ class Alternating(Mac):
     Collective: where a method says so.
     """
 
-    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, cg_iterations: int) -> None:
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, cg_iterations: int) -> None:
         super().__init__(plan, data, team, clock)
         self.cg_iterations = cg_iterations
         self.decoder = plan.chain.part(plan.chain.sites[0], len(plan.chain.maps))

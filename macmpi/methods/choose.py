@@ -7,11 +7,11 @@ from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
 from macmpi.method import Method
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 
 
-def choose(config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> Method:
+def choose(config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
     """The method of a config; only its own room is loaded, to start sooner.  Collective: yes."""
     if config.method.name == "alternating":
         from macmpi.methods.alternating import Alternating

@@ -26,7 +26,7 @@ from macmpi.mac import Mac
 from macmpi.method import Account
 from macmpi.nets.design import adjoint
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.work_lists import Job, Share
 from macmpi.reductions import ALONE, InPieces, OverPoints
@@ -62,7 +62,7 @@ class Selection:
     Collective: where a method says so.
     """
 
-    def __init__(self, config: Config, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock) -> None:
+    def __init__(self, config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         self.config, self.data, self.team, self.clock = config, data, team, clock
         self.mac = Mac(plan, data, team, clock)
         self.largest = self._plan(config.model.hidden)

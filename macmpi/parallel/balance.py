@@ -21,12 +21,12 @@ class Costed(Protocol):
 J = TypeVar("J", bound=Costed)
 
 
-Dealt = tuple[tuple[J, ...], ...]
+Assigned = tuple[tuple[J, ...], ...]
 
 
-def dealt(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Dealt[J]:
-    """Dealt to ranks by cost."""
-    owned = balance.deal_by_cost([job.cost for job in jobs], ranks, relieved)
+def assigned(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Assigned[J]:
+    """Assigned to ranks by cost."""
+    owned = balance.assign_by_cost([job.cost for job in jobs], ranks, relieved)
     return tuple(tuple(jobs[j] for j in rank) for rank in owned)
 
 
@@ -47,14 +47,14 @@ REPACKED, IDLEST = 9, 16
 """Jobs of three ranks at most that are packed anew; among how many ranks, the least busy, two of them are sought."""
 
 
-def deal_runs(n: int, ranks: int) -> tuple[Tile, ...]:
-    """Deal n items to ranks as contiguous runs, one a rank (some are empty when n < ranks)."""
+def contiguous_runs(n: int, ranks: int) -> tuple[Tile, ...]:
+    """Cuts n items to ranks as contiguous runs, one a rank (some are empty when n < ranks)."""
     bounds = [-(-n * r // ranks) for r in range(ranks + 1)]
     return tuple(Tile(a, b) for a, b in pairwise(bounds))
 
 
-def deal_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) -> tuple[tuple[int, ...], ...]:
-    """Deal jobs to ranks: the costliest first, each to the least loaded rank; indices ascend in each rank.
+def assign_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) -> tuple[tuple[int, ...], ...]:
+    """Assigns jobs to ranks: the costliest first, each to the least loaded rank; indices ascend in each rank.
 
     relieved: then the busiest rank exchanges a job with another, or gives one away, as long as that helps; where that
     does not, the jobs of three ranks are packed anew.
@@ -73,12 +73,12 @@ def deal_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) -> t
     return tuple(tuple(sorted(jobs)) for jobs in owned)
 
 
-def deal_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Deal jobs to ranks as contiguous runs, where that leaves no rank with noticeably more than `deal_by_cost` does.
+def assign_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Assigns jobs to ranks as contiguous runs, unless a rank then has noticeably more than by `assign_by_cost`.
 
     Jobs that stand together read alike; which deal it is, every rank computes by itself.
     """
-    dealt = deal_by_cost(costs, ranks)
+    dealt = assign_by_cost(costs, ranks)
     room = (1.0 + IN_ORDER) * max(sum(costs[j] for j in jobs) for jobs in dealt)
     runs: list[list[int]] = [[]]
     for job, cost in enumerate(costs):

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from macmpi.parallel import balance, tiles
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import Turns
 from macmpi.reductions import InPieces, Make
 from macmpi.typing import Array
@@ -26,7 +26,7 @@ class Pieces(InPieces):
     Collective: yes.
     """
 
-    def __init__(self, team: AnyTeam) -> None:
+    def __init__(self, team: Team) -> None:
         self.team, self._turns = team, Turns(team)
         self._common: Array | None = None
 
@@ -45,7 +45,7 @@ class Pieces(InPieces):
         if self._common is not None:
             for i in owned[self.team.rank]:
                 blocks[i][:] = make(i)
-            return self.team.open_rows(self._common)  # all have written theirs
+            return self.team.fence(self._common)  # all have written theirs
         flat, found, at = self._turns.array((sum(sizes),), np.float64), list(blocks), 0
         for i in (i for rank in owned for i in rank):
             found[i] = flat[at : at + sizes[i]].reshape(blocks[i].shape)
@@ -63,7 +63,7 @@ class Pieces(InPieces):
         return found
 
     def anywhere(self, failed: bool) -> bool:
-        return self.team.worst({"failed": float(failed)})["failed"] > 0.0
+        return self.team.max_over_ranks({"failed": float(failed)})["failed"] > 0.0
 
     def rows(self, runs: Sequence[slice], columns: int, make: Make) -> Array:
         found = self.matrix(runs[-1].stop, columns)
@@ -77,7 +77,7 @@ class Products:
     room: bytes that the largest is likely to take.
     """
 
-    def __init__(self, team: AnyTeam, room: int = 0) -> None:
+    def __init__(self, team: Team, room: int = 0) -> None:
         self.team, self._turns = team, Turns(team, room)
 
     def form(self, V: Array, M: Array) -> Array:
@@ -87,7 +87,7 @@ class Products:
     def __call__(self, V: Array, M: Array) -> Array:
         side = V.shape[1]
         cut = tiles.cut(side, ROWS)
-        runs = balance.deal_runs(len(cut), self.team.size)
+        runs = balance.contiguous_runs(len(cut), self.team.size)
         product = self._turns.array((side, side), M.dtype)
         for tile in cut[runs[self.team.rank].rows]:
             np.matmul(V[:, tile.rows].T @ M, V, out=product[tile.rows])
@@ -98,15 +98,15 @@ class Products:
 @lru_cache(maxsize=256)
 def deal(sizes: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
     """Whose piece each is, the same on every rank.  Collective: no."""
-    return balance.deal_by_cost(sizes, ranks)
+    return balance.assign_by_cost(sizes, ranks)
 
 
-def commonly(team: AnyTeam, array: Array) -> Array:
+def commonly(team: Team, array: Array) -> Array:
     """The same numbers, which the ranks of a node have one copy of where they share memory.  Collective: yes."""
     if not team.shares or team.common(array):
         return array
     found: Array = team.array(array.shape, array.dtype)
-    runs = balance.deal_runs(len(array), team.size)
+    runs = balance.contiguous_runs(len(array), team.size)
     own = runs[team.rank].rows
     found[own] = array[own]
     team.gather_rows(found, [len(run) for run in runs])

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 
 HOLDING = ("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES")
 """Variables that choose another kernel than the processor's own."""
@@ -103,11 +103,11 @@ def free_and_held() -> tuple[dict[str, Any], dict[str, Any]]:
     return measured_with({k: v for k, v in own.items() if k not in HOLDING}), measured_with(own)
 
 
-def mixture(team: AnyTeam) -> str:
+def mixture(team: Team) -> str:
     """What is to be said where the ranks do not round alike, on every rank; "" where they do.  Collective: yes."""
     own = fingerprint()
     number = float(int(own, 16))  # 48 bits: exact
-    found = team.worst({"most": number, "least": -number})
+    found = team.max_over_ranks({"most": number, "least": -number})
     if found["most"] == -found["least"]:
         return ""
     import numpy as np

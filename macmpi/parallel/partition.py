@@ -9,7 +9,7 @@ from macmpi.parallel.tiles import Tile
 
 
 @dataclass(frozen=True)
-class PointDeal:
+class PointPartition:
     """Tiles of points dealt to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows.
 
     sharded: a rank holds the rows of its own blocks alone; rows are then counted from the first of these.
@@ -50,6 +50,6 @@ class PointDeal:
         return tuple(len(self.own(r)) for r in range(len(self.runs)))
 
 
-def deal_points(n: int, ranks: int, blocks: int = tiles.BLOCKS, sharded: bool = False) -> PointDeal:
+def partition_points(n: int, ranks: int, blocks: int = tiles.BLOCKS, sharded: bool = False) -> PointPartition:
     cut = tiles.blocks(tiles.point_tiles(n), blocks)
-    return PointDeal(cut, balance.deal_runs(len(cut), ranks), sharded)
+    return PointPartition(cut, balance.contiguous_runs(len(cut), ranks), sharded)

@@ -9,8 +9,8 @@ import numpy as np
 
 from macmpi.parallel import tiles
 from macmpi.parallel.blocks import Pieces, Products
-from macmpi.parallel.partition import PointDeal
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.partition import PointPartition
+from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum, over_parts
 from macmpi.reductions import ALONE, Average, OverPoints, sum_over
 from macmpi.typing import Array
@@ -29,7 +29,7 @@ class Points:
     deal: of the points; summed: as `together` sums over them; widest: bytes of its widest sum.
     """
 
-    def __init__(self, deal: PointDeal, summed: PointDeal, team: AnyTeam, widest: int = 0) -> None:
+    def __init__(self, deal: PointPartition, summed: PointPartition, team: Team, widest: int = 0) -> None:
         held = deal.held(team.rank)
         size = min(SAMPLE_POINTS, deal.n)
         everywhere = np.arange(size) * deal.n // size
@@ -85,7 +85,7 @@ class Points:
             out: Array = team.array((self.count, width), dtype) if together else np.empty((self.count, width), dtype)
         else:
             out = room
-            team.open_rows(out)
+            team.fence(out)
         for rank in (team.rank,) if together or deal.sharded else range(team.size):
             for tile in deal.tiles_of(rank):
                 out[tile.rows] = make(tile.rows)
@@ -108,7 +108,7 @@ def _within(sample: Array, start: int, stop: int) -> slice:
 class Together(Average):
     """Means over a sample that every rank has; products of large matrices are shared.  Collective: yes."""
 
-    def __init__(self, team: AnyTeam) -> None:
+    def __init__(self, team: Team) -> None:
         self._products = Products(team)
 
     def form(self, V: Array, M: Array) -> Array:
@@ -118,7 +118,7 @@ class Together(Average):
 class ByBlocks(Together):
     """Means over a sample of which each rank holds some: `runs[b]` are its rows in block b.  Collective: yes."""
 
-    def __init__(self, team: AnyTeam, tree: TreeSum, runs: dict[int, slice], size: int) -> None:
+    def __init__(self, team: Team, tree: TreeSum, runs: dict[int, slice], size: int) -> None:
         super().__init__(team)
         self._tree, self._size = tree, size
         self._runs = {b: rows for b, rows in runs.items() if rows.stop > rows.start}

@@ -17,7 +17,7 @@ EXIT_CODES = "MACMPI_EXIT_CODES"
 """The variable that names a folder for the exit codes of ranks that end all others, from a batch script."""
 
 
-class Solo:
+class Serial:
     """One process: nothing to exchange.  The reference for every verb of Team.  Collective: no."""
 
     rank = 0
@@ -25,7 +25,7 @@ class Solo:
     library = "none"
     shares = False  # whether the ranks of a node have one copy of each `array`
 
-    def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
+    def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no.
 
         Until this is called a rank waits for `PATIENCE` seconds.
@@ -39,7 +39,7 @@ class Solo:
             error.agreed = True
             raise
 
-    def together(self, function: Callable[[], T]) -> T:
+    def all_or_raise(self, function: Callable[[], T]) -> T:
         """What `function` gives on each rank; a MacmpiError of the first rank that has one is raised on all.
 
         Collective: yes.
@@ -59,7 +59,7 @@ class Solo:
         """Whether all ranks of the launch have this `array` in one piece of memory.  Collective: no."""
         return False
 
-    def open_rows(self, array: Any) -> None:
+    def fence(self, array: Any) -> None:
         """Before own rows of an `array` are written: return when no rank reads it any more.  Collective: yes."""
 
     def share_array(self, array: Any) -> None:
@@ -74,17 +74,17 @@ class Solo:
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
         """Each rank has computed `parts[rank]` of the flat array; on return every rank has all.  Collective: yes."""
 
-    def pass_on(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+    def shift_to_next(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
         """Each rank hands its `parts[rank]` of the flat array to the next rank, the last one to the first.
 
         On return every rank has its predecessor's.  Moves size(parts[rank]) numbers.  Collective: yes.
         """
 
-    def worst(self, values: dict[str, float]) -> dict[str, float]:
+    def max_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
         """The largest value over the ranks, by name.  Collective: yes."""
         return values
 
-    def meet(self, phase: str) -> None:
+    def barrier(self, phase: str) -> None:
         """Return when every rank has come to `phase`.  Collective: yes."""
 
     def abort(self, code: int) -> NoReturn:
@@ -94,8 +94,8 @@ class Solo:
         os._exit(code)
 
 
-AnyTeam = Solo
-"""Team is a Solo with more ranks: every caller treats them alike."""
+Team = Serial
+"""Team is a Serial with more ranks: every caller treats them alike."""
 
 
 def leave_code(code: int) -> None:

@@ -2,7 +2,7 @@
 
 Who may touch the rows of such an array, and when:
 
-    team.open_rows(array)              every rank has come here: nobody reads the old rows any more
+    team.fence(array)              every rank has come here: nobody reads the old rows any more
     array[own rows] = ...              meanwhile a rank reads no rows of it but its own
     team.gather_rows(array, counts)    every rank has come here: all rows are new
 
@@ -71,7 +71,7 @@ class Node:
         import numpy as np
 
         self._team, self._mpi = team, mpi
-        team.meet("the ranks of its node")
+        team.barrier("the ranks of its node")
         self._here = ranks_here(mpi, comm)
         first = self._here.Get_rank() == 0
         self._leaders = comm.Split(0 if first else mpi.UNDEFINED, comm.Get_rank())
@@ -92,11 +92,11 @@ class Node:
         clock = self._team._clock
         return nullcontext() if clock is None else clock(phase)
 
-    def meet(self, phase: str) -> None:
+    def barrier(self, phase: str) -> None:
         """What a rank has written before, the others of its node see after it.  Collective: yes."""
         self._sync()
         with self._timed("wait"):
-            self._team.meet(phase)
+            self._team.barrier(phase)
         self._sync()
 
     def _sync(self) -> None:
@@ -115,7 +115,7 @@ class Node:
         """
         needed += RESERVE * self._here.Get_size()
         missing = max(needed - free_bytes(), least)
-        lacks = self._team.worst({"missing": missing})["missing"]
+        lacks = self._team.max_over_ranks({"missing": missing})["missing"]
         if lacks > 0.0 and not self.full:
             self.full = True
             if self._team.rank == 0:
@@ -139,13 +139,17 @@ class Node:
         flat = np.frombuffer(window.memory, np.uint8)
         self._windows[number] = window._replace(user=weakref.ref(flat))
         flat[self._share(window.memory.nbytes)] = 0
-        self.meet("shared memory")
+        self.barrier("shared memory")
         return flat[:size].view(dtype).reshape(shape)
 
     def _idle(self, size: int) -> int:
         """The smallest window of at least `size` bytes that no rank uses; -1 if there is none.  Collective: yes."""
         large = [i for i, window in enumerate(self._windows) if window.memory.nbytes >= size]
-        used = self._team.worst({str(i): float(self._windows[i].user() is not None) for i in large}) if large else {}
+        used = (
+            self._team.max_over_ranks({str(i): float(self._windows[i].user() is not None) for i in large})
+            if large
+            else {}
+        )
         idle = [i for i in large if not used[str(i)]]
         return min(idle, key=lambda i: self._windows[i].memory.nbytes, default=-1)
 
@@ -159,7 +163,7 @@ class Node:
         self.reserve(size)
         if self.full:
             return False
-        self._team.meet("shared memory")
+        self._team.barrier("shared memory")
         window, failed = None, 0.0
         try:
             handle = self._mpi.Win.Allocate_shared(size if self._here.Get_rank() == 0 else 0, 1, comm=self._here)
@@ -168,7 +172,7 @@ class Node:
             failed = float(not populated(memory.address, self._share(size)))
         except self._mpi.Exception:
             failed = 2.0
-        if (worst := self._team.worst({"failed": failed})["failed"]) > 0.0:
+        if (worst := self._team.max_over_ranks({"failed": failed})["failed"]) > 0.0:
             if worst < 2.0 and window is not None:
                 window.handle.Free()  # all ranks are alive: they have just agreed
             self.reserve(size, least=size)
@@ -180,7 +184,7 @@ class Node:
 
     def share_array(self, array: Any, row_type: Any) -> None:
         """Rank 0's values, for all nodes.  Collective: yes."""
-        self.meet("rank 0's data")
+        self.barrier("rank 0's data")
         with self._timed("comm"):
             if len(self.nodes) > 1:
                 if self._here.Get_rank() == 0:
@@ -189,7 +193,7 @@ class Node:
 
     def gather_rows(self, array: Any, counts: Sequence[int], row_type: Any) -> None:
         """All rows for all nodes; on one node all are there already.  Collective: yes."""
-        self.meet("coordinates")
+        self.barrier("coordinates")
         with self._timed("comm"):
             if len(self.nodes) > 1:
                 if self._here.Get_rank() == 0:
@@ -200,7 +204,7 @@ class Node:
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]], number_type: Any) -> None:
         """All parts for all nodes; on one node all are there already.  Collective: yes."""
-        self.meet("weights")
+        self.barrier("weights")
         with self._timed("comm"):
             if len(self.nodes) > 1:
                 if self._here.Get_rank() == 0:

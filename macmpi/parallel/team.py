@@ -1,4 +1,4 @@
-"""The only room that knows MPI: Team, the ranks of one launch."""
+"""The only room that knows MPI: MPITeam, the ranks of one launch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from macmpi import MacmpiError, UsageError
 from macmpi.console import flush, warn
 from macmpi.parallel import mpich
 from macmpi.parallel.packing import pack, size, starts_of, unpack
-from macmpi.parallel.serial import AnyTeam as AnyTeam
-from macmpi.parallel.serial import Solo as Solo
+from macmpi.parallel.serial import Serial as Serial
+from macmpi.parallel.serial import Team as Team
 from macmpi.parallel.serial import leave_code
 from macmpi.parallel.shared_memory import Node
 
@@ -37,14 +37,14 @@ STOPPED = 75
 INTERNAL = 70
 
 
-def launch() -> AnyTeam:
-    """The team of this launch: Solo without mpiexec, else all ranks of the world.  Collective: yes.
+def launch() -> Team:
+    """The team of this launch: Serial without mpiexec, else all ranks of the world.  Collective: yes.
 
     Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
     """
     count, _ = started(os.environ)
     if count <= 1:
-        return Solo()
+        return Serial()
     mpich.configure()
     try:
         with warnings.catch_warnings():
@@ -60,8 +60,8 @@ def launch() -> AnyTeam:
             f"the launcher started {count} processes but each is alone in its MPI world: mpiexec belongs to another "
             "MPI than mpi4py's; use the mpiexec beside this Python, or set MPI4PY_LIBMPI to the launcher's library"
         )
-    team = Team(MPI.COMM_WORLD)
-    team.meet("the start")
+    team = MPITeam(MPI.COMM_WORLD)
+    team.barrier("the start")
     mpich.unname_shared_memory()
     return team
 
@@ -90,7 +90,7 @@ def speaks() -> bool:
     return started(os.environ)[1] == 0
 
 
-class Team(Solo):
+class MPITeam(Serial):
     """The ranks of a communicator.  Collective: yes.
 
     An exchange starts once all ranks have come to it, so that waiting is timed apart from exchange.
@@ -102,11 +102,11 @@ class Team(Solo):
         self._mpi, self._comm = MPI, comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
-        self.use(None, PATIENCE)
+        self.set_clock(None, PATIENCE)
         self._row_types: dict[int, Any] = {}
         self._node: Node | None = None
 
-    def use(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
+    def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
         self._clock, self._deadline = clock, deadline + (4.0 if self.rank else 0.0)
 
@@ -126,7 +126,7 @@ class Team(Solo):
                 )
                 self.abort(STOPPED)
 
-    def meet(self, phase: str) -> None:
+    def barrier(self, phase: str) -> None:
         self._finish(self._comm.Ibarrier(), phase)
 
     def _exchange(self, start: Callable[[], Any], phase: str) -> None:
@@ -134,7 +134,7 @@ class Team(Solo):
             self._finish(start(), phase)
             return
         with self._clock("wait"):
-            self.meet(phase)
+            self.barrier(phase)
         with self._clock("comm"):
             self._finish(start(), phase)
 
@@ -151,7 +151,7 @@ class Team(Solo):
             raise value
         return value
 
-    def together(self, function: Callable[[], T]) -> T:
+    def all_or_raise(self, function: Callable[[], T]) -> T:
         value: Any = None
         failed: MacmpiError | None = None
         try:
@@ -194,9 +194,9 @@ class Team(Solo):
     def common(self, array: Any) -> bool:
         return self._node is not None and len(self._node.nodes) == 1 and self._node.holds(array)
 
-    def open_rows(self, array: Any) -> None:
+    def fence(self, array: Any) -> None:
         if self._node and self._node.holds(array):
-            self._node.meet("coordinates")
+            self._node.barrier("coordinates")
 
     def share_array(self, array: Any) -> None:
         rows = len(array)
@@ -234,7 +234,7 @@ class Team(Solo):
             if rank != self.rank:
                 unpack(flat, packed[starts[rank] :], slices)
 
-    def pass_on(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+    def shift_to_next(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
         import numpy as np
 
         before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
@@ -250,7 +250,7 @@ class Team(Solo):
         self._exchange(start, "submodels")
         unpack(flat, theirs, parts[before])
 
-    def worst(self, values: dict[str, float]) -> dict[str, float]:
+    def max_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
         import numpy as np
 
         table = np.zeros((self.size, len(values)))
@@ -267,7 +267,7 @@ class Team(Solo):
         os._exit(code)
 
 
-def die(team: AnyTeam, error: BaseException) -> NoReturn:
+def die(team: Team, error: BaseException) -> NoReturn:
     """An error in one rank: say which rank, and end all of them.  Collective: no.
 
     A known error needs no traceback; where several ranks meet the same one, the first of them speaks.

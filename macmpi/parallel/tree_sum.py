@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from macmpi.parallel import balance, tiles
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.reductions import OverPoints, Partial
 from macmpi.typing import Array
@@ -30,7 +30,7 @@ class Turns:
     room: bytes that the largest of them is likely to take.  Collective: yes, to make one.
     """
 
-    def __init__(self, team: AnyTeam, room: int = 0) -> None:
+    def __init__(self, team: Team, room: int = 0) -> None:
         self._team = team
         self._memory: list[Array] = []
         if room and team.shares:
@@ -60,9 +60,9 @@ class TreeSum:
     widest: bytes that the largest sum is likely to take.  Collective: yes, to make one.
     """
 
-    def __init__(self, leaves: int, team: AnyTeam, widest: int = 0) -> None:
+    def __init__(self, leaves: int, team: Team, widest: int = 0) -> None:
         self.leaves, self.team = leaves, team
-        self.runs = balance.deal_runs(leaves, team.size)
+        self.runs = balance.contiguous_runs(leaves, team.size)
         self._nodes = [tiles.nodes(leaves, run) for run in self.runs]
         self._turns = Turns(team, widest * sum(map(len, self._nodes)))
 
@@ -108,7 +108,7 @@ class TreeSum:
             for some in reads:
                 self._joined(sums[:, some], total[some])
             return total
-        columns = balance.deal_runs(width, self.team.size)
+        columns = balance.contiguous_runs(width, self.team.size)
         total, own = self._turns.array((width,), dtype), columns[self.team.rank].rows
         self._joined(sums[:, own], total[own])
         self.team.gather_rows(total, [len(run) for run in columns])

@@ -14,14 +14,14 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import LOSSES, Loss
 from macmpi.parallel import tiles
-from macmpi.parallel.balance import dealt, places
-from macmpi.parallel.partition import PointDeal, deal_points
+from macmpi.parallel.balance import assigned, places
+from macmpi.parallel.partition import PointPartition, partition_points
 from macmpi.parallel.streams import stream
 from macmpi.plan import choices
 from macmpi.plan.layer_refusals import check_layers, check_method
 from macmpi.plan.penalty import Quadratic, Ridge
 from macmpi.plan.refusals import check, check_ring, check_sharded
-from macmpi.plan.work_lists import Deal, Job, Layer, LayerDeal, Share, deal_jobs
+from macmpi.plan.work_lists import Job, Layer, LayerWork, Share, WorkList, schedule
 from macmpi.solvers import SGDW, Z_SOLVERS, Trainer, WSolver, ZSolver
 
 
@@ -65,24 +65,26 @@ class Plan:
     minibatch_parts: int = 0
 
     @cached_property
-    def train(self) -> PointDeal:
+    def train(self) -> PointPartition:
         if not self.sharded:
-            return deal_points(self.n_train, self.ranks)
-        return deal_points(self.n_train, self.ranks, self.minibatch_parts or tiles.sum_blocks(self.n_train), True)
+            return partition_points(self.n_train, self.ranks)
+        return partition_points(self.n_train, self.ranks, self.minibatch_parts or tiles.sum_blocks(self.n_train), True)
 
     @cached_property
-    def summed(self) -> PointDeal:
+    def summed(self) -> PointPartition:
         """The training points as Grams are summed over them."""
-        return self.train if self.sharded else deal_points(self.n_train, self.ranks, tiles.sum_blocks(self.n_train))
+        return (
+            self.train if self.sharded else partition_points(self.n_train, self.ranks, tiles.sum_blocks(self.n_train))
+        )
 
     @cached_property
-    def validation(self) -> PointDeal:
-        return deal_points(self.n_val, self.ranks, sharded=self.sharded)
+    def validation(self) -> PointPartition:
+        return partition_points(self.n_val, self.ranks, sharded=self.sharded)
 
     @cached_property
-    def parts(self) -> PointDeal:
+    def parts(self) -> PointPartition:
         """The training points as parts that a minibatch is drawn from."""
-        return self.train if self.sharded else deal_points(self.n_train, self.ranks, self.minibatch_parts)
+        return self.train if self.sharded else partition_points(self.n_train, self.ranks, self.minibatch_parts)
 
     @cached_property
     def weight_bounds(self) -> list[int]:
@@ -172,16 +174,16 @@ class Plan:
             for cost in [solver.share_effort(width, self.n_train, t.rows)]
         ]
 
-    def _deal(self, segments: Sequence[int], shared: Sequence[int]) -> Deal:
+    def _deal(self, segments: Sequence[int], shared: Sequence[int]) -> WorkList:
         jobs = [job for k in segments for job in self.jobs(k)]
         shares = [share for k in shared for share in self.shares(k)]
         if self.sharded:
             none = ((),) * self.ranks
             here, away = (tuple(j for j in jobs if self.travels(j.segment) == moves) for moves in (False, True))
-            return Deal(none, (here,) * self.ranks, none, tuple(shares), False, away)
-        return deal_jobs(jobs, shares, self.ranks)
+            return WorkList(none, (here,) * self.ranks, none, tuple(shares), False, away)
+        return schedule(jobs, shares, self.ranks)
 
-    def _layers(self, segments: Sequence[int], leading: bool) -> LayerDeal:
+    def _layers(self, segments: Sequence[int], leading: bool) -> LayerWork:
         found = []
         for k in segments:
             segment = self.chain.segments[k]
@@ -191,18 +193,18 @@ class Plan:
                 place = slice(self.weight_bounds[block], self.weight_bounds[block + 1])
                 found.append(Layer(k, i, block, place, float(place.stop - place.start)))
         copied = tuple(f for f in found if self.trainers[f.block].copies and not f.map)  # its inputs are coordinates
-        fitted = dealt([layer for layer in found if layer not in copied], self.ranks)
-        return LayerDeal(copied, fitted, places(fitted))
+        fitted = assigned([layer for layer in found if layer not in copied], self.ranks)
+        return LayerWork(copied, fitted, places(fitted))
 
-    def leading(self, segments: Sequence[int]) -> LayerDeal:
+    def leading(self, segments: Sequence[int]) -> LayerWork:
         """The layers of some segments that trainers fit before the regressions of a W-step."""
         return self._layers(segments, leading=True)
 
-    def trailing(self, segments: Sequence[int]) -> LayerDeal:
+    def trailing(self, segments: Sequence[int]) -> LayerWork:
         """Those that they fit after them."""
         return self._layers(segments, leading=False)
 
-    def deal(self, segments: Sequence[int]) -> Deal:
+    def deal(self, segments: Sequence[int]) -> WorkList:
         """The regressions of some segments, and what their units share."""
         return self._deal(segments, segments)
 
@@ -222,35 +224,35 @@ class Plan:
         return [m.n_out for m in self.chain.blocks if is_basis(m)]
 
     @cached_property
-    def leading_layers(self) -> LayerDeal:
+    def leading_layers(self) -> LayerWork:
         """Those of the segments whose inputs change."""
         return self.leading(range(1, len(self.chain.segments)))
 
-    def untrained(self, segment: int, weights: np.ndarray) -> LayerDeal:
+    def untrained(self, segment: int, weights: np.ndarray) -> LayerWork:
         """A segment's trailing layers whose weights are 0: not yet found."""
         found = self._layers([segment], leading=False)
         fitted = tuple(tuple(f for f in rank if not weights[f.place].any()) for rank in found.fitted)
-        return LayerDeal(tuple(f for f in found.copied if not weights[f.place].any()), fitted, places(fitted))
+        return LayerWork(tuple(f for f in found.copied if not weights[f.place].any()), fitted, places(fitted))
 
     @cached_property
-    def trailing_layers(self) -> LayerDeal:
+    def trailing_layers(self) -> LayerWork:
         """The layers that trainers fit after the regressions of a W-step."""
         return self.trailing(range(len(self.chain.segments)))
 
     @cached_property
-    def all_units(self) -> Deal:
+    def all_units(self) -> WorkList:
         """The W-step: jobs of all layers in one list.  The first segment's inputs never change: no Gram to redo."""
         segments = range(len(self.chain.segments))
         return self._deal(segments, segments[1:])
 
     @cached_property
-    def exact_units(self) -> Deal:
+    def exact_units(self) -> WorkList:
         """The same with those Grams made anew that must be of the present inputs."""
         segments = range(len(self.chain.segments))
         return self._deal(segments, [k for k in segments if k and self.w_solvers[k].exact])
 
     @cached_property
-    def first_gram(self) -> Deal:
+    def first_gram(self) -> WorkList:
         """The Gram of the first segment alone, computed once."""
         return self._deal([], [0])
 

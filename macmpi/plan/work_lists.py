@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from macmpi.parallel import balance
-from macmpi.parallel.balance import Dealt, dealt, places
+from macmpi.parallel.balance import Assigned, assigned, places
 from macmpi.parallel.tiles import Tile
 
 SPLITS = 32
@@ -50,7 +50,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Deal:
+class WorkList:
     """Jobs of the W-step dealt to ranks, and the Grams that they need; `*_parts`: where results lie.
 
     summed: Grams that all ranks sum up together before anything else.  shares: rows of the large ones; early: jobs done
@@ -94,35 +94,35 @@ class Deal:
         return places(self.shares) if self.apart else ()
 
 
-def deal_jobs(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> Deal:
+def schedule(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> WorkList:
     """Two rounds: rows of large Grams with some of the jobs that need not wait for them, then the other jobs.
 
     Early are as many of the costliest of these as make the busiest ranks of both rounds together least busy.  Whole
     Grams are summed up before.
     """
-    none: Dealt[Any] = ((),) * ranks
+    none: Assigned[Any] = ((),) * ranks
     whole, rows = (tuple(s for s in shares if (s.rows is None) is alike) for alike in (True, False))
     if not rows:
-        return Deal(none, dealt(jobs, ranks), none, whole)
+        return WorkList(none, assigned(jobs, ranks), none, whole)
     waiting = {share.segment for share in rows}
     free = sorted((j for j in jobs if j.segment not in waiting), key=lambda j: (-j.cost, j.place.start))
     bound = [j for j in jobs if j.segment in waiting]
 
-    def rounds(count: int, last: bool) -> tuple[Deal, float]:
+    def rounds(count: int, last: bool) -> tuple[WorkList, float]:
         """With so many early jobs: the deal, and what the busiest ranks of both rounds have to do."""
         costs, M = [*(row.cost for row in rows), *(job.cost for job in free[:count])], len(rows)
-        owned, late = balance.deal_by_cost(costs, ranks, last), dealt([*bound, *free[count:]], ranks, last)
+        owned, late = balance.assign_by_cost(costs, ranks, last), assigned([*bound, *free[count:]], ranks, last)
         own = tuple(tuple(rows[i] for i in rank if i < M) for rank in owned)
         early = tuple(tuple(free[i - M] for i in rank if i >= M) for rank in owned)
         longest = max(sum(costs[i] for i in rank) for rank in owned) + max(sum(j.cost for j in rank) for rank in late)
-        return Deal(early, late, own, whole), longest
+        return WorkList(early, late, own, whole), longest
 
     counts = range(0, len(free) + 1, -(-(len(free) + 1) // SPLITS)) if ranks > 1 else [0]
     return rounds(min(counts, key=lambda count: rounds(count, False)[1]), True)[0]
 
 
 @dataclass(frozen=True)
-class LayerDeal:
+class LayerWork:
     """Layers that trainers fit: `copied` from coordinates by every rank for itself, the others each by one rank."""
 
     copied: tuple[Layer, ...]

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from macmpi import NumericalError, UsageError
 from macmpi.console import say
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 
 VARIABLE = "MACMPI_FAULT"
 
@@ -46,21 +46,21 @@ FILES = frozenset({"read", "checkpoint", "write", "rename", "model"})
 
 VERBS = {
     "from_root": "from_root",
-    "together": "together",
+    "all_or_raise": "all_or_raise",
     "share_memory": "share_memory",
     "array": "array",
-    "open_rows": "open_rows",
+    "fence": "fence",
     "share_array": "share_array",
     "gather_rows": "gather_rows",
     "gather_parts": "gather_parts",
-    "pass_on": "pass_on",
-    "worst": "worst",
-    "meet": "meet",
+    "shift_to_next": "shift_to_next",
+    "max_over_ranks": "max_over_ranks",
+    "barrier": "barrier",
     "exchange": "_finish",
 }
 """Phase -> the verb of the team on coming to which the fault strikes; "exchange" with the request under way."""
 
-ARRAYS = ("gather_rows", "gather_parts", "pass_on", "share_array")
+ARRAYS = ("gather_rows", "gather_parts", "shift_to_next", "share_array")
 """Verbs whose first argument is an array: the kind "nan" makes every number of it one, before it is exchanged."""
 
 LIGHT = frozenset({"read", *VERBS})
@@ -98,7 +98,7 @@ class Fault:
     iteration_now: int = 0
     struck: bool = False
 
-    def arm(self, team: AnyTeam, light: bool) -> None:
+    def arm(self, team: Team, light: bool) -> None:
         """Wrap the place of the fault on its rank, if it is one of the light ones or not.  Raises UsageError."""
         if self.rank >= team.size:
             error = UsageError(f"{VARIABLE}: there is no rank {self.rank} among {team.size}")

@@ -17,7 +17,7 @@ from macmpi.method import Method
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock, now
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
 from macmpi.results import model
@@ -49,12 +49,12 @@ class Job:
     arithmetic: str = ""
 
 
-def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
+def train(job: Job, plan: Plan, data: Dataset, team: Team) -> int:
     """Run to the end; gives the exit code, 0 or 75 (stopped, resumable).  Collective: yes."""
     ready_memory()
     ready_products()
     clock = Clock()
-    team.use(clock, job.config.run.deadline)
+    team.set_clock(clock, job.config.run.deadline)
     run = Training(job, data, team, clock, choose(job.config, plan, data, team, clock))
     spare_living()
     state = run.begin()
@@ -68,7 +68,7 @@ def train(job: Job, plan: Plan, data: Dataset, team: AnyTeam) -> int:
 class Training:
     """The loop around a method: records, decisions, checkpoints."""
 
-    def __init__(self, job: Job, data: Dataset, team: AnyTeam, clock: Clock, method: Method) -> None:
+    def __init__(self, job: Job, data: Dataset, team: Team, clock: Clock, method: Method) -> None:
         self.job, self.data, self.team = job, data, team
         self.clock, self.method, plan = clock, method, method.plan
         self.saved_at = self.paused_at = self.sweep_began = now()
@@ -118,7 +118,7 @@ class Training:
         """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
         self.sweep_began, mu = now(), state.mu
         complete = self._sweep(state)
-        worst = self.team.worst({"took": now() - self.sweep_began, **self._bad_places(state)})
+        worst = self.team.max_over_ranks({"took": now() - self.sweep_began, **self._bad_places(state)})
         state.seconds += worst.pop("took")
         self._check(state.iteration + (not complete), worst)
         if not complete:
@@ -128,7 +128,7 @@ class Training:
         before, errors = state.e1_val, self.method.evaluate(state)
         finite.check_errors(errors, state.iteration)
         self._record(state, "iteration", errors)
-        asked = self.team.worst({"asked": float(self.stop.asked)})["asked"] > 0.0
+        asked = self.team.max_over_ranks({"asked": float(self.stop.asked)})["asked"] > 0.0
 
         progress = Progress(
             state.iteration, mu, before, state.e1_val, errors.constraint, state.reference, state.best_iteration
@@ -144,7 +144,7 @@ class Training:
         if decision.multipliers:
             began = now()
             self.method.move_multipliers(state)
-            state.seconds += self.team.worst({"took": now() - began})["took"]
+            state.seconds += self.team.max_over_ranks({"took": now() - began})["took"]
             state.reference = progress.increment
         state.mu, state.finished = decision.mu, decision.stop or ""
         if save:
@@ -182,12 +182,12 @@ class Training:
         """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
         first = self.team.rank == 0
         wishes = {"asked": self.stop.asked, "late": first and self._late(), "due": first and self._due()}
-        found = self.team.worst({name: float(wish) for name, wish in wishes.items()})
+        found = self.team.max_over_ranks({name: float(wish) for name, wish in wishes.items()})
         if found["asked"] or found["late"]:
             return True
         if found["due"]:
             began = now()
-            self._check(state.iteration + 1, self.team.worst(self._bad_places(state)))
+            self._check(state.iteration + 1, self.team.max_over_ranks(self._bad_places(state)))
             self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
             self.sweep_began += now() - began
         return False
@@ -216,7 +216,7 @@ class Training:
         best = state.best_weights if state.best_e1_val < errors.validation else after.weights
         self._record(after, "postprocess", errors)
         self.team.from_root(lambda: self._check_end(errors))
-        memory = self.team.worst({"memory": peak_memory()})["memory"]
+        memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
         self.team.from_root(lambda: self._write_model(state, after, best, errors))
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
@@ -238,7 +238,7 @@ class Training:
         finite.check_end(errors.E_Q, constant.value, first, constant.name, self.method.account.remedy)
 
     def _record(self, state: State, phase: str, errors: Errors) -> None:
-        timings = self.team.worst(self.clock.take())
+        timings = self.team.max_over_ranks(self.clock.take())
         if phase != "postprocess":
             state.note_validation(errors.validation, errors.watched)
         record: dict[str, Any] = {

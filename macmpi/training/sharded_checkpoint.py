@@ -18,8 +18,8 @@ import numpy as np
 
 from macmpi import StorageError, UsageError, files
 from macmpi.config import Config
-from macmpi.parallel.partition import PointDeal
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.partition import PointPartition
+from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.run_directory import RunDirectory
@@ -29,7 +29,7 @@ BY_POINT = ("Z", "multipliers")
 
 
 def save_together(
-    directory: RunDirectory, state: State, config: Config, sha256: str, deal: PointDeal, team: AnyTeam, last: bool
+    directory: RunDirectory, state: State, config: Config, sha256: str, deal: PointPartition, team: Team, last: bool
 ) -> bool:
     """RunDirectory.save, where each rank holds the coordinates of its own points.  Collective: yes."""
 
@@ -50,14 +50,14 @@ def save_together(
         if team.rank == 0:
             with suppress(OSError):
                 _partial(directory.checkpoints).unlink(missing_ok=True)
-        team.together(lambda: directory.failed(state, why, last, team.rank))
+        team.all_or_raise(lambda: directory.failed(state, why, last, team.rank))
         return False
     return True
 
 
-def _in_turn(rank: int, team: AnyTeam, step: Callable[[], None]) -> None:
+def _in_turn(rank: int, team: Team, step: Callable[[], None]) -> None:
     """One rank's step, while the others wait.  Collective: yes."""
-    team.together(step if rank == team.rank else _nothing)
+    team.all_or_raise(step if rank == team.rank else _nothing)
 
 
 def _nothing() -> None: ...
@@ -67,7 +67,7 @@ def _partial(folder: Path) -> Path:
     return folder / checkpoint.SHARDED
 
 
-def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointDeal) -> tuple[Path, dict[str, int]]:
+def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointPartition) -> tuple[Path, dict[str, int]]:
     """The file with all but the rows of the points; where those belong in it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = _partial(folder)
@@ -113,7 +113,7 @@ def _laid_out(
     return places
 
 
-def _write(begun: tuple[Path, dict[str, int]], state: State, deal: PointDeal, rank: int) -> None:
+def _write(begun: tuple[Path, dict[str, int]], state: State, deal: PointPartition, rank: int) -> None:
     path, places = begun
     with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
         for name, place in places.items():
@@ -131,7 +131,7 @@ def _end(folder: Path, state: State, keep: int) -> None:
     checkpoint.prune(folder, path, keep)
 
 
-def rows_of(path: Path, state: State, deal: PointDeal, rank: int) -> State:
+def rows_of(path: Path, state: State, deal: PointPartition, rank: int) -> State:
     """The state of a checkpoint, read without what belongs to points, with this rank's rows of that.
 
     Raises UsageError.  Collective: no.

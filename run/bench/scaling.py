@@ -19,7 +19,7 @@ from macmpi.parallel import balance, tiles
 from macmpi.parallel.blocks import ROWS
 from macmpi.parallel.tree_sum import alone
 from macmpi.plan.plan import Plan
-from macmpi.plan.work_lists import Deal, Job, Share
+from macmpi.plan.work_lists import Job, Share, WorkList
 from macmpi.solvers.cholesky import pieces
 
 
@@ -112,7 +112,7 @@ class Seconds:
 NOTHING = Seconds(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def deal_of(work: Work, plan: Plan) -> Deal:
+def deal_of(work: Work, plan: Plan) -> WorkList:
     """What is dealt in the W-step."""
     return plan.deal(range(len(plan.chain.segments))) if work.anew else plan.all_units
 
@@ -127,7 +127,7 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
         made = sum(seconds for k, seconds in enumerate(work.local) if k in new)
         return made + sum(work.unit[j.segment] * j.cost for j in rank)
 
-    def dealt(rate: float) -> tuple[float, ...]:
+    def assigned(rate: float) -> tuple[float, ...]:
         return tuple(rate * count for count in plan.train.row_counts)
 
     made = [
@@ -138,9 +138,9 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     shares = [sum(work.factor[s.segment] * s.cost for s in rank) for rank in deal.shares]
     large = [k for k in sorted(deal.fresh) if plan.large(k)] if work.piece else []
     return [
-        Round(dealt(work.point), item * numbers["points"], plan.shared),
+        Round(assigned(work.point), item * numbers["points"], plan.shared),
         *(Round(_of_runs(seconds, plan.ranks), item * side**2, plan.shared) for seconds, side in work.products),
-        *(Round(dealt(rate), plan.n_train * size, plan.shared) for rate, size in made),
+        *(Round(assigned(rate), plan.n_train * size, plan.shared) for rate, size in made),
         *(part for share in deal.summed for part in _summed(work.factor[share.segment] * share.cost, share, plan)),
         Round(
             tuple(s + units(rank) for s, rank in zip(shares, deal.early, strict=True)),
@@ -165,7 +165,7 @@ def _summed(seconds: float, share: Share, plan: Plan) -> list[Round]:
 
 def _of_runs(seconds: float, ranks: int) -> tuple[float, ...]:
     """A product's seconds, dealt by its runs of rows."""
-    return tuple(seconds * len(run) / ROWS for run in balance.deal_runs(ROWS, ranks))
+    return tuple(seconds * len(run) / ROWS for run in balance.contiguous_runs(ROWS, ranks))
 
 
 def _numbers(parts: Sequence[Sequence[slice]]) -> int:
@@ -176,7 +176,7 @@ def _panels(rate: float, width: int, plan: Plan) -> list[Round]:
     """The rounds of a large factor."""
     found = []
     for panel in pieces(width):
-        owned = balance.deal_by_cost([size for size, _ in panel], plan.ranks)
+        owned = balance.assign_by_cost([size for size, _ in panel], plan.ranks)
         seconds = tuple(rate * sum(panel[i][1] for i in rank) for rank in owned)
         found.append(Round(seconds, 8 * sum(size for size, _ in panel), plan.shared))
     return found

@@ -15,7 +15,7 @@ from macmpi.data import dataset as datasets
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 
 
@@ -27,7 +27,7 @@ def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, 
         keys = configs.read(Path(config), list(settings))
         data = datasets.load(keys.data, keys.model.loss == "cross_entropy", keys.model.precision)
         plan = make_plan(keys, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-        method: Any = choose(keys, plan, data, Solo(), Clock())
+        method: Any = choose(keys, plan, data, Serial(), Clock())
         weights = method.mac.weights(start(method.mac, keys, Origin()))
         np.savez(folder / f"start-{name}.npz", **{f"W{i}": W for i, W in enumerate(weights)})
         arrays = {"X": data.X, "X_val": data.X_val}

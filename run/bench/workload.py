@@ -29,7 +29,7 @@ from macmpi.methods.starts import Origin, start
 from macmpi.parallel.blocks import Products
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.points import Points
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.reductions import InPieces
 from macmpi.solvers.cholesky import pieces
@@ -72,7 +72,7 @@ def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[M
         data = replace(data, X=X, Y=X if data.autoencoder else data.Y.view(Counted))
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
     clock = Clock()
-    method = choose(config, plan, data, Solo(), clock)
+    method = choose(config, plan, data, Serial(), clock)
     state = start(method.mac, config, Origin())
     method.begin(state)
     return method, state, clock

@@ -13,7 +13,7 @@ from tolerance import assert_within, of_product
 from unit.crew import crew
 
 from macmpi.parallel.blocks import Pieces, Products
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.reductions import InPieces, Make
 from macmpi.solvers import cholesky as room
 from macmpi.solvers.cholesky import cholesky, panels
@@ -147,7 +147,7 @@ def test_a_product_that_ranks_share_has_the_bits_of_one(ranks: int, dtype: type,
     for h, d in ((40, 33), (3, 4), (5, 1)):
         V, A = random.normal(size=(h, d)).astype(dtype), random.normal(size=(h, h)).astype(dtype)
         M = A @ A.T
-        alone = Products(Solo())(V, M)
+        alone = Products(Serial())(V, M)
         exact = [factor.astype(float) for factor in (V.T, M, V)]
         assert_within(alone, np.linalg.multi_dot(exact), of_product(*exact, dtype=dtype) + of_product(*exact))
 

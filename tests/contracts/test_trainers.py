@@ -28,7 +28,7 @@ from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.results import model
 from macmpi.solvers import TRAINERS
@@ -269,7 +269,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, things: dict[tuple[str, str], Any]) -
 
 def trained(whole: config.Config, data: Dataset, iterations: int = 2) -> tuple[Mac, Any, list[float]]:
     sizes = data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
-    mac = Mac(make_plan(whole, *sizes, 1), data, Solo(), Clock())
+    mac = Mac(make_plan(whole, *sizes, 1), data, Serial(), Clock())
     state = start(mac, whole, Origin())
     mac.begin(state)
     errors = [mac.evaluate(state).E_Q]
@@ -319,7 +319,7 @@ def test_a_users_own_kind_of_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     with pytest.raises(UsageError, match=r"'(linear|bias)', which its scale does not offer"):
         make_plan(whole, 4, 4, 40, 9, 1)
     by_adam = replace(whole, method=config.Method("adam"), baseline=config.Baseline(batch=10))
-    adam = choose(by_adam, make_plan(by_adam, 4, 4, len(data.X), len(data.X_val), 1), data, Solo(), Clock())
+    adam = choose(by_adam, make_plan(by_adam, 4, 4, len(data.X), len(data.X_val), 1), data, Serial(), Clock())
     begun = adam.mac.start(1.0, False, 0)
     before = adam.evaluate(begun).train
     adam.sweep(begun)

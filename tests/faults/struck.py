@@ -15,7 +15,7 @@ from launch.cases import assert_same_run, checkpoints, write_case
 from launch.launching import Outcome, launched
 
 from macmpi import run
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.training import checkpoint
 from macmpi.training.faults import FILES, PLACES, VARIABLE, VERBS
 
@@ -29,7 +29,7 @@ BEFORE = dict.fromkeys(("read", "plan", "data", "start", "share_memory", "array"
 
 PHASES = (*PLACES, *VERBS)
 
-OF_SHARDED = frozenset({"together", "pass_on"})
+OF_SHARDED = frozenset({"all_or_raise", "shift_to_next"})
 """Verbs that only runs of sharded points come to."""
 
 
@@ -83,7 +83,7 @@ def go_on(folder: Path, *arguments: str, name: str = "run") -> None:
     """The same command again, in this process."""
     words = [f"{CASE}.toml", "--output", name, "--iterations", str(ITERATIONS), *OFTEN, "--resume", "auto"]
     with here(folder), contextlib.suppress(run.Done):
-        assert run.run(Solo(), [*words, *arguments]) == 0
+        assert run.run(Serial(), [*words, *arguments]) == 0
 
 
 def assert_nothing_left(outcome: Outcome) -> None:

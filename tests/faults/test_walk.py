@@ -30,9 +30,9 @@ SOON = ("--set", f"run.deadline={DEADLINE}")
 SHARDED = ("--set", 'parallel.data="sharded"')
 NODE = ("--set", 'parallel.data="node"')
 KEYS = {
-    "together": SHARDED,
-    "pass_on": (*SHARDED, "--set", 'w_step.schedule="ring"'),
-    **dict.fromkeys(("share_memory", "array", "open_rows"), NODE),
+    "all_or_raise": SHARDED,
+    "shift_to_next": (*SHARDED, "--set", 'w_step.schedule="ring"'),
+    **dict.fromkeys(("share_memory", "array", "fence"), NODE),
 }
 
 HUNG = 10.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from launch.launching import THREAD_VARIABLES, Outcome
 
 from macmpi import MacmpiError, run
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 
 
 def run_here(*arguments: object, cwd: Path, code: int | None = None) -> Outcome:
@@ -20,7 +20,7 @@ def run_here(*arguments: object, cwd: Path, code: int | None = None) -> Outcome:
     out, err = io.StringIO(), io.StringIO()
     with _undisturbed(cwd), redirect_stdout(out), redirect_stderr(err):
         try:
-            ended = run.run(Solo(), [str(word) for word in arguments])
+            ended = run.run(Serial(), [str(word) for word in arguments])
         except MacmpiError as error:
             ended = error.exit_code
             if str(error):

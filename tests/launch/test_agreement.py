@@ -113,5 +113,5 @@ def test_rank_0_alone_prints(ranks: int, runs: Runs) -> None:
 def test_usps_has_the_same_bits_on_1_and_3_ranks(tmp_path: Path) -> None:
     words = (ROOT / "run" / "usps_mac.toml", "--set", "data.points=500", "--iterations", 2, "--output")
     run_here(*words, "alone", cwd=tmp_path, code=0)
-    run_program(*words, "together", ranks=3, cwd=tmp_path, timeout=150.0, code=0)
-    assert_same_run(tmp_path / "alone", tmp_path / "together")
+    run_program(*words, "all_or_raise", ranks=3, cwd=tmp_path, timeout=150.0, code=0)
+    assert_same_run(tmp_path / "alone", tmp_path / "all_or_raise")

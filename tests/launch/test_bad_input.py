@@ -14,7 +14,7 @@ from launch.launching import Outcome, run_program
 import macmpi
 from macmpi import UsageError
 from macmpi import run as program
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 
 pytestmark = pytest.mark.launch
 
@@ -47,7 +47,7 @@ def refused_here(*arguments: object, config: str = "autoencoder.toml") -> str:
     """The message, without a launch."""
     before = snapshot(Path.cwd())
     with pytest.raises(UsageError) as refusal:
-        program.run(Solo(), [config, *map(str, arguments)])
+        program.run(Serial(), [config, *map(str, arguments)])
     assert snapshot(Path.cwd()) == before
     return str(refusal.value)
 

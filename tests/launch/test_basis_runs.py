@@ -138,9 +138,9 @@ def test_another_run_starts_from_the_selected_net(runs: Runs, tmp_path: Path) ->
     sizes = curve(run)[-1]["centres"]
     keys = ('start.method="model"', 'start.model="run/model.h5"', f"model.hidden=[{sizes[0]},2,{sizes[1]}]")
     settings = [part for key in (*keys, "penalty.mu0=5.0") for part in ("--set", key)]
-    for output, ranks in (("alone", 0), ("together", 3)):
+    for output, ranks in (("alone", 0), ("all_or_raise", 3)):
         launch(folder, case, *settings, "--iterations", 4, output=output, ranks=ranks)
-    assert_same_run(folder / "alone", folder / "together")
+    assert_same_run(folder / "alone", folder / "all_or_raise")
     begun, ended = curve(folder / "alone")[0], curve(run)[-1]
     assert begun["E1_train"] == pytest.approx(ended["E1_train"], rel=1e-12)
     assert begun["E1_val"] == pytest.approx(ended["E1_val"], rel=1e-12)
@@ -199,6 +199,6 @@ def test_coil_has_the_same_bits_on_1_and_2_ranks(tmp_path: Path) -> None:
     settings = [part for key in keys for part in ("--set", key)]
     words = (ROOT / "run" / "coil_select.toml", *settings, "--iterations", 3, "--output")
     run_here(*words, "alone", cwd=tmp_path, code=0)
-    run_program(*words, "together", ranks=2, cwd=tmp_path, timeout=150.0, code=0)
-    assert_same_run(tmp_path / "alone", tmp_path / "together")
+    run_program(*words, "all_or_raise", ranks=2, cwd=tmp_path, timeout=150.0, code=0)
+    assert_same_run(tmp_path / "alone", tmp_path / "all_or_raise")
     assert curve(tmp_path / "alone")[2]["changed"] is True

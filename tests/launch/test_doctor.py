@@ -79,7 +79,7 @@ def test_locks_of_one_node_are_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_remains_of_dead_programs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines, "leftovers", lambda: ["/dev/shm/mpich_shm_1"])
-    found = machines.shared_memory(machines.machines(team.Solo()))
+    found = machines.shared_memory(machines.machines(team.Serial()))
     assert (found.verdict, found.remedy) == (WARNING, "rm /dev/shm/mpich_shm_1")
 
 
@@ -113,7 +113,7 @@ def test_a_node_with_more_ranks_than_cores_is_named() -> None:
 def test_a_blas_that_takes_more_cores_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([0.0, 8.0])
     monkeypatch.setattr(doctor.time, "process_time", lambda: next(ticks))
-    assert [f.verdict for f in doctor.products(team.Solo())] == [FINE, FAULT]
+    assert [f.verdict for f in doctor.products(team.Serial())] == [FINE, FAULT]
 
 
 def held(monkeypatch: pytest.MonkeyPatch, rates: tuple[float, float], names: tuple[str, str]) -> Finding:

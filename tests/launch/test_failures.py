@@ -13,7 +13,7 @@ from launch.here import run_here
 from launch.launching import Outcome, run_program
 
 from macmpi import UsageError, run
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.training.faults import VARIABLE
 
 pytestmark = pytest.mark.launch
@@ -134,8 +134,8 @@ def test_the_deadline_of_the_config_holds_while_data_are_read(
     """Large data may take longer than ranks wait for a config."""
     deadlines: list[float] = []
 
-    class Waiting(Solo):
-        def use(self, clock: Any, deadline: float) -> None:
+    class Waiting(Serial):
+        def set_clock(self, clock: Any, deadline: float) -> None:
             deadlines.append(deadline)
 
     def reading(*arguments: Any) -> NoReturn:

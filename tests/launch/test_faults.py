@@ -33,7 +33,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("2:exchange:2:kill", 3, 5.0, None),
         ("1:gather_parts:3:memory", 2, 2.0, INTERNAL),
         ("2:plan:0:term", 3, 2.0, STOPPED),
-        ("1:worst:2:usr1", 2, 2.0, STOPPED),
+        ("1:max_over_ranks:2:usr1", 2, 2.0, STOPPED),
     ],
 )
 def test_no_fault_loses_work(
@@ -48,7 +48,7 @@ def test_no_fault_loses_work(
 
 def test_a_rank_that_ends_while_submodels_travel(tmp_path: Path) -> None:
     keys = ("--set", 'parallel.data="sharded"', "--set", 'w_step.schedule="ring"')
-    struck = strike(tmp_path, "1:pass_on:3:kill", 3, STARTUP + HUNG * 5.0, *keys)
+    struck = strike(tmp_path, "1:shift_to_next:3:kill", 3, STARTUP + HUNG * 5.0, *keys)
     assert struck.outcome.code not in (0, STOPPED)
     assert_nothing_left(struck.outcome)
     (tmp_path / "straight").mkdir()

@@ -18,7 +18,7 @@ from launch.here import run_here
 from launch.launching import environment, run_program
 
 from macmpi.parallel import kernels
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.training.run_directory import RunDirectory
 
 SCRIPT = (Path(__file__).with_name("on_kernels.py"),)
@@ -114,7 +114,7 @@ def test_ranks_on_unlike_kernels_hold_the_same_numbers_and_end(tmp_path: Path) -
 
 def test_ranks_that_round_alike_are_told_so_by_a_number() -> None:
     """And one process is of one mind: nothing is said."""
-    assert kernels.mixture(Solo()) == ""
+    assert kernels.mixture(Serial()) == ""
     assert kernels.fingerprint() == kernels.fingerprint()
     assert kernels._ranks([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
     assert kernels._ranks([3]) == "rank 3"

@@ -13,23 +13,23 @@ pytestmark = pytest.mark.launch
 TESTS = """
 import time
 import pytest
-from macmpi.team import Team
+from macmpi.team import MPITeam
 
 pytestmark = pytest.mark.mpi
 whole = pytest.mark.parametrize("team", ["apart"], indirect=True)
 
 @whole
 def test_before(team):
-    team.meet("a test")
+    team.barrier("a test")
 
 @whole
 def test_fault(team):
     FAULT
-    team.meet("a test")
+    team.barrier("a test")
 
 @whole
 def test_after(team):
-    team.meet("a test")
+    team.barrier("a test")
 """
 
 
@@ -45,7 +45,7 @@ def under_pytest(fault: str, folder: Path) -> Outcome:
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_that_fails_as_the_others_pass_fails_the_test(rank: int, tmp_path: Path) -> None:
     """After the last exchange: all come to the verdict, the next test runs, and rank 0 alone prints."""
-    outcome = under_pytest(f"team.meet('a test'); assert team.rank != {rank}, 'deliberate'; return", tmp_path)
+    outcome = under_pytest(f"team.barrier('a test'); assert team.rank != {rank}, 'deliberate'; return", tmp_path)
     assert outcome.code != 0
     assert outcome.left == []
     assert "2 passed" in outcome.out and "1 failed" in outcome.out
@@ -62,7 +62,7 @@ def test_a_rank_that_fails_while_the_others_wait_for_it_ends_them(rank: int, tmp
 
 
 def test_a_rank_that_never_comes_is_given_up(tmp_path: Path) -> None:
-    outcome = under_pytest("team.use(None, 1.0); time.sleep(300.0 * (team.rank == 1))", tmp_path)
+    outcome = under_pytest("team.set_clock(None, 1.0); time.sleep(300.0 * (team.rank == 1))", tmp_path)
     assert outcome.code != 0
     assert outcome.left == []
     assert "rank 0/3: no answer from the other ranks" in outcome.err

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import pytest
 
 from macmpi.parallel import shared_memory
-from macmpi.parallel.team import AnyTeam, Solo, Team, launch
+from macmpi.parallel.team import MPITeam, Serial, Team, launch
 
 GRACE = 3.0
 """Seconds that a rank which has failed waits for the verdicts of the others."""
@@ -36,12 +36,12 @@ class World:
 
     def __init__(self) -> None:
         self.team = launch()
-        if not isinstance(self.team, Team):
+        if not isinstance(self.team, MPITeam):
             raise pytest.UsageError(
                 "--with-mpi wants several ranks: mpiexec -n 3 python -m pytest --with-mpi tests/mpi"
             )
         self.comm, self.failed = self.team._comm.Dup(), False
-        self.teams: dict[str, Team] = {}
+        self.teams: dict[str, MPITeam] = {}
         os.sched_yield = lambda: time.sleep(5e-5)  # fewer cores than ranks: one that waits leaves its core to another
 
     def verdicts(self, mine: str) -> list[str]:
@@ -104,7 +104,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         time.sleep(DEADLINE)
 
 
-class Ranks(Team):
+class Ranks(MPITeam):
     """A team whose last words are not captured."""
 
     def __init__(self, comm: Any, config: pytest.Config) -> None:
@@ -117,7 +117,7 @@ class Ranks(Team):
         super().abort(code)
 
 
-def made(config: pytest.Config, name: str, monkeypatch: pytest.MonkeyPatch) -> Team:
+def made(config: pytest.Config, name: str, monkeypatch: pytest.MonkeyPatch) -> MPITeam:
     """Ranks with a communicator of their own.  Collective: yes."""
     found, nodes = Ranks(config.stash[WORLD].team._comm.Dup(), config), NODES[name]
     found.use(None, DEADLINE)
@@ -129,10 +129,10 @@ def made(config: pytest.Config, name: str, monkeypatch: pytest.MonkeyPatch) -> T
 
 
 @pytest.fixture(params=["solo", *(pytest.param(name, marks=pytest.mark.mpi(min_size=3)) for name in NODES)])
-def team(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AnyTeam:
+def team(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Team:
     """One process, and all ranks: sharing nothing, or memory on one node or on several."""
     if request.param == "solo":
-        return Solo()
+        return Serial()
     teams = request.config.stash[WORLD].teams
     if request.param not in teams:
         teams[request.param] = made(request.config, request.param, monkeypatch)
@@ -140,6 +140,6 @@ def team(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
 
 
 @pytest.fixture
-def new_team(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Team:
+def new_team(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MPITeam:
     """All ranks, without the memory that other tests have shared."""
     return made(request.config, request.param, monkeypatch)

@@ -9,38 +9,38 @@ import pytest
 from mpi.ranks import NODES
 
 from macmpi.parallel import shared_memory
-from macmpi.parallel.team import Team
+from macmpi.parallel.team import MPITeam
 
 pytestmark = pytest.mark.mpi(min_size=3)
 shared = pytest.mark.parametrize("new_team", [name for name in NODES if NODES[name]], indirect=True)
 
 
-def lies_in_shared_memory(team: Team, array: np.ndarray) -> bool:
+def lies_in_shared_memory(team: MPITeam, array: np.ndarray) -> bool:
     assert team._node
     return team._node.holds(array)
 
 
 @shared
-def test_an_array_is_one_for_the_ranks_of_a_node(new_team: Team, request: pytest.FixtureRequest) -> None:
+def test_an_array_is_one_for_the_ranks_of_a_node(new_team: MPITeam, request: pytest.FixtureRequest) -> None:
     """Each rank writes a row of its own and, without an exchange, reads those of its node."""
     team, nodes = new_team, NODES[request.node.callspec.params["new_team"]]
     array = team.array((team.size, 2), float)
     assert team.shares and lies_in_shared_memory(team, array)
     assert team.common(array) == (len(set(nodes)) == 1)
-    team.open_rows(array)
+    team.fence(array)
     array[team.rank] = team.rank + 1.0
-    team.open_rows(array)
+    team.fence(array)
     here = nodes[team.rank % 3]
     expected = [[rank + 1.0 if nodes[rank % 3] == here else 0.0] * 2 for rank in range(team.size)]
     assert np.array_equal(array, expected)
 
 
 @shared
-def test_memory_of_arrays_that_are_gone_is_used_again_as_zeros(new_team: Team) -> None:
+def test_memory_of_arrays_that_are_gone_is_used_again_as_zeros(new_team: MPITeam) -> None:
     team = new_team
     assert team._node
     first = team.array((100, 3), float)
-    team.open_rows(first)
+    team.fence(first)
     first[:] = 7.0
     team.gather_rows(first, [100, *([0] * (team.size - 1))])
     view = first[50:]
@@ -56,7 +56,7 @@ def test_memory_of_arrays_that_are_gone_is_used_again_as_zeros(new_team: Team) -
 
 
 @shared
-def test_what_a_single_rank_still_has_is_not_used_again(new_team: Team) -> None:
+def test_what_a_single_rank_still_has_is_not_used_again(new_team: MPITeam) -> None:
     team = new_team
     assert team._node
     first = team.array((6, 2), float)
@@ -71,7 +71,7 @@ def test_what_a_single_rank_still_has_is_not_used_again(new_team: Team) -> None:
 @shared
 @pytest.mark.parametrize("lacking", ["free bytes", "pages", "a window"])
 def test_where_there_is_no_room_every_rank_has_its_own_copy(
-    new_team: Team, lacking: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    new_team: MPITeam, lacking: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """One rank lacks it; all agree, rank 0 says so once, and the verbs work."""
     team = new_team
@@ -90,7 +90,7 @@ def test_where_there_is_no_room_every_rank_has_its_own_copy(
     arrays = [team.array((team.size, 2), float) for _ in range(2)]
     assert not any(lies_in_shared_memory(team, array) or team.common(array) for array in arrays)
     for array in arrays:
-        team.open_rows(array)
+        team.fence(array)
         array[team.rank] = team.rank
         team.gather_rows(array, [1] * team.size)
         assert np.array_equal(array, [[rank] * 2 for rank in range(team.size)])
@@ -110,7 +110,7 @@ class Refusing:
 
 
 @pytest.mark.parametrize("new_team", ["apart"], indirect=True)
-def test_more_than_there_is_room_for_is_not_shared(new_team: Team, capfd: pytest.CaptureFixture[str]) -> None:
+def test_more_than_there_is_room_for_is_not_shared(new_team: MPITeam, capfd: pytest.CaptureFixture[str]) -> None:
     team = new_team
     assert not team.shares
     team.share_memory(1e18)

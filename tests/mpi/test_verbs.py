@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from macmpi import MacmpiError, NumericalError, UsageError
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.typing import Array
 
 COUNTS = {
@@ -28,7 +28,7 @@ def numbers(*shape: int) -> Array:
     return np.sqrt(np.arange(1.0, np.prod(shape, dtype=int) + 1.0)).reshape(shape)
 
 
-def own_rows(team: AnyTeam, counts: list[int]) -> slice:
+def own_rows(team: Team, counts: list[int]) -> slice:
     start = sum(counts[: team.rank])
     return slice(start, start + counts[team.rank])
 
@@ -37,17 +37,17 @@ def refuse(kind: type[MacmpiError], text: str) -> Any:
     raise kind(text)
 
 
-def after(team: AnyTeam) -> None:
+def after(team: Team) -> None:
     """The ranks are still in step."""
     assert team.from_root(lambda: "in step") == "in step"
-    assert team.worst({"rank": float(team.rank)}) == {"rank": team.size - 1.0}
+    assert team.max_over_ranks({"rank": float(team.rank)}) == {"rank": team.size - 1.0}
 
 
 # --- values and errors ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [None, {"a": [1, (2.5, "text")]}, "x" * 3_000_000], ids=["none", "nested", "large"])
-def test_a_value_from_the_root(team: AnyTeam, value: Any) -> None:
+def test_a_value_from_the_root(team: Team, value: Any) -> None:
     called = []
     assert team.from_root(lambda: called.append(1) or value) == value
     assert len(called) == (team.rank == 0)
@@ -55,41 +55,41 @@ def test_a_value_from_the_root(team: AnyTeam, value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [UsageError, NumericalError])
-def test_an_error_from_the_root(team: AnyTeam, kind: type[MacmpiError]) -> None:
+def test_an_error_from_the_root(team: Team, kind: type[MacmpiError]) -> None:
     with pytest.raises(kind, match=r"^no$") as error:
         team.from_root(lambda: refuse(kind, "no"))
     assert error.value.agreed
     after(team)
 
 
-def test_together_each_rank_has_its_own_value(team: AnyTeam) -> None:
-    assert team.together(lambda: ["x" * 300_000, team.rank]) == ["x" * 300_000, team.rank]
+def test_together_each_rank_has_its_own_value(team: Team) -> None:
+    assert team.all_or_raise(lambda: ["x" * 300_000, team.rank]) == ["x" * 300_000, team.rank]
     after(team)
 
 
 @pytest.mark.parametrize("who", ["first", "last", "all"])
-def test_together_the_first_error_is_everybodys(team: AnyTeam, who: str) -> None:
+def test_together_the_first_error_is_everybodys(team: Team, who: str) -> None:
     failing = {"first": [0], "last": [team.size - 1], "all": list(range(team.size))}[who]
     with pytest.raises(UsageError, match=rf"^no, because of rank {failing[0]}$") as error:
-        team.together(lambda: refuse(UsageError, f"no, because of rank {team.rank}") if team.rank in failing else 1)
+        team.all_or_raise(lambda: refuse(UsageError, f"no, because of rank {team.rank}") if team.rank in failing else 1)
     assert error.value.agreed
     after(team)
 
 
-def test_the_worst_by_name(team: AnyTeam) -> None:
+def test_the_worst_by_name(team: Team) -> None:
     r, last = float(team.rank), float(team.size - 1)
-    found = team.worst({"up": r, "down": -r - 1.0, "one": 7.0 if r == last else -np.inf})
+    found = team.max_over_ranks({"up": r, "down": -r - 1.0, "one": 7.0 if r == last else -np.inf})
     assert found == {"up": last, "down": -1.0, "one": 7.0}
     assert list(found) == ["up", "down", "one"]
 
 
-def test_nobody_leaves_a_meeting_before_all_have_come(team: AnyTeam, tmp_path: Path) -> None:
+def test_nobody_leaves_a_meeting_before_all_have_come(team: Team, tmp_path: Path) -> None:
     """The rank that comes last leaves a file that all the others find."""
     path = Path(team.from_root(lambda: str(tmp_path)), "here")
     if team.rank == team.size - 1:
         time.sleep(0.05)
         path.touch()
-    team.meet("a test")
+    team.barrier("a test")
     assert path.exists()
     after(team)
 
@@ -98,19 +98,19 @@ def test_nobody_leaves_a_meeting_before_all_have_come(team: AnyTeam, tmp_path: P
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
-def test_an_array_is_zeros_of_its_kind(team: AnyTeam, dtype: type) -> None:
+def test_an_array_is_zeros_of_its_kind(team: Team, dtype: type) -> None:
     for shape in ((7,), (5, 3), (0, 3), (3, 0), (2, 200_000)):
         found = team.array(shape, dtype)
         assert (found.shape, found.dtype) == (shape, dtype)
         assert not found.any()
         assert team.shares or not team.common(found)
-        team.open_rows(found)
+        team.fence(found)
     after(team)
 
 
 @pytest.mark.parametrize("counts", COUNTS)
 @pytest.mark.parametrize("given", [False, True], ids=["own array", "team's array"])
-def test_rows_gathered(team: AnyTeam, counts: str, given: bool) -> None:
+def test_rows_gathered(team: Team, counts: str, given: bool) -> None:
     """Short and long rows; twice, so that rows are opened while others may still read the old ones."""
     rows = COUNTS[counts](team.size)
     n, mine = sum(rows), own_rows(team, rows)
@@ -118,7 +118,7 @@ def test_rows_gathered(team: AnyTeam, counts: str, given: bool) -> None:
         array = team.array((n, columns), float) if given else np.zeros((n, columns))
         for turn in (1.0, 2.0):
             expected = turn * numbers(n, columns)
-            team.open_rows(array)
+            team.fence(array)
             array[mine] = expected[mine]
             team.gather_rows(array, rows)
             assert np.array_equal(array, expected), columns
@@ -126,10 +126,10 @@ def test_rows_gathered(team: AnyTeam, counts: str, given: bool) -> None:
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["own array", "team's array"])
-def test_an_array_of_the_root_is_shared(team: AnyTeam, given: bool) -> None:
+def test_an_array_of_the_root_is_shared(team: Team, given: bool) -> None:
     for shape in ((7,), (5, 3), (2, 3, 4), (0, 3), (2, 200_000)):
         array = team.array(shape, float) if given else np.zeros(shape)
-        team.open_rows(array)
+        team.fence(array)
         if team.rank == 0:
             array[...] = numbers(*shape)
         team.share_array(array)
@@ -152,12 +152,12 @@ PARTS = {
 
 @pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("given", [False, True], ids=["own array", "team's array"])
-def test_parts_gathered(team: AnyTeam, parts: str, given: bool) -> None:
+def test_parts_gathered(team: Team, parts: str, given: bool) -> None:
     """What belongs to nobody stays as it is."""
     owned = PARTS[parts](team.size)
     n = max([part.stop for own in owned for part in own], default=0) + 2
     flat, expected = team.array((n,), float) if given else np.zeros(n), np.zeros(n)
-    team.open_rows(flat)
+    team.fence(flat)
     for rank, own in enumerate(owned):
         for part in own:
             expected[part] = numbers(n)[part]
@@ -169,7 +169,7 @@ def test_parts_gathered(team: AnyTeam, parts: str, given: bool) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 60_000])
-def test_parts_passed_on(team: AnyTeam, length: int) -> None:
+def test_parts_passed_on(team: Team, length: int) -> None:
     """Rank r has r parts, so rank 0 none; once round, each rank has had those of all, and its own again."""
     size, parts = team.size, []
     for rank, whole in enumerate(slices([length * size * size] * size)):
@@ -183,5 +183,5 @@ def test_parts_passed_on(team: AnyTeam, length: int) -> None:
             if leg == 0:
                 flat[part] = expected[part]
         assert np.array_equal(flat, expected)
-        team.pass_on(flat, [parts[(rank - leg) % size] for rank in range(size)])
+        team.shift_to_next(flat, [parts[(rank - leg) % size] for rank in range(size)])
     after(team)

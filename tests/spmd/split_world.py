@@ -28,7 +28,7 @@ from macmpi.methods.starts import coordinates_first, start
 from macmpi.parallel import shared_memory
 from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import AnyTeam, Solo, Team, launch
+from macmpi.parallel.team import MPITeam, Serial, Team, launch
 from macmpi.plan.plan import Plan
 from macmpi.solvers.cholesky import cholesky
 from macmpi.state import State
@@ -46,14 +46,14 @@ CHANGED = "sizes"
 NODES = {2: (0, 0), 3: (0, 0, 1), 5: (0, 1, 1, 0, 2)}
 """The node that each of so many ranks takes itself to be on: one, of uneven sizes, in no order."""
 
-ON_NODES: dict[int, Team] = {}
+ON_NODES: dict[int, MPITeam] = {}
 """The team of a size whose ranks share memory."""
 
 
 class Uneven(Clock):
     """Of a rank that comes late, another one each time, so that rows read too late, or too early, are seen."""
 
-    def __init__(self, team: AnyTeam) -> None:
+    def __init__(self, team: Team) -> None:
         super().__init__()
         self._turns = cycle([0.003 * (r == team.rank) for r in range(team.size)])
 
@@ -63,10 +63,10 @@ class Uneven(Clock):
         return super().__call__(phase)
 
 
-class Strict(Team):
+class Strict(MPITeam):
     """Ranks that share no memory, but show each who would disturb the others if they did.
 
-    Rows can be written only from open_rows (or array) to gather_rows (or share_array).  Meanwhile the rows of others
+    Rows can be written only from fence (or array) to gather_rows (or share_array).  Meanwhile the rows of others
     are infinite for whoever reads them, and nobody may have written them when they come.
     """
 
@@ -86,7 +86,7 @@ class Strict(Team):
         self._given[id(array)] = weakref.ref(array), 0.0
         return array
 
-    def open_rows(self, array: Any) -> None:
+    def fence(self, array: Any) -> None:
         assert self._mine(array), "not from Team.array"
         array.flags.writeable = True
         for rows in self._others(array):
@@ -114,39 +114,39 @@ STRICT: dict[int, Strict] = {}
 """The strict team of a size."""
 
 
-def strict(team: Team, plan: Plan) -> Strict:
+def strict(team: MPITeam, plan: Plan) -> Strict:
     """The same ranks, strict with each other."""
     found = STRICT.setdefault(team.size, Strict(team._comm))
     found.own = plan.train.own(team.rank).rows
     return found
 
 
-def on_nodes(team: Team) -> Team:
+def on_nodes(team: MPITeam) -> MPITeam:
     """The same ranks, sharing memory as if they were on several nodes."""
     if team.size not in ON_NODES:
         nodes = NODES[team.size]
         shared_memory.ranks_here = lambda mpi, comm: comm.Split(nodes[comm.rank], comm.rank)
-        shared = ON_NODES[team.size] = Team(team._comm)
+        shared = ON_NODES[team.size] = MPITeam(team._comm)
         shared.share_memory(1e6)
         assert shared.shares and shared._node and len(shared._node.nodes) == len(set(nodes))
     return ON_NODES[team.size]
 
 
-def bits(plan: Plan, choice: Choice, team: AnyTeam) -> dict[str, str]:
+def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
     """A short run, every array and number of it."""
-    if plan.shared and isinstance(team, Team):
+    if plan.shared and isinstance(team, MPITeam):
         team = on_nodes(team)
-        team.use(None, 100.0)
+        team.set_clock(None, 100.0)
         data = share(team, choice.data if team.rank == 0 else None)
         assert all(team._node and team._node.holds(A) for A in (data.X, data.Y, data.X_val, data.Y_val))
         clock: Clock = Uneven(team)
     else:
         data, clock = held(choice.data, plan, team), Clock()
-        if isinstance(team, Team) and not plan.sharded:
+        if isinstance(team, MPITeam) and not plan.sharded:
             team = strict(team, plan)
     method = choose(choice.config, plan, data, team, clock)
     state = start(method.mac, choice.config, choice.origin)
-    if plan.shared and isinstance(team, Team) and state.Z.size:
+    if plan.shared and isinstance(team, MPITeam) and state.Z.size:
         assert team._node and team._node.holds(state.Z)
     method.begin(state)
     feasible = not coordinates_first(choice.config, plan)
@@ -168,7 +168,7 @@ def bits(plan: Plan, choice: Choice, team: AnyTeam) -> dict[str, str]:
     return found
 
 
-def held(data: Dataset, plan: Plan, team: AnyTeam) -> Dataset:
+def held(data: Dataset, plan: Plan, team: Team) -> Dataset:
     """The points of this rank where they are sharded."""
     train, validation = (deal.held(team.rank).rows for deal in (plan.train, plan.validation))
     X, X_val = data.X[train], data.X_val[validation]
@@ -176,7 +176,7 @@ def held(data: Dataset, plan: Plan, team: AnyTeam) -> Dataset:
     return data if not plan.sharded else replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val)
 
 
-def whole(state: State, plan: Plan, team: AnyTeam) -> State:
+def whole(state: State, plan: Plan, team: Team) -> State:
     """The state with the coordinates of all points: only here are they ever gathered."""
     if not plan.sharded:
         return state
@@ -214,12 +214,12 @@ def chosen(size: int) -> list[Choice]:
     return [choice for i, choice in enumerate(choices()) if size == 2 + i % 2]
 
 
-def check_method(team: Team) -> dict[str, str]:
+def check_method(team: MPITeam) -> dict[str, str]:
     """Verdicts of this rank."""
     verdicts = {}
     for choice in chosen(team.size):
         if team.rank == 0 and choice.name not in ALONE:
-            ALONE[choice.name] = bits(choice.plan(1), choice, Solo())
+            ALONE[choice.name] = bits(choice.plan(1), choice, Serial())
         alone = team.from_root(lambda n=choice.name: ALONE[n])  # type: ignore[misc]
         together = bits(choice.plan(team.size), choice, team)
         wrong = [stage for stage in alone if alone[stage] != together[stage]]
@@ -234,7 +234,7 @@ def check_method(team: Team) -> dict[str, str]:
 # --- the verbs --------------------------------------------------------------------------------------------------------
 
 
-def value_from_root(team: Team) -> str:
+def value_from_root(team: MPITeam) -> str:
     calls = []
 
     def function() -> dict[str, Any]:
@@ -246,11 +246,11 @@ def value_from_root(team: Team) -> str:
     return f"{value!r:.80}" if wrong or len(calls) != (team.rank == 0) else ""
 
 
-def none_from_root(team: Team) -> str:
+def none_from_root(team: MPITeam) -> str:
     return "" if team.from_root(lambda: None) is None else "not None"
 
 
-def error_from_root(team: Team) -> str:
+def error_from_root(team: MPITeam) -> str:
     """The same error on every rank, and the next exchange is as good as ever."""
 
     def refuse(kind: type[MacmpiError]) -> None:
@@ -267,9 +267,9 @@ def error_from_root(team: Team) -> str:
     return "" if team.from_root(lambda: 5) == 5 else "out of step"
 
 
-def together_on_each(team: Team) -> str:
+def together_on_each(team: MPITeam) -> str:
     """Each rank has its own value; an error of any rank, of several the first one's, is raised on all."""
-    value = team.together(lambda: ["x" * 300_000, team.rank])
+    value = team.all_or_raise(lambda: ["x" * 300_000, team.rank])
     if value != ["x" * 300_000, team.rank]:
         return f"{value!r:.80}"
 
@@ -282,17 +282,17 @@ def together_on_each(team: Team) -> str:
     for ranks in ({team.size - 1}, {0}, set(range(team.size // 2, team.size)), set(range(team.size))):
         first = min(ranks)
         try:
-            team.together(lambda ranks=ranks: refuse(ranks))  # type: ignore[misc]
+            team.all_or_raise(lambda ranks=ranks: refuse(ranks))  # type: ignore[misc]
         except MacmpiError as error:
             kind = NumericalError if first % 2 else UsageError
             if type(error) is not kind or str(error) != f"no, because of rank {first}" or not error.agreed:
                 return repr(error)
         else:
             return "nothing was raised"
-    return "" if team.together(lambda: team.rank) == team.rank else "out of step"
+    return "" if team.all_or_raise(lambda: team.rank) == team.rank else "out of step"
 
 
-def rows_gathered(team: Team) -> str:
+def rows_gathered(team: MPITeam) -> str:
     """Rank r has r rows, the last none, so one rank at least has none; then rank 0 has all."""
     uneven = [*range(team.size - 1), 0]
     one_sided = [4] + [0] * (team.size - 1)
@@ -309,7 +309,7 @@ def rows_gathered(team: Team) -> str:
     return ""
 
 
-def parts_gathered(team: Team) -> str:
+def parts_gathered(team: MPITeam) -> str:
     """Slices of several lengths, dealt in turn from the last rank on, some ranks with none; and none at all."""
     bounds = [0, 3, 4, 11, 11, 40, 41, 45]
     slices = [slice(a, b) for a, b in pairwise(bounds)]
@@ -328,7 +328,7 @@ def parts_gathered(team: Team) -> str:
     return "" if np.array_equal(untouched, np.ones(3)) else "an empty gather wrote something"
 
 
-def parts_passed_on(team: Team) -> str:
+def parts_passed_on(team: MPITeam) -> str:
     """Rank r has r parts of several lengths, so rank 0 none; all round, each rank then has those of every other."""
     flat = np.full(40, np.nan)
     parts = [[slice(5 * r + i, 5 * r + 2 * i + 1) for i in range(r)] for r in range(team.size)]
@@ -340,18 +340,18 @@ def parts_passed_on(team: Team) -> str:
             expected[part] = 100.0 * ((team.rank - leg) % team.size) + np.arange(40.0)[part]
         if not np.array_equal(flat, expected, equal_nan=True):
             return f"leg {leg}: {flat.tolist()}"
-        team.pass_on(flat, parts[-leg:] + parts[:-leg])
+        team.shift_to_next(flat, parts[-leg:] + parts[:-leg])
     return "" if np.array_equal(flat, expected, equal_nan=True) else "what came home has changed"
 
 
-def worst_by_name(team: Team) -> str:
+def worst_by_name(team: MPITeam) -> str:
     r, last = float(team.rank), float(team.size - 1)
-    values = team.worst({"up": r, "down": -r - 1.0, "one": 7.0 if r == last else -np.inf})
+    values = team.max_over_ranks({"up": r, "down": -r - 1.0, "one": 7.0 if r == last else -np.inf})
     expected = {"up": last, "down": -1.0, "one": 7.0}
     return "" if values == expected and list(values) == list(expected) else repr(values)
 
 
-def array_shared(team: Team) -> str:
+def array_shared(team: MPITeam) -> str:
     for shape in ((7,), (5, 3), (2, 3, 4), (0, 3), (1000, 40)):
         expected = np.sqrt(np.arange(float(np.prod(shape)))).reshape(shape)
         array = expected.copy() if team.rank == 0 else np.full(shape, np.nan)
@@ -361,40 +361,40 @@ def array_shared(team: Team) -> str:
     return ""
 
 
-def time_accounted(team: Team) -> str:
+def time_accounted(team: MPITeam) -> str:
     """Exchanges are timed, waiting for the others apart from them."""
     clock = Clock()
-    team.use(clock, deadline=100.0)
+    team.set_clock(clock, deadline=100.0)
     team.gather_rows(np.zeros((team.size, 2)), [1] * team.size)
-    team.use(clock, deadline=float("inf"))
+    team.set_clock(clock, deadline=float("inf"))
     seconds = clock.take()
     fine = seconds["seconds_comm"] > 0.0 and seconds["seconds_wait"] > 0.0 and seconds["seconds_z"] == 0.0
     return "" if fine else repr(seconds)
 
 
-def same_as_solo(team: Team) -> str:
-    """What Solo's verbs give is what they mean."""
+def same_as_solo(team: MPITeam) -> str:
+    """What Serial's verbs give is what they mean."""
     if team.size > 1:
         return ""
-    array, solo = np.arange(6.0).reshape(3, 2), Solo()
+    array, solo = np.arange(6.0).reshape(3, 2), Serial()
     for one in (team, solo):
         one.gather_rows(array, [3])
         one.gather_parts(array.ravel(), [[slice(0, 2), slice(4, 6)]])
-        one.pass_on(array.ravel(), [[slice(1, 3)]])
+        one.shift_to_next(array.ravel(), [[slice(1, 3)]])
         one.share_array(array)
-        if one.worst({"a": 1.5}) != {"a": 1.5} or one.from_root(lambda: "value") != "value":
+        if one.max_over_ranks({"a": 1.5}) != {"a": 1.5} or one.from_root(lambda: "value") != "value":
             return type(one).__name__
-        if one.together(lambda: "value") != "value":
+        if one.all_or_raise(lambda: "value") != "value":
             return type(one).__name__
     return "" if np.array_equal(array.ravel(), np.arange(6.0)) else "an array changed"
 
 
-def large_factors_in_place(team: Team) -> str:
+def large_factors_in_place(team: MPITeam) -> str:
     """Two of them, the first as it was when the second is made: on one node in memory that the ranks share."""
     if team.size not in NODES:
         return ""
     shared = on_nodes(team)
-    shared.use(None, 100.0)
+    shared.set_clock(None, 100.0)
     pieces, random, found = Pieces(shared), np.random.default_rng(3), []
     for n in (600, 530):
         A = random.normal(size=(n + 9, n))
@@ -403,7 +403,7 @@ def large_factors_in_place(team: Team) -> str:
     if any(shared.common(R) != near for _, R in found):
         return "in the wrong memory"
     same = all(np.array_equal(np.triu(R), np.triu(cholesky(H))) for H, R in found)
-    return "" if shared.together(lambda: same) else "other bits than one rank's"
+    return "" if shared.all_or_raise(lambda: same) else "other bits than one rank's"
 
 
 VERBS = (
@@ -427,7 +427,7 @@ VERBS = (
 
 def check_all(comm: Any) -> dict[str, str]:
     """On a communicator of some size: the verdicts of all its ranks, the first bad one of each check."""
-    team = Team(comm)
+    team = MPITeam(comm)
     mine = {verb.__name__: verb(team) for verb in VERBS} | check_method(team)
     table = comm.gather(mine)
     if table is None:
@@ -441,7 +441,7 @@ def check_all(comm: Any) -> dict[str, str]:
 def main() -> None:
     os.sched_yield = lambda: time.sleep(5e-5)  # five ranks on fewer cores: a rank that waits leaves its core to another
     team = launch()
-    assert isinstance(team, Team) and team.size == LARGEST, "five ranks are needed"
+    assert isinstance(team, MPITeam) and team.size == LARGEST, "five ranks are needed"
     world, undefined = team._comm, team._mpi.UNDEFINED
     verdicts: dict[str, str] = {}
     try:

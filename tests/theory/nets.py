@@ -14,7 +14,7 @@ from macmpi.config import Config, Model, Penalty, WStep, ZStep
 from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import State
 from macmpi.typing import Array
@@ -74,7 +74,7 @@ def method(
     )
     data = data or points(seed, n, d, targets, loss == "cross_entropy", precision)
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    return Mac(plan, data, Solo(), Clock())
+    return Mac(plan, data, Serial(), Clock())
 
 
 def started(mac: Mac, seed: int = 0, wide: float = 2.0) -> State:

@@ -14,7 +14,7 @@ from theory.nets import feasible, method, points
 from macmpi.mac import Mac
 from macmpi.methods.accelerated import DAMPING, EVERY, Accelerated, minimum
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.state import State, block_views
 from macmpi.training import checkpoint
 from macmpi.typing import Array
@@ -37,14 +37,14 @@ ITERATIONS = 6
 
 def accelerated(momentum: bool = True, **keys: Any) -> tuple[Accelerated, State]:
     mac = method(**keys)
-    own = Accelerated(mac.plan, mac.data, Solo(), Clock(), momentum)
+    own = Accelerated(mac.plan, mac.data, Serial(), Clock(), momentum)
     state = own.start(2.0, True, 1)
     own.begin(state)
     return own, state
 
 
 def alternation(own: Accelerated) -> Mac:
-    return Mac(own.plan, own.data, Solo(), Clock())
+    return Mac(own.plan, own.data, Serial(), Clock())
 
 
 def error(mac: Mac, flat: Array) -> float:
@@ -176,7 +176,7 @@ def test_a_checkpoint_holds_all_that_the_next_iteration_needs(
     for _ in range(2):
         own.sweep(state)
     read, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    other = Accelerated(own.plan, own.data, Solo(), Clock(), momentum)
+    other = Accelerated(own.plan, own.data, Serial(), Clock(), momentum)
     other.begin(read)
     for _ in range(2):
         own.sweep(state)

@@ -20,7 +20,7 @@ from macmpi.mac import Mac
 from macmpi.methods.alternating import Alternating, replayed
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -47,7 +47,7 @@ def alternating(
 ) -> tuple[Alternating, State, Config]:
     """Random weights `off` those of the start."""
     data, keys = data or autoencoder(), config(**tables)
-    method = Alternating(planned(keys, data), data, Solo(), Clock(), steps)
+    method = Alternating(planned(keys, data), data, Serial(), Clock(), steps)
     state = begun(method)
     trained = [p for b, p in enumerate(places(method)) if b not in method.plan.trainers]
     random = np.random.default_rng(2)
@@ -234,7 +234,7 @@ def test_both_methods_begin_at_the_same_net() -> None:
     for method in ("pca", "elastic_embedding"):
         begin = replace(keys, start=Start(method=method, iterations=20, width=2.0))  # type: ignore[arg-type]
         plan = planned(begin, data)
-        methods = Mac(plan, data, Solo(), Clock()), Alternating(plan, data, Solo(), Clock(), 10)
+        methods = Mac(plan, data, Serial(), Clock()), Alternating(plan, data, Serial(), Clock(), 10)
         one, two = (start(m, begin, Origin()) for m in methods)
         assert_array_equal(two.weights, one.weights)
         assert_array_equal(two.Z, one.Z)

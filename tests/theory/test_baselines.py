@@ -23,7 +23,7 @@ from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import State
 from macmpi.typing import Array
@@ -43,7 +43,7 @@ def begun(name: str, loss: str = "squared", activation: str = "sigmoid", seed: i
         run=Run(max_iterations=5),
     )
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    method: Any = choose(config, plan, data, Solo(), Clock())
+    method: Any = choose(config, plan, data, Serial(), Clock())
     state = start(method.mac, config, Origin())
     method.begin(state)
     return method, state

@@ -26,7 +26,7 @@ from macmpi.config import Config
 from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -51,7 +51,7 @@ def digits() -> Dataset:
 
 def made(setting: str, data: Dataset, mu: float = 3.0) -> tuple[Mac, State, Config]:
     keys = config(**SETTINGS[setting])
-    mac = Mac(planned(keys, data), data, Solo(), Clock())
+    mac = Mac(planned(keys, data), data, Serial(), Clock())
     state = begun(mac)
     state.mu = mu
     return mac, state, keys
@@ -120,7 +120,7 @@ def test_no_z_step_raises_any_point(direction: str, setting: str) -> None:
     keys = config(**SETTINGS[setting], z_step={"direction": direction})
     data = autoencoder()
     for mu in (0.1, 5.0, 1e3):
-        mac = Mac(planned(keys, data), data, Solo(), Clock())
+        mac = Mac(planned(keys, data), data, Serial(), Clock())
         state = begun(mac)
         state.mu = mu
         first = after = by_point(mac, state, keys)
@@ -158,7 +158,7 @@ def test_with_the_centres_where_they_are_no_half_step_raises_e_q(make: Any, sett
 # --- who makes the features -------------------------------------------------------------------------------------------
 
 
-class Witness(Solo):
+class Witness(Serial):
     """Notes the shapes of what is made by all ranks together."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class Witness(Solo):
 def test_the_first_features_are_made_by_all_ranks_on_resume_too() -> None:
     """Its State has the factor already: nothing else would ask for them before the Z-step, where each rank is alone."""
     keys, data = config(), autoencoder()
-    mac = Mac(planned(keys, data), data, Solo(), Clock())
+    mac = Mac(planned(keys, data), data, Serial(), Clock())
     state = begun(mac)
     mac.begin(state)
     team = Witness()
@@ -238,7 +238,7 @@ def test_as_many_centres_as_points_and_hardly_a_ridge_interpolate() -> None:
     """Phi is then positive definite: the decoder meets every target."""
     data = autoencoder()
     keys = config(model={"hidden": [37, 2, 37], "centres": "points", "width": [2.5, 0.3]}, penalty={"ridge": 1e-9})
-    mac = Mac(planned(keys, data), data, Solo(), Clock())
+    mac = Mac(planned(keys, data), data, Serial(), Clock())
     state = begun(mac)
     _, f2 = halves(mac, state, keys)
     assert loss(mac, f2(state.Z)) < 1e-3 * loss(mac, np.zeros_like(data.Y))
@@ -250,7 +250,7 @@ def test_smaller_subsets_fit_worse() -> None:
     values = []
     for count in (2, 5, 9, 20):
         keys = config((count, 2, 6), penalty={"ridge": 0.01})
-        mac = Mac(planned(keys, data), data, Solo(), Clock())
+        mac = Mac(planned(keys, data), data, Serial(), Clock())
         state = begun(mac)
         f1, _ = halves(mac, state, keys)
         values.append(np.sum((state.Z - f1(data.X)) ** 2) + own_ridges(mac, state)[0] * f1.square)

@@ -15,7 +15,7 @@ from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import State
 
@@ -38,7 +38,7 @@ def begun(config: Config, n: int = 151) -> tuple[Mac, State]:
     """A state with coordinates that are not feasible, before a W-step."""
     config = replace(config, parallel=SHARDED)
     data = data_of(config, n)
-    mac: Any = choose(config, make_plan(config, *data.sizes, 1), data, Solo(), Clock())
+    mac: Any = choose(config, make_plan(config, *data.sizes, 1), data, Serial(), Clock())
     state = start(mac, config, Origin())
     mac.begin(state)
     mac.z_step(state)

@@ -14,7 +14,7 @@ from theory.nets import points
 from macmpi.config import Config
 from macmpi.methods.choose import choose
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import State
 from macmpi.training import checkpoint
@@ -54,7 +54,7 @@ def method_of(config: Config, data: Any, state: State | None = None) -> Any:
     hidden = config.model.hidden if state is None or not len(state.sizes) else [int(n) for n in state.sizes]
     now = replace(config, model=replace(config.model, hidden=hidden))
     plan = make_plan(now, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    return choose(config, plan, data, Solo(), Clock())
+    return choose(config, plan, data, Serial(), Clock())
 
 
 @pytest.mark.parametrize("tables", CASES.values(), ids=CASES)

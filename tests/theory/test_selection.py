@@ -22,7 +22,7 @@ from macmpi.methods.selection import CRITERIA, Selection, Trial
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
 from macmpi.state import State
@@ -50,7 +50,7 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
     keys = {"criterion": "aic", "epsilon2": [0.1], "smallest": 2, "step": 2, "every": every}
     tables["selection"] = {**keys, **tables.get("selection", {})}
     made = config(**tables)
-    method = Selection(made, planned(made, data), data, Solo(), Clock())
+    method = Selection(made, planned(made, data), data, Serial(), Clock())
     state = begun(method.mac)
     method.begin(state)
     return method, state
@@ -198,7 +198,7 @@ def test_ranks_share_the_features_and_the_factors_of_the_candidates(
         plan = replace(method.plan, ranks=team.size)
         return Selection(method.config, plan, method.data, team, Clock())._totals(deepcopy(state))
 
-    one = totals(Solo())
+    one = totals(Serial())
     alone_made = sorted(made)
     assert len({kind for kind, _ in alone_made}) == 2
     made.clear()
@@ -426,7 +426,7 @@ def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     """As `run.py` goes on."""
     hidden = [int(n) for n in saved.sizes] if len(saved.sizes) else keys.model.hidden
     plan = planned(replace(keys, model=replace(keys.model, hidden=hidden)), data)
-    method = Selection(keys, plan, data, Solo(), Clock())
+    method = Selection(keys, plan, data, Serial(), Clock())
     method.begin(saved)
     return method
 

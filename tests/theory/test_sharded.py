@@ -15,7 +15,7 @@ from macmpi.half_steps.evaluation import Errors
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 
 LAGRANGIAN = Penalty("augmented_lagrangian")
@@ -49,7 +49,7 @@ def data_of(config: Config, n: int = 151) -> Dataset:
 def curve(config: Config) -> list[Errors]:
     data = data_of(config)
     plan = make_plan(config, *data.sizes, 1)
-    method = choose(config, plan, data, Solo(), Clock())
+    method = choose(config, plan, data, Serial(), Clock())
     state = start(method.mac, config, Origin())
     found = [method.evaluate(state, feasible=True)]
     method.begin(state)

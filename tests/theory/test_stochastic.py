@@ -14,7 +14,7 @@ from macmpi.data.dataset import Dataset, fit_scaling
 from macmpi.methods.stochastic.factors import Layout, add_gradient, add_grams, metrics, shifted_inverse, shifts
 from macmpi.methods.stochastic.method import ADAPT, MOMENTUM, STRIDE
 from macmpi.methods.stochastic.method import Stochastic as Method_
-from macmpi.methods.stochastic.running_factors import deal_squares
+from macmpi.methods.stochastic.running_factors import assign_inverses
 from macmpi.methods.stochastic.start import code_of
 from macmpi.nets.build import build_chain
 from macmpi.nets.inverse import inverse
@@ -22,7 +22,7 @@ from macmpi.nets.losses import LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.plan import make_plan
 from macmpi.reductions import AT_ONCE
@@ -51,7 +51,7 @@ def method_of(loss: str = "squared", activation: str = "sigmoid", n: int = 90, *
         run=Run(max_iterations=5),
     )
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    method = Method_(plan, data, Solo(), Clock(), config.stochastic)
+    method = Method_(plan, data, Serial(), Clock(), config.stochastic)
     return method, method.start(2.0, False, 1)
 
 
@@ -465,7 +465,7 @@ LEAVES = st.integers(1, 70)
 
 @given(LEAVES, st.integers(1, 20))
 def test_the_nodes_of_all_ranks_cover_the_leaves_in_order(leaves: int, ranks: int) -> None:
-    nodes = [n for run in balance.deal_runs(leaves, ranks) for n in tiles.nodes(leaves, run)]
+    nodes = [n for run in balance.contiguous_runs(leaves, ranks) for n in tiles.nodes(leaves, run)]
     assert [i for n in nodes for i in range(n.start, n.stop)] == list(range(leaves))
 
 
@@ -482,7 +482,9 @@ def test_sums_up_the_tree_have_the_same_bits_for_any_runs(leaves: int, ranks: in
         assert start < middle < stop
         return total(start, middle) + total(middle, stop)
 
-    found = {n: total(n.start, n.stop) for run in balance.deal_runs(leaves, ranks) for n in tiles.nodes(leaves, run)}
+    found = {
+        n: total(n.start, n.stop) for run in balance.contiguous_runs(leaves, ranks) for n in tiles.nodes(leaves, run)
+    }
 
     def joined(node: Tile) -> float:
         if node in found:
@@ -495,7 +497,7 @@ def test_sums_up_the_tree_have_the_same_bits_for_any_runs(leaves: int, ranks: in
 
 @given(st.integers(0, 6))
 def test_a_rank_of_a_power_of_two_exchanges_one_sum(power: int) -> None:
-    assert all(len(tiles.nodes(64, run)) == 1 for run in balance.deal_runs(64, 2**power))
+    assert all(len(tiles.nodes(64, run)) == 1 for run in balance.contiguous_runs(64, 2**power))
 
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 400)), min_size=1, max_size=8), st.integers(1, 20))
@@ -503,17 +505,17 @@ def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
     sides: list[tuple[int, int]], ranks: int
 ) -> None:
     flat = [n for pair in sides for n in pair]
-    dealt, costs = deal_squares(flat, ranks), [float(n**3) for n in flat]
+    dealt, costs = assign_inverses(flat, ranks), [float(n**3) for n in flat]
     assert sorted(j for rank in dealt for j in rank) == list(range(len(flat)))
-    best = max(sum(costs[j] for j in rank) for rank in balance.deal_by_cost(costs, ranks))
+    best = max(sum(costs[j] for j in rank) for rank in balance.assign_by_cost(costs, ranks))
     assert max(sum(costs[j] for j in rank) for rank in dealt) <= (1.0 + balance.IN_ORDER) * best
 
 
 def test_two_ranks_invert_what_their_own_units_read() -> None:
     """Of the autoencoder of run/usps_fast.toml: halves of the net."""
     sides = (257, 300, 301, 100, 101, 20, 21, 100, 101, 300, 301, 256)
-    assert deal_squares(sides, 2) == (tuple(range(6)), tuple(range(6, 12)))
-    assert set(map(len, deal_squares(sides, 12))) == {1}
+    assert assign_inverses(sides, 2) == (tuple(range(6)), tuple(range(6, 12)))
+    assert set(map(len, assign_inverses(sides, 12))) == {1}
 
 
 def test_the_layout_covers_both_buffers() -> None:

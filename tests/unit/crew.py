@@ -9,14 +9,14 @@ from threading import Barrier
 from typing import Any, TypeVar
 
 from macmpi import MacmpiError
-from macmpi.parallel.team import AnyTeam, Solo
+from macmpi.parallel.team import Serial, Team
 
 T = TypeVar("T")
 PATIENCE = 30.0
 """Seconds after which a rank that waits for the others fails: they have left the collective."""
 
 
-class Member(Solo):
+class Member(Serial):
     """One thread of a crew.  `slots` are shared: what each rank shows to the others."""
 
     def __init__(self, rank: int, barrier: Barrier, slots: list[Any]) -> None:
@@ -48,7 +48,7 @@ class Member(Solo):
             raise errors[0]
         return self._shown(value)[0]
 
-    def together(self, function: Callable[[], T]) -> T:
+    def all_or_raise(self, function: Callable[[], T]) -> T:
         value, errors = self._agree(function, True)
         if errors:
             errors[0].agreed = True
@@ -69,7 +69,7 @@ class Member(Solo):
                 flat[part] = theirs[part]
 
 
-def crew(size: int, work: Callable[[AnyTeam], T]) -> list[T | MacmpiError]:
+def crew(size: int, work: Callable[[Team], T]) -> list[T | MacmpiError]:
     """What `work` gives, or the MacmpiError that it raises, on each of `size` ranks."""
     barrier, slots = Barrier(size), [None] * size
     broken: list[BaseException] = []

@@ -47,7 +47,7 @@ def test_lines_that_nobody_takes_are_left_out(how: str) -> None:
         console.flush()
 
 
-class Alone(team.Solo):
+class Alone(team.Serial):
     """Notes how it was ended, which a team does not survive."""
 
     code = -1

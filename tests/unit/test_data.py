@@ -19,7 +19,7 @@ from macmpi.config import Data
 from macmpi.data.dataset import Dataset, Scaling, fit_scaling, load, share, split
 from macmpi.data.own_file import check
 from macmpi.data.sources import Raw, folder, read_file
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.typing import Array
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
@@ -475,7 +475,7 @@ def test_alone_a_rank_shares_nothing(random: np.random.Generator) -> None:
     X = rows(random)
     unit = Scaling(np.zeros(3), np.ones(3))
     data = Dataset(X, X, X, X, unit, unit, "")
-    assert share(Solo(), data) is data
+    assert share(Serial(), data) is data
     assert not replace(data, Y=X.copy()).autoencoder
 
 

@@ -13,7 +13,7 @@ from macmpi.data.dataset import Dataset, Scaling
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan import estimate
 from macmpi.plan.estimate import check_memory, least_bytes
 from macmpi.plan.plan import Plan, make_plan
@@ -52,7 +52,7 @@ def test_what_a_rank_must_hold_is_in_its_points_and_its_state(name: str) -> None
     whole = configured(CASES[name])
     plan = make_plan(whole, D, L, N, N_VAL, 1)
     data = points(plan.dtype)
-    method = choose(whole, plan, data, Solo(), Clock())
+    method = choose(whole, plan, data, Serial(), Clock())
     state = start(method.mac, whole, Origin())
     method.begin(state)
     method.sweep(state)

@@ -19,8 +19,8 @@ from scipy.io import savemat
 from macmpi import UsageError, config, fetch
 from macmpi.config import Data
 from macmpi.data import dataset, shards, survey
-from macmpi.parallel.partition import deal_points
-from macmpi.parallel.team import Solo
+from macmpi.parallel.partition import partition_points
+from macmpi.parallel.team import Serial
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 ARRAYS = {"X": X, "Y": np.arange(12) % 3, "X_val": X[:4], "Y_val": np.arange(4) % 3}
@@ -55,8 +55,8 @@ def whole(path: Path) -> None:
 def sharded(path: Path) -> None:
     source = Data(source=str(path))
     found = survey.survey(source, labels=True)
-    n, n_val = (deal_points(size, 1, sharded=True) for size in found.sizes[2:])
-    shards.load(source, found, "float64", (n, n_val), Solo())
+    n, n_val = (partition_points(size, 1, sharded=True) for size in found.sizes[2:])
+    shards.load(source, found, "float64", (n, n_val), Serial())
 
 
 def as_config(path: Path) -> None:

@@ -19,7 +19,7 @@ from macmpi import UsageError, config, files, predict, run
 from macmpi.data.dataset import Dataset, Scaling
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.results import model
 from macmpi.state import State, block_views
 from macmpi.training import checkpoint
@@ -396,7 +396,7 @@ def test_targets_of_one_dimension_are_predicted_in_one(
         for name, array in arrays.items():
             file[name] = array
     Path("t.toml").write_text(f'data = "t.h5"\n[model]\nhidden = [2]\n[parallel]\ndata = "{parallel}"\n')
-    assert run.run(Solo(), ["t.toml", "--output", "run", "--iterations", "1"]) == 0
+    assert run.run(Serial(), ["t.toml", "--output", "run", "--iterations", "1"]) == 0
     loaded, X = macmpi.load("run/model.h5"), arrays["X"]
     shape = (30, 1) if kind == "Y (N, 1)" else (30,)
     P = loaded.predict(X)

@@ -16,10 +16,10 @@ from macmpi.methods.starts import Origin, start
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.partition import deal_points
-from macmpi.parallel.team import Solo
+from macmpi.parallel.partition import partition_points
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.work_lists import Deal, Job
+from macmpi.plan.work_lists import Job, WorkList
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.w_descent import LBFGSW
@@ -197,7 +197,7 @@ def swept(config: Config, iterations: int) -> tuple[Mac, Any]:
     random, unit = np.random.default_rng(5), Scaling(np.zeros(4), np.ones(4))
     X, X_val = (random.normal(size=(n, 4)) for n in (40, 9))
     data = Dataset(X, X, X_val, X_val, unit, unit, "")
-    mac = Mac(make_plan(config, 4, 4, 40, 9, 1), data, Solo(), Clock())
+    mac = Mac(make_plan(config, 4, 4, 40, 9, 1), data, Serial(), Clock())
     state = start(mac, config, Origin())
     mac.begin(state)
     for _ in range(iterations):
@@ -317,7 +317,7 @@ def test_the_refit_is_of_the_last_layer_alone(sizes: tuple[int, tuple[int, ...]]
 @pytest.mark.parametrize("ranks", RANKS)
 def test_every_point_has_one_owner(ranks: int) -> None:
     for n in (1, 5, 37, 400, 2000, 5000, 7000):
-        deal = deal_points(n, ranks)
+        deal = partition_points(n, ranks)
         rows = [i for rank in range(ranks) for tile in deal.tiles_of(rank) for i in range(tile.start, tile.stop)]
         assert rows == list(range(n))
         assert [sum(map(len, deal.tiles_of(rank))) for rank in range(ranks)] == list(deal.row_counts)
@@ -328,7 +328,7 @@ def test_every_point_has_one_owner(ranks: int) -> None:
         assert max(deal.block_counts) - min(deal.block_counts) <= 1
 
 
-def sorted_jobs(deal: Deal) -> list[Job]:
+def sorted_jobs(deal: WorkList) -> list[Job]:
     return sorted((job for rank in deal.jobs for job in rank), key=lambda job: job.place.start)
 
 

@@ -9,15 +9,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.config import Config, Model
-from macmpi.parallel.partition import deal_points
+from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import SAMPLE_POINTS, Points
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 
 SIZES = [1, 2, 37, 99, 100, 101, 513, 5000]
 
 
-class Rank(Solo):
+class Rank(Serial):
     """One of several ranks, alone: what it computes before anything is exchanged."""
 
     def __init__(self, rank: int, size: int) -> None:
@@ -26,7 +26,7 @@ class Rank(Solo):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_the_sample_is_spread_over_the_points(n: int) -> None:
-    sample = Points(deal_points(n, 1), deal_points(n, 1), Solo()).sample
+    sample = Points(partition_points(n, 1), partition_points(n, 1), Serial()).sample
     assert len(sample) == min(n, SAMPLE_POINTS)
     assert sample[0] == 0
     assert (np.diff(sample) > 0).all()
@@ -38,7 +38,7 @@ def test_the_sample_is_spread_over_the_points(n: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12, 60])
 @pytest.mark.parametrize("n", SIZES)
 def test_each_point_is_held_by_one_rank_and_each_sample_point_too(n: int, ranks: int) -> None:
-    deal = deal_points(n, ranks, sharded=True)
+    deal = partition_points(n, ranks, sharded=True)
     held = [deal.held(r) for r in range(ranks)]
     assert [i for tile in held for i in range(tile.start, tile.stop)] == list(range(n))
     assert [len(tile) for tile in held] == list(deal.row_counts)
@@ -49,7 +49,7 @@ def test_each_point_is_held_by_one_rank_and_each_sample_point_too(n: int, ranks:
         points = Points(deal, deal, Rank(r, ranks))
         assert points.count == len(held[r])
         found += (points.sample + held[r].start).tolist()
-    assert_array_equal(found, Points(deal_points(n, 1), deal_points(n, 1), Solo()).sample)
+    assert_array_equal(found, Points(partition_points(n, 1), partition_points(n, 1), Serial()).sample)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -57,7 +57,9 @@ def test_each_point_is_held_by_one_rank_and_each_sample_point_too(n: int, ranks:
 def test_sums_and_means_over_points(n: int, parts: int) -> None:
     """A partial of several arrays, one of none, and the mean and the rows of the sample."""
     A = np.random.default_rng(n).normal(size=(n, 3))
-    whole, sharded = (Points(deal, deal, Solo()) for deal in (deal_points(n, 1, parts, s) for s in (False, True)))
+    whole, sharded = (
+        Points(deal, deal, Serial()) for deal in (partition_points(n, 1, parts, s) for s in (False, True))
+    )
     seen: list[int] = []
 
     def noted(rows: slice) -> tuple[()]:

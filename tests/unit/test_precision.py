@@ -12,7 +12,7 @@ from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
@@ -36,7 +36,7 @@ def error_after(precision: str, keys: Keys, inputs: str = "plain") -> tuple[floa
     tables["penalty"] = {"mu_max": 1e4, **keys.get("penalty", {})}
     whole = config.validate(tables, "this test")
     data = dataset(precision, inputs)
-    mac = Mac(make_plan(whole, 8, 3, 600, 40, 1), data, Solo(), Clock())
+    mac = Mac(make_plan(whole, 8, 3, 600, 40, 1), data, Serial(), Clock())
     state = start(mac, whole, Origin())
     begun = mac.evaluate(state, feasible=True).train
     mac.begin(state)

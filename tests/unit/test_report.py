@@ -29,7 +29,7 @@ import macmpi
 from macmpi import UsageError, config, report, run
 from macmpi.data.dataset import Dataset, fit_scaling, load
 from macmpi.nets.build import build_chain
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.results import figures, model, pictures
 from macmpi.results.reading import Result, read
 from macmpi.results.reference_errors import Level, levels
@@ -97,7 +97,7 @@ def train(folder: Path, text: str, *arguments: str) -> Path:
     source.write_text(text)
     handlers = {name: signal.getsignal(name) for name in SIGNALS}
     try:
-        assert run.run(Solo(), [str(source), "--output", str(folder), *arguments]) == 0
+        assert run.run(Serial(), [str(source), "--output", str(folder), *arguments]) == 0
     finally:
         for name, handler in handlers.items():
             signal.signal(name, handler)

@@ -17,7 +17,7 @@ blocks, ranks, rounds = st.integers(1, 13), st.integers(1, 14), st.integers(1, 3
 
 def ring(costs: list[float], blocks: int, ranks: int, rounds: int) -> Ring:
     jobs = tuple(Job(0, tiles.Tile(j, j + 1), slice(j, j + 1), cost) for j, cost in enumerate(costs))
-    return Ring(jobs, balance.deal_runs(blocks, ranks), rounds)
+    return Ring(jobs, balance.contiguous_runs(blocks, ranks), rounds)
 
 
 def way(r: Ring, job: int) -> list[tuple[int, int]]:

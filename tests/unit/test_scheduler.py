@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from macmpi import UsageError, run
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.training import scheduler
 
 
@@ -88,4 +88,4 @@ def test_a_job_that_does_not_say_is_refused(variable: str, name: str, monkeypatc
     monkeypatch.setenv(variable, "17")
     monkeypatch.setenv("SLURM_JOB_END_TIME", "soon")
     with pytest.raises(UsageError, match=f"this {name} job has neither"):
-        run.run(Solo(), ["c.toml", "--max-time", "auto"])
+        run.run(Serial(), ["c.toml", "--max-time", "auto"])

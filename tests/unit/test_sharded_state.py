@@ -17,7 +17,7 @@ from unit.test_checkpoint import assert_same, state
 
 from macmpi import StorageError, UsageError, files
 from macmpi.config import Config, Run
-from macmpi.parallel.partition import deal_points
+from macmpi.parallel.partition import partition_points
 from macmpi.state import State
 from macmpi.training import checkpoint, sharded_checkpoint
 from macmpi.training.run_directory import RunDirectory
@@ -42,13 +42,13 @@ def full(kind: str = "multipliers", iteration: int = 3) -> State:
 
 
 def own(whole: State, ranks: int, rank: int) -> State:
-    rows = deal_points(N, ranks, sharded=True).held(rank).rows
+    rows = partition_points(N, ranks, sharded=True).held(rank).rows
     parts = {name: getattr(whole, name) for name in BY_POINT}
     return replace(whole, **{name: A[rows] if A.ndim == 2 else A for name, A in parts.items()})
 
 
 def save(folder: Path, whole: State, ranks: int, last: bool = False) -> list[Any]:
-    directory, deal = RunDirectory(folder), deal_points(N, ranks, sharded=True)
+    directory, deal = RunDirectory(folder), partition_points(N, ranks, sharded=True)
 
     def work(team: Any) -> None:
         save_together(directory, own(whole, ranks, team.rank), CONFIG, SHA256, deal, team, last)
@@ -73,7 +73,7 @@ def test_it_reads_back_equal_on_any_number_of_ranks(kind: str, ranks: int, tmp_p
     shared, _ = checkpoint.read(path, BY_POINT)
     assert not any(getattr(shared, name).size for name in BY_POINT)
     for readers in (1, 2, 5, 20):
-        deal = deal_points(N, readers, sharded=True)
+        deal = partition_points(N, readers, sharded=True)
         for rank in range(readers):
             assert_same(rows_of(path, shared, deal, rank), own(whole, readers, rank))
 
@@ -127,7 +127,7 @@ def test_a_checkpoint_that_is_gone_is_named(tmp_path: Path) -> None:
     shared, _ = checkpoint.read(path_of(tmp_path), BY_POINT)
     path_of(tmp_path).unlink()
     with pytest.raises(UsageError, match=r"iteration-000003\.h5 cannot be read"):
-        rows_of(path_of(tmp_path), shared, deal_points(N, 2, sharded=True), 1)
+        rows_of(path_of(tmp_path), shared, partition_points(N, 2, sharded=True), 1)
 
 
 # --- a full disk ------------------------------------------------------------------------------------------------------

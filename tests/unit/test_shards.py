@@ -17,7 +17,7 @@ from macmpi import UsageError
 from macmpi.config import Config, Data, Parallel
 from macmpi.data import dataset, shards, survey
 from macmpi.data.dataset import Dataset
-from macmpi.parallel.partition import deal_points
+from macmpi.parallel.partition import partition_points
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.estimate import estimate
 from macmpi.plan.plan import make_plan
@@ -70,7 +70,7 @@ def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64
 
     def work(team: Any) -> Dataset:
         found = team.from_root(lambda: survey.survey(config, labels))
-        n, n_val = (deal_points(size, ranks, sharded=True) for size in found.sizes[2:])
+        n, n_val = (partition_points(size, ranks, sharded=True) for size in found.sizes[2:])
         return shards.load(config, found, dtype, (n, n_val), team)
 
     return crew(ranks, work)

@@ -16,7 +16,7 @@ from unit.crew import crew
 from macmpi.config import Data
 from macmpi.data import dataset, shards, split, survey
 from macmpi.data.split import Rows, packed
-from macmpi.parallel.partition import deal_points
+from macmpi.parallel.partition import partition_points
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 
@@ -70,7 +70,7 @@ def test_one_rank_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     def work(team: Any) -> tuple[int, Any]:
         found = team.from_root(lambda: survey.survey(config, False))
-        deals = [deal_points(size, 3, sharded=True) for size in found.sizes[2:]]
+        deals = [partition_points(size, 3, sharded=True) for size in found.sizes[2:]]
         return threading.get_ident(), shards.load(config, found, "float64", deals, team)
 
     found = crew(3, work)

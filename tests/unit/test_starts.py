@@ -18,7 +18,7 @@ from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes
 from macmpi.methods.starts import EMBEDDING, Origin, coordinates_first, mirrored, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import State
 from macmpi.typing import Array
@@ -47,7 +47,7 @@ MIRRORED = Model([8, RANK, 8])
 
 def method(config: Config, data: Dataset = DATA) -> Mac:
     sizes = data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
-    return Mac(make_plan(config, *sizes, 1), data, Solo(), Clock())
+    return Mac(make_plan(config, *sizes, 1), data, Serial(), Clock())
 
 
 def begun(net: Model, data: Dataset = DATA, origin: Array | None = None, **keys: Any) -> tuple[State, Mac]:

@@ -14,7 +14,7 @@ from macmpi.half_steps.subproblems import Subproblems
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Solo
+from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.solvers.z_problem import split_columns
 from macmpi.state import State
@@ -34,7 +34,7 @@ def begun(penalty: dict[str, Any], range_: float = 2.0, method: str = "uniform",
         start=Start(method, range=range_, gradient_step=False),  # type: ignore[arg-type]
         penalty=Penalty(mu0=7.0, **penalty),
     )
-    mac = Mac(make_plan(config, 6, 3, 60, 9, 1), dataset(config.model.precision), Solo(), Clock())
+    mac = Mac(make_plan(config, 6, 3, 60, 9, 1), dataset(config.model.precision), Serial(), Clock())
     state = start(mac, config, Origin())
     mac.begin(state)
     return mac, state

@@ -8,14 +8,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from unit.crew import crew
 
 from macmpi.parallel import tree_sum
-from macmpi.parallel.team import AnyTeam, Solo
+from macmpi.parallel.team import Serial, Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.typing import Array
 
 RANKS = [2, 3, 5, 12]
 
 
-def total(team: AnyTeam, leaves: int, width: int, dtype: type = np.float64) -> Array:
+def total(team: Team, leaves: int, width: int, dtype: type = np.float64) -> Array:
     tree = TreeSum(leaves, team)
 
     def add(i: int, out: Array) -> None:
@@ -38,7 +38,7 @@ def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
     """Narrow and added up by every rank, or wide and by each its share; of fewer columns than ranks too."""
     for width, wide in ((50, 10), (50, 100), (3, 1)):
         monkeypatch.setattr(tree_sum, "WIDE", wide)
-        alone = total(Solo(), leaves, width, dtype)
+        alone = total(Serial(), leaves, width, dtype)
         expected = sum(np.random.default_rng(i).normal(size=width) for i in range(leaves))
         assert_allclose(alone, expected, rtol=1e-4, atol=1e-4)
         for found in crew(ranks, lambda team, width=width: total(team, leaves, width, dtype)):  # type: ignore[misc]
@@ -52,7 +52,7 @@ def test_a_rank_may_ask_for_some_columns(ranks: int, wide: int, monkeypatch: pyt
     """They have the bits of the whole sum, and stay as they are until the next one is asked for."""
     monkeypatch.setattr(tree_sum, "WIDE", wide)
 
-    def found(team: AnyTeam) -> list[tuple[Array, Array]]:
+    def found(team: Team) -> list[tuple[Array, Array]]:
         tree, reads = TreeSum(12, team), [slice(2 * team.rank, 2 * team.rank + 9), slice(45, 50)]
         some, whole = TreeSum(12, team), []
         for turn in range(3):

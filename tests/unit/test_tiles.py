@@ -92,7 +92,7 @@ def test_blocks_hold_all_tiles_in_order(n: int) -> None:
 @often
 @given(n=st.integers(0, 200), ranks=RANKS)
 def test_deal_runs(n: int, ranks: int) -> None:
-    runs = balance.deal_runs(n, ranks)
+    runs = balance.contiguous_runs(n, ranks)
     assert len(runs) == ranks
     assert [i for run in runs for i in range(run.start, run.stop)] == list(range(n))
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
@@ -105,27 +105,27 @@ COSTS = st.lists(st.floats(0.0, 1e6), max_size=60)
 @given(costs=COSTS, ranks=RANKS)
 def test_deal_by_cost(costs: list[float], ranks: int) -> None:
     """Each job once, in ascending order on its rank; loads within the largest job of each other."""
-    owned = balance.deal_by_cost(costs, ranks)
+    owned = balance.assign_by_cost(costs, ranks)
     assert len(owned) == ranks
     assert sorted(chain.from_iterable(owned)) == list(range(len(costs)))
     assert all(list(jobs) == sorted(jobs) for jobs in owned)
     loads = [sum(costs[j] for j in jobs) for jobs in owned]
     assert max(loads) - min(loads) <= max(costs, default=0.0) * (1.0 + 1e-9)
-    assert balance.deal_by_cost(list(costs), ranks) == owned
+    assert balance.assign_by_cost(list(costs), ranks) == owned
 
 
 @often
 @given(costs=st.lists(st.sampled_from([1.0, 2.0, 5.0]), min_size=1, max_size=40), ranks=st.integers(1, 12))
 def test_the_costliest_load_is_close_to_the_best_possible(costs: list[float], ranks: int) -> None:
     """Graham's bound for dealing the costliest first: 4/3 of the optimum, itself at least the mean and the largest."""
-    loads = [sum(costs[j] for j in jobs) for jobs in balance.deal_by_cost(costs, ranks)]
+    loads = [sum(costs[j] for j in jobs) for jobs in balance.assign_by_cost(costs, ranks)]
     assert max(loads) <= sum(costs) / ranks + (1.0 - 1.0 / ranks) * max(costs) + 1e-9
 
 
 @often
 @given(costs=st.lists(st.floats(0.1, 10.0), min_size=1, max_size=40), ranks=st.integers(2, 12))
 def test_no_exchange_of_two_jobs_relieves_the_busiest_rank(costs: list[float], ranks: int) -> None:
-    owned = balance.deal_by_cost(costs, ranks)
+    owned = balance.assign_by_cost(costs, ranks)
     loads = [sum(costs[j] for j in jobs) for jobs in owned]
     busiest = max(range(ranks), key=lambda r: loads[r])
     for rank in range(ranks):
@@ -136,13 +136,13 @@ def test_no_exchange_of_two_jobs_relieves_the_busiest_rank(costs: list[float], r
 
 
 def test_two_ranks_that_the_costliest_first_leaves_uneven() -> None:
-    assert balance.deal_by_cost([3.0, 3.0, 2.0, 2.0, 2.0], 2) == ((2, 3, 4), (0, 1))
+    assert balance.assign_by_cost([3.0, 3.0, 2.0, 2.0, 2.0], 2) == ((2, 3, 4), (0, 1))
 
 
 def test_three_ranks_whose_jobs_no_exchange_of_two_evens_out() -> None:
     """The deal is as even as the best of all."""
     costs = [14.8, 12.6, 8.6, 8.6, 7.0, 7.0, 4.9, 4.4]
-    loads = [sum(costs[j] for j in jobs) for jobs in balance.deal_by_cost(costs, 3)]
+    loads = [sum(costs[j] for j in jobs) for jobs in balance.assign_by_cost(costs, 3)]
     best = min(
         max(sum(c for c, r in zip(costs, ranks, strict=True) if r == rank) for rank in range(3))
         for ranks in product(range(3), repeat=len(costs))
@@ -165,15 +165,15 @@ def test_jobs_are_packed_in_three_lists_if_they_can_be(costs: list[float], most:
 
 
 def test_ties_go_to_the_lower_job_and_the_lower_rank() -> None:
-    assert balance.deal_by_cost([1.0, 1.0, 1.0, 1.0, 1.0], 3) == ((0, 3), (1, 4), (2,))
-    assert balance.deal_by_cost([1.0, 9.0, 1.0], 2) == ((1,), (0, 2))
+    assert balance.assign_by_cost([1.0, 1.0, 1.0, 1.0, 1.0], 3) == ((0, 3), (1, 4), (2,))
+    assert balance.assign_by_cost([1.0, 9.0, 1.0], 2) == ((1,), (0, 2))
 
 
 @pytest.mark.parametrize("leaves", [12, 24, 48])
 def test_few_sums_are_exchanged(leaves: int) -> None:
     """One a rank on 2 ranks, few on any number; the subtrees of all ranks are all leaves."""
     for ranks in (2, 3, 4, 6, 8, 12, 24):
-        nodes = [tiles.nodes(leaves, run) for run in balance.deal_runs(leaves, ranks)]
+        nodes = [tiles.nodes(leaves, run) for run in balance.contiguous_runs(leaves, ranks)]
         assert [i for rank in nodes for node in rank for i in range(node.start, node.stop)] == list(range(leaves))
         assert max(map(len, nodes)) <= {2: 1, 3: 4, 6: 3}.get(ranks, 2), ranks
 
@@ -201,7 +201,7 @@ COSTS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=40)
 @given(costs=COSTS, ranks=RANKS)
 def test_deal_in_order(costs: list[float], ranks: int) -> None:
     """Every job once, as runs or as by cost, and no rank with noticeably more than by cost."""
-    dealt, by_cost = balance.deal_in_order(costs, ranks), balance.deal_by_cost(costs, ranks)
+    dealt, by_cost = balance.assign_in_order(costs, ranks), balance.assign_by_cost(costs, ranks)
     assert len(dealt) == ranks
     assert sorted(chain.from_iterable(dealt)) == list(range(len(costs)))
     assert dealt == by_cost or list(chain.from_iterable(dealt)) == list(range(len(costs)))
@@ -210,8 +210,8 @@ def test_deal_in_order(costs: list[float], ranks: int) -> None:
 
 
 def test_jobs_in_order_are_runs_where_that_is_as_even() -> None:
-    assert balance.deal_in_order([2.0, 1.0, 1.0, 2.0], 2) == ((0, 1), (2, 3))
-    assert balance.deal_in_order([2.0, 3.0, 1.0], 2) == balance.deal_by_cost([2.0, 3.0, 1.0], 2) == ((1,), (0, 2))
+    assert balance.assign_in_order([2.0, 1.0, 1.0, 2.0], 2) == ((0, 1), (2, 3))
+    assert balance.assign_in_order([2.0, 3.0, 1.0], 2) == balance.assign_by_cost([2.0, 3.0, 1.0], 2) == ((1,), (0, 2))
 
 
 @often

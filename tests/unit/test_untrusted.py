@@ -17,8 +17,8 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import UsageError, files, run
 from macmpi.data.sources import read_file
-from macmpi.parallel.partition import deal_points
-from macmpi.parallel.team import Solo
+from macmpi.parallel.partition import partition_points
+from macmpi.parallel.team import Serial
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.sharded_checkpoint import BY_POINT, rows_of
@@ -139,7 +139,7 @@ def model(folder: Path) -> Path:
     """An honest model.h5, of a run."""
     np.savez("small.npz", X=np.random.default_rng(0).normal(size=(20, 3)))
     Path("small.toml").write_text('data = "small.npz"\nmodel.hidden = [2]\n')
-    assert run.run(Solo(), ["small.toml", "--iterations", "1", "--output", "run"]) == 0
+    assert run.run(Serial(), ["small.toml", "--iterations", "1", "--output", "run"]) == 0
     return folder / "run" / "model.h5"
 
 
@@ -182,7 +182,7 @@ def test_the_rows_of_a_checkpoint_with_a_seal(name: str, lie: Callable[[h5py.Fil
     path.write_bytes(files.seal(body.getvalue()))
     shared, _ = checkpoint.read(path, BY_POINT)
     with pytest.raises(UsageError, match=rf"{path.name}: .*{LIES[lie]}"):
-        rows_of(path, shared, deal_points(4, 2, sharded=True), 1)
+        rows_of(path, shared, partition_points(4, 2, sharded=True), 1)
 
 
 PARTIAL = (*(f"{name}.tmp" for name in ("config.toml", "provenance.json", "curve.jsonl", "start.h5", "model.h5")),)
@@ -204,7 +204,7 @@ def test_temporary_names_that_point_elsewhere_are_not_followed(sharded: bool, mo
     paths = plant(folder / "new", lambda path: path.symlink_to(folder / "precious"))
     kind = "sharded" if sharded else "replicated"
     words = ["small.toml", "--iterations", "1", "--output", "new", "--set", f'parallel.data="{kind}"']
-    assert run.run(Solo(), words) == 0
+    assert run.run(Serial(), words) == 0
     assert (folder / "precious").read_text() == "mine"
     assert [path for path in paths if path.is_symlink()] == []
 
@@ -214,7 +214,7 @@ def test_what_killed_launches_left_half_written_goes_and_nothing_else(model: Pat
     others = [folder / "new" / "notes.tmp", folder / "new" / "checkpoints" / "iteration-mine.h5.tmp"]
     for path in others:
         path.write_bytes(b"mine")
-    assert run.run(Solo(), ["small.toml", "--iterations", "0", "--output", "new"]) == 0
+    assert run.run(Serial(), ["small.toml", "--iterations", "0", "--output", "new"]) == 0
     assert [path.name for path in paths if path.exists()] == []
     assert [path.read_bytes() for path in others] == [b"mine", b"mine"]
 
@@ -226,7 +226,7 @@ def test_a_checkpoint_that_does_not_say_what_it_is_of(labels: dict[str, object],
     shutil.rmtree(folder / "run" / "checkpoints")
     checkpoint.save(path.parent, state, dict(labels), 1)
     with pytest.raises(UsageError, match="which config and data"):
-        run.run(Solo(), ["small.toml", "--iterations", "2", "--output", "run", "--resume", "auto"])
+        run.run(Serial(), ["small.toml", "--iterations", "2", "--output", "run", "--resume", "auto"])
 
 
 @pytest.mark.parametrize("name", ["..toml", "...toml"])
@@ -236,7 +236,7 @@ def test_a_config_whose_name_leaves_the_folder_of_runs(name: str, model: Path, f
     shutil.copy("small.toml", name)
     before = sorted(folder.rglob("*"))
     with pytest.raises(UsageError, match="--output"):
-        run.run(Solo(), [name, "--iterations", "1"])
+        run.run(Serial(), [name, "--iterations", "1"])
     assert sorted(folder.rglob("*")) == before
 
 
@@ -245,7 +245,7 @@ def test_a_lock_that_points_elsewhere_is_not_followed(model: Path, folder: Path)
     (folder / "run" / "lock").unlink()
     (folder / "run" / "lock").symlink_to(folder / "precious")
     with pytest.raises(UsageError, match="cannot write"):
-        run.run(Solo(), ["small.toml", "--iterations", "2", "--output", "run", "--resume", "auto"])
+        run.run(Serial(), ["small.toml", "--iterations", "2", "--output", "run", "--resume", "auto"])
     assert (folder / "precious").read_text() == "mine"
 
 

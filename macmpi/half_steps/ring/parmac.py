@@ -14,7 +14,7 @@ from macmpi.half_steps.ring.route import Ring
 from macmpi.half_steps.ring.submodels import Submodels
 from macmpi.half_steps.subproblems import Subproblems
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job
@@ -30,7 +30,7 @@ class ParMAC:
     inputs, 4 (e + 1) M N/P for steps and checks; 2 e M numbers are passed on, M gathered at the end.
     """
 
-    def __init__(self, plan: Plan, team: AnyTeam, clock: Clock, problems: Subproblems) -> None:
+    def __init__(self, plan: Plan, team: Team, clock: Clock, problems: Subproblems) -> None:
         self.plan, self.team, self.clock, self.problems = plan, team, clock, problems
 
     def solve(self, jobs: Sequence[Job], state: State) -> None:
@@ -48,7 +48,7 @@ class ParMAC:
                 for block, cut in points.blocks_of(team.rank):
                     submodels.visit(block, Tile(cut[0].start, cut[-1].stop), leg, solver)
             if leg + 1 < ring.legs:
-                team.pass_on(submodels.flat, submodels.parts(leg))
+                team.shift_to_next(submodels.flat, submodels.parts(leg))
         with np.errstate(over="ignore", invalid="ignore"):
             found = submodels.found()
         team.gather_parts(found, [[jobs[j].place for j in ring.at(rank, 0)] for rank in range(team.size)])

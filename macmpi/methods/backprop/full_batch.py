@@ -11,7 +11,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.methods.backprop.line_search import Trial, search
 from macmpi.methods.backprop.nested import Nested
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, never
@@ -38,7 +38,7 @@ class Descent(Nested):
     bend: ClassVar[float]
     """The share of the slope that a line search may leave."""
 
-    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock, keys)
         self.sum = TreeSum(len(plan.train.blocks), team)
 

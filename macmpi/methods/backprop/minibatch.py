@@ -12,7 +12,7 @@ from macmpi.methods.backprop.nested import Nested
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, never
@@ -31,7 +31,7 @@ class Sgd(Nested):
     called: ClassVar[str] = "SGD"
     reads: ClassVar[tuple[str, ...]] = ("batch", "rate", "momentum")
 
-    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock, keys)
         self.batch = min(keys.batch, plan.n_train)
         self.sum = TreeSum(min(keys.parts, self.batch), team)

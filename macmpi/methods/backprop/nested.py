@@ -11,7 +11,7 @@ from macmpi.mac import Mac
 from macmpi.method import COORDINATES, FLAT, Account
 from macmpi.methods.stochastic.factors import add_gradient
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.state import State, block_views
 from macmpi.typing import Array
@@ -26,7 +26,7 @@ class Nested(Mac):
     called: ClassVar[str]
     reads: ClassVar[tuple[str, ...]]
 
-    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
         self.keys, self.size = keys, plan.weight_bounds[-1]
 

@@ -27,10 +27,10 @@ from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import Layout, add_gradient
 from macmpi.methods.stochastic.running_factors import RunningCurvature, Tapes
 from macmpi.methods.stochastic.weights import Moves
-from macmpi.parallel.balance import deal_runs
+from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.streams import stream
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, merged
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.choices import minibatch
@@ -62,7 +62,7 @@ Drawn = dict[int, Array]
 class Stochastic(Mac):
     """Stochastic MAC as a Method: an iteration is an epoch.  Collective: where a method says so."""
 
-    def __init__(self, plan: Plan, data: Dataset, team: AnyTeam, clock: Clock, keys: Keys) -> None:
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
         self.keys, self.layout = keys, Layout(plan.chain.block_shapes)
         self.parts = plan.parts
@@ -74,7 +74,7 @@ class Stochastic(Mac):
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, keys)
         self.moves = Moves(team, self.curvature.places)
         count = self.layout.weights[-1].stop
-        self._shares = [run.rows for run in deal_runs(count, self.sum.leaves)]
+        self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
         own = [self._shares[i] for i in self.rows]
         self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
         classes = plan.chain.n_out if plan.loss.labels else 0
@@ -109,7 +109,7 @@ class Stochastic(Mac):
 
         Collective: yes.
         """
-        self.team.meet("the start")
+        self.team.barrier("the start")
         began, chain, room = now(), self.plan.chain, self.curvature.empty_weights()
         draw = partial(self._random_block, range_=1.0, seed=seed)
         flat = opening.random_together(draw, self.layout.weights, room, self.team)

@@ -16,7 +16,7 @@ from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.blocks import Products, commonly
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum, Turns, over_parts
 from macmpi.plan.plan import Plan
@@ -40,7 +40,7 @@ class RunningCurvature:
         layout: Layout,
         rows: dict[int, Tile],
         tree: TreeSum,
-        team: AnyTeam,
+        team: Team,
         clock: Clock,
         keys: Keys,
     ) -> None:
@@ -55,9 +55,9 @@ class RunningCurvature:
         shapes = layout.shapes
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
         costs = [float(sum(shapes[k]) * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
-        self.units = [[jobs[i] for i in rank] for rank in balance.deal_in_order(costs, team.size)]
+        self.units = [[jobs[i] for i in rank] for rank in balance.assign_in_order(costs, team.size)]
         self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
-        self.squares = deal_squares(layout.sides, team.size)
+        self.squares = assign_inverses(layout.sides, team.size)
         self._paired = all(j ^ 1 in rank for rank in self.squares for j in rank)
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
@@ -168,14 +168,14 @@ class RunningCurvature:
         self.team.gather_parts(direction, self.places)
 
 
-def deal_squares(sides: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
+def assign_inverses(sides: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
     """Whose each inverse of G_1, M_1, G_2, M_2, ... is: by layers in order, as units are dealt, where that is as even.
 
     A rank then reads the inverses that it has made itself.  Collective: no.
     """
     costs = [float(n**3) for n in sides]
-    apart = balance.deal_by_cost(costs, ranks)
-    layers = balance.deal_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
+    apart = balance.assign_by_cost(costs, ranks)
+    layers = balance.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
     paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
     busiest, least = (max(sum(costs[j] for j in rank) for rank in dealt) for dealt in (paired, apart))
     return paired if busiest <= (1.0 + balance.IN_ORDER) * least else apart

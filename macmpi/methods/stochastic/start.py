@@ -14,8 +14,8 @@ from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
 from macmpi.nets.design import adjoint, gram, jitter
 from macmpi.nets.layers.activation import FUNCTIONS
-from macmpi.parallel.balance import deal_by_cost, deal_runs
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.balance import assign_by_cost, contiguous_runs
+from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, cut
 from macmpi.parallel.tree_sum import TreeSum, over_parts
 from macmpi.reductions import OverPoints
@@ -35,12 +35,12 @@ POINTS, RIDGE, RUNS = 2000, 1.0, 4
 """Points of the fits here; ridge of that of the output layer, and runs of its units that are dealt to ranks."""
 
 
-def random_together(draw: Callable[[int], Array], places: Sequence[slice], flat: Array, team: AnyTeam) -> Array:
+def random_together(draw: Callable[[int], Array], places: Sequence[slice], flat: Array, team: Team) -> Array:
     """Random weights, block by block dealt to ranks: draw(b) gives those of block b, which go to places[b].
 
     flat: of their size, shared by the ranks of a node.  Collective: yes.
     """
-    dealt = deal_by_cost([place.stop - place.start for place in places], team.size)
+    dealt = assign_by_cost([place.stop - place.start for place in places], team.size)
     for b in dealt[team.rank]:
         flat[places[b]] = draw(b)
     team.gather_parts(flat, [[places[b] for b in rank] for rank in dealt])
@@ -130,7 +130,7 @@ def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
         W[:, -1] += scale * np.sqrt(np.maximum(variances, 0.0))
 
 
-def fit_output(chain: Chain, weights: list[Array], sample: Sample, found: Array, team: AnyTeam) -> None:
+def fit_output(chain: Chain, weights: list[Array], sample: Sample, found: Array, team: Team) -> None:
     """The output layer by least squares with a ridge on its inputs: each rank solves for some units.
 
     found: of its shape, shared by the ranks of a node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h dealt.
@@ -141,7 +141,7 @@ def fit_output(chain: Chain, weights: list[Array], sample: Sample, found: Array,
     added[-1] -= RIDGE
     lower, _ = regular_factor(G, added)
     units = cut(len(crossed), RUNS)
-    runs = deal_runs(len(units), team.size)
+    runs = contiguous_runs(len(units), team.size)
     for run in units[runs[team.rank].rows]:
         found[run.rows] = solve_rows(lower, crossed[run.rows])
     team.gather_rows(found, [sum(map(len, units[run.rows])) for run in runs])

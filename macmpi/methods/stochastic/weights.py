@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from macmpi.parallel.blocks import commonly
-from macmpi.parallel.team import AnyTeam
+from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -22,7 +22,7 @@ class Moves:
     places: of each rank's own units in a flat buffer of weights.
     """
 
-    def __init__(self, team: AnyTeam, places: Sequence[Sequence[slice]]) -> None:
+    def __init__(self, team: Team, places: Sequence[Sequence[slice]]) -> None:
         self.team, self.places = team, places
 
     def share(self, state: State) -> None:
