@@ -14,8 +14,8 @@ from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import guard, say
-from macmpi.diagnosis.findings import FAULT, WARNING, Finding
-from macmpi.diagnosis.machines import kernel, machines, ranks, shared_memory
+from macmpi.machine.findings import FAULT, WARNING, Finding
+from macmpi.machine.hosts import kernel, machines, ranks, shared_memory
 from macmpi.parallel.team import BINDINGS, Team, die, launch, speaks
 
 MPIS = ("mpich", "openmpi", "impi-rt")
@@ -136,7 +136,7 @@ def examine(team: Team, argv: list[str]) -> int:
         return output
 
     output = team.from_root(settle)
-    from macmpi.diagnosis.storage import folder, hdf5
+    from macmpi.machine.storage import folder, hdf5
 
     hosts = machines(team)
     found = [library(team), ranks(hosts), shared_memory(hosts)]

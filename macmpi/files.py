@@ -1,6 +1,7 @@
-"""Arrays of HDF5 files that others wrote: nothing outside of the file is opened, nothing is made that it cannot hold.
+"""Files: crash-safe writes, seals that betray a changed byte, and reading what others wrote.
 
-Nothing is ever unpickled or evaluated: h5py gives bytes, and what is not numbers is refused where it is used.
+A file that others wrote opens nothing outside of itself, and nothing is made of it that it cannot hold.  Nothing is
+ever unpickled or evaluated: h5py gives bytes, and what is not numbers is refused where it is used.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ import io
 import os
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.training.checkpoint import created, partial_of
 from macmpi.typing import Array
 
 EXPANSION, SMALL = 2000, 1 << 20
@@ -145,6 +145,17 @@ def verify(path: Path) -> None:
         end = file.read()
     if size < 0 or end != SEAL + _digest(path, size):
         raise OSError(UNFIT)
+
+
+def partial_of(path: Path) -> Path:
+    """The name under which a file is written before it is complete."""
+    return path.with_name(path.name + ".tmp")
+
+
+def created(path: Path) -> BinaryIO:
+    """A new file, open to be written.  One of that name is removed first, and no link is followed.  Raises OSError."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
 
 
 def replace_file(path: Path, content: bytes) -> None:

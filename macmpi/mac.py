@@ -1,12 +1,12 @@
 """The method of auxiliary coordinates, section 2 of the paper: quadratic penalty (MAC/QP) or augmented Lagrangian.
 
-    Z-step    for each point n:       min over z_n of eq. (4)           points dealt to ranks, Allgatherv of Z
-    W-step    for each unit (k, h):   min over w_kh of its regression   units dealt to ranks, Allgatherv of W
+    Z-step    for each point n:       min over z_n of eq. (4)           points partitioned, Allgatherv of Z
+    W-step    for each unit (k, h):   min over w_kh of its regression   units assigned, Allgatherv of W
 
 Every rank holds all weights and computes the tiles that the plan gives it.  Replicated, it holds all data and
-coordinates too, or shares them with the ranks of its node: rows are then written between `Team.fence` and the
-exchange, and a rank reads no others meanwhile.  Sharded, it holds those of its own points: nothing but sums over points
-and weights is exchanged, and every regression is done by all ranks together.
+coordinates too, or shares them with the ranks of its node: a rank then writes its own rows between `Team.fence` and the
+exchange and reads no others meanwhile.  Sharded, it holds its own points: only sums over points and weights are
+exchanged, and all ranks do every regression together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import Errors, Evaluation
+from macmpi.half_steps.evaluation import Evaluation
 from macmpi.half_steps.subproblems import Subproblems
 from macmpi.half_steps.w_step import Fitting
 from macmpi.method import Account
@@ -26,11 +26,11 @@ from macmpi.nets.losses import times
 from macmpi.parallel.blocks import commonly
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
-from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
+from macmpi.plan.initial import random_weights
 from macmpi.plan.plan import Plan
 from macmpi.solvers.w_problem import SegmentProblem, gradients
-from macmpi.state import Pause, State, never
+from macmpi.state import Errors, Pause, State, never
 from macmpi.typing import Array
 
 RANGE = 2.0
@@ -89,7 +89,7 @@ class Mac:
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State:
         """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
-        state = self._new(self._random(range_, seed))
+        state = self._new(random_weights(self.plan, range_, seed))
         state.Z[self.points.own] = codes[self.points.own]
         self._exchange(state.Z)
         state.grams = self._no_grams()
@@ -104,18 +104,7 @@ class Mac:
 
         w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2), biases and output layer alike.
         """
-        return self.start_at(self._random(range_, seed), gradient_step)
-
-    def _random(self, range_: float, seed: int) -> Array:
-        """Random weights, flat; 0 where a trainer will find them."""
-        return np.concatenate([self._random_block(b, range_, seed) for b in range(len(self.plan.chain.blocks))])
-
-    def _random_block(self, block: int, range_: float, seed: int) -> Array:
-        h, d = self.plan.chain.block_shapes[block]
-        if block in self.plan.trainers:
-            return np.zeros(h * d)
-        largest = range_ / np.sqrt(self.plan.chain.fan_in(block))
-        return stream(seed, "start", block).uniform(-1.0, 1.0, h * d) * largest
+        return self.start_at(random_weights(self.plan, range_, seed), gradient_step)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State:
         """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
@@ -199,7 +188,7 @@ class Mac:
         self.fitting.train(plan.trailing(segments), state)
 
     def notes(self) -> dict[str, Any]:
-        """What the record says of an iteration beside its errors.  Collective: no."""
+        """Further keys of an iteration's record.  Collective: no."""
         return {}
 
     def move_multipliers(self, state: State) -> None:

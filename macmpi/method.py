@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from macmpi.half_steps.evaluation import Errors
 from macmpi.plan.plan import Plan
-from macmpi.state import Pause, State, never
+from macmpi.state import Errors, Pause, State, never
 
 COORDINATES = frozenset({"mu", "E_Q", "constraint"})
 """Columns that mean nothing where there are no coordinates."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,24 @@ def block_views(flat: Array, shapes: Sequence[tuple[int, int]]) -> tuple[Array, 
 
 def _empty() -> Array:
     return np.empty(0)
+
+
+class Errors(NamedTuple):
+    """Per point, with the 1/2: nested errors on both sets; E_Q, the (augmented) Lagrangian and mean squared z - f.
+
+    wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
+    compares, where it is not that of the weights that are shown.
+    """
+
+    train: float
+    validation: float
+    E_Q: float
+    constraint: float
+    lagrangian: float | None = None
+    multiplier: float | None = None
+    wrong_train: float | None = None
+    wrong_validation: float | None = None
+    watched: float | None = None
 
 
 @dataclass

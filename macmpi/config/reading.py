@@ -53,7 +53,7 @@ __all__ = [
     "WStep",
     "ZStep",
 ]
-"""Tables and words that other rooms take from here."""
+"""Tables and words that other modules take from here."""
 
 
 @dataclass(frozen=True)

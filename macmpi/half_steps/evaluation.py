@@ -16,24 +16,6 @@ from macmpi.state import block_views
 from macmpi.typing import Array
 
 
-class Errors(NamedTuple):
-    """Per point, with the 1/2: nested errors on both sets; E_Q, the (augmented) Lagrangian and mean squared z - f.
-
-    wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
-    compares, where it is not that of the weights that are shown.
-    """
-
-    train: float
-    validation: float
-    E_Q: float
-    constraint: float
-    lagrangian: float | None = None
-    multiplier: float | None = None
-    wrong_train: float | None = None
-    wrong_validation: float | None = None
-    watched: float | None = None
-
-
 class Nested(NamedTuple):
     """E1 per point, and the share of misclassified points."""
 

@@ -1,4 +1,4 @@
-"""What a W-step is made of, each part dealt to ranks: layers that trainers fit, what units share, regressions."""
+"""What a W-step is made of, each part assigned to ranks: layers that trainers fit, what units share, regressions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Fitting:
         return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
 
     def regress(self, deal: WorkList, state: State, solvers: Sequence[WSolver]) -> None:
-        """A regression a unit, and the Grams that the units of a layer share, made anew where the deal says so.
+        """A regression a unit, and the Grams that the units of a layer share, made again where the deal says so.
 
         Grams come first, and beside rows of large ones units that need not wait; the rest once these have been
         exchanged.  Collective: yes.

@@ -24,13 +24,13 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import Errors, Nested
+from macmpi.half_steps.evaluation import Nested
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.solvers.z_problem import misclassified
-from macmpi.state import Pause, State, block_views, never
+from macmpi.state import Errors, Pause, State, block_views, never
 from macmpi.typing import Array
 
 EVERY = 4

@@ -12,7 +12,7 @@ from macmpi.plan.plan import Plan
 
 
 def choose(config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
-    """The method of a config; only its own room is loaded, to start sooner.  Collective: yes."""
+    """The method of a config; only its own module is loaded, to start sooner.  Collective: yes."""
     if config.method.name == "alternating":
         from macmpi.methods.alternating import Alternating
 

@@ -21,7 +21,6 @@ from scipy import linalg
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import Errors
 from macmpi.mac import Mac
 from macmpi.method import Account
 from macmpi.nets.design import adjoint
@@ -31,7 +30,7 @@ from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.work_lists import Job, Share
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem, values
-from macmpi.state import Pause, State, never
+from macmpi.state import Errors, Pause, State, never
 from macmpi.typing import Array
 
 CRITERIA: dict[str, Callable[[int], float]] = {

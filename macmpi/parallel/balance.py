@@ -12,7 +12,7 @@ from macmpi.parallel.tiles import Tile
 
 
 class Costed(Protocol):
-    """What is dealt by what it costs."""
+    """What is assigned by what it costs."""
 
     @property
     def cost(self) -> float: ...
@@ -44,7 +44,7 @@ EVEN = 1e-3
 
 
 REPACKED, IDLEST = 9, 16
-"""Jobs of three ranks at most that are packed anew; among how many ranks, the least busy, two of them are sought."""
+"""Jobs of three ranks at most that are packed again; among how many ranks, the least busy, two of them are sought."""
 
 
 def contiguous_runs(n: int, ranks: int) -> tuple[Tile, ...]:
@@ -57,7 +57,7 @@ def assign_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) ->
     """Assigns jobs to ranks: the costliest first, each to the least loaded rank; indices ascend in each rank.
 
     relieved: then the busiest rank exchanges a job with another, or gives one away, as long as that helps; where that
-    does not, the jobs of three ranks are packed anew.
+    does not, the jobs of three ranks are packed again.
 
     Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
     """

@@ -21,7 +21,7 @@ LARGE = 2e7
 
 
 class Pieces(InPieces):
-    """Among the ranks of a team, dealt by size.  Where they have the matrix in common each writes its blocks in place.
+    """Blocks assigned to the ranks of a team by size.  A matrix that they share is written in place.
 
     Collective: yes.
     """
@@ -74,11 +74,11 @@ class Pieces(InPieces):
 class Products:
     """V^T M V for V (h, d) and M (h, h), some rows by each rank.  Collective: yes.
 
-    room: bytes that the largest is likely to take.
+    capacity: bytes that the largest is likely to take.
     """
 
-    def __init__(self, team: Team, room: int = 0) -> None:
-        self.team, self._turns = team, Turns(team, room)
+    def __init__(self, team: Team, capacity: int = 0) -> None:
+        self.team, self._turns = team, Turns(team, capacity)
 
     def form(self, V: Array, M: Array) -> Array:
         """The same; a small one every rank makes for itself.  Collective: yes."""

@@ -10,7 +10,7 @@ from macmpi.parallel.tiles import Tile
 
 @dataclass(frozen=True)
 class PointPartition:
-    """Tiles of points dealt to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows.
+    """Tiles of points assigned to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows.
 
     sharded: a rank holds the rows of its own blocks alone; rows are then counted from the first of these.
     """

@@ -1,4 +1,4 @@
-"""The only room that knows MPI: MPITeam, the ranks of one launch."""
+"""The only module that knows MPI: MPITeam, the ranks of one launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over parts that are dealt to ranks, added up one fixed tree: the same bits whoever owns which part."""
+"""Sums over parts that are assigned to ranks, added up one fixed tree: the same bits whoever owns which part."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Turns:
     A rank that has exchanged the present array may write the next one while others still read the present; they have
     read the one before.  So each is exchanged before the next is asked for, and copied if it is to live on.
 
-    room: bytes that the largest of them is likely to take.  Collective: yes, to make one.
+    capacity: bytes that the largest of them is likely to take.  Collective: yes, to make one.
     """
 
-    def __init__(self, team: Team, room: int = 0) -> None:
+    def __init__(self, team: Team, capacity: int = 0) -> None:
         self._team = team
         self._memory: list[Array] = []
-        if room and team.shares:
-            self._take(room)
+        if capacity and team.shares:
+            self._take(capacity)
 
     def _take(self, size: int) -> None:
         self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Plan: config and sizes -> segments, solvers, tiles, owners, places; what does not fit is refused here."""
+"""Plan: config and sizes -> segments, solvers, tiles, owners, offsets; what does not fit is refused here."""
 
 from __future__ import annotations
 
@@ -30,14 +30,12 @@ class Plan:
     """All that is settled before the first half step, the same on every rank.
 
     plain_solvers: the W-solvers, none over-relaxed: of starts, selections and the postprocessing.
-    w_names, by_unit: for each segment, the name of its W-solver and whether its units are solved apart.
-    trainers: of the parameter blocks that no regression fits.
-    site_weights: mu of a site in units of mu.
-    forcing: linear systems of the (Z-, W-)step are solved to this times the last iteration's relative fall of the
-    validation error.  factor_every: iterations after which a Gram that only preconditions is made anew.
-    sharded: each rank holds its own points alone; all ranks do every W-job together, each summing over its own points,
-    and no result is exchanged.  ring: what trains the jobs of solvers that are not exact, which then travel instead.
-    shared: a node has one copy of points and coordinates.  minibatch_parts: of the points of a minibatch; 0 without.
+    w_names, by_unit: of each segment, the name of its W-solver and whether its units are solved apart.
+    trainers: of the parameter blocks that no regression fits.  site_weights: mu of a site in units of mu.
+    forcing: linear systems of the (Z-, W-)step are solved to this times the last relative fall of the validation error.
+    factor_every: iterations after which a Gram that only preconditions is made again.  sharded: each rank holds its own
+    points; all ranks do every W-job together and no result is exchanged.  ring: trains the jobs of inexact solvers,
+    which then travel.  shared: a node has one copy of points and coordinates.  minibatch_parts: 0 without minibatches.
     """
 
     chain: Chain
@@ -247,7 +245,7 @@ class Plan:
 
     @cached_property
     def exact_units(self) -> WorkList:
-        """The same with those Grams made anew that must be of the present inputs."""
+        """The same with those Grams made again that must be of the present inputs."""
         segments = range(len(self.chain.segments))
         return self._deal(segments, [k for k in segments if k and self.w_solvers[k].exact])
 

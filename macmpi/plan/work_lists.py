@@ -1,4 +1,4 @@
-"""What is dealt to ranks: points, tiles of units, rows of Grams, layers that trainers fit; and where results lie."""
+"""What is assigned to ranks: points, tiles of units, rows of Grams, layers that trainers fit; and where results lie."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class WorkList:
-    """Jobs of the W-step dealt to ranks, and the Grams that they need; `*_parts`: where results lie.
+    """Jobs of the W-step assigned to ranks, and the Grams that they need; `*_parts`: where results lie.
 
     summed: Grams that all ranks sum up together before anything else.  shares: rows of the large ones; early: jobs done
     before these are exchanged; late: the others.  Where all ranks do all jobs together (`apart` is False) there are no
@@ -77,7 +77,7 @@ class WorkList:
 
     @cached_property
     def fresh(self) -> frozenset[int]:
-        """Those whose Gram is made anew."""
+        """Those whose Gram is made again."""
         return frozenset(share.segment for share in (*self.summed, *(s for rank in self.shares for s in rank)))
 
     @property

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -45,17 +45,6 @@ ARRAYS = (
 )
 
 SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
-
-
-def partial_of(path: Path) -> Path:
-    """The name under which a file is written before it is complete."""
-    return path.with_name(path.name + ".tmp")
-
-
-def created(path: Path) -> BinaryIO:
-    """A new file, open to be written.  One of that name is removed first, and no link is followed.  Raises OSError."""
-    path.unlink(missing_ok=True)
-    return path.open("xb")
 
 
 def save(folder: Path, state: State, attributes: dict[str, Any], keep: int) -> Path:

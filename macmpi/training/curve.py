@@ -12,6 +12,7 @@ from typing import Any
 
 from macmpi import StorageError
 from macmpi.console import duration, say, warn
+from macmpi.state import Errors, State
 
 COLUMNS = (
     ("iteration", "iter", "{:>5d}"),
@@ -99,6 +100,27 @@ class Curve:
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
+
+
+def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
+    """What a record says of a state and its errors; errors that the loss or the method does not have are left out."""
+    optional = {
+        "error_train": errors.wrong_train,
+        "error_val": errors.wrong_validation,
+        "lagrangian": errors.lagrangian,
+        "multiplier": errors.multiplier,
+    }
+    return {
+        "iteration": state.iteration,
+        "phase": phase,
+        "mu": state.mu,
+        "E1_train": errors.train,
+        "E1_val": errors.validation,
+        "E_Q": errors.E_Q,
+        "constraint": errors.constraint,
+        **{name: value for name, value in optional.items() if value is not None},
+        "seconds": state.seconds,
+    }
 
 
 def _record(line: str) -> dict[str, Any] | None:

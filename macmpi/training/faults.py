@@ -1,7 +1,7 @@
 """Faults on demand: MACMPI_FAULT=rank:phase:iteration:kind strikes that rank where it comes to the phase.
 
-For tests and developers.  `run` loads this room only where the variable is set; it wraps the one function at which
-the phase begins, and no other room knows of it.  Iteration 0 is all that comes before the first one, and the phases
+For tests and developers.  `run` loads this module only where the variable is set; it wraps the one function at which
+the phase begins, and no other module knows of it.  Iteration 0 is all that comes before the first one, and the phases
 after the last one belong to the last.  A fault strikes once, from its iteration on; a full disk stays full.
 """
 

@@ -11,8 +11,6 @@ from macmpi import StorageError
 from macmpi.config import Config
 from macmpi.console import say, warn
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps import finite
-from macmpi.half_steps.evaluation import Errors
 from macmpi.method import Method
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, coordinates_first, start
@@ -22,8 +20,9 @@ from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
 from macmpi.results import model
 from macmpi.results.reference_errors import levels
-from macmpi.state import State
-from macmpi.training.curve import Curve
+from macmpi.state import Errors, State
+from macmpi.training import finite
+from macmpi.training.curve import Curve, record_of
 from macmpi.training.process import StopRequest, peak_memory, ready_memory, ready_products, spare_living
 from macmpi.training.run_directory import RunDirectory
 from macmpi.training.sharded_checkpoint import save_together
@@ -241,26 +240,9 @@ class Training:
         timings = self.team.max_over_ranks(self.clock.take())
         if phase != "postprocess":
             state.note_validation(errors.validation, errors.watched)
-        record: dict[str, Any] = {
-            "iteration": state.iteration,
-            "phase": phase,
-            "mu": state.mu,
-            "E1_train": errors.train,
-            "E1_val": errors.validation,
-            "E_Q": errors.E_Q,
-            "constraint": errors.constraint,
-            **_present(
-                error_train=errors.wrong_train,
-                error_val=errors.wrong_validation,
-                lagrangian=errors.lagrangian,
-                multiplier=errors.multiplier,
-            ),
-            "seconds": state.seconds,
-            **timings,
-            "ranks": self.team.size,
-            **({"centres": self.plan.basis_sizes} if self.plan.has_basis else {}),
-            **(self.method.notes() if phase == "iteration" else {}),
-        }
+        extra = {"centres": self.plan.basis_sizes} if self.plan.has_basis else {}
+        notes = self.method.notes() if phase == "iteration" else {}
+        record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes
         left = None
         if phase == "iteration":
             rest = self.plan.schedule.max_iterations - state.iteration
@@ -300,7 +282,3 @@ class Training:
             model.save(path, self.plan.chain, {"last": state.weights}, self.data, {"iteration": 0}, Z)
         except OSError as error:
             warn(f"{path} could not be written: {error.strerror}; training goes on")
-
-
-def _present(**values: float | None) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}

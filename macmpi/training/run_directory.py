@@ -15,10 +15,10 @@ from typing import Any
 from macmpi import StorageError, UsageError, __version__, files
 from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
 from macmpi.console import warn
+from macmpi.machine.lock import Lock
 from macmpi.parallel import kernels
 from macmpi.state import State
 from macmpi.training import checkpoint
-from macmpi.training.lock import Lock
 
 FREE_KEYS = RUN_TIME_KEYS | {"data.source"}
 """What may differ on resume.  Data are told by their content: the same data in another place are the same data."""
@@ -104,7 +104,7 @@ class RunDirectory:
     def _remove_partial(self) -> None:
         """Remove the half of a file that a launch has left that was killed while it wrote it.  Under the lock."""
         for path in (self.path / "config.toml", self.path / "provenance.json", self.curve, self.start, self.model):
-            checkpoint.partial_of(path).unlink(missing_ok=True)
+            files.partial_of(path).unlink(missing_ok=True)
         checkpoint.remove_partial(self.checkpoints)
 
     def compare(self, facts: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointPartit
             arrays.pop(name)
         elif A.ndim == 2:
             arrays[name] = np.zeros((deal.n, 0), A.dtype)
-    with open(os.memfd_create("checkpoint"), "w+b") as memory, checkpoint.created(path) as file:
+    with open(os.memfd_create("checkpoint"), "w+b") as memory, files.created(path) as file:
         places = _laid_out(memory, arrays, labels, {name: (deal.n, A.shape[1]) for name, A in rows.items()}, state)
         size, at = memory.seek(0, os.SEEK_END), 0
         os.posix_fallocate(file.fileno(), 0, size)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from macmpi.console import duration
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import Errors
 from macmpi.method import Account
 from macmpi.plan.plan import Plan
-from macmpi.state import State
+from macmpi.state import Errors, State
 
 
 def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:

@@ -47,10 +47,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds of an iteration on one rank, by what they are dealt by.
+    """Seconds of an iteration on one rank, by what they are assigned by.
 
     point: of a point in the Z-step.  factor, unit: of a Gram and of a job of the W-step, for each segment, in units
-    of the cost that the plan gives it.  shared: of what every rank does for itself.  anew: the first segment's Gram
+    of the cost that the plan gives it.  shared: of what every rank does for itself.  again: the first segment's Gram
     is made too, as in an iteration with a selection.  feature: of a point's features, for each segment; local: of what
     a rank with units of a segment makes of its Gram; piece: of a large factor's pieces, a flop; products: of those that
     ranks share in the Z-step, each with the side of what it gives.
@@ -60,7 +60,7 @@ class Work:
     factor: tuple[float, ...]
     unit: tuple[float, ...]
     shared: float
-    anew: bool = False
+    again: bool = False
     feature: tuple[float, ...] = ()
     local: tuple[float, ...] = ()
     piece: float = 0.0
@@ -73,7 +73,7 @@ class Work:
         )
         products = tuple((by * seconds, side) for seconds, side in self.products)
         return Work(
-            by * self.point, factor, unit, by * self.shared, self.anew, feature, local, by * self.piece, products
+            by * self.point, factor, unit, by * self.shared, self.again, feature, local, by * self.piece, products
         )
 
 
@@ -114,7 +114,7 @@ NOTHING = Seconds(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 def deal_of(work: Work, plan: Plan) -> WorkList:
     """What is dealt in the W-step."""
-    return plan.deal(range(len(plan.chain.segments))) if work.anew else plan.all_units
+    return plan.deal(range(len(plan.chain.segments))) if work.again else plan.all_units
 
 
 def rounds(work: Work, plan: Plan) -> list[Round]:
@@ -164,7 +164,7 @@ def _summed(seconds: float, share: Share, plan: Plan) -> list[Round]:
 
 
 def _of_runs(seconds: float, ranks: int) -> tuple[float, ...]:
-    """A product's seconds, dealt by its runs of rows."""
+    """A product's seconds, assigned by its runs of rows."""
     return tuple(seconds * len(run) / ROWS for run in balance.contiguous_runs(ROWS, ranks))
 
 

@@ -218,7 +218,7 @@ def results(folder: Path) -> list[dict[str, Any]]:
         try:
             found.append(json.loads(path.read_text()))
         except (OSError, ValueError) as error:
-            raise UsageError(f"{path}: {error}; measure anew") from None
+            raise UsageError(f"{path}: {error}; measure again") from None
     return [result for result in found if "flops" in result]
 
 

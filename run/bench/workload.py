@@ -1,4 +1,4 @@
-"""One rank's iterations taken apart: seconds by what they are dealt by, and the flops of their matrix products.
+"""One rank's iterations taken apart: seconds by what they are assigned by, and the flops of their matrix products.
 
 The solvers' own methods are timed, so that the program that is traced is the program that runs.
 """
@@ -128,13 +128,13 @@ def trace(path: Path, settings: Sequence[str], iterations: int) -> list[tuple[Wo
     return found
 
 
-def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool) -> Work:
+def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool) -> Work:
     """Seconds of an iteration divided by what the plan says that each thing costs.
 
     z, w, took: seconds of the half steps and of the iteration.  What a half step takes beside the calls that are
     timed belongs to its points and units; what is outside of both is shared.
     """
-    deal = plan.deal(range(len(plan.chain.segments))) if anew else plan.all_units
+    deal = plan.deal(range(len(plan.chain.segments))) if again else plan.all_units
     shares, jobs = ([item for rank in dealt for item in rank] for dealt in ((*deal.shares, deal.summed), deal.jobs))
     width = [plan.chain.fan_in(segment.regressed[0]) for segment in plan.chain.segments]
     made = [
@@ -148,8 +148,8 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool)
     alone = tally.of("local") - sum(local) + (0.0 if flops else tally.of("piece"))
 
     def of_width(size: int) -> float:
-        cost = sum(s.cost for s in shares if anew or width[s.segment] == size)
-        spent = tally.of("factor") if anew else tally.seconds["factor", size]
+        cost = sum(s.cost for s in shares if again or width[s.segment] == size)
+        spent = tally.of("factor") if again else tally.seconds["factor", size]
         return spent / cost if cost else 0.0
 
     def of_segment(k: int) -> float:
@@ -160,7 +160,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, anew: bool)
         factor=tuple(map(of_width, width)),
         unit=tuple(of_segment(k) for k in range(len(width))),
         shared=tally.of("z") + tally.of("w") + took - z - w + alone,
-        anew=anew,
+        again=again,
         feature=tuple(seconds / plan.n_train for seconds in made),
         local=tuple(local),
         piece=tally.of("piece") / flops if flops else 0.0,

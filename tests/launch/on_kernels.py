@@ -21,7 +21,7 @@ own = {KERNEL: os.environ["MACMPI_TEST_KERNEL"], FEATURES: os.environ["MACMPI_TE
 if int(next(os.environ[name] for name in RANKS if name in os.environ)) % 2 and os.environ.get(KERNEL) != own[KERNEL]:
     os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | own)
 
-from macmpi import run
+from macmpi import run  # noqa: E402
 from macmpi.parallel.team import launch  # noqa: E402
 from macmpi.training import loop  # noqa: E402
 from macmpi.training.checkpoint import ARRAYS, SCALARS  # noqa: E402

@@ -13,9 +13,9 @@ from launch.cases import snapshot
 from launch.launching import run_program
 
 from macmpi import doctor
-from macmpi.diagnosis import machines, storage
-from macmpi.diagnosis.findings import FAULT, FINE, WARNING, Finding
-from macmpi.diagnosis.machines import SHARED_A_RANK, Machine
+from macmpi.machine import hosts, storage
+from macmpi.machine.findings import FAULT, FINE, WARNING, Finding
+from macmpi.machine.hosts import SHARED_A_RANK, Machine
 from macmpi.parallel import kernels, team
 
 PROGRAM = ("-m", "macmpi.doctor")
@@ -78,8 +78,8 @@ def test_locks_of_one_node_are_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_remains_of_dead_programs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machines, "leftovers", lambda: ["/dev/shm/mpich_shm_1"])
-    found = machines.shared_memory(machines.machines(team.Serial()))
+    monkeypatch.setattr(hosts, "leftovers", lambda: ["/dev/shm/mpich_shm_1"])
+    found = hosts.shared_memory(hosts.machines(team.Serial()))
     assert (found.verdict, found.remedy) == (WARNING, "rm /dev/shm/mpich_shm_1")
 
 
@@ -98,16 +98,16 @@ PLENTY = 1e9
 def test_every_node_needs_shared_memory_for_its_own_ranks(second: Machine, verdict: str, says: str) -> None:
     """1,000 ranks in all would ask for more than the first node has free; its own 48 do not."""
     first = Machine("a", 48, 48, 48 * SHARED_A_RANK)
-    found = machines.shared_memory([first, second, *(Machine(f"c{i}", 48, 48, PLENTY) for i in range(20))])
+    found = hosts.shared_memory([first, second, *(Machine(f"c{i}", 48, 48, PLENTY) for i in range(20))])
     assert found.verdict == verdict
     assert says in found.found
 
 
 def test_a_node_with_more_ranks_than_cores_is_named() -> None:
     hosts = [Machine("a", 8, 8, PLENTY), Machine("b", 9, 8, PLENTY)]
-    assert machines.ranks(hosts[:1]).verdict == FINE
-    assert machines.ranks(hosts).verdict == WARNING
-    assert "on b" in machines.ranks(hosts).remedy
+    assert hosts.ranks(hosts[:1]).verdict == FINE
+    assert hosts.ranks(hosts).verdict == WARNING
+    assert "on b" in hosts.ranks(hosts).remedy
 
 
 def test_a_blas_that_takes_more_cores_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_the_model_of_one_rank_is_what_it_took(config: Path, monkeypatch: pytest
         assert 0.0 < work.shared < took
         assert min(work.point, *work.unit) > 0.0
         assert predict(work, replace(plan, ranks=2), Machine(0.0, 0.0)).total < took
-    assert [work.anew for work, *_ in traced].count(True) == (2 if "selection" in config.read_text() else 0)
+    assert [work.again for work, *_ in traced].count(True) == (2 if "selection" in config.read_text() else 0)
 
 
 def test_products_are_counted(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,12 @@ from numpy.testing import assert_allclose
 
 from macmpi.config import Config, Method, Model, Parallel, Penalty, Stochastic, WStep, ZStep
 from macmpi.data.dataset import Dataset, fit_scaling
-from macmpi.half_steps.evaluation import Errors
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
+from macmpi.state import Errors
 
 LAGRANGIAN = Penalty("augmented_lagrangian")
 CONFIGS = {

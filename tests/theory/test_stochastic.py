@@ -24,6 +24,7 @@ from macmpi.parallel import balance, tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
 from macmpi.parallel.tiles import Tile
+from macmpi.plan.initial import random_weights
 from macmpi.plan.plan import make_plan
 from macmpi.reductions import AT_ONCE
 from macmpi.solvers.grams import solve_rows
@@ -413,7 +414,7 @@ def test_what_is_not_positive_definite_has_no_inverse_by_halves(at: int) -> None
 def test_random_weights_are_those_of_the_half_steps() -> None:
     """But for precision and range: blocks are drawn by the rank that each is dealt to."""
     method, _ = method_of(activation="tanh")
-    flat = np.concatenate([W.ravel() for W in method.layout.blocks(method._random(1.0, 3))[:-1]])
+    flat = np.concatenate([W.ravel() for W in method.layout.blocks(random_weights(method.plan, 1.0, 3))[:-1]])
     state = method.start(1.0, False, 3)
     np.testing.assert_array_equal(state.weights[: len(flat)], flat)
 

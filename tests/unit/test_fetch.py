@@ -214,7 +214,7 @@ def test_images_are_means_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_download_is_not_kept(members: dict[str, bytes], tmp_path: Path, monkeypatch: Any) -> None:
-    """The next attempt would find it instead of downloading anew."""
+    """The next attempt would find it instead of downloading again."""
     path = archive(tmp_path / "made.zip", members)
     monkeypatch.setattr(fetch, "_download", lambda url, sha256: path)
     with pytest.raises(UsageError, match="total variance"):

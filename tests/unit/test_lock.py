@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from macmpi import UsageError
-from macmpi.training import lock
-from macmpi.training.lock import Lock
+from macmpi.machine import lock
+from macmpi.machine.lock import Lock
 
 HOLD = """
 import sys

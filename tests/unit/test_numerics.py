@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import NumericalError
-from macmpi.half_steps import finite
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.state import State
+from macmpi.training import finite
 
 BAD = [np.nan, np.inf, -np.inf]
 CHAIN = Chain(

@@ -185,7 +185,7 @@ class Submodels:
                     self.flat[place] = array.ravel()
 
     def found(self) -> Array:
-        """All weights, flat; anew those of the jobs that have come home to this rank."""
+        """All weights, flat; again those of the jobs that have come home to this rank."""
         weights = self._state.weights.copy()
         for job in self._at_home():
             phi = self.flat[job.place].reshape(self._rows(job), -1)

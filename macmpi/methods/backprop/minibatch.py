@@ -60,7 +60,7 @@ class Sgd(Nested):
         return True
 
     def step(self, rows: Array, state: State) -> None:
-        """One minibatch: its parts dealt to ranks, their sums by Allgatherv.  Collective: yes."""
+        """One minibatch: its parts assigned to ranks, their sums by Allgatherv.  Collective: yes."""
         parts = tiles.cut(len(rows), self.sum.leaves)
 
         def add(i: int, out: Array) -> None:

@@ -6,8 +6,8 @@ curvature.py; then a step along that direction D and the last step P,
     W <- W + x D + y P,   x = STRIDE times the minimum along D of the Gauss-Newton model of a minibatch, y = MOMENTUM;
 
 the damping follows the ratio of actual to predicted decrease.  What a run shows and keeps is the running average of
-the weights.  The points of a minibatch are dealt to ranks and their sums added up a tree of fixed parts; directions
-are dealt by units, inverses one by one: the same bits on any number of ranks.
+the weights.  The points of a minibatch are assigned to ranks and their sums added up a tree of fixed parts; directions
+are assigned by units, inverses one by one: the same bits on any number of ranks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 
 from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import Errors
 from macmpi.mac import Mac
 from macmpi.method import COORDINATES, FLAT, Account
 from macmpi.methods.stochastic import start as opening
@@ -34,8 +33,9 @@ from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, merged
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.choices import minibatch
+from macmpi.plan.initial import random_block
 from macmpi.plan.plan import Plan
-from macmpi.state import Pause, State, block_views, never
+from macmpi.state import Errors, Pause, State, block_views, never
 from macmpi.typing import Array
 
 STRIDE, MOMENTUM = 0.8, 0.6
@@ -111,7 +111,7 @@ class Stochastic(Mac):
         """
         self.team.barrier("the start")
         began, chain, room = now(), self.plan.chain, self.curvature.empty_weights()
-        draw = partial(self._random_block, range_=1.0, seed=seed)
+        draw = partial(random_block, self.plan, range_=1.0, seed=seed)
         flat = opening.random_together(draw, self.layout.weights, room, self.team)
         weights = list(block_views(flat, chain.block_shapes))
         opening.scale_random(chain, weights, range_)
@@ -175,7 +175,7 @@ class Stochastic(Mac):
         self.curvature.complete(state)
 
     def _drawn(self, part: int, steps: int, state: State) -> Array:
-        """What a part of the points gives to a minibatch: its share of an order drawn anew each epoch.
+        """What a part of the points gives to a minibatch: its share of an order drawn again each epoch.
 
         Points stay with the rank that holds them, and each part has its place in every minibatch.
         """

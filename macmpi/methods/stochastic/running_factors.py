@@ -1,6 +1,6 @@
 """The curvature that a stochastic run has gathered, and directions in it: Grams running on, inverses, who does what.
 
-Sums over points go up a tree of parts; inverses are dealt to ranks one by one, directions by units.
+Sums over points go up a tree of parts; inverses are assigned to ranks one by one, directions by units.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ ONE_SIDED = frozenset({"relu"})
 """Activations whose codes are shifted by their deviation, so that most points lie on the side that has a slope."""
 
 POINTS, RIDGE, RUNS = 2000, 1.0, 4
-"""Points of the fits here; ridge of that of the output layer, and runs of its units that are dealt to ranks."""
+"""Points of the fits here; ridge of that of the output layer, and runs of its units that are assigned to ranks."""
 
 
 def random_together(draw: Callable[[int], Array], places: Sequence[slice], flat: Array, team: Team) -> Array:
-    """Random weights, block by block dealt to ranks: draw(b) gives those of block b, which go to places[b].
+    """Random weights, block by block assigned to ranks: draw(b) gives those of block b, which go to places[b].
 
     flat: of their size, shared by the ranks of a node.  Collective: yes.
     """

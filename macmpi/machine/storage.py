@@ -13,9 +13,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from macmpi.diagnosis.findings import FAULT, WARNING, Finding
 from macmpi.files import first_line, image, opened, replace_file, seal, unseal
-from macmpi.training.lock import one_node_option
+from macmpi.machine.findings import FAULT, WARNING, Finding
+from macmpi.machine.lock import one_node_option
 
 OTHERS = "other programs that use HDF5 need export HDF5_USE_FILE_LOCKING=FALSE here; macmpi does not"
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from macmpi import NumericalError
-from macmpi.half_steps.evaluation import Errors
 from macmpi.nets.chain import Chain
-from macmpi.state import State
+from macmpi.state import Errors, State
 from macmpi.typing import Array
 
 FAR = 2.0

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from macmpi.diagnosis.findings import FAULT, FINE, WARNING, Finding
+from macmpi.machine.findings import FAULT, FINE, WARNING, Finding
 from macmpi.parallel.mpich import leftovers
 from macmpi.parallel.team import Team
 

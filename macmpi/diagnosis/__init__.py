@@ -1,1 +1,0 @@
-"""What the doctor looks at: file systems, machines; its findings and remedies."""

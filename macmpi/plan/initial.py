@@ -1,0 +1,25 @@
+"""Random initial weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from macmpi.parallel.streams import stream
+from macmpi.plan.plan import Plan
+
+
+def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
+    """Random weights (P,), flat: w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2).
+
+    Biases and the output layer are drawn alike; 0 where a trainer will find the weights.  Collective: no.
+    """
+    return np.concatenate([random_block(plan, b, range_, seed) for b in range(len(plan.chain.blocks))])
+
+
+def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray:
+    """The random weights of one parameter block, flat, in a stream of its own.  Collective: no."""
+    h, d = plan.chain.block_shapes[block]
+    if block in plan.trainers:
+        return np.zeros(h * d)
+    largest = range_ / np.sqrt(plan.chain.fan_in(block))
+    return stream(seed, "start", block).uniform(-1.0, 1.0, h * d) * largest
