@@ -103,7 +103,7 @@ class Descent(Nested):
 
 
 class ConjugateGradients(Descent):
-    """d <- -g + max(0, g . (g - g_old) / g_old . g_old) d, again every `restart` iterations.  Collective: as Descent."""
+    """d <- -g + max(0, g . (g - g_old) / g_old . g_old) d, reset every `restart` iterations. Collective: as Descent."""
 
     called, reads = "conjugate gradients", ("restart",)
     bend = 0.3
