@@ -72,7 +72,7 @@ class Accelerated(Mac):
         if self.momentum:
             self._extrapolate(before, state)
         else:
-            self._feasible(state)
+            self.feasible(state)
         self._fit_output(state)
         return True
 
@@ -88,12 +88,12 @@ class Accelerated(Mac):
         error = self.evaluation.nested(self.weights(state)).error
         for share in LENGTHS:
             state.weights[:] = plain + share * step
-            self._feasible(state)
+            self.feasible(state)
             if self._feasible_error(state) < error:
                 break
         else:
             state.weights[:] = plain
-            self._feasible(state)
+            self.feasible(state)
         state.momentum = state.weights - before
 
     def lengths(self, ways: Sequence[Array], state: State) -> Array:

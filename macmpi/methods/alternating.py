@@ -66,10 +66,10 @@ class Alternating(Mac):
     def sweep(self, state: State, pause: Pause = never) -> bool:
         """One iteration: the decoder, then the encoder.  Collective: yes."""
         last = len(self.plan.chain.sites)
-        self._feasible(state)
+        self.feasible(state)
         self.fit([last], state)
         self._fit_encoder(state)
-        self._feasible(state)
+        self.feasible(state)
         state.iteration += 1
         state.next_half, state.mu_done = "z", state.mu
         return True

@@ -155,7 +155,7 @@ def recentred(method: Alternating, state: State) -> State:
     """The state with the decoder's centres of the next iteration, and its weights as they are."""
     moved = deepcopy(state)
     (block,) = (b for b in method.plan.chain.segments[1].weighted if b in method.plan.trainers)
-    method._feasible(moved)
+    method.feasible(moved)
     C = method.weights(moved)[block]
     C[:] = method.plan.centres(block, moved.Z, C.copy())
     method.problems.forget()

@@ -82,7 +82,7 @@ def test_layers_that_let_nothing_through_leave_a_metric() -> None:
     """All units of a layer are dead: its inputs have no curvature."""
     mac, state = begun({"metric": "curvature"}, activation="relu", sites="before")
     mac.weights(state)[1][:, -1] = -1e3
-    mac._feasible(state)
+    mac.feasible(state)
     assert all(np.isfinite(M).all() for M in forms(mac, state))
 
 

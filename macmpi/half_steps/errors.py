@@ -1,0 +1,35 @@
+"""Errors of a State: E1 on both sets, E_Q, the constraint, multipliers, misclassified points."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from macmpi.half_steps.parts import Parts
+from macmpi.state import Errors, State
+
+
+def errors_of(parts: Parts, state: State, feasible: bool = False) -> Errors:
+    """Errors at the present weights and coordinates.  Where Z is feasible, E_Q = E1.  Collective: yes.
+
+    The training error of a net of radial basis functions holds the ridge, as in eq. (6).
+    """
+    train = parts.evaluation.nested(parts.weights(state))
+    validation = parts.evaluation.nested(parts.weights(state), validation=True)
+    ridge = parts.ridge_of(state, range(len(parts.plan.chain.segments))) if parts.plan.has_basis else 0.0
+    errors = Errors(train.error + ridge / parts.plan.n_train, validation.error, train.error, 0.0)
+    if not feasible and parts.plan.chain.sites:
+        metrics = parts.problems.metrics(state)
+        E_Q, constraint, work = parts.evaluation.penalised(
+            lambda rows: parts.problems.z_problem(rows, state, metrics, shifted=False), state.multipliers
+        )
+        errors = errors._replace(E_Q=E_Q, constraint=constraint)
+        if parts.plan.schedule.multipliers:
+            errors = errors._replace(lagrangian=E_Q - work)
+    if parts.plan.schedule.multipliers:
+        lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
+        own = np.abs(state.multipliers[parts.points.own])
+        largest = parts.team.max_over_ranks({"multiplier": float(own.max(initial=0.0))})
+        errors = errors._replace(lagrangian=lagrangian, **largest)
+    if parts.plan.loss.labels:
+        errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
+    return errors

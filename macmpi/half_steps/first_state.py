@@ -1,0 +1,49 @@
+"""First States: from random or given weights, or from given coordinates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from macmpi.half_steps.parts import Parts
+from macmpi.plan.initial import random_weights
+from macmpi.solvers.w_problem import SegmentProblem, gradients
+from macmpi.state import State
+from macmpi.typing import Array
+
+
+def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State:
+    """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
+    state = parts.new_state(random_weights(parts.plan, range_, seed))
+    state.Z[parts.points.own] = codes[parts.points.own]
+    parts.exchange(state.Z)
+    state.grams = parts.no_grams()
+    parts.problems.renew_metric(state)
+    parts.fit(range(len(parts.plan.chain.segments)), state)
+    state.metric_mu = 0.0
+    parts.problems.renew_metric(state)
+    return state
+
+
+def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State:
+    """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
+
+    Where a layer has no derivative there is no gradient step.  Unless points are sharded, rank 0 alone computes the
+    gradient.
+    """
+    plan, team = parts.plan, parts.team
+    state = parts.new_state(weights)
+    for k, segment in enumerate(plan.chain.segments):
+        if segment.trailing:
+            parts.feasible(state)
+            parts.fitting.train(plan.untrained(k, state.weights), state)
+    if gradient_step and plan.chain.differentiable:
+        gradient = np.zeros(len(weights))
+        if team.rank == 0 or plan.sharded:
+            chain, data = plan.chain, parts.data
+            nested = SegmentProblem(chain.whole, plan.loss, data.X, data.Y, chain.block_shapes, 0.0, state.weights)
+            gradient[:] = gradients(nested, nested.start, parts.over_points)[1][0]
+        if not plan.sharded:
+            team.share_array(gradient)
+        parts.evaluation.gradient_step(state.weights, gradient)
+    parts.feasible(state)
+    return state

@@ -1,0 +1,51 @@
+"""The postprocessing step: feasible coordinates, then a refit of the last layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from macmpi.half_steps.parts import Parts
+from macmpi.state import State
+
+REFITS = 5
+"""How often an inexact refit is repeated at most."""
+
+REFIT = 1e-4
+"""The relative fall of E1 + ridge below which an inexact refit is not repeated."""
+
+
+def postprocess(parts: Parts, state: State) -> State:
+    """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes.
+
+    Without coordinates there is nothing to do.  Sharded coordinates are overwritten: there may be no room for two.
+    The refit is repeated while it lowers E1 + ridge by more than `REFIT`, unless one is exact.
+    """
+    plan = parts.plan
+    Z = state.Z if plan.sharded else parts.team.array(state.Z.shape, state.Z.dtype)
+    after = replace(state, weights=state.weights.copy(), Z=Z, grams=state.grams.copy())
+    moved = state.multipliers
+    after.mu, after.multipliers = state.mu_done or state.mu, np.zeros(moved.shape, moved.dtype)
+    if not plan.chain.sites:
+        return after
+    parts.feasible(after)
+    before, last = last_objective(parts, after), len(plan.chain.sites)
+    for _ in range(1 if plan.w_solvers[-1].exact else REFITS):
+        kept = after.weights.copy()
+        parts.fit([last], after)
+        now = last_objective(parts, after)
+        if not now < before:
+            after.weights[:] = kept
+            break
+        if before - now < REFIT * before:
+            break
+        before = now
+    return after
+
+
+def last_objective(parts: Parts, state: State) -> float:
+    """E1 + ridge of the last layer, per point.  Collective: yes."""
+    last = len(parts.plan.chain.segments) - 1
+    ridge = parts.team.from_root(lambda: parts.ridge_of(state, [last]))
+    return parts.evaluation.nested(parts.weights(state)).error + ridge / parts.plan.n_train
