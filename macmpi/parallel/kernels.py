@@ -63,7 +63,7 @@ def fingerprint() -> str:
     return digest.hexdigest()[:12]
 
 
-MEASURE, REPEATS, SIDE = "import json; from macmpi.kernels import measured; print(json.dumps(measured()))", 7, 512
+MEASURE, REPEATS, SIDE = f"import json; from {__name__} import measured; print(json.dumps(measured()))", 7, 512
 """What a process runs that measures itself; how often, and on matrices of how many rows."""
 
 
