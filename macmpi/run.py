@@ -140,7 +140,7 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         fault.arm(team, light=False)
     from macmpi.data import dataset as datasets
     from macmpi.methods.starts import Origin
-    from macmpi.parallel.kernels import mixture, words
+    from macmpi.parallel.kernels import arithmetics, mixture, words
     from macmpi.plan.estimate import check_memory, estimate, node_bytes, selecting
     from macmpi.plan.plan import make_plan
     from macmpi.training.loop import Job, train
@@ -189,7 +189,7 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
 
     with directory.lock:
         path, state, arithmetic = team.from_root(prepare)
-        if (unlike := mixture(team)) and team.rank == 0:
+        if (unlike := mixture(arithmetics(team))) and team.rank == 0:
             warn(unlike)
         if plan.shared:
             team.share_memory(team.from_root(lambda: node_bytes(plan, kept[0].autoencoder, selecting(config))))

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from macmpi.parallel import kernels
 from macmpi.parallel.team import Serial
 from macmpi.training.run_directory import RunDirectory
 
+ODD_RANKS = Path(__file__).with_name("odd_ranks.py")
 SCRIPT = (Path(__file__).with_name("on_kernels.py"),)
 KERNEL, FEATURES = "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES"
 OTHERS = ("Haswell", "Prescott", "Nehalem", "NEOVERSEN1", "ARMV8", "POWER8")
@@ -114,10 +116,21 @@ def test_ranks_on_unlike_kernels_hold_the_same_numbers_and_end(tmp_path: Path) -
 
 def test_ranks_that_round_alike_are_told_so_by_a_number() -> None:
     """And one process is of one mind: nothing is said."""
-    assert kernels.mixture(Serial()) == ""
+    assert kernels.mixture(kernels.arithmetics(Serial())) == ""
     assert kernels.fingerprint() == kernels.fingerprint()
     assert kernels._ranks([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
     assert kernels._ranks([3]) == "rank 3"
+
+
+@pytest.mark.launch
+def test_the_doctor_names_ranks_and_kernels_that_do_not_round_alike(tmp_path: Path) -> None:
+    """The variables are set on rank 1 alone, and what they cost there is measured there."""
+    other = other_kernel()
+    env = {"MACMPI_TEST_ODD_RANKS": json.dumps(other)}
+    page = run_program("macmpi.doctor", ranks=2, cwd=tmp_path, program=(ODD_RANKS,), env=env, code=0).out
+    line, remedy = next(pair for pair in pairwise(page.splitlines()) if pair[0].startswith("kernel "))
+    assert re.match(r"kernel +warning +rank 0 on .*, [0-9a-f]{4}; rank 1 on .*, [0-9a-f]{4}; rank 1: .* GFLOP/s", line)
+    assert f"give all ranks one {KERNEL} and {FEATURES}" in remedy
 
 
 def test_the_kernel_is_in_the_head_and_in_the_provenance_and_a_change_is_said(tmp_path: Path) -> None:
