@@ -1,4 +1,4 @@
-"""`python -m` of what the arguments name, the odd ranks with other variables: MACMPI_TEST_ODD_RANKS, a table in JSON."""
+"""`python -m` of what the arguments name, the odd ranks with the variables of MACMPI_TEST_ODD_RANKS, a table in JSON."""
 
 import json
 import os
