@@ -139,8 +139,8 @@ def examine(team: Team, argv: list[str]) -> int:
     from macmpi.machine.storage import folder, hdf5
 
     hosts = machines(team)
-    found = [library(team), ranks(hosts), shared_memory(hosts)]
-    found += team.from_root(lambda: [hdf5(), kernel(), *folder(output)])
+    found = [library(team), ranks(hosts), shared_memory(hosts), kernel(team)]
+    found += team.from_root(lambda: [hdf5(), *folder(output)])
     found += [*products(team), exchange(team), shared_arrays(team)]
     if team.rank == 0:
         say(f"macmpi {__version__}, Python {platform.python_version()}, {platform.platform()}")

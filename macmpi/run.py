@@ -140,7 +140,7 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         fault.arm(team, light=False)
     from macmpi.data import dataset as datasets
     from macmpi.methods.starts import Origin
-    from macmpi.parallel.kernels import mixture, words
+    from macmpi.parallel.kernels import arithmetics, mixture, words
     from macmpi.plan.estimate import check_memory, estimate, node_bytes, selecting
     from macmpi.plan.plan import make_plan
     from macmpi.training.loop import Job, train
@@ -164,6 +164,7 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         return 0
     directory = RunDirectory(args.output or Path("runs") / args.config.stem)
     origin, rows = Origin(), []  # of rank 0 alone: large
+    computed_on = arithmetics(team)
 
     def prepare() -> Any:
         nonlocal origin, rows
@@ -177,20 +178,19 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
             )
         if state is None:
             origin = _origin(config, plan, data)
-        facts = provenance(team.size, config.run.threads, (BINDINGS, team.library), data.sha256, argv)
-        if state is not None:
-            directory.compare(facts)
+        facts = provenance(computed_on, config.run.threads, (BINDINGS, team.library), data.sha256, argv)
+        changed = directory.compare(facts) if state is not None else ""
         directory.create(config, facts)
+        if unlike := changed or mixture(computed_on):
+            warn(unlike)
         if state is not None and not plan.sharded:
             rows = [getattr(state, name) for name in BY_POINT]
             empty: Any = dict.fromkeys(BY_POINT)
             state = replace(state, **empty)
-        return path, state, words(facts["blas"])
+        return path, state, words(computed_on[0]["blas"])
 
     with directory.lock:
         path, state, arithmetic = team.from_root(prepare)
-        if (unlike := mixture(team)) and team.rank == 0:
-            warn(unlike)
         if plan.shared:
             team.share_memory(team.from_root(lambda: node_bytes(plan, kept[0].autoencoder, selecting(config))))
         if state is not None and not plan.sharded:

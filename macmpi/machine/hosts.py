@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from macmpi.machine.findings import FAULT, FINE, WARNING, Finding
 from macmpi.parallel.mpich import leftovers
 from macmpi.parallel.team import Team
+from macmpi.parallel.texts import texts
 
 FASTER = 1.2
 """The ratio of another kernel's rate to the present one's above which there is a warning."""
@@ -33,10 +34,10 @@ class Machine:
 
 def machines(team: Team) -> list[Machine]:
     """All hosts of this launch, rank 0's first.  Collective: yes."""
-    hosts = _texts(team, platform.node())
+    hosts = texts(team, platform.node())
     first = hosts.index(platform.node()) == team.rank
     own = [sorted(os.sched_getaffinity(0)), _free(), leftovers() if first else []]
-    said = [json.loads(text) for text in _texts(team, json.dumps(own))]
+    said = [json.loads(text) for text in texts(team, json.dumps(own))]
     found = []
     for host in dict.fromkeys(hosts):
         of_host = [facts for facts, other in zip(said, hosts, strict=True) if other == host]
@@ -96,32 +97,42 @@ def _free() -> float | None:
     return float(disk.f_bavail * disk.f_frsize)
 
 
-def _texts(team: Team, text: str) -> list[str]:
-    """The texts of all ranks.  Collective: yes."""
-    import numpy as np
+def kernel(team: Team) -> Finding:
+    """The BLAS kernels, whether the ranks round alike, and whether a variable holds one to a slower kernel than it has.
 
-    own = text.encode()
-    width = int(team.max_over_ranks({"bytes": float(len(own))})["bytes"])
-    rows = np.zeros((team.size, width), np.uint8)
-    rows[team.rank, : len(own)] = np.frombuffer(own, np.uint8)
-    team.gather_rows(rows, [1] * team.size)
-    return [bytes(row).rstrip(b"\0").decode() for row in rows]
+    Collective: yes.
+    """
+    from macmpi.parallel.kernels import HOLDING, arithmetics, described, unlike
+
+    found = arithmetics(team)
+    own = [f"{name}={os.environ[name]}" for name in HOLDING if os.environ.get(name)]
+    held = texts(team, " ".join(own))
+    measures = bool(own) and held.index(held[team.rank]) == team.rank  # one rank for all with its variables
+    costs = [json.loads(text) for text in texts(team, json.dumps(_cost() if measures else ["", ""]))]
+    cost, remedies = (
+        [f"rank {rank}: {pair[i]}" if team.size > 1 else pair[i] for rank, pair in enumerate(costs) if pair[i]]
+        for i in (0, 1)
+    )
+    if unlike(found):
+        remedies.insert(0, f"for bits that any machine repeats give all ranks one {' and '.join(HOLDING)}")
+    text = "; ".join([described(found), *cost])
+    return Finding("kernel", text, WARNING, "; ".join(remedies)) if remedies else Finding("kernel", text)
 
 
-def kernel() -> Finding:
-    """The BLAS kernel, and whether a variable holds the machine to a slower one than it has."""
-    from macmpi.parallel.kernels import HOLDING, free_and_held, libraries, words
+def _cost() -> tuple[str, str]:
+    """What a process measures with the variables that hold it to a kernel, and the remedy where these make it slower.
 
-    held = [name for name in HOLDING if os.environ.get(name)]
-    if not held:
-        return Finding("kernel", words(libraries()))
+    Collective: no.
+    """
+    from macmpi.parallel.kernels import HOLDING, free_and_held
+
+    held = " and ".join(name for name in HOLDING if os.environ.get(name))
     try:
         free, here = free_and_held()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return Finding("kernel", f"{words(libraries())}; what {' and '.join(held)} cost is not known ({error})")
+        return f"what {held} cost is not known ({error})", ""
     found, better = (f"{m['names']}, {m['product']:.0f} GFLOP/s, {m['exp']:.2f}e9 exp/s" for m in (here, free))
     slower = any(free[rate] > FASTER * here[rate] for rate in ("product", "exp"))
     if slower and here["arithmetic"] != free["arithmetic"]:
-        remedy = f"without {' and '.join(held)} it has {better}: unset, unless other machines of the run need it"
-        return Finding("kernel", found, WARNING, remedy)
-    return Finding("kernel", f"{found}; no slower than without {' and '.join(held)}")
+        return found, f"without {held} it has {better}: unset, unless other machines of the run need it"
+    return f"{found}; no slower than without {held}", ""

@@ -16,15 +16,13 @@ from itertools import groupby
 from typing import Any
 
 from macmpi.parallel.team import Team
+from macmpi.parallel.texts import texts
 
 HOLDING = ("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES")
 """Variables that choose another kernel than the processor's own."""
 
 ROWS, COLUMNS = 193, 61
 """Of the matrix whose product is compared: nothing that kernels work in blocks of divides them."""
-
-NAME = 120
-"""Bytes of the names that ranks exchange."""
 
 
 def libraries() -> list[dict[str, Any]]:
@@ -63,7 +61,7 @@ def fingerprint() -> str:
     return digest.hexdigest()[:12]
 
 
-MEASURE, REPEATS, SIDE = "import json; from macmpi.kernels import measured; print(json.dumps(measured()))", 7, 512
+MEASURE, REPEATS, SIDE = f"import json; from {__name__} import measured; print(json.dumps(measured()))", 7, 512
 """What a process runs that measures itself; how often, and on matrices of how many rows."""
 
 
@@ -103,25 +101,38 @@ def free_and_held() -> tuple[dict[str, Any], dict[str, Any]]:
     return measured_with({k: v for k, v in own.items() if k not in HOLDING}), measured_with(own)
 
 
-def mixture(team: Team) -> str:
-    """What is to be said where the ranks do not round alike, on every rank; "" where they do.  Collective: yes."""
-    own = fingerprint()
-    number = float(int(own, 16))  # 48 bits: exact
-    found = team.max_over_ranks({"most": number, "least": -number})
-    if found["most"] == -found["least"]:
-        return ""
-    import numpy as np
+def arithmetics(team: Team) -> list[dict[str, Any]]:
+    """The arithmetic of all ranks: libraries and fingerprint of each kind, and its ranks.  Collective: yes."""
+    by_kind: dict[str, list[int]] = {}
+    for rank, kind in enumerate(texts(team, json.dumps([libraries(), fingerprint()]))):
+        by_kind.setdefault(kind, []).append(rank)
+    found = [(*json.loads(kind), numbers) for kind, numbers in by_kind.items()]
+    return [dict(zip(("blas", "arithmetic", "ranks"), one, strict=True)) for one in found]
 
-    names = np.zeros((team.size, NAME), np.uint8)
-    text = f"{words(libraries())}, {own[:4]}".encode()[:NAME]
-    names[team.rank, : len(text)] = list(text)
-    team.gather_rows(names, [1] * team.size)
-    by_name: dict[str, list[int]] = {}
-    for rank, row in enumerate(names):
-        by_name.setdefault(row.tobytes().rstrip(b"\0").decode(errors="replace"), []).append(rank)
+
+def unlike(found: list[dict[str, Any]]) -> bool:
+    """The ranks do not round alike.  Collective: no."""
+    return len({one["arithmetic"] for one in found}) > 1
+
+
+def described(found: list[dict[str, Any]]) -> str:
+    """What the ranks compute on: "rank 0 on openblas 0.3.31 (SkylakeX), 01ab; rank 1 on ..."; of one kind no ranks.
+
+    Collective: no.
+    """
+    names = [f"{words(one['blas'])}, {one['arithmetic'][:4]}" for one in found]
+    if len(found) == 1:
+        return names[0]
+    return "; ".join(f"{_ranks(one['ranks'])} on {name}" for one, name in zip(found, names, strict=True))
+
+
+def mixture(found: list[dict[str, Any]]) -> str:
+    """What is to be said where the ranks do not round alike; "" where they do.  Collective: no."""
+    if not unlike(found):
+        return ""
     return (
-        f"the ranks do not round alike: {'; '.join(f'{_ranks(r)} on {name}' for name, r in by_name.items())}; training "
-        "goes on, with the bits of this mixture: exact repetition on other machines is not promised"
+        f"the ranks do not round alike: {described(found)}; training goes on, with the bits of this mixture: exact "
+        "repetition on other machines is not promised"
     )
 
 

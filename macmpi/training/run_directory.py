@@ -107,19 +107,23 @@ class RunDirectory:
             files.partial_of(path).unlink(missing_ok=True)
         checkpoint.remove_partial(self.checkpoints)
 
-    def compare(self, facts: dict[str, Any]) -> None:
-        """A warning where the launch before ran on another arithmetic: this one goes on, with other bits."""
+    def compare(self, facts: dict[str, Any]) -> str:
+        """What is to be said where the launch before ran on other kernels, on any ranks; "" where it did not.
+
+        This one goes on, with other bits.
+        """
         *_, last = [{}, *_launches(self.path / "provenance.json")]
         try:
-            then, now = ((f["blas"], f["arithmetic"], kernels.words(f["blas"])) for f in (last, facts))
+            then, now = ({(kernels.words(f["blas"]), f["arithmetic"]) for f in g["kernels"]} for g in (last, facts))
+            was, is_ = (kernels.described(f["kernels"]) for f in (last, facts))
         except (LookupError, TypeError):
-            return  # of a version that did not say
-        if then != now:
-            was, is_ = (f"{name}, {str(hash_)[:4]}" for _, hash_, name in (then, now))
-            warn(
-                f"{self.path} was computed on another arithmetic so far ({was}; here {is_}): it goes on, but "
-                "not with the bits of a run on one kernel alone"
-            )
+            return ""  # of a version that did not say
+        if then == now:
+            return ""
+        return (
+            f"{self.path} was computed on another arithmetic so far ({was}; here {is_}): it goes on, but "
+            "not with the bits of a run on one kernel alone"
+        )
 
     def save(self, state: State, config: Config, sha256: str, last: bool = False) -> bool:
         """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch."""
@@ -143,10 +147,12 @@ class RunDirectory:
             warn(f"{text}; training goes on")
 
 
-def provenance(ranks: int, threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]) -> dict[str, Any]:
+def provenance(
+    arithmetics: list[dict[str, Any]], threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]
+) -> dict[str, Any]:
     """What made a run: versions, machine, arithmetic, MPI (the package through which it is reached, the library), data.
 
-    Of the arithmetic it is rank 0's, as later launches are compared with it.
+    arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.
     """
     bindings, library = mpi
     versions = {"macmpi": __version__, "python": platform.python_version()}
@@ -164,9 +170,8 @@ def provenance(ranks: int, threads: int, mpi: tuple[str, str], sha256: str, argv
         "host": platform.node(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
-        "blas": kernels.libraries(),
-        "arithmetic": kernels.fingerprint(),
-        "ranks": ranks,
+        "kernels": arithmetics,
+        "ranks": sum(len(one["ranks"]) for one in arithmetics),
         "threads": threads,
         "data_sha256": sha256,
     }

@@ -104,10 +104,10 @@ def test_every_node_needs_shared_memory_for_its_own_ranks(second: Machine, verdi
 
 
 def test_a_node_with_more_ranks_than_cores_is_named() -> None:
-    hosts = [Machine("a", 8, 8, PLENTY), Machine("b", 9, 8, PLENTY)]
-    assert hosts.ranks(hosts[:1]).verdict == FINE
-    assert hosts.ranks(hosts).verdict == WARNING
-    assert "on b" in hosts.ranks(hosts).remedy
+    both = [Machine("a", 8, 8, PLENTY), Machine("b", 9, 8, PLENTY)]
+    assert hosts.ranks(both[:1]).verdict == FINE
+    assert hosts.ranks(both).verdict == WARNING
+    assert "on b" in hosts.ranks(both).remedy
 
 
 def test_a_blas_that_takes_more_cores_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def held(monkeypatch: pytest.MonkeyPatch, rates: tuple[float, float], names: tup
         return {"names": names[free], "arithmetic": names[free], "product": rates[free], "exp": 1.0}
 
     monkeypatch.setattr(kernels, "measured_with", report)
-    return doctor.kernel()
+    return doctor.kernel(team.Serial())
 
 
 def test_a_variable_that_holds_the_machine_to_a_slower_kernel_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

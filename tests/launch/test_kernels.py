@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from macmpi.parallel import kernels
 from macmpi.parallel.team import Serial
 from macmpi.training.run_directory import RunDirectory
 
+ODD_RANKS = Path(__file__).with_name("odd_ranks.py")
 SCRIPT = (Path(__file__).with_name("on_kernels.py"),)
 KERNEL, FEATURES = "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES"
 OTHERS = ("Haswell", "Prescott", "Nehalem", "NEOVERSEN1", "ARMV8", "POWER8")
@@ -114,10 +116,21 @@ def test_ranks_on_unlike_kernels_hold_the_same_numbers_and_end(tmp_path: Path) -
 
 def test_ranks_that_round_alike_are_told_so_by_a_number() -> None:
     """And one process is of one mind: nothing is said."""
-    assert kernels.mixture(Serial()) == ""
+    assert kernels.mixture(kernels.arithmetics(Serial())) == ""
     assert kernels.fingerprint() == kernels.fingerprint()
     assert kernels._ranks([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
     assert kernels._ranks([3]) == "rank 3"
+
+
+@pytest.mark.launch
+def test_the_doctor_names_ranks_and_kernels_that_do_not_round_alike(tmp_path: Path) -> None:
+    """The variables are set on rank 1 alone, and what they cost there is measured there."""
+    other = other_kernel()
+    env = {"MACMPI_TEST_ODD_RANKS": json.dumps(other)}
+    page = run_program("macmpi.doctor", ranks=2, cwd=tmp_path, program=(ODD_RANKS,), env=env, code=0).out
+    line, remedy = next(pair for pair in pairwise(page.splitlines()) if pair[0].startswith("kernel "))
+    assert re.match(r"kernel +warning +rank 0 on .*, [0-9a-f]{4}; rank 1 on .*, [0-9a-f]{4}; rank 1: .* GFLOP/s", line)
+    assert f"give all ranks one {KERNEL} and {FEATURES}" in remedy
 
 
 def test_the_kernel_is_in_the_head_and_in_the_provenance_and_a_change_is_said(tmp_path: Path) -> None:
@@ -129,8 +142,8 @@ def test_the_kernel_is_in_the_head_and_in_the_provenance_and_a_change_is_said(tm
     assert run_here(*arguments, 2, cwd=tmp_path, code=0).err == ""
     log = tmp_path / "run" / "provenance.json"
     launches = json.loads(log.read_text())["launches"]
-    assert [launch["blas"] for launch in launches] == [kernels.libraries()] * 2
-    launches[-1]["blas"][0]["architecture"] = "Another"
+    assert [launch["kernels"] for launch in launches] == [kernels.arithmetics(Serial())] * 2
+    launches[-1]["kernels"][0]["blas"][0]["architecture"] = "Another"
     log.write_text(json.dumps({"launches": launches}))
     warned = run_here(*arguments, 3, cwd=tmp_path, code=0).err.splitlines()
     assert len(warned) == 1
@@ -140,11 +153,32 @@ def test_the_kernel_is_in_the_head_and_in_the_provenance_and_a_change_is_said(tm
     assert run_here(*arguments, 4, cwd=tmp_path, code=0).err == ""
 
 
-@pytest.mark.parametrize("last", [{}, [], {"blas": 3, "arithmetic": "x"}, {"blas": [{}], "arithmetic": None}])
-def test_a_launch_that_did_not_say_its_kernel_is_no_change(last: Any, tmp_path: Path, capsys: Any) -> None:
+@pytest.mark.launch
+def test_a_change_between_one_kernel_and_a_mixture_is_said_once(tmp_path: Path) -> None:
+    """Rank 0 computes on the same kernel all the time."""
+    write_case(tmp_path, "few")
+    mixed = {"MACMPI_TEST_ODD_RANKS": json.dumps(other_kernel())}
+    alike = {"MACMPI_TEST_ODD_RANKS": "{}"}
+    said = []
+    for iterations, env in enumerate((mixed, alike, alike, mixed), 1):
+        words = ("macmpi.run", "few.toml", "--output", "run", "--resume", "auto", "--iterations", iterations)
+        said.append(run_program(*words, ranks=2, cwd=tmp_path, program=(ODD_RANKS,), env=env, code=0).err)
+    start, to_one, same, to_mixture = (text.splitlines() for text in said)
+    assert [len(start), len(to_one), len(same), len(to_mixture)] == [1, 1, 0, 1]
+    assert "the ranks do not round alike: rank 0 on" in start[0]
+    assert re.search(r"on another arithmetic so far \(rank 0 on .*; rank 1 on .*; here (?!rank)", to_one[0])
+    assert re.search(r"on another arithmetic so far \((?!rank).*; here rank 0 on .*; rank 1 on ", to_mixture[0])
+    launches = json.loads((tmp_path / "run" / "provenance.json").read_text())["launches"]
+    assert [[one["ranks"] for one in launch["kernels"]] for launch in launches[:2]] == [[[0], [1]], [[0, 1]]]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [{}, [], {"kernels": 3}, {"kernels": [{}]}, *({"kernels": [{"blas": b, "arithmetic": None}]} for b in (3, [{}]))],
+)
+def test_a_launch_that_did_not_say_its_kernel_is_no_change(last: Any, tmp_path: Path) -> None:
     (tmp_path / "provenance.json").write_text(json.dumps({"launches": [last]}))
-    RunDirectory(tmp_path).compare({"blas": kernels.libraries(), "arithmetic": kernels.fingerprint()})
-    assert capsys.readouterr() == ("", "")
+    assert RunDirectory(tmp_path).compare({"kernels": kernels.arithmetics(Serial())}) == ""
 
 
 def test_another_kernel_rounds_otherwise() -> None:
