@@ -120,7 +120,7 @@ class Ranks(MPITeam):
 def made(config: pytest.Config, name: str, monkeypatch: pytest.MonkeyPatch) -> MPITeam:
     """Ranks with a communicator of their own.  Collective: yes."""
     found, nodes = Ranks(config.stash[WORLD].team._comm.Dup(), config), NODES[name]
-    found.use(None, DEADLINE)
+    found.set_clock(None, DEADLINE)
     if nodes:
         split = lambda mpi, comm: comm.Split(nodes[comm.rank % len(nodes)], comm.rank)  # noqa: E731
         monkeypatch.setattr(shared_memory, "ranks_here", split)
