@@ -4,9 +4,9 @@
     W-step    for each unit (k, h):   min over w_kh of its regression   units assigned, Allgatherv of W
 
 Every rank holds all weights and computes the tiles that the plan gives it.  Replicated, it holds all data and
-coordinates too, or shares them with the ranks of its node: a rank then writes its own rows between `Team.fence` and the
-exchange and reads no others meanwhile.  Sharded, it holds its own points: only sums over points and weights are
-exchanged, and all ranks do every regression together.
+coordinates too, or shares them with the ranks of its node: a rank writes its own rows inside of `writing` alone and
+reads no others there.  Sharded, it holds its own points: only sums over points and weights are exchanged, and all ranks
+do every regression together.
 """
 
 from __future__ import annotations
@@ -85,18 +85,17 @@ class Mac(Parts):
 
     def z_step(self, state: State) -> None:
         """Eq. (4) for each point: own tiles, then Allgatherv of the coordinates.  Collective: yes."""
-        plan, team = self.plan, self.team
+        plan = self.plan
         if plan.chain.sites:
             with self.clock("z"):
                 self.problems.renew_metric(state)
                 metrics = self.problems.metrics(state)
                 sample = self.problems.z_problem(self.points.sample, state, metrics)
                 shared = plan.z_solver.prepare(sample, self.points.average)
-                team.fence(state.Z)
-                for tile in plan.train.tiles_of(team.rank):
+            with self.writing(state.Z), self.clock("z"):
+                for tile in plan.train.tiles_of(self.team.rank):
                     problem = self.problems.z_problem(tile.rows, state, metrics)
                     state.Z[tile.rows] = plan.z_solver.solve(problem, shared).Z
-            self.exchange(state.Z)
         self.problems.forget()
         state.next_half = "w"
 
@@ -117,10 +116,9 @@ class Mac(Parts):
 
     def move_multipliers(self, state: State) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
-        plan, team, metrics = self.plan, self.team, self.problems.metrics(state)
-        team.fence(state.multipliers)
-        with self.clock("z"):
-            for tile in plan.train.tiles_of(team.rank):
+        plan, metrics = self.plan, self.problems.metrics(state)
+        with self.writing(state.multipliers), self.clock("z"):
+            for tile in plan.train.tiles_of(self.team.rank):
                 problem = self.problems.z_problem(tile.rows, state, metrics, shifted=False)
                 rows = problem.sites(state.multipliers[tile.rows])
                 outputs = zip(rows, problem.sites(problem.Z), problem.outputs(problem.Z), metrics, strict=False)
@@ -128,7 +126,6 @@ class Mac(Parts):
                     multipliers -= times(z - f, form.M)
             bound, own = plan.schedule.multiplier_max, state.multipliers[self.points.own]
             np.clip(own, -bound, bound, out=own)
-        self.exchange(state.multipliers)
         self.problems.forget()
 
     def evaluate(self, state: State, feasible: bool = False) -> Errors:

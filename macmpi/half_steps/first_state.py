@@ -14,8 +14,8 @@ from macmpi.typing import Array
 def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State:
     """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
     state = parts.new_state(random_weights(parts.plan, range_, seed))
-    state.Z[parts.points.own] = codes[parts.points.own]
-    parts.exchange(state.Z)
+    with parts.writing(state.Z):
+        state.Z[parts.points.own] = codes[parts.points.own]
     state.grams = parts.no_grams()
     parts.problems.renew_metric(state)
     parts.fit(range(len(parts.plan.chain.segments)), state)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -51,11 +52,14 @@ class Parts:
         grams: Array = self.team.array((self.plan.shared_bounds[-1],), np.float64)
         return grams
 
-    def exchange(self, rows: Array) -> None:
-        """Each rank has computed its own points' rows; on return every rank has those that it holds.
+    @contextmanager
+    def writing(self, rows: Array) -> Iterator[None]:
+        """Inside, each rank writes the rows of its own points and reads no others; then it has all that it holds.
 
         Collective: yes.
         """
+        self.team.fence(rows)
+        yield
         if not self.plan.sharded:
             self.team.gather_rows(rows, self.plan.train.row_counts)
 
@@ -63,10 +67,9 @@ class Parts:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
         chain, weights = self.plan.chain, self.weights(state)
         if chain.sites:
-            self.team.fence(state.Z)
-            for tile in self.plan.train.tiles_of(self.team.rank):
-                state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
-            self.exchange(state.Z)
+            with self.writing(state.Z):
+                for tile in self.plan.train.tiles_of(self.team.rank):
+                    state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
         self.problems.forget()
 
     def fit(self, segments: Sequence[int], state: State) -> None:
