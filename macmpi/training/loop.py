@@ -225,10 +225,11 @@ class Training:
             say(peak)
             say(f"model: {self.job.directory.model}")
         self.curve.close()
+        self.team.from_root(self._check_saved)
+
+    def _check_saved(self) -> None:
         if self.unsaved:
-            error = StorageError("the last checkpoint could not be written, so that this run cannot be continued")
-            error.agreed = True
-            raise error
+            raise StorageError(f"the last checkpoint could not be written; {self.job.directory.remedy()}")
 
     def _check_end(self, errors: Errors) -> None:
         """Rank 0 alone has the records.  Of feasible coordinates E_Q is E1 without a ridge.  Collective: no."""
@@ -273,7 +274,8 @@ class Training:
         try:
             model.save(path, self.plan.chain, weights, self.data, labels, Z)
         except OSError as error:
-            raise StorageError(f"{path} could not be written: {error.strerror}") from None
+            why = f"{path} could not be written: {error.strerror}"
+            raise StorageError(f"{why}; {self.job.directory.remedy()}") from None
 
     def _write_start(self, state: State) -> None:
         path = self.job.directory.start

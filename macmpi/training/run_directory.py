@@ -138,9 +138,18 @@ class RunDirectory:
         """A checkpoint could not be written: a warning, and a StorageError for the last one of a run."""
         text = f"the checkpoint of iteration {state.iteration} could not be written: {why}"
         if last:
-            raise StorageError(text)
+            raise StorageError(f"{text}; {self.remedy()}")
         if rank == 0:
             warn(f"{text}; training goes on")
+
+    def remedy(self) -> str:
+        """The run goes on from the newest checkpoint that is left, once its folder can be written to."""
+        newest = next((checkpoint.iteration_of(path) for path in checkpoint.saved(self.checkpoints)), None)
+        place = "the start" if newest is None else f"iteration {newest}"
+        return (
+            f"free space in {self.path} (or make it writable), then the same command with --resume auto "
+            f"goes on from {place}"
+        )
 
 
 def provenance(ranks: int, threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]) -> dict[str, Any]:
