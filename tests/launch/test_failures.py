@@ -198,6 +198,7 @@ def test_a_run_that_diverges_does_not_say_that_it_is_finished(tmp_path: Path) ->
     for resume in ("no", "auto"):
         outcome = run_here(*arguments, 4, "--output", "run", "--resume", resume, cwd=tmp_path, code=INTERNAL)
         assert "finished" not in outcome.out
+        assert max(len(line) for line in outcome.out.splitlines()) <= 120
         (line,) = outcome.err.splitlines()
         assert line.startswith("macmpi: the run diverged: its last E1 (training) is ")
         assert "(predict the mean)" in line
@@ -205,6 +206,19 @@ def test_a_run_that_diverges_does_not_say_that_it_is_finished(tmp_path: Path) ->
         assert not (tmp_path / "run" / "model.h5").exists()
         assert checkpoints(tmp_path / "run")
         assert curve(tmp_path / "run")[-1]["phase"] == "postprocess"
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_an_error_beyond_what_numbers_hold_ends_the_run_with_one_line_and_its_remedies(tmp_path: Path) -> None:
+    """One step with a rate so large that the weights are finite and the squares of the outputs are not."""
+    heavy(tmp_path)
+    method = {"method": 'name = "sgd"', "baseline": "rate = 1e150\nbatch = 800"}
+    words = (config(tmp_path, "relu", **method), "--iterations", 4)
+    outcome = run_here(*words, "--output", "run", cwd=tmp_path, code=INTERNAL)
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("macmpi: iteration 1: E1 (training) is inf")
+    assert "a smaller baseline.rate" in line
+    assert "data.scale" in line
 
 
 def test_stochastic_mac_on_columns_without_a_variance_finishes_well_or_says_that_it_diverged(tmp_path: Path) -> None:
