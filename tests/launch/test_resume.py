@@ -146,6 +146,23 @@ def test_an_existing_run_is_neither_overwritten_nor_touched(half: Path) -> None:
     assert snapshot(half) == before
 
 
+@pytest.mark.parametrize("named", ["nowhere.h5", f"{CASE}.toml", "of another run", "run"])
+def test_what_resume_names_is_looked_at_before_the_folder_that_holds_a_run(
+    named: str, half: Path, straight: Path
+) -> None:
+    before, path = snapshot(half), str(checkpoints(straight)[0]) if named == "of another run" else named
+    said = {
+        "nowhere.h5": "does not exist, or is no file",
+        f"{CASE}.toml": "no checkpoint",
+        "of another run": "is no checkpoint of the run that run holds: continue it with --resume auto",
+        "run": "does not exist, or is no file",
+    }[named]
+    (line,) = run_in(half, "--iterations", 6, "--resume", path, code=2).err.splitlines()
+    assert line.startswith(f"macmpi: --resume {path}")
+    assert said in line
+    assert snapshot(half) == before
+
+
 def test_another_config_is_refused_by_the_names_of_its_keys(half: Path) -> None:
     before = snapshot(half)
     changes = ("--set", "start.seed=1", "--set", "model.hidden=[7,5,8]", "--set", "run.threads=1")
