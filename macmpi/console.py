@@ -55,6 +55,11 @@ def _streams() -> list[Any]:
     return [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
 
 
+def decimals(value: float) -> str:
+    """An error has four decimals, and from a million on four digits."""
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
+
+
 def duration(seconds: float) -> str:
     """0:07, 12:30 or 3:05:00."""
     minutes, s = divmod(round(seconds), 60)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from macmpi import MacmpiError, UsageError
+from macmpi import MacmpiError, StorageError, UsageError
 from macmpi.console import guard, say, warn
 from macmpi.data.sources import read_file
 from macmpi.files import first_line, image, replace_file
@@ -21,7 +23,9 @@ SUFFIXES = (".npy", ".npz", ".h5", ".hdf5")
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m macmpi.predict", description="Apply a trained net to the points of a file."
+        prog="python -m macmpi.predict",
+        description="Apply a trained net to the points of a file.",
+        epilog="Exit codes: 0 done, 2 usage, model or data, 74 the output could not be written.",
     )
     p.add_argument("model", type=Path, metavar="MODEL", help="model.h5 of a run directory")
     p.add_argument("data", type=Path, metavar="DATA", help=".npy, or .npz or .h5 with a dataset X")
@@ -49,29 +53,52 @@ def read_points(path: Path, dataset: str) -> Array:
     return arrays[dataset]
 
 
-def write(path: Path, Y: Array) -> None:
-    """Write the outputs in the format that the suffix names.  Raises OSError."""
-    if path.suffix == ".npy":
-        np.save(path, Y)
-    elif path.suffix == ".npz":
-        np.savez(path, Y=Y)
+def check_output(path: Path, inputs: tuple[Path, ...]) -> None:
+    """Raises UsageError unless a file can be written under this name that is none of the inputs."""
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"--output {path}: one of {', '.join(SUFFIXES)} is needed")
+    if not os.path.isdir(path.parent):
+        raise UsageError(f"--output {path}: there is no folder {path.parent}; make it, or name another file")
+    if os.path.isdir(path):
+        raise UsageError(f"--output {path} is a folder; name a file")
+    if any(os.path.exists(path) and os.path.exists(given) and path.samefile(given) for given in inputs):
+        raise UsageError(f"--output {path} is an input of this command and would be replaced; name another file")
+
+
+def packed(suffix: str, Y: Array) -> bytes:
+    """The suffix names the format in which the outputs are given."""
+    buffer = io.BytesIO()
+    if suffix == ".npy":
+        np.save(buffer, Y)
+    elif suffix == ".npz":
+        np.savez(buffer, Y=Y)
     else:
-        replace_file(path, image({"Y": Y}, {}))
+        return image({"Y": Y}, {})
+    return buffer.getvalue()
+
+
+def write(path: Path, Y: Array) -> None:
+    """Write the outputs; a file or a link that was there is replaced as a whole.  Raises StorageError."""
+    try:
+        replace_file(path, packed(path.suffix, Y))
+    except OSError as error:
+        raise StorageError(
+            f"{path} could not be written: {error.strerror}; free space there, or name another --output"
+        ) from None
 
 
 def main() -> None:
     guard()
     args = parser().parse_args()
     try:
-        if args.output.suffix not in SUFFIXES:
-            raise UsageError(f"--output {args.output}: one of {', '.join(SUFFIXES)} is needed")
+        check_output(args.output, (args.model, args.data))
         model = load(args.model, args.weights)
         X = read_points(args.data, args.dataset)
         Y = getattr(model, args.what)(X)
         write(args.output, Y)
-    except (MacmpiError, OSError) as error:
+    except MacmpiError as error:
         warn(str(error))
-        sys.exit(2)
+        sys.exit(error.exit_code)
     say(f"{args.what}: {args.data} {X.shape} -> {args.output} {Y.shape}")
 
 

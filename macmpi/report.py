@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.console import guard, say, warn
+from macmpi.console import decimals, guard, say, warn
 from macmpi.results.reading import Result, read
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def row(result: Result) -> list[str]:
     net = "-" if result.config is None else "-".join(map(str, result.config.model.hidden))
     return [
         *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", f"{last['seconds']:.1f}"),
-        *(f"{last['E1_train']:.4f}", f"{last['E1_val']:.4f}", "yes" if result.finished else "no"),
+        *(decimals(last["E1_train"]), decimals(last["E1_val"]), "yes" if result.finished else "no"),
     ]
 
 

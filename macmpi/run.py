@@ -172,10 +172,7 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         found = directory.resume(args.resume, config, data.sha256, BY_POINT if plan.sharded else ())
         path, state = found or (None, None)
         if state is not None and _complete(state, config, directory):
-            raise Done(
-                f"{directory.path} is finished ({state.iteration} iterations); --iterations N with a larger N "
-                "goes on, another --output starts again"
-            )
+            raise Done(f"{directory.path} is finished {_nothing_left(state, config)}")
         if state is None:
             origin = _origin(config, plan, data)
         facts = provenance(computed_on, config.run.threads, (BINDINGS, team.library), data.sha256, argv)
@@ -220,6 +217,18 @@ def _origin(config: Any, plan: Any, data: Any) -> Any:
         return Origin(load(config.start.model, config.start.weights).weights_for(plan.chain, data))
     except UsageError as error:
         raise UsageError(f'start.model = "{config.start.model}": {error}') from None
+
+
+def _nothing_left(state: Any, config: Any) -> str:
+    """A finished run has settled, or has come to its last iteration, which --iterations can move."""
+    from macmpi.plan.choices import longer
+
+    if state.finished == "converged":
+        return (
+            f"(settled after {state.iteration} iterations): nothing is left to do; "
+            f"{longer(config)}, with another --output, trains longer"
+        )
+    return f"({state.iteration} iterations); --iterations N with a larger N goes on, another --output starts again"
 
 
 def _complete(state: Any, config: Any, directory: Any) -> bool:

@@ -40,7 +40,7 @@ PACKAGES: dict[str, set[str]] = {
     "mac": {"data", "half_steps", "method", "nets", "parallel", "plan", "solvers", "state", "typing"},
     "methods": {"config", "data", "half_steps", "mac", "method", "nets", "parallel", "plan", "reductions", "solvers"}
     | {"state", "typing"},
-    "results": {"macmpi", "config", "data", "files", "nets", "reductions", "state", "typing"},
+    "results": {"macmpi", "config", "console", "data", "files", "nets", "reductions", "state", "typing"},
     "training": {
         "macmpi",
         "config",

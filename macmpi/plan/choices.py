@@ -30,8 +30,7 @@ def solver(kind: type, keys: Any) -> Any:
 def schedule(config: Config) -> Quadratic:
     """When mu and the multipliers move, and when to stop."""
     penalty = config.penalty
-    nested = not any(site != "none" for _, _, site in config.model.layers())
-    mu_max = penalty.mu0 if nested else penalty.mu_max  # without constraints there is no mu to grow
+    mu_max = penalty.mu_max if _has_sites(config) else penalty.mu0  # without constraints there is no mu to grow
     common = (penalty.mu0, penalty.factor, mu_max, penalty.tolerance, config.run.max_iterations)
     decay, every = penalty.tolerance_decay, penalty.mu_every
     if config.method.name == "alternating":  # no penalty: mu stays, and the run ends at max_iterations
@@ -45,6 +44,19 @@ def schedule(config: Config) -> Quadratic:
     return AugmentedLagrangian(
         *common, decay, every=every, enough=penalty.enough, multiplier_max=penalty.multiplier_max
     )
+
+
+def _has_sites(config: Config) -> bool:
+    return any(site != "none" for _, _, site in config.model.layers())
+
+
+def longer(config: Config) -> str:
+    """A run settles later by these keys of its `schedule`."""
+    if config.method.name == "stochastic":
+        return "a larger stochastic.patience"
+    if config.method.name in NESTED:
+        return "a larger baseline.patience"
+    return ("a larger penalty.mu_max or " if _has_sites(config) else "") + "a smaller penalty.tolerance"
 
 
 def z_name(config: Config, chain: Chain) -> str:

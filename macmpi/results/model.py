@@ -24,6 +24,8 @@ FORMAT = 1
 MADE_FROM = "state"
 """The attribute that says from which state of a run a model was made."""
 
+UNREADABLE = "it is damaged, or no model.h5, which the command that trained it writes again with --resume auto"
+
 BATCH = 4096
 SCALING = ("x_shift", "x_scale", "y_shift", "y_scale")
 
@@ -191,6 +193,8 @@ def is_made_from(path: Path, state: State) -> bool:
 
 def load(path: str | Path, weights: str = "last") -> Model:
     """The model of a model.h5.  weights: "last" or "best".  Raises UsageError.  Collective: no."""
+    if os.path.isdir(path):
+        raise UsageError(f"{path} is not a model: it is a folder; name {Path(path) / 'model.h5'}")
     if not os.path.isfile(path):
         raise UsageError(f"{path} is not a model: there is no such file")
     try:
@@ -215,6 +219,10 @@ def load(path: str | Path, weights: str = "last") -> Model:
             _ensure(classes.dtype.kind in "iuf", "its classes are no numbers")
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
+    except (OSError, KeyError, RuntimeError) as error:  # h5py's, in words of HDF5
+        number = error.errno if isinstance(error, OSError) else None
+        why = f"it cannot be read ({os.strerror(number)})" if number else UNREADABLE
+        raise UsageError(f"{path} is not a model: {why}") from None
     except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
     return Model(chain, blocks, of_x, of_y, autoencoder, classes, one_dimensional)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from macmpi.console import decimals
 from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
 from macmpi.reductions import OverPoints, sum_over
@@ -29,7 +30,8 @@ class Level:
     share: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name:28s} " + (f"wrong train {self.value:6.2%}" if self.share else f"E1 train {self.value:9.4f}")
+        value = f"wrong train {self.value:6.2%}" if self.share else f"E1 train {decimals(self.value):>9}"
+        return f"{self.name:28s} {value}"
 
 
 def levels(chain: Chain, data: Dataset, over: OverPoints = WHOLE, n: int = 0) -> list[Level]:

@@ -64,6 +64,11 @@ def path_of(folder: Path, iteration: int) -> Path:
     return folder / f"iteration-{iteration:06d}.h5"
 
 
+def iteration_of(path: Path) -> int:
+    """The name of a checkpoint holds its iteration.  Raises ValueError for other names."""
+    return int(path.stem.removeprefix("iteration-"))
+
+
 def written(state: State, attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays and the attributes of a checkpoint."""
     scalars = {name: getattr(state, name) for name in SCALARS}
@@ -82,8 +87,8 @@ def prune(folder: Path, path: Path, keep: int) -> None:
 def saved(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest first."""
     there = folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()  # glob raises at a name too long
-    numbered = [(p.stem.removeprefix("iteration-"), p) for p in there]
-    return [p for _, p in sorted(((int(n), p) for n, p in numbered if n.isdecimal()), reverse=True)]
+    numbered = [p for p in there if p.stem.removeprefix("iteration-").isdecimal()]
+    return sorted(numbered, key=lambda p: (iteration_of(p), p), reverse=True)
 
 
 def remove_partial(folder: Path) -> None:

@@ -5,34 +5,42 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from macmpi import StorageError
-from macmpi.console import duration, say, warn
+from macmpi.console import decimals, duration, say, warn
 from macmpi.state import Errors, State
 
-COLUMNS = (
-    ("iteration", "iter", "{:>5d}"),
-    ("mu", "mu", "{:>7.0e}"),
-    ("E1_train", "E1 train", "{:>9.4f}"),
-    ("E1_val", "E1 val", "{:>9.4f}"),
-    ("E_Q", "E_Q", "{:>10.4g}"),
-    ("constraint", "constraint", "{:>10.2e}"),
-    ("seconds_z", "Z s", "{:>7.2f}"),
-    ("seconds_w", "W s", "{:>7.2f}"),
-    ("seconds_comm", "exch s", "{:>7.3f}"),
-    ("seconds_wait", "wait s", "{:>7.3f}"),
+Column = tuple[str, str, Callable[[Any], str]]
+"""A key of a record, its title, and its cell."""
+
+
+def _nested(value: float) -> str:
+    return f"{decimals(value):>9}"
+
+
+COLUMNS: tuple[Column, ...] = (
+    ("iteration", "iter", "{:>5d}".format),
+    ("mu", "mu", "{:>7.0e}".format),
+    ("E1_train", "E1 train", _nested),
+    ("E1_val", "E1 val", _nested),
+    ("E_Q", "E_Q", "{:>10.4g}".format),
+    ("constraint", "constraint", "{:>10.2e}".format),
+    ("seconds_z", "Z s", "{:>7.2f}".format),
+    ("seconds_w", "W s", "{:>7.2f}".format),
+    ("seconds_comm", "exch s", "{:>7.3f}".format),
+    ("seconds_wait", "wait s", "{:>7.3f}".format),
 )
 
 
-OPTIONAL = {"error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}"))}
+OPTIONAL: dict[str, tuple[str, Column]] = {"error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}".format))}
 """Columns that only some runs have, each with the column that it follows."""
 
 
-def _columns(record_keys: Iterable[str], without: frozenset[str]) -> list[tuple[str, str, str]]:
+def _columns(record_keys: Iterable[str], without: frozenset[str]) -> list[Column]:
     columns = []
     for column in COLUMNS:
         columns += [column] if column[0] not in without else []
@@ -40,8 +48,8 @@ def _columns(record_keys: Iterable[str], without: frozenset[str]) -> list[tuple[
     return columns
 
 
-def _wide(name: str, form: str) -> str:
-    return f"{name:>{len(form.format(1) if 'd' in form else form.format(1.0))}}"
+def _wide(name: str, cell: Callable[[Any], str]) -> str:
+    return f"{name:>{len(cell(1))}}"
 
 
 class Curve:
@@ -79,7 +87,7 @@ class Curve:
 
     def header(self) -> None:
         if self._file is not None:
-            names = "".join(" " + _wide(name, form) for _, name, form in self._columns)
+            names = "".join(" " + _wide(name, cell) for _, name, cell in self._columns)
             say(f"{names} {'elapsed':>8} {'left <=':>8}")
 
     def add(self, record: dict[str, Any], left: float | None) -> None:
@@ -92,7 +100,7 @@ class Curve:
             self._file.flush()
         except OSError as error:
             warn(f"{self._file.name} cannot be written: {error.strerror}; training goes on")
-        cells = "".join(" " + form.format(record[key]) for key, _, form in self._columns)
+        cells = "".join(" " + cell(record[key]) for key, _, cell in self._columns)
         rest = duration(left) if left is not None and math.isfinite(left) else "-"
         say(f"{cells} {duration(record['seconds']):>8} {rest:>8}")
 

@@ -15,6 +15,8 @@ from macmpi.typing import Array
 FAR = 2.0
 """A run has diverged where its error ends above this times that of the best constant, and above where it started."""
 
+CHANGES = "another model.activation or another data.scale may help"
+
 FATE = "the run ends here and keeps its checkpoints of before"
 
 
@@ -70,12 +72,12 @@ def check_start(errors: Errors) -> None:
         )
 
 
-def check_errors(errors: Errors, iteration: int) -> None:
+def check_errors(errors: Errors, iteration: int, remedy: str) -> None:
     """Raises NumericalError, agreed, when an error of an iteration is not finite: all ranks have the same."""
     named = {"E1 (training)": errors.train, "E1 (validation)": errors.validation, "E_Q": errors.E_Q}
     bad = [f"{name} is {value:g}" for name, value in named.items() if not np.isfinite(value)]
     if bad:
-        error = NumericalError(f"iteration {iteration}: {', '.join(bad)} at its end; {FATE}")
+        error = NumericalError(f"iteration {iteration}: {', '.join(bad)} at its end; {FATE}; {remedy}, {CHANGES}")
         error.agreed = True
         raise error
 
@@ -92,7 +94,7 @@ def check_end(error: float, constant: float, start: float | None, name: str, rem
         raise NumericalError(
             f"the run diverged: its last E1 (training) is {error:g}, against {constant:g} ({name}){begun}; "
             "no model.h5 is written, checkpoints and start.h5 stay; "
-            f"{remedy}, another model.activation or another data.scale may help"
+            f"{remedy}, {CHANGES}"
         )
 
 

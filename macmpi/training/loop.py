@@ -48,6 +48,7 @@ class Job:
     arithmetic: str = ""
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
 def train(job: Job, plan: Plan, data: Dataset, team: Team) -> int:
     """Run to the end; gives the exit code, 0 or 75 (stopped, resumable).  Collective: yes."""
     ready_memory()
@@ -125,7 +126,7 @@ class Training:
             self._say_stopped(f"in iteration {state.iteration + 1}")
             return True
         before, errors = state.e1_val, self.method.evaluate(state)
-        finite.check_errors(errors, state.iteration)
+        finite.check_errors(errors, state.iteration, self.method.account.remedy)
         self._record(state, "iteration", errors)
         asked = self.team.max_over_ranks({"asked": float(self.stop.asked)})["asked"] > 0.0
 
@@ -194,8 +195,7 @@ class Training:
     def _sweep(self, state: State) -> bool:
         """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all."""
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite then is found and said
-                return self.method.sweep(state, lambda: self._pause(state))
+            return self.method.sweep(state, lambda: self._pause(state))
         except Exception as error:
             if finite.is_arithmetic(error):
                 last = self.method.mac.problems.last
@@ -225,10 +225,11 @@ class Training:
             say(peak)
             say(f"model: {self.job.directory.model}")
         self.curve.close()
+        self.team.from_root(self._check_saved)
+
+    def _check_saved(self) -> None:
         if self.unsaved:
-            error = StorageError("the last checkpoint could not be written, so that this run cannot be continued")
-            error.agreed = True
-            raise error
+            raise StorageError(f"the last checkpoint could not be written; {self.job.directory.remedy()}")
 
     def _check_end(self, errors: Errors) -> None:
         """Rank 0 alone has the records.  Of feasible coordinates E_Q is E1 without a ridge.  Collective: no."""
@@ -273,7 +274,8 @@ class Training:
         try:
             model.save(path, self.plan.chain, weights, self.data, labels, Z)
         except OSError as error:
-            raise StorageError(f"{path} could not be written: {error.strerror}") from None
+            why = f"{path} could not be written: {error.strerror}"
+            raise StorageError(f"{why}; {self.job.directory.remedy()}") from None
 
     def _write_start(self, state: State) -> None:
         path = self.job.directory.start

@@ -28,6 +28,9 @@ SAME_BITS = {"node": "replicated"}
 """Values of parallel.data that give the same bits: a run of one goes on from a run of the other."""
 
 
+OTHERWISE = "continue it with --resume auto, or name another folder with --output"
+
+
 class RunDirectory:
     """One run's folder.  Collective: no (rank 0)."""
 
@@ -46,28 +49,15 @@ class RunDirectory:
         one already, or when the config or the data differ.
         """
         self.lock.take()
-        if mode != "auto":
-            elsewhere = mode == "no" or Path(mode).resolve().parent != self.checkpoints.resolve()
-            if elsewhere and (os.path.exists(self.path / "config.toml") or checkpoint.saved(self.checkpoints)):
-                raise UsageError(
-                    f"{self.path} holds a run already: continue it with --resume auto, "
-                    "or name another folder with --output"
-                )
-        if mode == "no":
-            return None
-        if mode == "auto":
-            found = checkpoint.newest(self.checkpoints, without)
+        found = checkpoint.newest(self.checkpoints, without) if mode == "auto" else _named(mode, without)
+        if mode != "auto" and self._holds_a_run():
             if found is None:
-                return None
-            path, state, labels = found
-        else:
-            if not os.path.isfile(mode):
-                raise UsageError(f"--resume {mode} does not exist, or is no file")
-            path = Path(mode)
-            try:
-                state, labels = checkpoint.read(path, without)
-            except files.DAMAGE as error:
-                raise UsageError(f"--resume {mode}: {files.first_line(error)}") from None
+                raise UsageError(f"{self.path} holds a run already: {OTHERWISE}")
+            if found[0].resolve().parent != self.checkpoints.resolve():
+                raise UsageError(f"--resume {mode} is no checkpoint of the run that {self.path} holds: {OTHERWISE}")
+        if found is None:
+            return None
+        path, state, labels = found
         try:
             saved, sha256_then = dict(json.loads(labels["config"])), labels["data_sha256"]
         except (LookupError, TypeError, ValueError, RecursionError):
@@ -87,6 +77,9 @@ class RunDirectory:
                 "use another --output"
             )
         return path, state
+
+    def _holds_a_run(self) -> bool:
+        return os.path.exists(self.path / "config.toml") or bool(checkpoint.saved(self.checkpoints))
 
     def create(self, config: Config, facts: dict[str, Any]) -> None:
         """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError."""
@@ -142,9 +135,18 @@ class RunDirectory:
         """A checkpoint could not be written: a warning, and a StorageError for the last one of a run."""
         text = f"the checkpoint of iteration {state.iteration} could not be written: {why}"
         if last:
-            raise StorageError(text)
+            raise StorageError(f"{text}; {self.remedy()}")
         if rank == 0:
             warn(f"{text}; training goes on")
+
+    def remedy(self) -> str:
+        """The run goes on from the newest checkpoint that is left, once its folder can be written to."""
+        newest = next((checkpoint.iteration_of(path) for path in checkpoint.saved(self.checkpoints)), None)
+        place = "the start" if newest is None else f"iteration {newest}"
+        return (
+            f"free space in {self.path} (or make it writable), then the same command with --resume auto "
+            f"goes on from {place}"
+        )
 
 
 def provenance(
@@ -175,6 +177,18 @@ def provenance(
         "threads": threads,
         "data_sha256": sha256,
     }
+
+
+def _named(mode: str, without: Sequence[str]) -> tuple[Path, State, dict[str, Any]] | None:
+    """The checkpoint that --resume names is read; "no" names none.  Raises UsageError."""
+    if mode == "no":
+        return None
+    if not os.path.isfile(mode):
+        raise UsageError(f"--resume {mode} does not exist, or is no file")
+    try:
+        return (Path(mode), *checkpoint.read(Path(mode), without))
+    except files.DAMAGE as error:
+        raise UsageError(f"--resume {mode}: {files.first_line(error)}") from None
 
 
 def _meant(key: str, value: Any) -> Any:

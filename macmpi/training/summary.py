@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from macmpi.console import duration
+from macmpi.console import decimals, duration
 from macmpi.data.dataset import Dataset
 from macmpi.method import Account
 from macmpi.plan.plan import Plan
@@ -33,7 +33,7 @@ def closing(state: State, errors: Errors, account: Account) -> list[str]:
     lines = [
         f"finished ({reason.get(state.finished, state.finished)}) after {state.iteration} iterations, "
         f"{duration(state.seconds)} of training",
-        f"  {account.end:28s} E1 train {errors.train:9.4f}   validation {errors.validation:9.4f}",
+        f"  {account.end:28s} E1 train {decimals(errors.train):>9}   validation {decimals(errors.validation):>9}",
     ]
     if errors.wrong_train is not None and errors.wrong_validation is not None:
         lines.append(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +16,7 @@ from launch.launching import Outcome, run_program
 
 from macmpi import UsageError, run
 from macmpi.parallel.team import Serial
+from macmpi.training import checkpoint
 from macmpi.training.faults import VARIABLE
 
 pytestmark = pytest.mark.launch
@@ -95,8 +98,30 @@ def test_a_full_disk_is_a_warning_until_the_last_save(tmp_path: Path) -> None:
     assert len(earlier) == 12, "after both half steps of six iterations"
     assert all("No space left on device" in line and "training goes on" in line for line in earlier)
     assert "the last checkpoint could not be written" in last
+    assert "the same command with --resume auto goes on from the start" in last
     assert curve(tmp_path / "run")[-1]["phase"] == "postprocess"
     assert (tmp_path / "run" / "model.h5").exists(), "what was trained is not lost with the checkpoint"
+
+
+def test_a_run_whose_last_save_fails_names_the_iteration_that_it_goes_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_case(tmp_path, "autoencoder")
+    often = ("--set", "run.checkpoint_minutes=1e-9")
+    run_here("autoencoder.toml", "--iterations", 3, *often, "--output", "run", cwd=tmp_path, code=0)
+
+    def full(*arguments: Any) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    again = ("autoencoder.toml", "--iterations", 6, *often, "--resume", "auto", "--output", "run")
+    with monkeypatch.context() as disk:
+        disk.setattr(checkpoint, "replace_file", full)
+        *_, last = run_here(*again, cwd=tmp_path, code=STORAGE).err.splitlines()
+    assert "the last checkpoint could not be written" in last
+    assert "the same command with --resume auto goes on from iteration 3" in last
+    run_here(*again, cwd=tmp_path, code=0)
+    run_here("autoencoder.toml", "--iterations", 6, *often, "--output", "straight", cwd=tmp_path, code=0)
+    assert_same_run(tmp_path / "run", tmp_path / "straight")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +143,8 @@ def test_a_number_that_is_not_finite_is_named_and_the_checkpoint_before_it_kept(
 def test_a_model_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     outcome = faulty(tmp_path, "full", "model", 0)
     assert outcome.code == STORAGE, outcome.err
-    assert outcome.err.count("model.h5 could not be written: No space left on device") == 1
+    assert outcome.err.count("model.h5 could not be written: No space left on device; free space in run") == 1
+    assert "the same command with --resume auto goes on from iteration 6" in outcome.err
     arguments = ("autoencoder.toml", "--iterations", 6)
     run_here(*arguments, "--output", "run", "--resume", "auto", cwd=tmp_path, code=0)
     run_here(*arguments, "--output", "straight", cwd=tmp_path, code=0)
@@ -172,6 +198,7 @@ def test_a_run_that_diverges_does_not_say_that_it_is_finished(tmp_path: Path) ->
     for resume in ("no", "auto"):
         outcome = run_here(*arguments, 4, "--output", "run", "--resume", resume, cwd=tmp_path, code=INTERNAL)
         assert "finished" not in outcome.out
+        assert max(len(line) for line in outcome.out.splitlines()) <= 120
         (line,) = outcome.err.splitlines()
         assert line.startswith("macmpi: the run diverged: its last E1 (training) is ")
         assert "(predict the mean)" in line
@@ -179,6 +206,19 @@ def test_a_run_that_diverges_does_not_say_that_it_is_finished(tmp_path: Path) ->
         assert not (tmp_path / "run" / "model.h5").exists()
         assert checkpoints(tmp_path / "run")
         assert curve(tmp_path / "run")[-1]["phase"] == "postprocess"
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_an_error_beyond_what_numbers_hold_ends_the_run_with_one_line_and_its_remedies(tmp_path: Path) -> None:
+    """One step with a rate so large that the weights are finite and the squares of the outputs are not."""
+    heavy(tmp_path)
+    method = {"method": 'name = "sgd"', "baseline": "rate = 1e150\nbatch = 800"}
+    words = (config(tmp_path, "relu", **method), "--iterations", 4)
+    outcome = run_here(*words, "--output", "run", cwd=tmp_path, code=INTERNAL)
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("macmpi: iteration 1: E1 (training) is inf")
+    assert "a smaller baseline.rate" in line
+    assert "data.scale" in line
 
 
 def test_stochastic_mac_on_columns_without_a_variance_finishes_well_or_says_that_it_diverged(tmp_path: Path) -> None:

@@ -113,8 +113,22 @@ def test_resume_auto_starts_where_there_is_nothing_and_ends_where_nothing_is_lef
     assert_same_run(tmp_path / "run", straight)
     before = snapshot(tmp_path)
     outcome = run_in(tmp_path, "--iterations", 6, "--resume", "auto", ranks=2)
-    assert outcome.out.count("is finished") == 1
+    assert outcome.out.count("is finished (6 iterations); --iterations N with a larger N goes on") == 1
     assert outcome.err == ""
+    assert snapshot(tmp_path) == before
+
+
+def test_a_settled_run_is_not_sent_to_more_iterations(tmp_path: Path) -> None:
+    """They would change nothing: other keys would, which no resumed run may change."""
+    write_case(tmp_path, CASE)
+    run_in(tmp_path, "--iterations", 200)
+    last = curve(tmp_path / "run")[-1]["iteration"]
+    assert last < 200
+    before = snapshot(tmp_path)
+    said = run_in(tmp_path, "--iterations", 300, "--resume", "auto").out
+    assert f"run is finished (settled after {last} iterations): nothing is left to do" in said
+    assert "a larger penalty.mu_max or a smaller penalty.tolerance, with another --output" in said
+    assert "--iterations" not in said
     assert snapshot(tmp_path) == before
 
 
@@ -129,6 +143,23 @@ def test_an_existing_run_is_neither_overwritten_nor_touched(half: Path) -> None:
     outcome = run_in(half, "--iterations", 6, ranks=2, code=2)
     assert outcome.err.count("holds a run already") == 1
     assert "--resume auto" in outcome.err
+    assert snapshot(half) == before
+
+
+@pytest.mark.parametrize("named", ["nowhere.h5", f"{CASE}.toml", "of another run", "run"])
+def test_what_resume_names_is_looked_at_before_the_folder_that_holds_a_run(
+    named: str, half: Path, straight: Path
+) -> None:
+    before, path = snapshot(half), str(checkpoints(straight)[0]) if named == "of another run" else named
+    said = {
+        "nowhere.h5": "does not exist, or is no file",
+        f"{CASE}.toml": "no checkpoint",
+        "of another run": "is no checkpoint of the run that run holds: continue it with --resume auto",
+        "run": "does not exist, or is no file",
+    }[named]
+    (line,) = run_in(half, "--iterations", 6, "--resume", path, code=2).err.splitlines()
+    assert line.startswith(f"macmpi: --resume {path}")
+    assert said in line
     assert snapshot(half) == before
 
 

@@ -285,6 +285,29 @@ def test_what_is_not_a_model_is_refused(name: str, tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
 
 
+def test_a_folder_is_told_from_a_file_that_is_missing(autoencoder: Saved) -> None:
+    folder = autoencoder.path.parent
+    with pytest.raises(UsageError) as caught:
+        model.load(folder)
+    assert str(caught.value) == f"{folder} is not a model: it is a folder; name {folder / 'model.h5'}"
+
+
+@pytest.mark.parametrize("name", ["empty", "text", "data", "checkpoint"])
+def test_a_file_that_is_damaged_is_not_told_in_words_of_hdf5(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"it is damaged, or no model\.h5, .* with --resume auto"):
+        model.load(not_models(tmp_path)[name])
+
+
+def test_a_bit_that_has_changed_in_the_weights_is_damage(autoencoder: Saved) -> None:
+    with h5py.File(autoencoder.path) as file:
+        (chunk,) = [file["weights/last"].id.get_chunk_info(0)]
+    content = bytearray(autoencoder.path.read_bytes())
+    content[chunk.byte_offset] ^= 1
+    autoencoder.path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"it is damaged, or no model\.h5"):
+        model.load(autoencoder.path)
+
+
 def test_a_truncated_model_is_refused(autoencoder: Saved) -> None:
     content = autoencoder.path.read_bytes()
     for size in (len(content) - 1, len(content) // 2, 100):

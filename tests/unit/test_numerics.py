@@ -11,7 +11,7 @@ from macmpi import NumericalError
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
-from macmpi.state import State
+from macmpi.state import Errors, State
 from macmpi.training import finite
 
 BAD = [np.nan, np.inf, -np.inf]
@@ -91,6 +91,19 @@ def test_a_library_that_gives_up_is_placed_by_the_last_problem() -> None:
     assert "iteration 1: the Z-step failed at points 2 to 4 (Singular matrix)" in found
     found = str(finite.broken(CHAIN, state(), ("Z", slice(2, 5)), error, first=100))
     assert "the Z-step failed at points 102 to 104 (" in found, "of all points, not of those that this rank holds"
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_an_error_that_is_not_finite_comes_with_the_remedies_of_one_that_is(bad: float) -> None:
+    remedies = []
+    with pytest.raises(NumericalError, match=f"iteration 3: E1 .validation. is {bad:g}, E_Q is {bad:g}") as raised:
+        finite.check_errors(Errors(1.0, bad, bad, 0.0), 3, "a smaller KEY")
+    assert raised.value.agreed
+    remedies.append(str(raised.value).partition("a smaller KEY")[2])
+    with pytest.raises(NumericalError) as raised:
+        finite.check_end(bad, 1.0, 0.9, "predict the mean", "a smaller KEY")
+    remedies.append(str(raised.value).partition("a smaller KEY")[2])
+    assert remedies[0] == remedies[1] != ""
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import NumericalError
+from macmpi.config import Config, Method, Model
+from macmpi.plan.choices import longer, schedule
 from macmpi.plan.penalty import AugmentedLagrangian, Decision, Progress, Quadratic, Ridge
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
@@ -196,3 +199,27 @@ def test_a_run_that_still_moves_its_multipliers_ends_at_its_last_iteration() -> 
     moving = Progress(100, 1e4, 2.0, 2.0, 0.1, 1e8)
     assert LAGRANGIAN.decide(moving) == Decision(1e4, "max_iterations", multipliers=True)
     assert LAGRANGIAN.decide(Progress(50, 1e4, 2.0, 2.0, 0.9, 1e8)) == Decision(1e4, "converged")
+
+
+# --- the keys that a settled run names --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "sites", "named"),
+    [
+        ("mac", "after", ["penalty.mu_max", "penalty.tolerance"]),
+        ("mac", "none", ["penalty.tolerance"]),
+        ("stochastic", "after", ["stochastic.patience"]),
+        ("sgd", "after", ["baseline.patience"]),
+        ("lbfgs", "after", ["baseline.patience"]),
+    ],
+)
+def test_each_of_them_changes_when_the_run_settles(method: str, sites: str, named: list[str]) -> None:
+    config = Config(model=Model([3], sites=sites), method=Method(method))  # type: ignore[arg-type]
+    assert re.findall(r"\w+\.\w+", longer(config)) == named
+    for table, key in (name.split(".") for name in named):
+        keys = getattr(config, table)
+        value = getattr(keys, key)
+        value = 0.5 * value if key == "tolerance" else 2 * value
+        changed = replace(config, **{table: replace(keys, **{key: value})})
+        assert schedule(changed) != schedule(config)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -32,9 +34,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def predict(*arguments: object) -> subprocess.CompletedProcess[str]:
+def predict(*arguments: object, largest: int = -1) -> subprocess.CompletedProcess[str]:
+    """largest: bytes of the largest file that may be written (-1: any)."""
     command = [sys.executable, "-m", "macmpi.predict", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    limit = ("prlimit", f"--fsize={largest}") if largest >= 0 else ()
+    return subprocess.run([*limit, *command], capture_output=True, text=True, timeout=120)
 
 
 def read(path: Path) -> np.ndarray:
@@ -111,3 +115,50 @@ def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.h5").write_bytes(b"nothing")
     done = predict(tmp_path / "model.h5", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
     assert (done.returncode, "is not a model" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+@pytest.mark.parametrize("replaced", ["x.npz", "net.h5"])
+def test_an_input_is_never_replaced(model: Path, tmp_path: Path, replaced: str, link: Any) -> None:
+    np.savez(tmp_path / "x.npz", X=X)
+    (tmp_path / "net.h5").write_bytes(model.read_bytes())
+    before, output = (tmp_path / replaced).read_bytes(), tmp_path / replaced
+    if link:
+        output = tmp_path / f"link-{replaced}"
+        link(tmp_path / replaced, output)
+    done = predict(tmp_path / "net.h5", tmp_path / "x.npz", "--output", output)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert f"{output} is an input of this command" in done.stderr
+    assert (tmp_path / replaced).read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".h5"])
+def test_a_full_disk_is_named_and_leaves_the_file_of_before(model: Path, tmp_path: Path, suffix: str) -> None:
+    np.save(tmp_path / "x.npy", X)
+    output = tmp_path / f"y{suffix}"
+    output.write_bytes(b"before")
+    done = predict(model, tmp_path / "x.npy", "--output", output, largest=64)
+    assert (done.returncode, len(done.stderr.splitlines())) == (74, 1)
+    assert f"{output} could not be written" in done.stderr
+    assert "name another --output" in done.stderr
+    assert output.read_bytes() == b"before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", output.name]
+
+
+def test_a_link_of_the_outputs_name_is_replaced_and_never_written_through(model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "full.npz").symlink_to("/dev/full")
+    done = predict(model, tmp_path / "x.npy", "--output", tmp_path / "full.npz")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "full.npz").is_symlink()
+    assert np.array_equal(read(tmp_path / "full.npz"), macmpi.load(str(model)).predict(X))
+
+
+@pytest.mark.parametrize(("output", "said"), [("nodir/p.npz", "there is no folder"), ("folder.npz", "is a folder")])
+def test_an_output_that_no_file_can_have_is_refused(model: Path, tmp_path: Path, output: str, said: str) -> None:
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "folder.npz").mkdir()
+    done = predict(model, tmp_path / "x.npy", "--output", tmp_path / output)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert f"--output {tmp_path / output}" in done.stderr
+    assert said in done.stderr

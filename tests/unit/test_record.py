@@ -9,15 +9,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi import StorageError
+from macmpi import StorageError, report
 from macmpi.console import duration
-from macmpi.method import COORDINATES
+from macmpi.method import COORDINATES, Account
 from macmpi.parallel.clock import PHASES, Clock
+from macmpi.results.reading import Result
+from macmpi.results.reference_errors import Level
+from macmpi.state import Errors, State
 from macmpi.training.curve import COLUMNS, Curve, say
+from macmpi.training.summary import closing
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 
@@ -135,6 +140,24 @@ def test_a_line_an_iteration_under_its_header(tmp_path: Path, capsys: pytest.Cap
     assert [line.split()[0] for line in lines] == ["0", "1", "2"]
     assert [line.split()[-1] for line in lines] == ["-", "1:15", "-"]
     assert "3.7500" in lines[0]
+
+
+@pytest.mark.parametrize("error", [999_999.0, 1e6, 1.23456e150, math.inf, math.nan])
+def test_a_run_that_diverges_keeps_its_table_readable(
+    error: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curve = Curve(tmp_path / "curve.jsonl")
+    curve.add(record(1, E1_train=error, E1_val=error), None)
+    curve.close()
+    cell = capsys.readouterr().out.split()[2]
+    assert len(cell) <= len("999999.0000")
+    np.testing.assert_allclose(float(cell), error, rtol=1e-3)
+    errors = Errors(error, error, 1.0, 1.0)
+    last = State(np.zeros(1), np.zeros((1, 1)), 1.0)
+    for line in (*closing(last, errors, Account("")), str(Level("predict the mean", error))):
+        assert len(line) <= 80
+    result = Result(tmp_path, "run", [record(1, E1_train=error, E1_val=error)])
+    assert report.row(result)[-3:-1] == [cell, cell]
 
 
 def test_a_classifiers_curve_has_a_column_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

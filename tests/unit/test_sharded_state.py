@@ -182,7 +182,9 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_else(
         assert len(calls) == times
         says = "the checkpoint of iteration 4 could not be written: No space left on device"
         if last:
-            assert all(isinstance(error, StorageError) and error.agreed and str(error) == says for error in found)
+            said = f"{says}; free space in {tmp_path} (or make it writable), then the same command with --resume auto "
+            said += "goes on from iteration 3"
+            assert all(isinstance(error, StorageError) and error.agreed and str(error) == said for error in found)
             assert capsys.readouterr().err == ""
         else:
             assert found == [None] * 3
