@@ -1,0 +1,82 @@
+"""The pages are readable and true: width, length, paths and names that exist, results apart from history."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WIDTH, README_LINES = 120, 130
+
+PAGES = sorted(path for pattern in ("*.md", "data/*.md", "docs/*.md", "docs/log/*.md") for path in ROOT.glob(pattern))
+PRESENT = [path for path in PAGES if path.parent.name != "log" and path.name != "CHANGELOG.md"]
+"""The pages that describe the program as it is."""
+
+FOLDERS = [
+    ROOT,
+    *(p for p in (ROOT / "macmpi").rglob("*") if p.is_dir()),
+    ROOT / "macmpi",
+    ROOT / "tests",
+    ROOT / "run",
+]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def prose(text: str) -> list[str]:
+    """The lines of a page outside code and tables."""
+    outside = re.sub(r"^\s*```.*?^\s*```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [line for line in outside.splitlines() if not line.startswith("|")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_no_line_of_prose_is_long(page: Path) -> None:
+    assert [line for line in prose(page.read_text()) if len(line) > WIDTH] == []
+
+
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= README_LINES
+    assert [line for line in lines if len(line) > WIDTH] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PRESENT, ids=named)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """A file is named from the root, or from a folder of the package; `macmpi/nets/layers/scale.py` is an example."""
+    found = re.findall(r"(?<![\w/.*<-])((?:[\w-]+/)+[\w-]+\.(?:py|md|toml|sh)|[a-z]\w+\.py)\b", page.read_text())
+    missing = {name for name in found if not any((folder / name).exists() for folder in (page.parent, *FOLDERS))}
+    assert missing - {"macmpi/nets/layers/scale.py"} == set()
+
+
+@pytest.mark.parametrize("page", PRESENT, ids=named)
+def test_names_that_a_page_places_in_a_file_are_there(page: Path) -> None:
+    """`NAME` in `package/file.py`, `NAME` of `package/file.py`, `NAME` (`package/file.py`)."""
+    for name, place in re.findall(r"`([\w.]+)`\s+(?:in\s+|of\s+|\()`([\w/]+\.py)`", page.read_text()):
+        (path,) = {folder / place for folder in FOLDERS if (folder / place).exists()}
+        for word in name.split("."):
+            assert re.search(rf"\b{word}\b", path.read_text()), f"{name} in {place}"
+
+
+def test_tables_of_benchmarks_say_where_they_come_from() -> None:
+    """A table of measurements names machine, BLAS kernel and commit: in columns, or in the text before it."""
+    text = (ROOT / "docs" / "benchmarks.md").read_text().split("## How to read")[1]
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        before = ""
+        for block in section.split("\n\n"):
+            before += block.split("|", 1)[0]
+            if "|---" in block:
+                header = block[block.index("|") :].splitlines()[0]
+                source = header if "| machine |" in header else before
+                assert "machine" in source or re.search(r"\b[AB],\s+kernel", source), header
+                assert "kernel" in source, header
+                assert "commit" in source, header
