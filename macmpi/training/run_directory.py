@@ -92,7 +92,11 @@ class RunDirectory:
             text = json.dumps({"launches": [*_launches(log), facts]}, indent=1) + "\n"
             files.replace_file(log, text.encode())
         except OSError as error:
-            raise UsageError(f"cannot write to {self.path}: {error.strerror}") from None
+            place = error.filename2 or error.filename or self.path
+            move = "move it away or " if isinstance(error, IsADirectoryError | FileExistsError) else ""
+            raise UsageError(
+                f"cannot write to {place}: {error.strerror}; {move}name another folder with --output"
+            ) from None
 
     def _remove_partial(self) -> None:
         """Remove the half of a file that a launch has left that was killed while it wrote it.  Under the lock."""

@@ -249,6 +249,16 @@ def test_a_lock_that_points_elsewhere_is_not_followed(model: Path, folder: Path)
     assert (folder / "precious").read_text() == "mine"
 
 
+@pytest.mark.parametrize("entry", ["lock", "model.h5.tmp", "config.toml", "checkpoints/iteration-000003.h5.tmp"])
+def test_a_folder_in_the_place_of_a_file_is_named(entry: str, model: Path, folder: Path) -> None:
+    (folder / "new" / entry).mkdir(parents=True)
+    with pytest.raises(UsageError) as caught:
+        run.run(Serial(), ["small.toml", "--iterations", "0", "--output", "new", "--resume", "auto"])
+    said = f"cannot write to new/{entry}: Is a directory; move it away or name another folder with --output"
+    assert str(caught.value) == said
+    assert (folder / "new" / entry).is_dir()
+
+
 def test_a_config_of_brackets(folder: Path) -> None:
     from macmpi import config
 
