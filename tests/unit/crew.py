@@ -68,6 +68,12 @@ class Member(Serial):
             for part in slices:
                 flat[part] = theirs[part]
 
+    def shift_to_next(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        before = (self.rank - 1) % self.size
+        theirs = self._shown(flat)[before]
+        for part in parts[before]:
+            flat[part] = theirs[part]
+
 
 def crew(size: int, work: Callable[[Team], T]) -> list[T | MacmpiError]:
     """What `work` gives, or the MacmpiError that it raises, on each of `size` ranks."""

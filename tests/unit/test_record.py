@@ -21,7 +21,7 @@ from macmpi.parallel.clock import PHASES, Clock
 from macmpi.results.reading import Result
 from macmpi.results.reference_errors import Level
 from macmpi.state import Errors, State
-from macmpi.training.curve import COLUMNS, Curve, say
+from macmpi.training.curve import COLUMNS, OPTIONAL, Curve, record_of, say
 from macmpi.training.summary import closing
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
@@ -122,6 +122,50 @@ def test_no_other_file_is_left(tmp_path: Path) -> None:
     filled(tmp_path / "curve.jsonl", 2)
     Curve(tmp_path / "curve.jsonl", 1).close()
     assert [path.name for path in tmp_path.iterdir()] == ["curve.jsonl"]
+
+
+# --- what a record says -----------------------------------------------------------------------------------------------
+
+PLAIN = Errors(train=3.5, validation=3.75, E_Q=2.0, constraint=0.125)
+FURTHER = {
+    "error_train": "wrong_train",
+    "error_val": "wrong_validation",
+    "lagrangian": "lagrangian",
+    "multiplier": "multiplier",
+}
+"""Keys that only some records have, and the errors that they are."""
+
+
+def state(**changes: Any) -> State:
+    return State(np.zeros(3), np.zeros((2, 2)), **{"mu": 10.0, "iteration": 7, "seconds": 1.5, **changes})
+
+
+def test_a_record_names_iteration_phase_and_errors() -> None:
+    assert record_of(state(), "start", PLAIN) == {
+        **{"iteration": 7, "phase": "start", "mu": 10.0, "E1_train": 3.5, "E1_val": 3.75},
+        **{"E_Q": 2.0, "constraint": 0.125, "seconds": 1.5},
+    }
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.0, 0.0, 0.0), (0.5, 0.25, 3.0, 4.0)])
+@pytest.mark.parametrize("there", [(), *((name,) for name in FURTHER), tuple(FURTHER)], ids=str)
+def test_a_record_has_the_further_errors_that_there_are_also_where_they_are_0(
+    there: tuple[str, ...], values: tuple[float, ...]
+) -> None:
+    given = {name: value for name, value in zip(FURTHER, values, strict=True) if name in there}
+    plain = record_of(state(), "iteration", PLAIN)
+    found = record_of(state(), "iteration", PLAIN._replace(**{FURTHER[name]: v for name, v in given.items()}))
+    assert found == plain | given
+
+
+def test_a_record_with_its_times_fills_the_columns_and_survives_the_file(tmp_path: Path) -> None:
+    errors = PLAIN._replace(wrong_train=0.5, wrong_validation=0.25)
+    record = {**record_of(state(), "iteration", errors), **Clock().take()}
+    assert {key for key, _, _ in COLUMNS} | set(OPTIONAL) <= record.keys()
+    curve = Curve(tmp_path / "curve.jsonl", extra=record)
+    curve.add(record, None)
+    curve.close()
+    assert on_disk(tmp_path / "curve.jsonl") == [record]
 
 
 # --- console ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,73 @@
+"""Random initial weights: the range goes by the fan-in, each block has its own stream, trained blocks begin at 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from macmpi.config import Config, Model, Start
+from macmpi.plan.initial import random_block, random_weights
+from macmpi.plan.plan import Plan, make_plan
+
+NETS: dict[str, tuple[list[int], dict[str, Any]]] = {
+    "deep": ([40, 30, 20], {}),
+    "one layer": ([50], {"activation": "tanh"}),
+    "few inputs": ([300, 2, 200], {}),
+    "no sites": ([40, 30], {"sites": "none"}),
+    "basis functions": ([30, 20, 40], {"activation": ["rbf", "linear", "rbf"], "sites": ["none", "after", "none"]}),
+}
+
+
+def plan_of(name: str) -> Plan:
+    hidden, keys = NETS[name]
+    start = Start("pca" if "rbf" in keys.get("activation", []) else "uniform")
+    return make_plan(Config(model=Model(hidden, **keys), start=start), 25, 35, 200, 20, 1)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_weights_fill_a_range_that_goes_by_the_fan_in(name: str) -> None:
+    """Of 600 or more uniform weights the largest is within 5% of the bound, but for a chance of 1e-6."""
+    plan = plan_of(name)
+    for b, (h, d) in enumerate(plan.chain.block_shapes):
+        if b in plan.trainers:
+            continue
+        found, bound = random_block(plan, b, 3.0, 7), 3.0 / np.sqrt(plan.chain.fan_in(b))
+        assert found.shape == (h * d,)
+        assert 0.95 * bound < found.max() <= bound
+        assert -bound <= found.min() < -0.95 * bound
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_blocks_follow_each_other_in_one_flat_array(name: str) -> None:
+    plan = plan_of(name)
+    flat = random_weights(plan, 2.0, 4)
+    assert flat.shape == (plan.weight_bounds[-1],)
+    for b in range(len(plan.chain.blocks)):
+        place = slice(*plan.weight_bounds[b : b + 2])
+        assert_array_equal(flat[place], random_block(plan, b, 2.0, 4))
+
+
+def test_each_block_and_each_seed_has_a_stream_of_its_own() -> None:
+    square = make_plan(Config(model=Model([9, 9, 9])), 9, 9, 200, 20, 1)
+    drawn = [random_block(square, b, 2.0, seed) for b in range(4) for seed in (0, 1)]
+    assert all((one != two).all() for i, one in enumerate(drawn) for two in drawn[:i])
+
+
+def test_a_block_depends_on_no_other_block() -> None:
+    narrow, wide = (make_plan(Config(model=Model([h, 9, 9])), 9, 9, 200, 20, 1) for h in (5, 12))
+    for b in (2, 3):
+        assert_array_equal(random_block(narrow, b, 2.0, 0), random_block(wide, b, 2.0, 0))
+
+
+def test_the_range_scales_the_weights_and_changes_nothing_else() -> None:
+    plan = plan_of("deep")
+    assert_array_equal(random_weights(plan, 4.0, 1), 2.0 * random_weights(plan, 2.0, 1))
+
+
+def test_blocks_that_a_trainer_finds_begin_at_0() -> None:
+    plan = plan_of("basis functions")
+    zero = {b for b in range(len(plan.chain.blocks)) if not random_block(plan, b, 2.0, 0).any()}
+    assert zero == plan.trainers.keys() != set()

@@ -1,0 +1,104 @@
+"""MPICH's transport and its segments: the user's choice stands, and only segments that nobody maps are left over."""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from macmpi.parallel import mpich
+
+NETMOD = "MPIR_CVAR_CH4_NETMOD"
+ONE_NODE = {"MPI_LOCALNRANKS": "4", "PMI_SIZE": "4"}
+
+
+def configured(monkeypatch: pytest.MonkeyPatch, prefix: Path, environment: dict[str, str]) -> dict[str, str]:
+    """The environment after `configure` in a Python installed at `prefix`."""
+    found = dict(environment)
+    with monkeypatch.context() as patched:
+        patched.setattr(mpich.sys, "prefix", str(prefix))
+        patched.setattr(mpich.os, "environ", found)
+        mpich.configure()
+    return found
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """A prefix with the library that MPICH's wheel brings."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libmpi.so.12").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("environment", [ONE_NODE, {}, {**ONE_NODE, "HOME": "/"}], ids=["ranks", "alone", "other keys"])
+def test_the_wheel_on_one_node_gets_its_transport(
+    environment: dict[str, str], wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert configured(monkeypatch, wheel, environment) == {**environment, NETMOD: "ofi"}
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {**ONE_NODE, NETMOD: "ucx"},
+        {**ONE_NODE, NETMOD: ""},
+        {**ONE_NODE, "MPI4PY_LIBMPI": "/opt/libmpi.so"},
+        {"MPI_LOCALNRANKS": "2", "PMI_SIZE": "4"},
+        {"PMI_SIZE": "4"},
+    ],
+    ids=["chosen", "chosen empty", "other library", "two nodes", "unknown nodes"],
+)
+def test_nothing_else_is_changed(environment: dict[str, str], wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configured(monkeypatch, wheel, environment) == environment
+
+
+def test_an_mpi_of_the_system_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configured(monkeypatch, tmp_path, ONE_NODE) == ONE_NODE
+
+
+# --- segments ---------------------------------------------------------------------------------------------------------
+
+OTHER_PROCESS = """
+import mmap, sys
+file = open(sys.argv[1], "r+b")
+mapped = mmap.mmap(file.fileno(), 0)
+print("mapped", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
+    """Segments by who maps them: this process, another one, nobody; and a file of another name."""
+    monkeypatch.setattr(mpich, "SEGMENTS", str(tmp_path / "mpich_sh"))
+    named = {"own": "mpich_shm_1", "other": "mpich_shar_2", "dead": "mpich_shm_3", "alien": "sem.mpich_sh"}
+    found = {who: tmp_path / name for who, name in named.items()}
+    for path in found.values():
+        path.write_bytes(bytes(mmap.PAGESIZE))
+    with ExitStack() as stack:
+        file = stack.enter_context(found["own"].open("r+b"))
+        stack.enter_context(mmap.mmap(file.fileno(), 0))
+        command = [sys.executable, "-c", OTHER_PROCESS, str(found["other"])]
+        other = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        assert other.stdout is not None
+        assert other.stdout.readline() == "mapped\n"
+        yield found
+
+
+def test_leftovers_are_the_segments_that_no_process_maps(segments: dict[str, Path]) -> None:
+    assert mpich.leftovers() == [str(segments["dead"])]
+    again = segments["dead"].with_name("mpich_shar_0")
+    again.touch()
+    assert mpich.leftovers() == sorted([str(again), str(segments["dead"])])
+
+
+def test_a_rank_unlinks_what_it_maps_and_nothing_else(segments: dict[str, Path]) -> None:
+    for _ in range(2):  # the second time its names are gone
+        mpich.unname_shared_memory()
+        assert {who for who, path in segments.items() if not path.exists()} == {"own"}
+    assert mpich.leftovers() == [str(segments["dead"])]

@@ -1,0 +1,142 @@
+"""Submodels round the ring: the weights do not depend on the ranks, and are those of plain steps block by block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from theory.test_sharded import data_of
+from unit.crew import crew
+
+from macmpi.config import Config, Model, Parallel, Start, WStep
+from macmpi.half_steps.ring.route import Ring
+from macmpi.half_steps.ring.submodels import Submodels
+from macmpi.mac import Mac
+from macmpi.parallel import tiles
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.streams import stream
+from macmpi.parallel.team import Serial, Team
+from macmpi.parallel.tiles import Tile
+from macmpi.plan.plan import make_plan
+from macmpi.plan.work_lists import Job
+from macmpi.state import State
+from macmpi.typing import Array
+
+RING = WStep(schedule="ring", linear_solver="same", batch=9, iterations=2)
+CONFIGS = {
+    "units": Config(model=Model([40, 20], "tanh"), w_step=RING),
+    "before": Config(model=Model([20, 5], sites="before"), w_step=RING),
+    "segments": Config(model=Model([20, 3, 5], sites=["none", "before", "after"]), w_step=replace(RING, rate=1e-3)),
+}
+RANKS = [2, 3, 5, 11]
+
+
+@cache
+def begun(name: str) -> tuple[Mac, State, tuple[Job, ...]]:
+    """A state with its Grams and with coordinates that are not feasible, and the jobs that travel."""
+    config = replace(CONFIGS[name], parallel=Parallel("sharded"), start=Start(gradient_step=False))
+    data = data_of(config)
+    mac = Mac(make_plan(config, *data.sizes, 1), data, Serial(), Clock())
+    state = mac.start(2.0, False, 0)
+    mac.begin(state)
+    mac.w_step(state)
+    mac.z_step(state)
+    return mac, state, mac.plan.all_units.travelling
+
+
+def ring_of(mac: Mac, jobs: tuple[Job, ...], ranks: int) -> Ring:
+    assert mac.plan.ring is not None
+    return Ring(jobs, replace(mac.plan, ranks=ranks).train.runs, mac.plan.ring.iterations)
+
+
+def round_the_ring(name: str, team: Team) -> Array:
+    """The weights of all jobs.  A rank has all points here, and takes its jobs through its own blocks alone."""
+    mac, state, jobs = begun(name)
+    plan = replace(mac.plan, ranks=team.size, sharded=False)
+    points = replace(replace(mac.plan, ranks=team.size).train, sharded=False)
+    ring, solver = ring_of(mac, jobs, team.size), mac.plan.ring
+    assert solver is not None
+    plan.__dict__["train"] = points  # the blocks of sharded points, by the rows of all
+    submodels = Submodels(plan, mac.problems, state, ring, team.rank)
+    for leg in range(ring.legs):
+        for block, cut in points.blocks_of(team.rank):
+            submodels.visit(block, Tile(cut[0].start, cut[-1].stop), leg, solver)
+        if leg + 1 < ring.legs:
+            team.shift_to_next(submodels.flat, submodels.parts(leg))
+    found = submodels.found()
+    team.gather_parts(found, [[jobs[j].place for j in ring.at(rank, 0)] for rank in range(team.size)])
+    return found
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_weights_are_the_same_on_any_number_of_ranks(name: str) -> None:
+    mac, state, jobs = begun(name)
+    expected = round_the_ring(name, Serial())
+    assert len(mac.plan.train.blocks) >= min(RANKS)
+    assert all((expected[job.place] != state.weights[job.place]).all() for job in jobs)
+    for ranks in RANKS:
+        for found in crew(ranks, lambda team: round_the_ring(name, team)):
+            assert_array_equal(found, expected)  # type: ignore[arg-type]
+
+
+def test_a_segment_goes_through_all_blocks_in_the_order_of_the_ring_by_plain_steps() -> None:
+    """v <- m v - rate (mean gradient + ridge / N), theta <- theta + v, minibatch by minibatch, round by round."""
+    mac, state, jobs = begun("segments")
+    solver, blocks, found = mac.plan.ring, mac.plan.train.blocks_of(0), round_the_ring("segments", Serial())
+    assert solver is not None
+    whole = [j for j, job in enumerate(jobs) if job.units is None]
+    assert whole
+    starts = ring_of(mac, jobs, 1).starts
+    for j in whole:
+        problem = mac.problems.w_problem(jobs[j], state)
+        theta = np.array(problem.start, dtype=float).reshape(1, -1)
+        velocity = np.zeros_like(theta)
+        for number in range(solver.iterations):
+            for b in ((starts[j] + i) % len(blocks) for i in range(len(blocks))):
+                first, last = blocks[b][1][0].start, blocks[b][1][-1].stop
+                order = first + stream(mac.plan.seed, "ring", state.iteration, b, number).permutation(last - first)
+                for batch in tiles.cut(len(order), -(-len(order) // solver.batch)):
+                    rows = order[batch.rows]
+                    _, gradient = problem.partial(theta, rows, slope=True)
+                    gradient = gradient / len(rows) + problem.ridge_part(theta)[1] / mac.plan.n_train
+                    velocity = solver.momentum * velocity - solver.rate * gradient
+                    theta = theta + velocity
+        assert_array_equal(found[jobs[j].place], theta.ravel())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("ranks", [1, *RANKS])
+def test_ranks_hold_weights_and_velocities_of_their_jobs_and_pass_on_both(name: str, ranks: int) -> None:
+    mac, state, jobs = begun(name)
+    ring = ring_of(mac, jobs, ranks)
+    submodels, M = Submodels(mac.plan, mac.problems, state, ring, 0), mac.plan.weight_bounds[-1]
+    travelling = np.zeros(M, dtype=int)
+    for job in jobs:
+        travelling[job.place] += 1
+    for leg in range(ring.legs):
+        held = np.zeros(2 * M, dtype=int)
+        for places in submodels.parts(leg):
+            for place in places:
+                held[place] += 1
+        assert_array_equal(held, np.tile(travelling, 2))
+        for rank in range(ranks):
+            assert submodels.parts(leg)[rank] == submodels.parts(leg + 1)[(rank + 1) % ranks]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_without_a_visit_the_weights_come_back(name: str) -> None:
+    """Into the coordinates of the ring and back: x L L^-1, rounded by at most the condition of L."""
+    mac, state, jobs = begun(name)
+    found = Submodels(mac.plan, mac.problems, state, ring_of(mac, jobs, 1), 0).found()
+    for job in jobs:
+        if job.units is None:
+            assert_array_equal(found[job.place], state.weights[job.place])
+            continue
+        W, G = state.weights[job.place].reshape(len(job.units), -1), mac.problems.gram(job.segment, state).G
+        condition = np.sqrt(np.linalg.cond(G))
+        bound = 4.0 * len(G) ** 2 * np.finfo(float).eps * condition * np.linalg.norm(W, axis=1)
+        away = np.linalg.norm(found[job.place].reshape(W.shape) - W, axis=1)
+        assert (away <= bound).all()

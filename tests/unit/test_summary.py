@@ -1,0 +1,122 @@
+"""The console's words before and after a run: every number is that of the plan, the data and the state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from macmpi.config import Config, Model, Parallel, Start
+from macmpi.data.dataset import Dataset, Scaling
+from macmpi.method import Account
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.state import Errors, State
+from macmpi.training.summary import closing, describe
+
+ACCOUNT = Account("W-step of the segments: closed_form (2)", end="after a test", settled="settled for a test")
+BASIS = Model([30, 2, 40], ["rbf", "linear", "rbf"], sites=["none", "after", "none"])
+LABELS = {"loss": "cross_entropy"}
+UNIT = Scaling(np.zeros(6), np.ones(6))
+
+
+def dataset(targets: int = 0, labels: tuple[int, ...] = ()) -> Dataset:
+    """1,200 training and 34 validation points.  targets = 0: an autoencoder; labels: those of the training points."""
+    X, X_val = np.zeros((1200, 6)), np.zeros((34, 6))
+    Y, Y_val = (np.zeros((len(A), targets)) if targets else A for A in (X, X_val))
+    if labels:
+        Y[np.arange(1200), np.resize(labels, 1200)] = 1.0
+    return Dataset(X, Y, X_val, Y_val, UNIT, UNIT, "", np.arange(targets) + 100 if labels else None)
+
+
+def told(model: Model, data: Dataset, ranks: int = 1, **keys: Any) -> list[str]:
+    config = Config(model=model, **keys)
+    plan: Plan = make_plan(config, *data.sizes, ranks)
+    return describe(plan, data, ranks, ACCOUNT).splitlines()
+
+
+@pytest.mark.parametrize(("ranks", "words"), [(1, "1 rank"), (12, "12 ranks")])
+def test_the_first_line_counts_layers_weights_points_and_ranks(ranks: int, words: str) -> None:
+    """(6 + 1) 150 + (150 + 1) 6 weights."""
+    first, how = told(Model([150]), dataset(), ranks)
+    assert first == (f"macmpi: 6-150-6 autoencoder, 1,956 weights, 1,200 training and 34 validation points, {words}")
+    assert how == f"  {ACCOUNT.how}"
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "kind"),
+    [
+        (Model([5]), dataset(), "6-5-6 autoencoder"),
+        (Model([5]), dataset(3), "6-5-3 regression"),
+        (Model([5], **LABELS), dataset(3, (0, 1, 2)), "6-5-3 classifier"),  # type: ignore[arg-type]
+    ],
+    ids=["autoencoder", "regression", "classifier"],
+)
+def test_the_kind_is_that_of_the_targets(model: Model, data: Dataset, kind: str) -> None:
+    lines = told(model, data)
+    assert lines[0].startswith(f"macmpi: {kind}, ")
+    assert len(lines) == 2
+
+
+def test_basis_functions_bring_a_line_about_their_ridge() -> None:
+    lines = told(BASIS, dataset(), start=Start("pca"))
+    assert [line for line in lines if "ridge" in line] == [
+        "  E1 train holds the ridge on the linear weights, as in eq. (6)"
+    ]
+    assert lines[0].startswith("macmpi: 6-30-2-40-6 autoencoder, ")
+    assert lines[2:] == [f"  {ACCOUNT.how}"]
+
+
+def test_labels_that_no_training_point_has_are_named() -> None:
+    """By the words of the data: classes 100, 101, ...; ten of them at most."""
+    model = Model([5], **LABELS)  # type: ignore[arg-type]
+    assert told(model, dataset(4, (0, 2)))[2:] == ["  no training point has the label 101, 103"]
+    many = told(model, dataset(20, (3,)))[2:]
+    assert many == [f"  no training point has the label {', '.join(str(100 + c) for c in (0, 1, 2, *range(4, 11)))}"]
+
+
+def test_of_sharded_points_no_rank_knows_the_labels_of_all() -> None:
+    model = Model([5], **LABELS)  # type: ignore[arg-type]
+    assert len(told(model, dataset(4, (0, 2)), parallel=Parallel("sharded"))) == 2
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+ERRORS = Errors(train=1.25, validation=2.5, E_Q=9.0, constraint=8.0)
+
+
+def ended(finished: str, **errors: Any) -> list[str]:
+    state = State(np.zeros(1), np.zeros((1, 1)), 10.0, iteration=17, seconds=75.0, finished=finished)
+    return closing(state, ERRORS._replace(**errors), ACCOUNT)
+
+
+@pytest.mark.parametrize(
+    ("finished", "reason"),
+    [
+        ("converged", ACCOUNT.settled),
+        ("max_iterations", "the last iteration allowed"),
+        ("stopped by a test", "stopped by a test"),
+    ],
+)
+def test_the_end_gives_its_reason_iterations_and_time(finished: str, reason: str) -> None:
+    first, errors = ended(finished)
+    assert first == f"finished ({reason}) after 17 iterations, 1:15 of training"
+    assert errors.split() == [*ACCOUNT.end.split(), "E1", "train", "1.2500", "validation", "2.5000"]
+
+
+def test_the_end_of_a_classifier_counts_its_mistakes() -> None:
+    *others, last = ended("converged", wrong_train=0.0, wrong_validation=0.125)
+    assert others == ended("converged")
+    assert last.split() == ["misclassified", "train", "0.00%", "validation", "12.50%"]
+    assert [last.index(word) for word in ("train", "validation")] == [
+        others[-1].index(word) for word in ("train", "validation")
+    ]
+
+
+def test_weights_are_those_of_the_plan() -> None:
+    for model in (Model([7, 3]), replace(BASIS, hidden=[30, 3, 40])):
+        data = dataset()
+        config = Config(model=model, start=Start("pca"))
+        plan = make_plan(config, *data.sizes, 1)
+        assert f" {plan.weight_bounds[-1]:,} weights," in describe(plan, data, 1, ACCOUNT)

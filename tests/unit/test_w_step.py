@@ -1,0 +1,241 @@
+"""The parts of a W-step: regressions descend and write where their work list says, on any number of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from theory.nets import anywhere, layers, method, of_sites
+from tolerance import gamma
+from unit.crew import crew
+
+from macmpi.config import Config, Model, WStep
+from macmpi.mac import Mac
+from macmpi.parallel import tiles
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Serial, Team
+from macmpi.plan.plan import make_plan
+from macmpi.plan.work_lists import Job, Layer, WorkList
+from macmpi.solvers.w_problem import values
+from macmpi.state import State
+from macmpi.typing import Array
+
+NETS: dict[str, dict[str, Any]] = {
+    "units": {},
+    "before": {"sites": "before"},
+    "exact units": {"w_step": {"solver": "gauss_newton_exact"}},
+    "descent": {"w_step": {"solver": "lbfgs"}},
+    "minibatches": {"w_step": {"solver": "sgd"}},
+    "classes": {"loss": "cross_entropy"},
+    "mixed": {"sites": ["none", "after"]},
+    "softmax": {"activation": ["softmax", "relu"]},
+}
+
+
+def objectives(mac: Mac, job: Job, weights: Array, state: State) -> Array:
+    """Each row's objective at some weights (flat)."""
+    problem = mac.problems.w_problem(job, state)
+    return values(problem, weights[job.place].astype(float).reshape(np.shape(problem.start)), mac.points.over)
+
+
+def mask(jobs: list[Job], count: int) -> Array:
+    found = np.zeros(count, dtype=bool)
+    for job in jobs:
+        found[job.place] = True
+    return found
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_regression_lowers_its_objective_and_touches_only_its_own_places(name: str) -> None:
+    """Segment by segment; the objective is a sum of N terms, rounded by gamma_N of it at most, both times."""
+    mac = method(**NETS[name])
+    for k in range(len(mac.plan.chain.segments)):
+        state, work_list = anywhere(mac), mac.plan.deal([k])
+        weights, grams = state.weights.copy(), state.grams.copy()
+        jobs = [job for rank in work_list.jobs for job in rank]
+        mac.fitting.regress(work_list, state, mac.plan.w_solvers)
+        own = mask(jobs, len(weights))
+        assert own.any()
+        assert_array_equal(state.weights[~own], weights[~own])
+        outside = np.ones(len(grams), dtype=bool)
+        outside[slice(*mac.plan.shared_bounds[k : k + 2])] = False
+        assert_array_equal(state.grams[outside], grams[outside])
+        for job in jobs:
+            before, after = (objectives(mac, job, flat, state) for flat in (weights, state.weights))
+            assert (after <= before * (1.0 + 2.0 * gamma(2 * mac.plan.n_train + 100))).all()
+            assert (after < before).any()
+
+
+def wide(team: Team, w_step: WStep) -> tuple[Mac, State]:
+    """Layers of several tiles of units, the same state on every rank."""
+    random = np.random.default_rng(8)
+    alone = method((90, 70), n=60)
+    plan = make_plan(Config(model=Model([90, 70]), w_step=w_step), *alone.data.sizes, team.size)
+    mac = Mac(plan, alone.data, team, Clock())
+    state = State(random.normal(size=plan.weight_bounds[-1]) / 4.0, random.random((60, 160)), 10.0)
+    mac.begin(state)
+    return mac, state
+
+
+def work_lists(mac: Mac) -> list[WorkList]:
+    """One rank does all jobs late, for the others to compare with."""
+    again = early(mac.plan.all_units) if mac.team.size > 1 else mac.plan.all_units
+    return [mac.plan.all_units, again, mac.plan.exact_units, mac.plan.deal([1])]
+
+
+def early(work_list: WorkList) -> WorkList:
+    """The jobs that need not wait for rows of a Gram before those that do."""
+    waiting = {share.segment for rank in work_list.shares for share in rank}
+    free, bound = (
+        tuple(tuple(job for job in rank if (job.segment in waiting) == waits) for rank in work_list.jobs)
+        for waits in (False, True)
+    )
+    return replace(work_list, early=free, late=bound)
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["whole Grams", "Grams by rows"])
+@pytest.mark.parametrize("w_step", [WStep(), WStep("sgd")], ids=["auto", "sgd"])
+def test_a_work_list_gives_the_same_weights_on_any_number_of_ranks(
+    w_step: WStep, rows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Grams by rows are exchanged between two rounds of jobs, as large ones are."""
+    if rows:
+        monkeypatch.setattr(tiles, "GRAM_WHOLE", 50)
+        monkeypatch.setattr(tiles, "GRAM_ROWS", 24)
+
+    def found(team: Team) -> tuple[Array, Array]:
+        mac, state = wide(team, w_step)
+        for work_list in work_lists(mac):
+            mac.fitting.regress(work_list, state, mac.plan.w_solvers)
+        return state.weights, state.grams
+
+    mac, state = wide(Serial(), w_step)
+    assert any(mac.plan.all_units.shares) == rows
+    assert any(early(mac.plan.all_units).early)
+    weights, grams = found(Serial())
+    assert (weights != state.weights).all()
+    for ranks in (2, 3):
+        for theirs in crew(ranks, found):
+            assert_array_equal(theirs[0], weights)  # type: ignore[index]
+            assert_array_equal(theirs[1], grams)  # type: ignore[index]
+
+
+def test_each_rank_does_its_own_jobs_alone() -> None:
+    """Before the exchange; the jobs of all ranks are those of one."""
+    every = sorted(wide(Serial(), WStep())[0].plan.all_units.jobs[0], key=lambda job: job.place.start)
+    done: list[list[Job]] = [[], [], []]
+
+    def work(team: Team) -> None:
+        mac, state = wide(team, WStep())
+        ask = mac.problems.w_problem
+
+        def noted(job: Job, state: State) -> Any:
+            done[team.rank].append(job)
+            return ask(job, state)
+
+        mac.problems.w_problem = noted  # type: ignore[method-assign]
+        mac.fitting.regress(mac.plan.all_units, state, mac.plan.w_solvers)
+
+    crew(3, work)
+    assert all(done)
+    found = sorted((job for rank in done for job in rank), key=lambda job: job.place.start)
+    assert [(job.segment, job.place) for job in found] == [(job.segment, job.place) for job in every]
+
+
+# --- layers with a quantiser ------------------------------------------------------------------------------------------
+
+CODEWORDS: dict[str, dict[str, Any]] = {
+    "code": {"hidden": (4,), "activation": "quantise"},
+    "deep": {"hidden": (4, 5), "activation": ["quantise", "sigmoid"]},
+    "variance": {"hidden": (4,), "activation": "quantise", "metric": "variance"},
+}
+
+
+def segment_error(mac: Mac, weights: Array, state: State) -> float:
+    """1/2 sum r^T M r of the first segment, r = z_1 - f_1(x), at other weights than the state's."""
+    sizes = mac.plan.chain.site_sizes
+    M = state.metric[: sizes[0]] if mac.plan.metric == "variance" else np.ones(sizes[0])
+    f = layers(mac, State(weights, state.Z, state.mu))[0]
+    return 0.5 * state.mu * float(np.sum(M * (of_sites(mac, state.Z)[0] - f(mac.data.X)) ** 2))
+
+
+@pytest.mark.parametrize("name", CODEWORDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_segment_with_a_quantiser_keeps_the_better_of_its_weights(name: str, seed: int) -> None:
+    mac = method(**CODEWORDS[name])
+    state, random = anywhere(mac, seed), np.random.default_rng(seed)
+    first = slice(0, mac.plan.weight_bounds[mac.plan.chain.segments[0].weighted[-1] + 1])
+    before = state.weights.copy()
+    state.weights += 0.3 * random.normal(size=before.shape)
+    found, rest = state.weights.copy(), slice(first.stop, None)
+    errors = [segment_error(mac, flat, state) for flat in (before, found)]
+    mac.fitting.keep_better(before, state)
+    assert segment_error(mac, state.weights, state) == min(errors)
+    assert_array_equal(state.weights[first], (before, found)[int(np.argmin(errors))][first])
+    assert_array_equal(state.weights[rest], found[rest])
+
+
+def test_both_outcomes_are_met() -> None:
+    """The better weights are kept whichever of the two they are."""
+    mac = method(**CODEWORDS["deep"])
+    state = anywhere(mac)
+    good, bad = state.weights.copy(), state.weights + 3.0
+    assert segment_error(mac, good, state) < segment_error(mac, bad, state)
+    first = slice(0, mac.plan.weight_bounds[mac.plan.chain.segments[0].weighted[-1] + 1])
+    for before, now in ((good, bad), (bad, good)):
+        state.weights[:] = now
+        mac.fitting.keep_better(before, state)
+        assert_array_equal(state.weights[first], good[first])
+
+
+def test_weights_that_are_no_numbers_are_not_kept() -> None:
+    mac = method(**CODEWORDS["code"])
+    state = anywhere(mac)
+    before = state.weights.copy()
+    for b in mac.plan.chain.segments[0].weighted:
+        state.weights[slice(*mac.plan.weight_bounds[b : b + 2])] = np.nan
+    mac.fitting.keep_better(before, state)
+    assert_array_equal(state.weights, before)
+
+
+def test_segments_without_a_quantiser_keep_what_was_found() -> None:
+    mac = method()
+    state = anywhere(mac)
+    before = state.weights.copy()
+    state.weights += 3.0
+    found = state.weights.copy()
+    mac.fitting.keep_better(before, state)
+    assert_array_equal(state.weights, found)
+
+
+def quantisation_error(mac: Mac, layer: Layer, state: State) -> float:
+    C = state.weights[layer.place].reshape(mac.plan.chain.block_shapes[layer.block])
+    A = mac.problems.layer_inputs(layer, state)
+    return float(np.square(A[:, None] - C).sum(axis=2).min(axis=1).sum())
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_trained_layers_come_to_all_ranks_and_nothing_else_changes(ranks: int) -> None:
+    """Codewords by k-means, from others than its own."""
+    keys = CODEWORDS["deep"]
+    plain = method(**keys)
+    begun = anywhere(plain)
+    (layer,) = (layer for rank in plain.plan.trailing_layers.fitted for layer in rank)
+    begun.weights[layer.place] += np.random.default_rng(1).normal(size=layer.place.stop - layer.place.start)
+    before = begun.weights.copy()
+
+    def work(team: Team) -> State:
+        mac = Mac(replace(plain.plan, ranks=team.size), plain.data, team, Clock())
+        state = replace(begun, weights=before.copy())
+        mac.fitting.train(mac.plan.trailing_layers, state)
+        return state
+
+    for state in crew(ranks, work):
+        assert isinstance(state, State)
+        assert quantisation_error(plain, layer, state) < quantisation_error(plain, layer, begun)
+        assert np.isfinite(state.weights).all()
+        state.weights[layer.place] = before[layer.place]
+        assert_array_equal(state.weights, before)

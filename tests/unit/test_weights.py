@@ -1,0 +1,178 @@
+"""Moves of a stochastic run's weights: the formulas hold for every unit, whatever its rank and however many ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from unit.crew import crew
+
+from macmpi.methods.stochastic.weights import Moves
+from macmpi.parallel.team import Serial, Team
+from macmpi.state import State
+from macmpi.typing import Array
+
+often = settings(deadline=None, derandomize=True, database=None, max_examples=30)
+owners = st.lists(st.integers(0, 3), min_size=1, max_size=12)
+"""The rank of each run of units."""
+
+RANKS, WIDTH = 4, 3
+RATE, KEPT, LENGTH = 0.3, 0.9, -0.7
+Places = list[list[slice]]
+
+
+def places_of(runs: Sequence[int], ranks: int) -> Places:
+    """Where each rank's runs lie: `WIDTH` weights a run."""
+    return [
+        [slice(WIDTH * i, WIDTH * (i + 1)) for i, r in enumerate(runs) if r % ranks == rank] for rank in range(ranks)
+    ]
+
+
+def state_of(count: int) -> State:
+    random = np.random.default_rng(count)
+    weights, average, momentum = random.normal(size=(3, count))
+    return State(weights, np.empty((0, 0)), 1.0, average=average, momentum=momentum)
+
+
+def direction_of(count: int) -> Array:
+    found: Array = np.random.default_rng(count + 1).normal(size=count)
+    return found
+
+
+def mask(places: Sequence[slice], count: int) -> Array:
+    found = np.zeros(count, dtype=bool)
+    for place in places:
+        found[place] = True
+    return found
+
+
+def after(runs: Sequence[int], ranks: int, move: Callable[[Moves, State], Any]) -> tuple[State, list[State], Places]:
+    """The state before, those of the ranks after, and the places of each rank."""
+    count, places = WIDTH * len(runs), places_of(runs, ranks)
+
+    def work(team: Team) -> State:
+        state = state_of(count)
+        move(Moves(team, places), state)
+        return state
+
+    return state_of(count), crew(ranks, work), places  # type: ignore[return-value]
+
+
+@often
+@given(owners)
+def test_the_average_moves_by_its_rate_for_own_units_alone(runs: list[int]) -> None:
+    before, found, places = after(runs, RANKS, lambda moves, state: moves.average(state, RATE))
+    expected = before.average + RATE * (before.weights - before.average)
+    for state, own in zip(found, places, strict=True):
+        here = mask(own, len(before.weights))
+        assert_array_equal(state.average[here], expected[here])
+        assert_array_equal(state.average[~here], before.average[~here])
+        assert_array_equal(state.weights, before.weights)
+        assert_array_equal(state.momentum, before.momentum)
+
+
+@often
+@given(owners)
+def test_the_last_step_turns_for_own_units_alone(runs: list[int]) -> None:
+    D = direction_of(WIDTH * len(runs))
+    before, found, places = after(runs, RANKS, lambda moves, state: moves.turn(state, KEPT, D, LENGTH))
+    expected = KEPT * before.momentum + LENGTH * D
+    for state, own in zip(found, places, strict=True):
+        here = mask(own, len(before.weights))
+        assert_array_equal(state.momentum[here], expected[here])
+        assert_array_equal(state.momentum[~here], before.momentum[~here])
+        assert_array_equal(state.weights, before.weights)
+        assert_array_equal(state.average, before.average)
+
+
+@often
+@given(owners)
+def test_weights_go_by_the_last_step_on_all_ranks(runs: list[int]) -> None:
+    before, found, _ = after(runs, RANKS, lambda moves, state: moves.go(state))
+    for state in found:
+        assert_array_equal(state.weights, before.weights + before.momentum)
+        assert_array_equal(state.momentum, before.momentum)
+        assert_array_equal(state.average, before.average)
+
+
+@often
+@given(owners)
+def test_going_back_ends_at_the_average_on_all_ranks_without_a_last_step(runs: list[int]) -> None:
+    before, found, places = after(runs, RANKS, lambda moves, state: moves.back(state))
+    for state, own in zip(found, places, strict=True):
+        assert_array_equal(state.weights, before.average)
+        assert not state.momentum[mask(own, len(before.weights))].any()
+        assert_array_equal(state.average, before.average)
+
+
+def several(moves: Moves, state: State) -> None:
+    """Some steps of a run, a failed one among them."""
+    for i in range(4):
+        moves.average(state, RATE)
+        moves.turn(state, KEPT, direction_of(len(state.weights) + i), LENGTH)
+        moves.go(state)
+        if i == 2:
+            moves.back(state)
+    moves.complete(state)
+
+
+@often
+@given(owners, st.integers(1, RANKS))
+def test_the_union_of_the_ranks_is_what_one_rank_has(runs: list[int], ranks: int) -> None:
+    before, found, _ = after(runs, ranks, several)
+    alone = state_of(len(before.weights))
+    several(Moves(Serial(), places_of(runs, 1)), alone)
+    for state in found:
+        for name in ("weights", "average", "momentum"):
+            assert_array_equal(getattr(state, name), getattr(alone, name), err_msg=name)
+    assert (alone.weights != before.weights).all()
+
+
+@pytest.mark.parametrize(("name", "shown"), [("show_step", {"momentum"}), ("complete", {"momentum", "average"})])
+def test_what_is_shown_comes_from_the_rank_that_owns_it(name: str, shown: set[str]) -> None:
+    runs = [0, 1, 1, 2, 0]
+    places = places_of(runs, 3)
+
+    def work(team: Team) -> State:
+        state = state_of(WIDTH * len(runs))
+        for flat in (state.weights, state.average, state.momentum):
+            flat[:] = float(team.rank)
+        getattr(Moves(team, places), name)(state)
+        return state
+
+    for rank, state in enumerate(crew(3, work)):
+        for flat in ("weights", "average", "momentum"):
+            expected = np.repeat(runs, WIDTH) if flat in shown else np.full(WIDTH * len(runs), rank)
+            assert_array_equal(getattr(state, flat), expected)
+
+
+class Node(Serial):
+    """A rank whose node has memory to share."""
+
+    shares = True
+
+    def __init__(self) -> None:
+        self.made: list[Array] = []
+
+    def array(self, shape: Sequence[int], dtype: Any) -> Array:
+        self.made.append(np.zeros(shape, dtype))
+        return self.made[-1]
+
+    def common(self, array: Array) -> bool:
+        return any(array is one for one in self.made)
+
+
+def test_sharing_puts_weights_average_and_last_step_into_common_memory_unchanged() -> None:
+    team, state, before = Node(), state_of(6), state_of(6)
+    moves = Moves(team, places_of([0, 0], 1))
+    for _ in range(2):  # the second time there is nothing to do
+        moves.share(state)
+        assert len(team.made) == 3
+        for name in ("weights", "average", "momentum"):
+            assert team.common(getattr(state, name))
+            assert_array_equal(getattr(state, name), getattr(before, name))
