@@ -39,7 +39,7 @@ class NumericalError(MacmpiError):
 
 
 def load(path: str, weights: str = "last") -> Model:
-    """The trained net of a model.h5, ready to predict; see `macmpi.results.model.Model`.  Needs no MPI.  Collective: no.
+    """The trained net of a model.h5, ready to predict (`macmpi.results.model.Model`).  Needs no MPI.  Collective: no.
 
     weights: "last" (after postprocessing) or "best" (lowest validation error along the run).
     """
