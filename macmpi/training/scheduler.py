@@ -15,6 +15,9 @@ JOBS = {"SLURM_JOB_ID": "Slurm", "PBS_JOBID": "PBS", "LSB_JOBID": "LSF", "FLUX_J
 END, LIMIT = "SLURM_JOB_END_TIME", "PBS_WALLTIME"
 """The moment at which Slurm ends the job, in seconds since 1970; the seconds that PBS gives it, counted from here."""
 
+TELLING = {"Slurm": END, "PBS": LIMIT}
+"""Batch system -> its variable; no other system's counts in a job."""
+
 LEAST = 1e-3
 
 MARGIN, SHARE = 60.0, 0.1
@@ -26,29 +29,44 @@ Ranks have to end, and the clocks of a scheduler and of its nodes differ.
 
 def time_left() -> float:
     """Seconds to the end of the job, less a margin; inf outside of a batch system.  Raises UsageError where unknown."""
-    end, limit = os.environ.get(END, ""), os.environ.get(LIMIT, "")
-    if end.isdigit() or (end := _asked_of_slurm()):
-        left = float(end) - time.time()
-    elif limit.isdigit():
-        left = float(limit)
+    inside = [name for variable, name in JOBS.items() if variable in os.environ]
+    told = {name: os.environ.get(variable, "") for name, variable in TELLING.items() if not inside or name in inside}
+    end, limit = (_number(told.get(name, "")) for name in TELLING)
+    if end is None:
+        end = _asked_of_slurm()
+    if end is not None:
+        left = end - time.time()
+    elif limit is not None:
+        left = limit
+    elif wrong := next((name for name, text in told.items() if text), ""):
+        text = f"{TELLING[wrong]}={told[wrong]!r} is not a number of seconds"
+        raise UsageError(f"--max-time auto: {text}; correct it, or give --max-time H:MM:SS")
+    elif inside:
+        unset = f" ({TELLING[inside[0]]} is not set)" if inside[0] in TELLING else ""
+        raise UsageError(
+            f"--max-time auto: this {inside[0]} job does not say how long it may run{unset}; give --max-time H:MM:SS"
+        )
     else:
-        inside = [name for variable, name in JOBS.items() if variable in os.environ]
-        if inside:
-            raise UsageError(
-                f"--max-time auto: this {inside[0]} job has neither {END} nor {LIMIT}; give --max-time H:MM:SS"
-            )
         return float("inf")
     return max(left - min(MARGIN, SHARE * left), LEAST)
 
 
-def _asked_of_slurm() -> str:
-    """The seconds since 1970 at which squeue says that this job ends; "" where it does not."""
+def _number(text: str) -> float | None:
+    """Seconds; None where the text is none, or no such number."""
+    with suppress(ValueError):
+        if 0.0 <= (found := float(text)) < float("inf"):
+            return found
+    return None
+
+
+def _asked_of_slurm() -> float | None:
+    """The seconds since 1970 at which squeue says that this job ends; None where it does not."""
     job = os.environ.get("SLURM_JOB_ID", "")
     if not job:
-        return ""
+        return None
     command = ["squeue", "-h", "-j", job, "-o", "%e"]
     local = os.environ | {"SLURM_TIME_FORMAT": "standard"}
     with suppress(OSError, ValueError, OverflowError, subprocess.SubprocessError):
         said = subprocess.run(command, env=local, capture_output=True, text=True, check=True, timeout=30.0).stdout
-        return f"{time.mktime(time.strptime(said.strip(), '%Y-%m-%dT%H:%M:%S')):.0f}"
-    return ""
+        return time.mktime(time.strptime(said.strip(), "%Y-%m-%dT%H:%M:%S"))
+    return None

@@ -1,4 +1,7 @@
-"""`python -m` of what the arguments name, the odd ranks with the variables of MACMPI_TEST_ODD_RANKS, a table in JSON."""
+"""`python -m` of what the arguments name, the odd ranks with further variables.
+
+MACMPI_TEST_ODD_RANKS: those, a table in JSON.
+"""
 
 import json
 import os

@@ -65,7 +65,7 @@ def test_slurm_is_asked_where_the_environment_lacks_the_end(
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     if left is None:
-        with pytest.raises(UsageError, match="this Slurm job has neither"):
+        with pytest.raises(UsageError, match="this Slurm job does not say"):
             scheduler.time_left()
     else:
         assert scheduler.time_left() == left
@@ -85,7 +85,22 @@ def test_times(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize(("variable", "name"), scheduler.JOBS.items())
 def test_a_job_that_does_not_say_is_refused(variable: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word of variables that are another system's."""
     monkeypatch.setenv(variable, "17")
-    monkeypatch.setenv("SLURM_JOB_END_TIME", "soon")
-    with pytest.raises(UsageError, match=f"this {name} job has neither"):
+    for other in scheduler.TELLING.keys() - {name}:
+        monkeypatch.setenv(scheduler.TELLING[other], "soon")
+    with pytest.raises(UsageError, match=f"this {name} job does not say how long it may run") as refused:
         run.run(Serial(), ["c.toml", "--max-time", "auto"])
+    named = {system for system, variable in scheduler.TELLING.items() if variable in str(refused.value)}
+    assert named == {name} & scheduler.TELLING.keys()
+
+
+@pytest.mark.parametrize("value", ["1:00:00", "abc", "-4", "nan", "inf", "\N{SUPERSCRIPT TWO}"])
+@pytest.mark.parametrize(("job", "variable"), [("PBS_JOBID", "PBS_WALLTIME"), ("SLURM_JOB_ID", "SLURM_JOB_END_TIME")])
+def test_a_value_that_is_no_number_of_seconds_is_called_so(
+    job: str, variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(job, "17")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError, match=f"{variable}='{value}' is not a number of seconds"):
+        scheduler.time_left()
