@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         type=_seconds,
         metavar="T",
         default=float("inf"),
-        help="stop in time: seconds, H:MM:SS, or auto: before the batch system ends the job",
+        help="stop in time: seconds, MM:SS, H:MM:SS, or auto: before the batch system ends the job",
     )
     p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
     p.add_argument("--version", action="version", version=f"macmpi {__version__}")
@@ -69,7 +69,7 @@ def _seconds(text: str) -> float:
     total = sum(part * 60.0**i for i, part in enumerate(reversed(parts)))
     whole = all(part < 60.0 for part in parts[1:])  # 1:99 is a slip of the pen
     if not 1 <= len(parts) <= 3 or not 0.0 < total < float("inf") or min(parts) < 0.0 or not whole:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds, H:MM:SS or auto")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds, MM:SS, H:MM:SS or auto")
     return total
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,14 @@ def test_slurm_is_asked_where_the_environment_lacks_the_end(
             scheduler.time_left()
     else:
         assert scheduler.time_left() == left
+
+
+def test_every_form_of_a_time_is_documented_where_a_user_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.parser().parse_args(["c.toml", "--max-time", "soon"])
+    readme = Path(__file__).resolve().parents[2] / "README.md"
+    for text in (run.parser().format_help(), capsys.readouterr().err, readme.read_text()):
+        assert re.search(r"(?<!:)\bMM:SS", text) and "H:MM:SS" in text and "seconds" in text
 
 
 @pytest.mark.parametrize("text", ["1:99:00", "0:60", "1e400", "inf", "nan", "-1", "0", "1:2:3:4", "", "soon"])
