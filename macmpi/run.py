@@ -14,7 +14,7 @@ from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import guard, say, warn
 from macmpi.parallel.clock import now
 from macmpi.parallel.team import BINDINGS, STOPPED, Team, die, launch, speaks
-from macmpi.training.process import STOP_SIGNALS
+from macmpi.training.process import STOP_SIGNALS, on_stop_signals
 from macmpi.training.scheduler import time_left
 
 FAULT = "MACMPI_FAULT"
@@ -277,8 +277,7 @@ def _fault() -> Any:
 
 def _stop_at_once(team: Team) -> None:
     """Until training begins there is nothing to save: a signal to one rank ends all, the same command starts again."""
-    for name in STOP_SIGNALS:
-        signal.signal(name, lambda number, frame: team.abort(STOPPED))
+    on_stop_signals(lambda number, frame: team.abort(STOPPED))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 

@@ -5,21 +5,28 @@ from __future__ import annotations
 import gc
 import resource
 import signal
+from collections.abc import Callable
 from types import FrameType
 
-STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 KEPT = 31 << 20
 """Bytes, somewhat below the largest size that glibc learns."""
 
 
+def on_stop_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Let the handler have them; SIGHUP stays ignored where it is so already, as under nohup.  Collective: no."""
+    for number in STOP_SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 class StopRequest:
-    """SIGUSR1, SIGTERM and SIGINT ask for a checkpoint and an orderly end, in the present iteration or after it."""
+    """Stop signals ask for a checkpoint and an orderly end, in the present iteration or after it."""
 
     def __init__(self) -> None:
         self.asked = False
-        for name in STOP_SIGNALS:
-            signal.signal(name, self._note)
+        on_stop_signals(self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.asked and number == signal.SIGINT:

@@ -239,7 +239,8 @@ def assert_goes_on_undisturbed(folder: Path, ranks: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), [("SIGUSR1", 0), ("SIGUSR1", 3), ("SIGTERM", 2), ("SIGTERM", 0), ("SIGINT", 2)]
+    ("name", "ranks"),
+    [("SIGUSR1", 0), ("SIGUSR1", 3), ("SIGTERM", 2), ("SIGTERM", 0), ("SIGINT", 2), ("SIGHUP", 0)],
 )
 def test_a_signal_asks_for_a_checkpoint_and_an_orderly_end(name: str, ranks: int, tmp_path: Path) -> None:
     outcome = long_run(tmp_path, ranks, lambda r: r.process.send_signal(getattr(signal, name)))
@@ -250,6 +251,18 @@ def test_a_signal_asks_for_a_checkpoint_and_an_orderly_end(name: str, ranks: int
     assert outcome.out.count("--resume auto") == 1
     assert not (tmp_path / "run" / "model.h5").exists()
     assert_goes_on_undisturbed(tmp_path, ranks=2 if ranks == 0 else None)
+
+
+def test_under_nohup_a_run_outlives_its_session(tmp_path: Path) -> None:
+    write_case(tmp_path, "long")
+    words = ("long.toml", "--output", "run", "--iterations", 100_000)
+    with launched(words, 0, tmp_path, prefix=("nohup",)) as running:
+        under_way(running, tmp_path)
+        running.process.send_signal(signal.SIGHUP)
+        newest = checkpoints(tmp_path / "run")[0]
+        running.until(lambda: checkpoints(tmp_path / "run")[0] > newest, "checkpoint after SIGHUP")
+        running.process.send_signal(signal.SIGTERM)
+        assert running.outcome().code == STOPPED
 
 
 @pytest.mark.parametrize("ranks", [0, 3])
