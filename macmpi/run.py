@@ -13,7 +13,8 @@ from typing import Any
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import guard, say, warn
 from macmpi.parallel.clock import now
-from macmpi.parallel.team import BINDINGS, STOPPED, Team, die, launch, speaks
+from macmpi.parallel.launchers import speaks
+from macmpi.parallel.team import BINDINGS, STOPPED, Team, die, launch
 from macmpi.training.process import STOP_SIGNALS, on_stop_signals
 from macmpi.training.scheduler import time_left
 

@@ -7,12 +7,13 @@ import pickle
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError, UsageError
 from macmpi.console import flush, warn
 from macmpi.parallel import mpich
+from macmpi.parallel.launchers import started
 from macmpi.parallel.packing import pack, size, starts_of, unpack
 from macmpi.parallel.serial import Serial as Serial
 from macmpi.parallel.serial import Team as Team
@@ -23,12 +24,6 @@ T = TypeVar("T")
 
 BINDINGS = "mpi4py"
 """The package through which MPI is reached."""
-
-MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
-"""What an mpiexec sets: how many processes it started together, and the number of this one among them."""
-
-SRUN = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
-"""The same for srun."""
 
 PATIENCE = 1800.0
 """Seconds that a rank waits for the others while the config is being read."""
@@ -42,9 +37,11 @@ def launch() -> Team:
 
     Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
     """
-    count, _ = started(os.environ)
+    count, _, name = started(os.environ)
     if count <= 1:
         return Serial()
+    told = f"{name} says that {count} processes were launched together"
+    otherwise = f"if there was no such launch, unset {name}"
     mpich.configure()
     try:
         with warnings.catch_warnings():
@@ -52,42 +49,19 @@ def launch() -> Team:
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise UsageError(
-            f"{count} processes were launched but MPI cannot be loaded ({str(error).splitlines()[0]}); "
-            "install one, in a clone of macmpi with: pip install '.[mpich]'"
+            f"{told}, but MPI cannot be loaded ({str(error).splitlines()[0]}); "
+            f"install one, in a clone of macmpi with: pip install '.[mpich]'; {otherwise}"
         ) from None
     if MPI.COMM_WORLD.size == 1:
         raise UsageError(
-            f"the launcher started {count} processes but each is alone in its MPI world: mpiexec belongs to another "
-            "MPI than mpi4py's; use the mpiexec beside this Python, or set MPI4PY_LIBMPI to the launcher's library"
+            f"{told}, but this one is alone in its MPI world: mpiexec belongs to another MPI than mpi4py's; "
+            "use the mpiexec of this Python's environment, or set MPI4PY_LIBMPI to the launcher's library; "
+            f"{otherwise}"
         )
     team = MPITeam(MPI.COMM_WORLD)
     team.barrier("the start")
     mpich.unname_shared_memory()
     return team
-
-
-def started(environment: Mapping[str, str]) -> tuple[int, int]:
-    """How many processes the innermost launcher started together, and which of them this is.  Collective: no.
-
-    (1, 0) without a launcher.  An mpiexec inside a task of srun inherits srun's variables, so its own count before
-    them.  srun with PMI repeats its own values in the variables of MPICH's mpiexec: those count unless Open MPI's say
-    that there is an mpiexec inside.  Of two mpiexecs the one with more processes counts, and if that is wrong the
-    program says so instead of running several times.
-    """
-
-    def told(size: str, rank: str) -> list[tuple[int, int]]:
-        values = [environment.get(name, "") for name in (size, rank)]
-        return [(int(values[0]), int(values[1]) if values[1].isdigit() else 0)] if values[0].isdigit() else []
-
-    step = told(*SRUN)
-    found = [one for names in MPIEXECS for one in told(*names)]
-    inside = [one for one in found if one not in step] or found or step
-    return max(inside, default=(1, 0))
-
-
-def speaks() -> bool:
-    """This process is the first of its launch.  Collective: no."""
-    return started(os.environ)[1] == 0
 
 
 class MPITeam(Serial):
