@@ -12,7 +12,7 @@ import numpy as np
 
 from macmpi import MacmpiError, StorageError, UsageError
 from macmpi.console import guard, say, warn
-from macmpi.data.sources import read_file
+from macmpi.data.sources import contents, read_file
 from macmpi.files import first_line, image, replace_file
 from macmpi.results.model import load
 from macmpi.typing import Array
@@ -49,7 +49,7 @@ def read_points(path: Path, dataset: str) -> Array:
             raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
     arrays = read_file(path, (dataset,))
     if dataset not in arrays:
-        raise UsageError(f"{path}: there is no dataset {dataset}; name one with --dataset")
+        raise UsageError(f"{path}: there is no dataset {dataset}; {contents(path)}; name one with --dataset")
     return arrays[dataset]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.sources import SOURCES, Raw, check_there, read_file
+from macmpi.data.sources import SOURCES, Raw, check_there, contents, read_file
 from macmpi.typing import Array
 
 HUGE = 1e100
@@ -28,7 +28,7 @@ def read_own(config: Data, labels: bool) -> Raw:
     check_there(path, "data.source")
     arrays = read_file(path, ("X", "Y", "X_val", "Y_val", "groups", "groups_val"))
     if "X" not in arrays:
-        raise UsageError(f"{path}: there is no dataset X")
+        raise UsageError(f"{path}: there is no dataset X; {contents(path)}")
     numbers: dict[str, Array] = {name: arrays.pop(name) for name in ("groups", "groups_val") if name in arrays}
     checked: dict[str, Any] = {name: check(array, f"{path}: dataset {name}") for name, array in arrays.items()}
     for a, b in (("X", "Y"), ("X_val", "Y_val")):
@@ -92,13 +92,26 @@ def check_labels(labels: Array, name: str) -> None:
         )
 
 
+def no_numbers(dtype: Any, name: str) -> str:
+    """What is to be said of a dataset of another kind."""
+    text = f"{name} holds {dtype}; real numbers are needed"
+    if dtype.kind in "SUO" and name.endswith(("dataset Y", "dataset Y_val")):
+        text += ": number classes that are text by np.unique(Y, return_inverse=True)[1], those of Y and Y_val together"
+    return text
+
+
+def remedy(value: float) -> str:
+    """What helps against a value that `check` refuses."""
+    return f"the limit is {HUGE:g}: rescale" if np.isfinite(value) else "remove or fill"
+
+
 def check(array: Array, name: str, rows: int = 2) -> Array:
     """`array` as float64 rows: (N,) becomes (N, 1), images (N, h, w) become (N, h w).
 
     Raises UsageError naming the first bad index.
     """
     if array.dtype.kind not in "biuf":
-        raise UsageError(f"{name} holds {array.dtype}; real numbers are needed")
+        raise UsageError(no_numbers(array.dtype, name))
     if array.ndim == 0:
         raise UsageError(f"{name} is a single number; rows of features are needed: (N, D)")
     if array.ndim == 1:
@@ -109,7 +122,7 @@ def check(array: Array, name: str, rows: int = 2) -> Array:
     bad = np.argwhere(~(np.abs(numbers) < HUGE))
     if len(bad):
         at = tuple(int(i) for i in bad[0])
-        raise UsageError(f"{name} is {numbers[at]} at {list(at)} ({len(bad)} such values); remove or fill them")
+        raise UsageError(f"{name} is {numbers[at]} at {list(at)} ({len(bad)} such values); {remedy(numbers[at])} them")
     largest = np.abs(numbers).max()
     if 0.0 < largest < 1.0 / HUGE:
         raise UsageError(f"{name} holds nothing larger than {largest:g}; choose other units")

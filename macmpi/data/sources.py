@@ -134,6 +134,24 @@ def check_there(path: Path, key: str) -> None:
         raise UsageError(f"{key}: {os.path.abspath(path)} does not exist")
 
 
+LISTED = 8
+"""Names of what a file holds that a message can list."""
+
+
+def contents(path: Path) -> str:
+    """What an HDF5 or npz file holds, in words, of one that `read_file` can read."""
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            names = list(file)
+    else:
+        from macmpi import files
+
+        with files.opened(path) as file:
+            names = list(file)
+    listed = [ascii(name)[1:-1] for name in names[:LISTED]]
+    return f"it holds {', '.join(listed) or 'nothing'}{', ...' if len(names) > LISTED else ''}"
+
+
 def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
     """The datasets of an HDF5 or npz file that are there.  Nothing is ever unpickled.  Raises UsageError."""
     try:

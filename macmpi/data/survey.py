@@ -15,8 +15,8 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data.dataset import Dataset, Scaling, check_enough, check_points, classes_of
-from macmpi.data.own_file import HUGE, check, check_labels, read_own
-from macmpi.data.sources import SOURCES, Raw, check_there
+from macmpi.data.own_file import HUGE, check, check_labels, no_numbers, read_own, remedy
+from macmpi.data.sources import SOURCES, Raw, check_there, contents
 from macmpi.data.split import Rows, packed, sizes
 from macmpi.files import first_line
 from macmpi.parallel.tiles import Tile
@@ -79,7 +79,8 @@ class Part:
         bad = np.argwhere(~(np.abs(found) < HUGE))
         if len(bad):
             row, column = bad[0].tolist()
-            raise UsageError(f"{self.name} is {found[row, column]} at [{int(rows[row])}, {column}]; remove or fill it")
+            value = found[row, column]
+            raise UsageError(f"{self.name} is {value} at [{int(rows[row])}, {column}]; {remedy(value)} it")
         return found
 
 
@@ -151,7 +152,7 @@ def _headers(path: Path, labels: bool) -> Raw:
         raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
     found = {name: _header(file, name, path) for name in ("X", "Y", "X_val", "Y_val") if name in held}
     if "X" not in found:
-        raise UsageError(f"{path}: there is no dataset X")
+        raise UsageError(f"{path}: there is no dataset X; {contents(path)}")
     for a, b in (("X", "Y"), ("X_val", "Y_val")):
         if a in found and b in found and len(found[a]) != len(found[b]):
             raise UsageError(f"{path}: {a} has {len(found[a])} rows but {b} has {len(found[b])}")
@@ -177,7 +178,7 @@ def _header(file: Any, name: str, path: Path) -> Any:
     except Exception as error:  # noqa: BLE001 - whatever h5py raises, the file is what is wrong
         raise UsageError(f"{path}: dataset {name} cannot be read: {first_line(error)}") from None
     if dtype.kind not in "biuf":
-        raise UsageError(f"{path}: dataset {name} holds {dtype}; real numbers are needed")
+        raise UsageError(no_numbers(dtype, f"{path}: dataset {name}"))
     if not shape or shape[0] < 2 or not dataset.size:
         raise UsageError(f"{path}: dataset {name} has shape {shape}; at least 2 rows and 1 column are needed")
     return dataset

@@ -19,7 +19,10 @@ from macmpi.config import Data
 from macmpi.data.dataset import Dataset, Scaling, fit_scaling, load, share, split
 from macmpi.data.own_file import check
 from macmpi.data.sources import Raw, folder, read_file
+from macmpi.data.survey import opened, survey
 from macmpi.parallel.team import Serial
+from macmpi.parallel.tiles import Tile
+from macmpi.predict import read_points
 from macmpi.typing import Array
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
@@ -477,6 +480,40 @@ def test_alone_a_rank_shares_nothing(random: np.random.Generator) -> None:
     data = Dataset(X, X, X, X, unit, unit, "")
     assert share(Serial(), data) is data
     assert not replace(data, Y=X.copy()).autoencoder
+
+
+@pytest.mark.parametrize(("value", "says"), [(1.257e199, "the limit is 1e+100: rescale"), (np.nan, "remove or fill")])
+def test_a_value_above_the_limit_is_refused_with_the_limit_and_the_remedy(
+    value: float, says: str, write: Write
+) -> None:
+    X = np.arange(40.0).reshape(20, 2)
+    X[3, 1] = value
+    path = write(X=X)
+
+    def opened_and_read() -> None:
+        opened(of(path), labels=False, split=lambda n, config: (range(16), range(16, n))).X.read(Tile(0, 16))
+
+    for read in (lambda: load(of(path)), opened_and_read):
+        with pytest.raises(UsageError) as refused:
+            read()
+        assert f"dataset X is {value} at [3, 1]" in str(refused.value)
+        assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["features", "y\nz"], "it holds features, y\\nz"),
+        ([f"a{i}" for i in range(9)], "it holds a0, a1, a2, a3, a4, a5, a6, a7, ..."),
+        ([], "it holds nothing"),
+    ],
+)
+def test_a_file_without_points_is_refused_with_what_it_holds(names: list[str], says: str, write: Write) -> None:
+    path = write(**{name: np.zeros((4, 2)) for name in names})
+    for read in (lambda: load(of(path)), lambda: survey(of(path), labels=False), lambda: read_points(path, "X")):
+        with pytest.raises(UsageError) as refused:
+            read()
+        assert f"there is no dataset X; {says}" in str(refused.value)
 
 
 @pytest.mark.parametrize(("source", "file"), [("usps", "usps.h5"), ("coil", "coil20.h5")])

@@ -143,6 +143,20 @@ def test_what_cannot_be_labels(arrays: dict[str, Array], says: str, tmp_path: Pa
     assert "\n" not in text
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+@pytest.mark.parametrize("name", ["Y", "Y_val"])
+def test_labels_that_are_text_are_refused_with_the_remedy(name: str, suffix: str, tmp_path: Path) -> None:
+    given = {"X": points(4), "Y": np.array([0, 1, 0, 1]), "X_val": points(4), "Y_val": np.array([0, 1, 0, 1])}
+    words = np.array([b"a", b"b", b"a", b"b"])
+    config = written(tmp_path, suffix, **given | {name: words})
+    for read in (load, survey):
+        with pytest.raises(UsageError, match=rf"dataset {name} holds .*np.unique\(Y, return_inverse=True\)\[1\]"):
+            read(config, labels=True)  # type: ignore[operator]
+    with pytest.raises(UsageError) as refused:
+        load(written(tmp_path, suffix, **given | {"X": words}), labels=True)
+    assert "np.unique" not in str(refused.value)
+
+
 def test_real_targets_and_many_classes_are_pointed_to_the_squared_loss(tmp_path: Path) -> None:
     for Y in (np.linspace(0.0, 1.0, 20), np.full(20, 3)):
         assert 'model.loss = "squared"' in refusal(written(tmp_path, X=points(20), Y=Y))
