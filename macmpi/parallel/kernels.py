@@ -63,8 +63,9 @@ def fingerprint() -> str:
     return digest.hexdigest()[:12]
 
 
-MEASURE, REPEATS, SIDE = "import json; from macmpi.kernels import measured; print(json.dumps(measured()))", 7, 512
-"""What a process runs that measures itself; how often, and on matrices of how many rows."""
+MEASURE = "import json; from macmpi.parallel.kernels import measured; print(json.dumps(measured()))"
+REPEATS, SIDE = 7, 512
+"""The program of a process that measures itself; how often it measures, and on matrices of how many rows."""
 
 
 def measured() -> dict[str, Any]:

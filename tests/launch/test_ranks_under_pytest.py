@@ -13,7 +13,7 @@ pytestmark = pytest.mark.launch
 TESTS = """
 import time
 import pytest
-from macmpi.team import MPITeam
+from macmpi.parallel.team import MPITeam
 
 pytestmark = pytest.mark.mpi
 whole = pytest.mark.parametrize("team", ["apart"], indirect=True)

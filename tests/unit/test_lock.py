@@ -21,7 +21,7 @@ from macmpi.machine.lock import Lock
 HOLD = """
 import sys
 from pathlib import Path
-from macmpi.lock import Lock
+from macmpi.machine.lock import Lock
 Lock(Path(sys.argv[1])).claim()
 print("held", flush=True)
 sys.stdin.read()
