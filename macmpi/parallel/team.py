@@ -25,10 +25,10 @@ BINDINGS = "mpi4py"
 """The package through which MPI is reached."""
 
 MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
-"""What an mpiexec sets: how many processes it started together, and the number of this one among them."""
+"""An mpiexec sets how many processes it started together, and the number of this one among them."""
 
 SRUN = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
-"""The same for srun."""
+"""srun sets these two for the same purpose."""
 
 PATIENCE = 1800.0
 """Seconds that a rank waits for the others while the config is being read."""
@@ -168,7 +168,7 @@ class MPITeam(Serial):
         return value
 
     def _broadcast(self, value: Any, root: int) -> Any:
-        """What rank `root` has, pickled: from a rank of this launch, never from a file."""
+        """Give every rank what `root` has, pickled: it comes from a rank of this launch, never from a file."""
         message = bytearray(pickle.dumps(value))
         size = bytearray(len(message).to_bytes(8, "little"))
         self._finish(self._comm.Ibcast([size, self._mpi.BYTE], root=root), f"rank {root}")
