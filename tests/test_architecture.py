@@ -209,6 +209,20 @@ def test_the_package_itself_imports_nothing() -> None:
     assert {m for node in body for m in modules(node)} <= {"__future__", "typing"}
 
 
+def test_modules_that_texts_import_exist() -> None:
+    """Code inside of strings, which no checker reads, and examples on pages."""
+    texts = [p for folder in ("macmpi", "tests", "run", "docs") for p in (ROOT / folder).rglob("*.*")]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*texts, *ROOT.glob("*.md")]
+        if path.suffix in (".py", ".md", ".sh") and path.name != "CHANGELOG.md"
+        for name in re.findall(r"\b(?:from|import) (macmpi(?:\.\w+)+)", path.read_text())
+        for place in [ROOT.joinpath(*name.split("."))]
+        if not place.with_suffix(".py").exists() and not (place / "__init__.py").exists()
+    ]
+    assert wrong == []
+
+
 @pytest.mark.parametrize("library", OWNERS)
 def test_a_library_has_its_modules(library: str) -> None:
     users = {here for here, _, node in nodes() if any(m.split(".")[0] == library for m in modules(node))}

@@ -46,7 +46,7 @@ AFTER: dict[str, Callable[[int, Model], Map]] = {
     "binary": lambda units, model: Binary(units),
     "quantise": lambda units, model: Quantiser(units, model.words),
 }
-"""What follows the affine map of a layer, beside the elementwise activations."""
+"""These words put another map after the affine one of a layer than an elementwise activation."""
 
 
 def _dense(size: int, units: int, kind: str, model: Model, before: list[Map]) -> list[Map]:

@@ -87,7 +87,7 @@ class Segment:
         return names[0] if names else "linear"
 
     def features(self, weights: Sequence[Array], A: Array) -> Array:
-        """What the core's weights see: the maps before it applied to A."""
+        """Apply the maps before the core to A: its weights see the result."""
         return self.part(0, self.core).forward(weights, A)
 
     def part(self, start: int, stop: int) -> Segment:
@@ -172,7 +172,7 @@ def _regressed(map_: Map) -> bool:
 
 
 def _begins_layer(map_: Map) -> bool:
-    """What has weights begins a layer, but for a quantiser, which ends that of the map before it."""
+    """A map with weights begins a layer, but for a quantiser, which ends that of the map before it."""
     return "centres" not in map_.capabilities or "jacobian" in map_.capabilities
 
 

@@ -74,7 +74,7 @@ def gram_rows(A: Array, rows: slice, bias: bool = True) -> Array:
 
 
 def jitter(G: Array, least: float, dtype: np.dtype) -> float:
-    """What keeps a Gram of inputs in `dtype` positive definite: its rounding, and at least `least` mean diagonals."""
+    """max(rounding of the Gram, `least` mean diagonals) keeps a Gram of inputs in `dtype` positive definite."""
     trace = float(np.trace(G))
     rounding = float(np.finfo(dtype).eps) if dtype != np.float64 else 0.0
     return max(least * trace / len(G), rounding * trace)

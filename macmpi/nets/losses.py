@@ -35,7 +35,7 @@ class Root(Protocol):
         ...
 
     def astype(self, dtype: np.dtype | type) -> Root:
-        """The same, rounded to a precision; itself where it has that."""
+        """Round the root to a precision, or return it as it is where it has that."""
         ...
 
 

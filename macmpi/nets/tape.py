@@ -52,7 +52,7 @@ class Tape:
 
 @dataclass(frozen=True)
 class Fixed:
-    """What tangents at all points share: weights, in the precision of the tangents, and the tangents of linear maps.
+    """Tangents at all points share the weights, in the tangents' precision, and the tangents of linear maps.
 
     tangents: by parameter block.
     """
@@ -65,7 +65,7 @@ class Fixed:
         return self.weights[0].dtype
 
     def tangent(self, map_: Map, block: int | None, A: Array, B: Array) -> Tangent:
-        """Of a map at A, where B are its outputs, in their own precision."""
+        """Linearise a map at A, where B are its outputs, both in their own precision."""
         if block in self.tangents:
             return self.tangents[block]
         W = None if block is None else self.weights[block]
@@ -74,7 +74,7 @@ class Fixed:
 
 
 def fixed(maps: Iterable[tuple[Map, int | None]], weights: Sequence[Array]) -> Fixed:
-    """Of maps and their parameter blocks.  Cost: two copies of the linear maps' weights."""
+    """Collect what tangents of maps and their parameter blocks share.  Cost: two copies of the linear maps' weights."""
     linear = [(m, b) for m, b in maps if b is not None and "linear" in m.capabilities]
     return Fixed(weights, {b: _linear(weights[b][:, : m.n_in]) for m, b in linear})
 

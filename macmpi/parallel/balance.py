@@ -12,7 +12,7 @@ from macmpi.parallel.tiles import Tile
 
 
 class Costed(Protocol):
-    """What is assigned by what it costs."""
+    """Work has a cost, by which it is assigned."""
 
     @property
     def cost(self) -> float: ...

@@ -81,7 +81,7 @@ class Products:
         self.team, self._turns = team, Turns(team, capacity)
 
     def form(self, V: Array, M: Array) -> Array:
-        """The same; a small one every rank makes for itself.  Collective: yes."""
+        """V^T M V, which every rank makes for itself where it is small.  Collective: yes."""
         return self(V, M) if 2 * V.size * sum(V.shape) >= LARGE else V.T @ M @ V
 
     def __call__(self, V: Array, M: Array) -> Array:
@@ -102,7 +102,7 @@ def deal(sizes: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
 
 
 def commonly(team: Team, array: Array) -> Array:
-    """The same numbers, which the ranks of a node have one copy of where they share memory.  Collective: yes."""
+    """Move an array to where the ranks of a node have one copy of it, if they share memory.  Collective: yes."""
     if not team.shares or team.common(array):
         return array
     found: Array = team.array(array.shape, array.dtype)

@@ -22,7 +22,7 @@ HOLDING = ("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES")
 """Variables that choose another kernel than the processor's own."""
 
 ROWS, COLUMNS = 193, 61
-"""Of the matrix whose product is compared: nothing that kernels work in blocks of divides them."""
+"""The matrix whose product is compared has this shape: no length of a kernel's blocks divides it."""
 
 
 def libraries() -> list[dict[str, Any]]:
@@ -86,7 +86,9 @@ def _fastest(work: Callable[[], Any]) -> float:
 
 
 def measured_with(environment: dict[str, str]) -> dict[str, Any]:
-    """The same of a process with these variables.  Raises OSError, ValueError or SubprocessError where it says nothing.
+    """Measure as `measured` does, in a process with these variables.
+
+    Raises OSError, ValueError or SubprocessError where that process says nothing.
 
     Collective: no.
     """
@@ -96,7 +98,7 @@ def measured_with(environment: dict[str, str]) -> dict[str, Any]:
 
 
 def free_and_held() -> tuple[dict[str, Any], dict[str, Any]]:
-    """What processes measure without and with the variables of `HOLDING`.  Collective: no."""
+    """Measure in two processes, without and with the variables of `HOLDING`.  Collective: no."""
     own = dict(os.environ)
     return measured_with({k: v for k, v in own.items() if k not in HOLDING}), measured_with(own)
 

@@ -1,4 +1,4 @@
-"""What MPICH leaves to its user: a transport for one node, and what becomes of its segments of shared memory."""
+"""MPICH leaves two things to its user: the transport on one node, and the end of its segments of shared memory."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def pack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
 
 
 def unpack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
-    """What `pack` has packed, into the parts of another flat array."""
+    """Copy what `pack` has packed into the parts of another flat array."""
     at = 0
     for part in parts:
         flat[part] = packed[at : at + part.stop - part.start]

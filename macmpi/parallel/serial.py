@@ -32,7 +32,7 @@ class Serial:
         """
 
     def from_root(self, function: Callable[[], T]) -> T:
-        """What `function` gives on rank 0, on every rank; a MacmpiError there is raised on all.  Collective: yes."""
+        """Call `function` on rank 0 and give its answer to all, or raise its MacmpiError on all.  Collective: yes."""
         try:
             return function()
         except MacmpiError as error:
@@ -40,7 +40,7 @@ class Serial:
             raise
 
     def all_or_raise(self, function: Callable[[], T]) -> T:
-        """What `function` gives on each rank; a MacmpiError of the first rank that has one is raised on all.
+        """Call `function` on each rank for its own answer, or raise the first rank's MacmpiError on all.
 
         Collective: yes.
         """

@@ -93,7 +93,7 @@ class Node:
         return nullcontext() if clock is None else clock(phase)
 
     def barrier(self, phase: str) -> None:
-        """What a rank has written before, the others of its node see after it.  Collective: yes."""
+        """Return when the ranks of a node see all that each of them has written before.  Collective: yes."""
         self._sync()
         with self._timed("wait"):
             self._team.barrier(phase)
@@ -228,7 +228,7 @@ class Node:
                 unpack(flat, packed[starts[node] :], own)
 
     def _settle(self) -> None:
-        """What the first rank has received is seen by the others of its node."""
+        """Return when the others of a node see what its first rank has received."""
         self._sync()
         self._finish(self._here.Ibarrier(), "the first rank of its node")
         self._sync()

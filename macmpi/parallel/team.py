@@ -142,7 +142,7 @@ class MPITeam(Serial):
         return value
 
     def _broadcast(self, value: Any, root: int) -> Any:
-        """What rank `root` has, pickled: from a rank of this launch, never from a file."""
+        """Give every rank what `root` has, pickled: it comes from a rank of this launch, never from a file."""
         message = bytearray(pickle.dumps(value))
         size = bytearray(len(message).to_bytes(8, "little"))
         self._finish(self._comm.Ibcast([size, self._mpi.BYTE], root=root), f"rank {root}")

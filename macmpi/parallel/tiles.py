@@ -55,7 +55,7 @@ class Tile:
         return slice(self.start, self.stop)
 
     def after(self, start: int) -> Tile:
-        """The same run, counted from `start` on."""
+        """Count the run's indices from `start` on."""
         return Tile(self.start - start, self.stop - start)
 
 
@@ -91,7 +91,7 @@ def point_chunks(n: int) -> tuple[Tile, ...]:
 
 
 def chunks_within(run: Tile) -> tuple[Tile, ...]:
-    """The same of a run of points."""
+    """Cut a run of points as `point_chunks` cuts all of them."""
     return tuple(Tile(run.start + t.start, run.start + t.stop) for t in point_chunks(len(run)))
 
 
@@ -105,7 +105,7 @@ def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
 
 
 def solved_tiles(h: int) -> tuple[Tile, ...]:
-    """Of the units that linear systems are solved for: what one rank has at once, or a layer that ranks share."""
+    """Cut the units that linear systems are solved for: those of one rank at once, or of a layer that ranks share."""
     return unit_tiles(h) if h > EXACT_WIDTH else cut(h, 1)
 
 
@@ -128,7 +128,7 @@ def sum_blocks(n: int) -> int:
 
 
 def merged(runs: Iterable[slice]) -> list[slice]:
-    """The same indices in as few runs as possible, in order."""
+    """Join runs of indices into as few as possible, in order."""
     found: list[slice] = []
     for run in sorted(runs, key=lambda run: (run.start, run.stop)):
         if found and run.start <= found[-1].stop:

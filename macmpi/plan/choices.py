@@ -1,4 +1,4 @@
-"""What a config names: the schedule of the penalty, the solvers of each segment, the trainers of each layer."""
+"""A config names the schedule of the penalty, the solvers of each segment and the trainers of each layer."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def minibatch(keys: Stochastic, n_train: int, epoch: int) -> int:
 
 
 def without_half_steps(config: Config) -> Config:
-    """What a method without coordinates makes of a config: keys of the half steps mean nothing to it.
+    """Reset the keys of the half steps, which mean nothing to a method without coordinates.
 
     Collective: no.
     """

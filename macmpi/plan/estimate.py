@@ -26,8 +26,8 @@ BLAS_SHARE = 0.65
 SECONDS_A_BYTE = 1.5e-9
 BUFFERS = 12.0
 RESIDENT = 155e6
-"""The same of methods without coordinates; the share of dgemm's rate that their products reach; what a step costs for
-each byte of the weights; how many arrays of the weights' size there are; bytes of the program itself."""
+"""Methods without coordinates take these passes; the share of dgemm's rate that their products reach; what a step costs
+for each byte of the weights; how many arrays of the weights' size there are; bytes of the program itself."""
 
 
 def check_memory(plan: Plan, autoencoder: bool = False) -> None:
@@ -42,7 +42,7 @@ def check_memory(plan: Plan, autoencoder: bool = False) -> None:
 
 
 def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
-    """What a rank holds whatever it does: its points, their coordinates and multipliers, weights, what these share.
+    """A rank holds, whatever it does, its points, their coordinates and multipliers, weights, what these share.
 
     A method without coordinates has no sites; the stochastic one keeps Grams, metrics and the inverses of both.
     Collective: no.
@@ -78,7 +78,7 @@ def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]
 
 
 Estimate = tuple[list[str], float, float]
-"""What is dealt, in words; bytes of a rank; seconds of an iteration."""
+"""An estimate says in words what is assigned, then the bytes of a rank and the seconds of an iteration."""
 
 
 def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
@@ -152,7 +152,7 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
 
 
 def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -> float:
-    """What the ranks of a node share: points, coordinates (twice, at the end), multipliers, a W-step's features, and
+    """The ranks of a node share points, coordinates (twice, at the end), multipliers, a W-step's features, and
     rounded; Grams and, twice, factors of large ones; features and Grams that a selection tries; two arrays in turn for
     sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their average and last step,
     running Grams.
@@ -190,14 +190,14 @@ def selecting(config: Config) -> bool:
 
 
 def sums_bytes(plan: Plan) -> int:
-    """Of the subtrees' sums of the largest Gram that ranks sum up."""
+    """Count the bytes of the subtrees' sums of the largest Gram that ranks sum up."""
     of = plan.summed
     rows = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs) if plan.ranks > 1 else 0
     return rows * max(plan.all_units.widest, plan.first_gram.widest)
 
 
 def gram_flops(plan: Plan, share: Share) -> float:
-    """Of a Gram over all points, or of some of its rows."""
+    """Count the flops of a Gram over all points, or of some of its rows."""
     rows, width = plan.shared_shape(share.segment)
     tall, wide = (rows, width) if share.rows is None else (2 * len(share.rows), width - share.rows.start)
     return float(plan.n_train * tall * wide)
@@ -215,7 +215,7 @@ def dgemm_rate(n: int = 700, repeats: int = 5) -> float:
 
 
 def steady_rate(most: int = 40) -> float:
-    """The same, measured until five in a row are alike: the other ranks may be busy for a while before they wait."""
+    """Measure `dgemm_rate` until five in a row are alike: the other ranks may be busy for a while before they wait."""
     rates = [dgemm_rate(repeats=1)]
     while len(rates) < most and (len(rates) < 5 or min(rates[-5:]) < 0.9 * max(rates)):
         rates.append(dgemm_rate(repeats=1))

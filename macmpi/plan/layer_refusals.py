@@ -1,4 +1,4 @@
-"""What layers without derivatives, the methods and model selection cannot do: one sentence each, with a remedy."""
+"""Layers without derivatives, methods and model selection are refused what they cannot do: a sentence, a remedy."""
 
 from __future__ import annotations
 

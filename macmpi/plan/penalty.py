@@ -34,7 +34,7 @@ class Ridge:
 
 @dataclass(frozen=True)
 class Progress:
-    """What rank 0 knows after an iteration.
+    """Rank 0 knows this after an iteration.
 
     before, now: the validation error before and after it; constraint: mean squared z - f now; reference: mean squared
     mu (z - f) when the multipliers moved last (inf: not yet); best: the iteration of the least validation error.
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Decision:
-    """What rank 0 decides after an iteration: the next mu, why to stop (None: go on), whether multipliers move."""
+    """Rank 0 decides after an iteration on the next mu, why to stop (None: go on), and whether multipliers move."""
 
     mu: float
     stop: str | None

@@ -106,7 +106,7 @@ class Plan:
         return self.chain.block_shapes[first][1] > self.chain.fan_in(first)
 
     def shapes(self, segment: int) -> tuple[tuple[int, int], ...]:
-        """Of the parameter blocks that the segment's regression fits."""
+        """Give the shapes of the parameter blocks that the segment's regression fits."""
         return tuple(self.chain.block_shapes[b] for b in self.chain.segments[segment].regressed)
 
     @cached_property
@@ -120,7 +120,7 @@ class Plan:
         return any(is_basis(m) for m in self.chain.maps)
 
     def weight_of(self, segment: int, mu: float) -> float:
-        """What a segment's sum of squares weighs in E_Q: mu of its site; 1 for the last, whose loss it is."""
+        """A segment's sum of squares weighs in E_Q mu of its site; 1 for the last, whose loss it is."""
         return mu * self.site_weights[segment] if segment < len(self.chain.sites) else 1.0
 
     def unit_ridge(self, segment: int, mu: float) -> float:
@@ -207,7 +207,7 @@ class Plan:
         return self._deal(segments, segments)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
-        """What a trainer finds for a parameter block: the same on every rank."""
+        """Let a trainer find a parameter block: the same on every rank."""
         count = self.chain.block_shapes[block][0]
         return self.trainers[block].fit(inputs, count, present, stream(self.seed, "centres", block))
 
@@ -245,7 +245,7 @@ class Plan:
 
     @cached_property
     def exact_units(self) -> WorkList:
-        """The same with those Grams made again that must be of the present inputs."""
+        """The W-step makes only those Grams again here that must be of the present inputs."""
         segments = range(len(self.chain.segments))
         return self._deal(segments, [k for k in segments if k and self.w_solvers[k].exact])
 

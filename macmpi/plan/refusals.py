@@ -1,4 +1,4 @@
-"""What does not fit together: one sentence each, with a remedy.  docs/methods.md has the table."""
+"""Refuse what does not fit together: one sentence each, with a remedy.  docs/methods.md has the table."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _check_segment(config: Config, chain: Chain, number: int, solver: WSolver, b
 
 
 def _other_ways(config: Config, chain: Chain, segment: Segment, map_: Map, last: bool) -> str:
-    """What would train a map that the W-solver of its segment cannot: each way was tried on the plan's own choice."""
+    """Name what would train a map that the W-solver of its segment cannot: each was tried on the plan's own choice."""
 
     def trained(part: Segment, last: bool, **keys: Any) -> bool:
         name, by_unit = w_choice(replace(config, w_step=replace(config.w_step, **keys)), part, last)

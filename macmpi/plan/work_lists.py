@@ -1,4 +1,4 @@
-"""What is assigned to ranks: points, tiles of units, rows of Grams, layers that trainers fit; and where results lie."""
+"""Work lists say which tiles of units, rows of Grams and layers each rank has, and where the results lie."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class ZSolver(Protocol):
     def bits(self) -> bool: ...
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
-        """What all points share, from the Z-problem of a few of them; `average` takes means over these.
+        """Make what all points share from the Z-problem of a few of them; `average` takes means over these.
 
         Collective: where `average` is.
         """
@@ -87,7 +87,7 @@ class WSolver(Protocol):
     def rounds(self) -> bool: ...
 
     def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
-        """What the units of a layer share, from the layer's inputs (N, D); float64, of shape shared_shape(D, bias).
+        """Make what the units of a layer share from its inputs (N, D); float64, of shape shared_shape(D, bias).
 
         A sum over points, which ranks may take together.  rows: those rows of it alone, from the diagonal on.
         """
@@ -96,18 +96,18 @@ class WSolver(Protocol):
     def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]: ...
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """What so many units of n_in inputs cost together, in flops a point or what else takes as long.
+        """Estimate what `units` of n_in inputs cost together, in flops a point or what else takes as long.
 
-        By it, and by `share_effort`, work is dealt.
+        By it, and by `share_effort`, work is assigned.
         """
         ...
 
     def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
-        """What `prepare` costs for `width` columns, on the same scale."""
+        """Estimate what `prepare` costs for `width` columns, on the same scale."""
         ...
 
     def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
-        """What a rank makes of what the units share, once for all units of the layer that it solves.
+        """Make of what the units share what a rank needs once, for all units of the layer that it solves.
 
         in_pieces: shares this work among ranks.  Collective: where it is.
         """

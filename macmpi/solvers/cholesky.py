@@ -78,7 +78,7 @@ Cut = tuple[slice, list[slice]]
 
 
 def _shapes(cut: Sequence[Cut], i: int) -> list[tuple[int, int]]:
-    """Of the pieces of panel i: the rest of its rows, and strips of the next diagonal block."""
+    """Give the shapes of panel i's pieces: the rest of its rows, and strips of the next diagonal block."""
     (panel, columns), (following, _) = cut[i : i + 2]
     rows, below = panel.stop - panel.start, following.stop - following.start
     return [*((rows, c.stop - c.start) for c in columns), *((below, s.stop - s.start) for s in _strips(below))]

@@ -23,7 +23,7 @@ REGULAR = 1e-8
 
 
 SOLVING = 64
-"""What solving costs beside its units, in units: the factor is read twice for it."""
+"""Solving costs this many units more than its own: the factor is read twice for it."""
 
 
 class Factor(NamedTuple):

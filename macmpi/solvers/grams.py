@@ -1,4 +1,4 @@
-"""What the units of a layer share: nothing, or the Gram of its inputs, whose Cholesky factor preconditions them all."""
+"""The units of a layer share nothing, or the Gram of its inputs, whose Cholesky factor preconditions them all."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ TINY = float(np.finfo(float).tiny)
 """Least of what `regular_factor` adds: inputs may all be 0."""
 
 ELEMENTWISE = 1150.0
-"""What activations, residuals and line search of an iteration cost a unit and point, in flops of matrix products."""
+"""Activations, residuals and line search cost this a unit, point and iteration, in flops of matrix products."""
 
 PASS = 26
-"""What a product with all inputs costs beside its units, in units: the inputs are read and put in order for it."""
+"""A product with all inputs costs this many units more: the inputs are read and put in order for it."""
 
 FASTER = 0.5
-"""What a product in single precision takes of the time in double."""
+"""A product in single precision takes this share of the time in double."""
 
 GRAM = 1.8
-"""What a Gram costs a point, in units of its columns squared."""
+"""A Gram costs this a point, in units of its columns squared."""
 
 
 class Unshared:
@@ -84,7 +84,7 @@ class Preconditioned(SharedGram):
 
     @property
     def _faster(self) -> float:
-        """What a product takes of the time that it would take in double precision."""
+        """A product takes this share of the time that it would take in double precision."""
         return FASTER if self.rounds else 1.0
 
     def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
@@ -96,7 +96,7 @@ class Preconditioned(SharedGram):
         return factor if whole(len(factor)) else np.asfortranarray(np.tril(factor))
 
     def lower(self, problem: Any) -> Array | None:
-        """Of a problem; None where it shares nothing."""
+        """Give the factor L of a problem; None where it shares nothing."""
         if not problem.shared.size:
             return None
         found: Array = self.local(problem.gram) if problem.local is None else problem.local
@@ -151,7 +151,7 @@ class Whitening:
         return G if self._inverse is None else G @ self._inverse.T
 
     def features(self, A: Array) -> Array:
-        """What phi multiplies, [A, 1] L^-T, so that [A, 1] theta^T is these times phi^T: (n, D + 1), float64."""
+        """[A, 1] L^-T, which phi multiplies: [A, 1] theta^T is these times phi^T; (n, D + 1), float64."""
         assert self._inverse is not None
         return A @ self._inverse[:, :-1].T + self._inverse[:, -1]
 

@@ -86,7 +86,7 @@ class ExactGaussNewtonW(Unshared):
 
 @dataclass(frozen=True)
 class NewtonW(ExactGaussNewtonW):
-    """The same with the whole Hessian, d = s'^2 - r s'', where it is positive definite."""
+    """Steps are taken with the whole Hessian, d = s'^2 - r s'', where it is positive definite."""
 
     curved: ClassVar[bool] = True
 

@@ -23,7 +23,7 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class LayerGram:
-    """What the units of a layer share, G = [A, 1]^T [A, 1] (or A^T A: bias), and what their regressions have alike.
+    """The units of a layer share G = [A, 1]^T [A, 1] (or A^T A: bias), and what their regressions have alike.
 
     G (D + 1, D + 1): from the diagonal on at least; dtype: of the inputs A; activation: of the units.
     """
@@ -36,7 +36,7 @@ class LayerGram:
 
 
 class WProblem(Protocol):
-    """What a W-solver is given: min over each row of theta of its objective, from theta = start.
+    """A W-solver is given min over each row of theta of its objective, from theta = start.
 
     ridge -- of each unit or of the segment; shared -- what the units of a layer have in common, or (0, 0);
     accuracy -- linear systems need not be solved to less than this share of their residual;

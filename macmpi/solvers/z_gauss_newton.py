@@ -32,7 +32,7 @@ STIFF = 1e3
 
 @dataclass(frozen=True)
 class Shared:
-    """What all points share, in the precision of the directions."""
+    """All points share the preconditioner and the fixed tangents, in the precision of the directions."""
 
     precondition: Precondition
     fixed: Fixed
@@ -74,7 +74,7 @@ class GaussNewtonZ:
         return self.direction if self.direction in flops else min(flops, key=lambda name: flops[name])
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Shared | None:
-        """What the chosen system's points share; None where it is solved directly."""
+        """Make what the points of the chosen system share; None where it is solved directly."""
         choice = self.choice(sample)
         if choice not in ("dual", "primal"):
             return None

@@ -87,7 +87,7 @@ class Map(Protocol):
         ...
 
     def spec(self) -> dict[str, Any]:
-        """What rebuilds the map: {"kind": ..., **arguments}, plain numbers and strings only."""
+        """{"kind": ..., **arguments} rebuilds the map; plain numbers and strings only."""
         ...
 
 

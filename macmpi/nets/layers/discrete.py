@@ -13,7 +13,7 @@ from macmpi.typing import Array
 
 
 class Discrete:
-    """What maps that are constant almost everywhere share: no derivative of any kind."""
+    """Maps that are constant almost everywhere have no derivative of any kind."""
 
     def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
         raise NotImplementedError("a discrete layer has no derivative")
