@@ -30,7 +30,7 @@ def request_() -> Iterator[StopRequest]:
 
 def test_nobody_has_asked_at_first(request_: StopRequest) -> None:
     assert not request_.asked
-    assert {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1} == set(STOP_SIGNALS)
+    assert {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP} == set(STOP_SIGNALS)
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
