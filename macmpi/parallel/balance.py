@@ -30,13 +30,13 @@ def assigned(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Assigned[J
     return tuple(tuple(jobs[j] for j in rank) for rank in owned)
 
 
-def places(dealt: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
+def places(owners: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
     """Where the results of each rank lie."""
-    return tuple(tuple(job.place for job in rank) for rank in dealt)
+    return tuple(tuple(job.place for job in rank) for rank in owners)
 
 
 IN_ORDER = 0.01
-"""Jobs are dealt in runs if that costs the busiest rank no larger share of its work."""
+"""Jobs are assigned in runs if that costs the busiest rank no larger share of its work."""
 
 
 EVEN = 1e-3
@@ -78,15 +78,15 @@ def assign_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...]
 
     Jobs that stand together read alike; which deal it is, every rank computes by itself.
     """
-    dealt = assign_by_cost(costs, ranks)
-    room = (1.0 + IN_ORDER) * max(sum(costs[j] for j in jobs) for jobs in dealt)
+    owners = assign_by_cost(costs, ranks)
+    room = (1.0 + IN_ORDER) * max(sum(costs[j] for j in jobs) for jobs in owners)
     runs: list[list[int]] = [[]]
     for job, cost in enumerate(costs):
         if runs[-1] and sum(costs[j] for j in runs[-1]) + cost > room:
             runs.append([])
         runs[-1].append(job)
     if len(runs) > ranks:
-        return dealt
+        return owners
     return tuple(tuple(run) for run in [*runs, *[[] for _ in range(ranks - len(runs))]])
 
 

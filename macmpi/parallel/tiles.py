@@ -1,6 +1,6 @@
 """Tiles: fixed runs of global indices, the atoms of arithmetic.
 
-A tile depends on the size of the problem alone, never on the number of ranks.  Whole tiles are dealt to
+A tile depends on the size of the problem alone, never on the number of ranks.  Whole tiles are assigned to
 ranks and sums are taken in the order of the tiles, so a result has the same bits on any number of ranks.
 """
 

@@ -62,7 +62,7 @@ def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]
     sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.weight_bounds[-1]
     coordinates = plan.n_train * sum(plan.chain.site_sizes)
     of_method = _without_coordinates(plan, config, autoencoder) if nested else _with_coordinates(plan, autoencoder)
-    dealt, memory, seconds = of_method
+    shares_of_ranks, memory, seconds = of_method
     room = ""
     if plan.shared:
         needed = node_bytes(plan, autoencoder, selecting(config)) / 1e6
@@ -71,7 +71,7 @@ def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]
     return [
         f"net          {sizes}, {weights:,} weights",
         f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
-        *dealt,
+        *shares_of_ranks,
         f"memory       about {memory / 1e6:,.0f} MB a rank{room}",
         f"iteration    about {seconds:.2g} s predicted with a core a rank ({by})",
     ]
@@ -115,12 +115,12 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
     seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + units * len(tiles.point_chunks(N)) * w_share)
     seconds += sum(gram_flops(plan, share) for share in plan.all_units.summed) * max(plan.summed.row_counts) / N / rate
     seconds += max(sum(gram_flops(plan, share) for share in r) for r in plan.all_units.shares) / rate
-    dealt = [
+    shares_of_ranks = [
         f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, {units} jobs of the W-step",
         f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
         f"{w_share:.1%} of the units' cost",
     ]
-    return dealt, memory, seconds
+    return shares_of_ranks, memory, seconds
 
 
 def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
@@ -147,8 +147,8 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
     seconds = PASSES[name] * 2.0 * N * weights * share / rate + beside
     idle = sum(not rows for rows in plan.parts.row_counts) if name == "stochastic" else 0
     lazy = f"; {idle} without points: more stochastic.parts, with other bits" if idle else ""
-    dealt = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
-    return dealt, item * (data + kept) + RESIDENT, seconds
+    shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
+    return shares_of_ranks, item * (data + kept) + RESIDENT, seconds
 
 
 def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -> float:

@@ -43,8 +43,8 @@ class Ring:
     @cached_property
     def starts(self) -> tuple[int, ...]:
         """The block that each job starts from."""
-        dealt = balance.assign_by_cost([job.cost for job in self.jobs], self.blocks)
-        found = {j: block for block, owned in enumerate(dealt) for j in owned}
+        owners = balance.assign_by_cost([job.cost for job in self.jobs], self.blocks)
+        found = {j: block for block, owned in enumerate(owners) for j in owned}
         return tuple(found[j] for j in range(len(self.jobs)))
 
     @cached_property

@@ -169,7 +169,7 @@ class RunningCurvature:
 
 
 def assign_inverses(sides: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Whose each inverse of G_1, M_1, G_2, M_2, ... is: by layers in order, as units are dealt, where that is as even.
+    """Whose each inverse of G_1, M_1, G_2, M_2, ... is: by layers in order, as units are, where that is as even.
 
     A rank then reads the inverses that it has made itself.  Collective: no.
     """
@@ -177,5 +177,5 @@ def assign_inverses(sides: Sequence[int], ranks: int) -> tuple[tuple[int, ...], 
     apart = balance.assign_by_cost(costs, ranks)
     layers = balance.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
     paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
-    busiest, least = (max(sum(costs[j] for j in rank) for rank in dealt) for dealt in (paired, apart))
+    busiest, least = (max(sum(costs[j] for j in rank) for rank in owners) for owners in (paired, apart))
     return paired if busiest <= (1.0 + balance.IN_ORDER) * least else apart

@@ -40,10 +40,10 @@ def random_together(draw: Callable[[int], Array], places: Sequence[slice], flat:
 
     flat: of their size, shared by the ranks of a node.  Collective: yes.
     """
-    dealt = assign_by_cost([place.stop - place.start for place in places], team.size)
-    for b in dealt[team.rank]:
+    owners = assign_by_cost([place.stop - place.start for place in places], team.size)
+    for b in owners[team.rank]:
         flat[places[b]] = draw(b)
-    team.gather_parts(flat, [[places[b] for b in rank] for rank in dealt])
+    team.gather_parts(flat, [[places[b] for b in rank] for rank in owners])
     return flat.copy()
 
 
@@ -133,7 +133,7 @@ def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
 def fit_output(chain: Chain, weights: list[Array], sample: Sample, found: Array, team: Team) -> None:
     """The output layer by least squares with a ridge on its inputs: each rank solves for some units.
 
-    found: of its shape, shared by the ranks of a node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h dealt.
+    found: of its shape, shared by the ranks of a node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h owners.
     """
     A = sample.through(chain, weights, len(chain.maps) - 1)
     G, crossed = sample.roughly(lambda rows: (gram(A[rows]), adjoint(sample.Y[rows], A[rows])))
