@@ -57,7 +57,7 @@ class Mac(Parts):
             self.problems.features(0, state, together=True)
         if not len(state.grams):
             state.grams = self.no_grams()
-            self.fitting.regress(self.plan.first_gram, state, self.plan.w_solvers)
+            self.fitting.regress(self.plan.work.first_gram, state)
         state.grams = commonly(self.team, state.grams)
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State:
@@ -91,11 +91,11 @@ class Mac(Parts):
                 self.problems.renew_metric(state)
                 metrics = self.problems.metrics(state)
                 sample = self.problems.z_problem(self.points.sample, state, metrics)
-                shared = plan.z_solver.prepare(sample, self.points.average)
+                shared = plan.choices.z_solver.prepare(sample, self.points.average)
             with self.writing(state.Z), self.clock("z"):
-                for tile in plan.train.tiles_of(self.team.rank):
+                for tile in plan.work.train.tiles_of(self.team.rank):
                     problem = self.problems.z_problem(tile.rows, state, metrics)
-                    state.Z[tile.rows] = plan.z_solver.solve(problem, shared).Z
+                    state.Z[tile.rows] = plan.choices.z_solver.solve(problem, shared).Z
         self.problems.forget()
         state.next_half = "w"
 
@@ -104,9 +104,9 @@ class Mac(Parts):
         plan = self.plan
         before = state.weights.copy() if plan.chain.quantised else state.weights
         renew = state.iteration % plan.factor_every == 0
-        self.fitting.train(plan.leading_layers, state)
-        self.fitting.regress(plan.all_units if renew else plan.exact_units, state, plan.w_solvers)
-        self.fitting.train(plan.trailing_layers, state)
+        self.fitting.train(plan.work.leading_layers, state)
+        self.fitting.regress(plan.work.w_step if renew else plan.exact_units, state)
+        self.fitting.train(plan.work.trailing_layers, state)
         self.fitting.keep_better(before, state)
         state.next_half = "z"
 
@@ -118,13 +118,13 @@ class Mac(Parts):
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
         plan, metrics = self.plan, self.problems.metrics(state)
         with self.writing(state.multipliers), self.clock("z"):
-            for tile in plan.train.tiles_of(self.team.rank):
+            for tile in plan.work.train.tiles_of(self.team.rank):
                 problem = self.problems.z_problem(tile.rows, state, metrics, shifted=False)
                 rows = problem.sites(state.multipliers[tile.rows])
                 outputs = zip(rows, problem.sites(problem.Z), problem.outputs(problem.Z), metrics, strict=False)
                 for multipliers, z, f, form in outputs:
                     multipliers -= times(z - f, form.M)
-            bound, own = plan.schedule.multiplier_max, state.multipliers[self.points.own]
+            bound, own = plan.choices.schedule.multiplier_max, state.multipliers[self.points.own]
             np.clip(own, -bound, bound, out=own)
         self.problems.forget()
 

@@ -156,7 +156,7 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     if plan.sharded and not args.check:
         from macmpi.data import shards
 
-        found, deals = team.from_root(lambda: kept[0]), (plan.train, plan.validation)
+        found, deals = team.from_root(lambda: kept[0]), (plan.work.train, plan.work.validation)
         kept[:] = [shards.load(config.data, found, config.model.precision, deals, team)]
     if args.check:
         team.from_root(lambda: _origin(config, plan, kept[0].blank() if plan.sharded else kept[0]))
@@ -194,7 +194,7 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         if state is not None and not plan.sharded:
             state = replace(state, **dict(zip(BY_POINT, datasets.share_arrays(team, rows), strict=True)))
         elif state is not None:
-            state = team.all_or_raise(lambda: rows_of(path, state, plan.train, team.rank))
+            state = team.all_or_raise(lambda: rows_of(path, state, plan.work.train, team.rank))
         if state is not None and len(state.sizes):
             hidden = [int(n) for n in state.sizes]
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)

@@ -66,7 +66,8 @@ PACKAGES: dict[str, set[str]] = {
 
 MATHEMATICS = (
     *("typing", "reductions", "state", "mac", "nets.", "solvers.", "half_steps.", "methods."),
-    *("plan.plan", "plan.work_lists", "plan.choices", "plan.penalty", "plan.refusals", "plan.layer_refusals"),
+    *("plan.plan", "plan.offsets", "plan.work", "plan.work_lists", "plan.choices", "plan.penalty"),
+    *("plan.refusals", "plan.layer_refusals"),
 )
 """Modules, or packages with a dot behind them, that know no MPI, no files and no clocks."""
 
@@ -317,6 +318,7 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
         *(
             "mac",
             "half_steps/w_step",
+            "half_steps/carry_out",
             "half_steps/parts",
             "half_steps/first_state",
             "half_steps/errors",

@@ -23,13 +23,13 @@ def errors_of(parts: Parts, state: State, feasible: bool = False) -> Errors:
             lambda rows: parts.problems.z_problem(rows, state, metrics, shifted=False), state.multipliers
         )
         errors = errors._replace(E_Q=E_Q, constraint=constraint)
-        if parts.plan.schedule.multipliers:
+        if parts.plan.choices.schedule.multipliers:
             errors = errors._replace(lagrangian=E_Q - work)
-    if parts.plan.schedule.multipliers:
+    if parts.plan.choices.schedule.multipliers:
         lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
         own = np.abs(state.multipliers[parts.points.own])
         largest = parts.team.max_over_ranks({"multiplier": float(own.max(initial=0.0))})
         errors = errors._replace(lagrangian=lagrangian, **largest)
-    if parts.plan.loss.labels:
+    if parts.plan.choices.loss.labels:
         errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
     return errors

@@ -35,12 +35,14 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State:
     for k, segment in enumerate(plan.chain.segments):
         if segment.trailing:
             parts.feasible(state)
-            parts.fitting.train(plan.untrained(k, state.weights), state)
+            parts.fitting.train(plan.work.untrained(k, state.weights), state)
     if gradient_step and plan.chain.differentiable:
         gradient = np.zeros(len(weights))
         if team.rank == 0 or plan.sharded:
             chain, data = plan.chain, parts.data
-            nested = SegmentProblem(chain.whole, plan.loss, data.X, data.Y, chain.block_shapes, 0.0, state.weights)
+            nested = SegmentProblem(
+                chain.whole, plan.choices.loss, data.X, data.Y, chain.block_shapes, 0.0, state.weights
+            )
             gradient[:] = gradients(nested, nested.start, parts.over_points)[1][0]
         if not plan.sharded:
             team.share_array(gradient)

@@ -28,7 +28,9 @@ class Parts:
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
-        self.points = Points(plan.train, plan.summed, team, max(plan.all_units.widest, plan.first_gram.widest))
+        self.points = Points(
+            plan.work.train, plan.work.summed, team, max(plan.work.w_step.widest, plan.work.first_gram.widest)
+        )
         self.over_points = self.points.over
         self.evaluation = Evaluation(plan, data, team)
         self.problems = Subproblems(plan, data, self.points)
@@ -42,14 +44,14 @@ class Parts:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
         plan = self.plan
         shape = self.points.count, sum(plan.chain.site_sizes)
-        state = State(weights.astype(plan.dtype), self.team.array(shape, plan.dtype), plan.schedule.mu0)
-        if plan.schedule.multipliers:
+        state = State(weights.astype(plan.dtype), self.team.array(shape, plan.dtype), plan.choices.schedule.mu0)
+        if plan.choices.schedule.multipliers:
             state.multipliers = self.team.array(shape, plan.dtype)
         return state
 
     def no_grams(self) -> Array:
         """Grams of the layers' inputs, 0, of which the ranks of a node may have one copy.  Collective: yes."""
-        grams: Array = self.team.array((self.plan.shared_bounds[-1],), np.float64)
+        grams: Array = self.team.array((self.plan.offsets.grams[-1],), np.float64)
         return grams
 
     @contextmanager
@@ -61,25 +63,25 @@ class Parts:
         self.team.fence(rows)
         yield
         if not self.plan.sharded:
-            self.team.gather_rows(rows, self.plan.train.row_counts)
+            self.team.gather_rows(rows, self.plan.work.train.row_counts)
 
     def feasible(self, state: State) -> None:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
         chain, weights = self.plan.chain, self.weights(state)
         if chain.sites:
             with self.writing(state.Z):
-                for tile in self.plan.train.tiles_of(self.team.rank):
+                for tile in self.plan.work.train.tiles_of(self.team.rank):
                     state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
         self.problems.forget()
 
     def fit(self, segments: Sequence[int], state: State) -> None:
         """The W-step of some segments alone, not over-relaxed.  Collective: yes."""
         plan = self.plan
-        self.fitting.train(plan.leading(segments), state)
+        self.fitting.train(plan.work.leading(segments), state)
         if 0 in segments:
             self.problems.forget_all()
-        self.fitting.regress(plan.deal(segments), state, plan.plain_solvers)
-        self.fitting.train(plan.trailing(segments), state)
+        self.fitting.regress(plan.work.regressions(segments), state, plain=True)
+        self.fitting.train(plan.work.trailing(segments), state)
 
     def ridge_of(self, state: State, segments: Sequence[int]) -> float:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""

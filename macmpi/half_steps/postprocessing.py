@@ -31,7 +31,7 @@ def postprocess(parts: Parts, state: State) -> State:
         return after
     parts.feasible(after)
     before, last = last_objective(parts, after), len(plan.chain.sites)
-    for _ in range(1 if plan.w_solvers[-1].exact else REFITS):
+    for _ in range(1 if plan.choices.regressions[-1].solver.exact else REFITS):
         kept = after.weights.copy()
         parts.fit([last], after)
         now = last_objective(parts, after)

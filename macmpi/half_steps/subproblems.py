@@ -57,11 +57,11 @@ class Subproblems:
         """mu w_k M_k of each site."""
         plan = self.plan
         scales = [state.mu * w for w in plan.site_weights]
-        if plan.metric == "identity":
+        if plan.choices.metric == "identity":
             return tuple(metric(scale, plan.dtype) for scale in scales)
         forms, at = [], 0
         for h, scale in zip(plan.chain.site_sizes, scales, strict=True):
-            shape = (h, h) if plan.metric == "curvature" else (h,)
+            shape = (h, h) if plan.choices.metric == "curvature" else (h,)
             size = int(np.prod(shape))
             forms.append(metric(scale * state.metric[at : at + size].reshape(shape), plan.dtype))
             at += size
@@ -74,17 +74,17 @@ class Subproblems:
         Both are scaled to a mean eigenvalue of 1.  Collective: yes.
         """
         plan, average = self.plan, self.points.average
-        if plan.metric == "identity" or state.metric_mu == state.mu:
+        if plan.choices.metric == "identity" or state.metric_mu == state.mu:
             return
         sites = split_columns(plan.chain.site_sizes, state.Z)
-        if plan.metric == "variance":
+        if plan.choices.metric == "variance":
             forms = [1.0 / np.maximum(v, FLOOR * v.max() or 1.0) for v in map(self._variance, sites)]
         else:
             weights = [W.astype(float) for W in self.weights(state)]
             inputs = [z[self.points.sample].astype(float) for z in sites]
             segments = plan.chain.segments
             F = average.rows(lambda rows: segments[-1].forward(weights, inputs[-1][rows]))
-            M = average.mean(lambda rows: plan.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
+            M = average.mean(lambda rows: plan.choices.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
             forms = []
             for segment, A in zip(reversed(segments[1:]), reversed(inputs), strict=True):
                 M = segment.pullback(weights, A, M, average)
@@ -110,7 +110,7 @@ class Subproblems:
             segments=(plan.features[0], *plan.chain.segments[1:]),
             sizes=plan.chain.site_sizes,
             weights=self.weights(state),
-            loss=plan.loss,
+            loss=plan.choices.loss,
             metrics=metrics,
             X=self.features(0, state)[rows],
             Y=self.data.Y[rows],
@@ -121,7 +121,7 @@ class Subproblems:
 
     def _shift(self, rows: Rows, state: State, metrics: tuple[Metric, ...]) -> Array | None:
         """u_k = M_k^-1 lambda_k; None for the quadratic penalty."""
-        if not self.plan.schedule.multipliers:
+        if not self.plan.choices.schedule.multipliers:
             return None
         U = state.multipliers[rows]
         sizes = self.plan.chain.site_sizes
@@ -132,7 +132,7 @@ class Subproblems:
         k, plan = job.segment, self.plan
         self.last = "W", k, job.units
         ridge, accuracy = plan.unit_ridge(k, state.mu), self._accuracy(plan.forcing[1], state)
-        key, shapes, segment = (plan.seed, state.iteration, k), plan.shapes(k), plan.chain.segments[k]
+        key, shapes, segment = (plan.seed, state.iteration, k), plan.chain.regressed_shapes(k), plan.chain.segments[k]
         if job.units is not None:
             targets = self.core_targets(k, state, job.units.rows)
             term = Term(self.features(k, state), targets, self.rounded(k, state))
@@ -141,7 +141,7 @@ class Subproblems:
             shared, points = self.gram(k, state).G, plan.n_train
             together = self.points.in_pieces
             return UnitProblem((term,), segment.activation, ridge, W, shared, accuracy, key, local, points, together)
-        loss = plan.loss if k == len(plan.chain.sites) else Squared(self._form(k, state))
+        loss = plan.choices.loss if k == len(plan.chain.sites) else Squared(self._form(k, state))
         part = plan.features[k] if segment.leading else segment
         numbers = {block: i for i, block in enumerate(segment.regressed)}
         own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
@@ -154,7 +154,7 @@ class Subproblems:
 
     def _form(self, k: int, state: State) -> Metric:
         """The form in which a hidden segment's own regression is measured: M_k without mu."""
-        if self.plan.metric == "identity":
+        if self.plan.choices.metric == "identity":
             return metric(1.0, self.plan.dtype)
         bounds = np.cumsum([0, *self.plan.chain.site_sizes])
         return metric(state.metric[bounds[k] : bounds[k + 1]], self.plan.dtype)
@@ -189,7 +189,7 @@ class Subproblems:
         Collective: where `together` is True.
         """
         A = self.features(k, state, together)
-        if not self.plan.rounds(k):
+        if not self.plan.choices.regressions[k].rounds:
             return A
 
         def make() -> Array:
@@ -211,7 +211,7 @@ class Subproblems:
 
         Collective: where `in_pieces` is.
         """
-        solver, ridge = self.plan.w_solvers[k], self.plan.unit_ridge(k, state.mu)
+        solver, ridge = self.plan.choices.regressions[k].solver, self.plan.unit_ridge(k, state.mu)
 
         def make() -> tuple[float, Any]:
             return ridge, solver.local(self.gram(k, state), in_pieces)
@@ -227,7 +227,7 @@ class Subproblems:
         sizes = self.plan.chain.site_sizes
         if k == len(sizes):
             return self.data.Y[:, units]
-        if not self.plan.schedule.multipliers:
+        if not self.plan.choices.schedule.multipliers:
             return split_columns(sizes, state.Z)[k][:, units]
         if not self.plan.sharded:
             shifted = self._once("shifted", 0, lambda: self._unshifted(state), state)
@@ -267,10 +267,10 @@ class Subproblems:
 
     def gram(self, k: int, state: State) -> LayerGram:
         """What the units of a segment share."""
-        plan, place = self.plan, slice(*self.plan.shared_bounds[k : k + 2])
-        G, activation = state.grams[place].reshape(plan.shared_shape(k)), plan.chain.segments[k].activation
-        dtype = np.dtype(np.float32) if plan.rounds(k) else plan.dtype
-        return LayerGram(G, plan.unit_ridge(k, state.mu), dtype, plan.has_bias(k), activation)
+        plan, place = self.plan, self.plan.offsets.gram(k)
+        G, activation = state.grams[place].reshape(plan.offsets.gram_shapes[k]), plan.chain.segments[k].activation
+        dtype = np.dtype(np.float32) if plan.choices.regressions[k].rounds else plan.dtype
+        return LayerGram(G, plan.unit_ridge(k, state.mu), dtype, plan.chain.has_bias(k), activation)
 
 
 def _damped(M: Array) -> Array:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
+from macmpi.half_steps.carry_out import carry_out, exchanged
 from macmpi.half_steps.evaluation import Evaluation
 from macmpi.half_steps.ring.parmac import ParMAC
 from macmpi.half_steps.subproblems import Subproblems
@@ -13,9 +14,8 @@ from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.plan.work_lists import Job, LayerWork, Share, WorkList
+from macmpi.plan.work_lists import Exchange, Gram, Job, LayerWork, WorkList
 from macmpi.reductions import OverPoints
-from macmpi.solvers import WSolver
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
@@ -31,78 +31,32 @@ class Fitting:
     @property
     def words(self) -> str:
         """What the console says of the W-step.  Collective: no."""
-        names = [(name, len(list(same))) for name, same in groupby(self.plan.w_names)]
-        ring = f"; sgd round a ring of {len(self.plan.train.blocks)} blocks of points" if self.plan.ring else ""
+        names = [(name, len(list(same))) for name, same in groupby(r.name for r in self.plan.choices.regressions)]
+        ring = (
+            f"; sgd round a ring of {len(self.plan.work.train.blocks)} blocks of points"
+            if self.plan.choices.ring
+            else ""
+        )
         return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
 
-    def regress(self, deal: WorkList, state: State, solvers: Sequence[WSolver]) -> None:
-        """A regression a unit, and the Grams that the units of a layer share, made again where the deal says so.
+    def regress(self, work: WorkList, state: State, plain: bool = False) -> None:
+        """A regression a unit, and the Grams that the units of a layer share, made again where the work list says so.
 
-        Grams come first, and beside rows of large ones units that need not wait; the rest once these have been
-        exchanged.  Collective: yes.
+        plain: nothing is over-relaxed.  Collective: yes.
         """
-        rank = self.team.rank
-        with self.clock("w"):
-            self._make_features(deal, state)
-            self._make_local(deal.segments - deal.fresh, state)
-            for share in deal.summed:
-                self._make_gram(share, self.problems.points.together, state)
-            for share in deal.shares[rank]:
-                self._make_gram(share, self.problems.points.over, state)
-            self._solve(deal.early[rank], state, solvers)
-        self.team.gather_parts(state.grams, deal.shared_parts)
-        if deal.summed and self.team.common(state.grams):
-            self.team.fence(state.grams)  # each has written its share of them
-        with self.clock("w"):
-            self._make_local(deal.segments & deal.fresh, state)
-            self._solve(deal.late[rank], state, solvers)
-        if deal.travelling:
-            self.parmac.solve(deal.travelling, state)
-        if deal.apart:
-            self.team.gather_parts(state.weights, deal.weight_parts)
-        elif deal.segments:
-            self.team.share_array(state.weights)  # what all have found together is rounded as on rank 0
+        carry_out(work, Regressing(self, state, plain), self.problems.points, self.team, self.clock)
 
-    def _make_features(self, deal: WorkList, state: State) -> None:
-        """What regressions multiply: own points, then Allgatherv.  Collective: yes."""
-        for k in sorted(deal.segments | deal.fresh):
-            if self.plan.by_unit[k] or self.plan.chain.segments[k].leading:
-                self.problems.rounded(k, state, together=True)
-
-    def _make_local(self, segments: Iterable[int], state: State) -> None:
-        """Large factors, in pieces; a small one each rank makes that has units which need it.  Collective: yes."""
-        for k in sorted(segments):
-            if self.plan.large(k):
-                self.problems.local(k, state, self.in_pieces)
-
-    def _make_gram(self, share: Share, over_points: OverPoints, state: State) -> None:
-        """A Gram of inputs, or some rows of it.  Collective: where `over_points` is."""
-        k, rows = share.segment, None if share.rows is None else share.rows.rows
-        inputs = self.problems.rounded(k, state)
-        found = self.plan.w_solvers[k].prepare(inputs, over_points, self.plan.has_bias(k), rows)
-        if rows is None and self.team.common(state.grams):
-            own = balance.contiguous_runs(len(found), self.team.size)[self.team.rank].rows
-            place = state.grams[share.place].reshape(found.shape)
-            place[own] = found[own]
-        else:
-            state.grams[share.place] = found.ravel()
-
-    def _solve(self, jobs: Iterable[Job], state: State, solvers: Sequence[WSolver]) -> None:
-        for job in jobs:
-            found = solvers[job.segment].solve(self.problems.w_problem(job, state), self.problems.points.over)
-            state.weights[job.place] = found.ravel()
-
-    def train(self, deal: LayerWork, state: State) -> None:
+    def train(self, work: LayerWork, state: State) -> None:
         """Layers that no regression fits, each by its trainer, then Allgatherv of their weights.  Collective: yes."""
         plan, team = self.plan, self.team
         with self.clock("w"):
-            for layer in (*deal.copied, *deal.fitted[team.rank]):
+            for layer in (*work.copied, *work.fitted[team.rank]):
                 inputs, shape = self.problems.layer_inputs(layer, state), plan.chain.block_shapes[layer.block]
                 present = state.weights[layer.place].reshape(shape)
                 found = plan.centres(layer.block, inputs, present if present.any() else None)
                 state.weights[layer.place] = found.ravel()
-        team.gather_parts(state.weights, deal.parts)
-        if deal.copied or any(deal.fitted):
+        team.gather_parts(state.weights, work.parts)
+        if work.copied or any(work.fitted):
             self.problems.forget()
 
     def keep_better(self, before: Array, state: State) -> None:
@@ -112,7 +66,7 @@ class Fitting:
                 old, new = (self._segment_error(k, flat, state) for flat in (before, state.weights))
                 if not new <= old:
                     for b in segment.weighted:
-                        place = slice(self.plan.weight_bounds[b], self.plan.weight_bounds[b + 1])
+                        place = self.plan.offsets.block(b)
                         state.weights[place] = before[place]
 
     def _segment_error(self, k: int, flat: Array, state: State) -> float:
@@ -123,4 +77,45 @@ class Fitting:
         def part(rows: slice) -> list[float]:
             return [0.5 * form.square(T[rows] - segment.forward(weights, A[rows])).sum(dtype=float)]
 
-        return float(self.evaluation.total(self.plan.train, part, 1)[0])
+        return float(self.evaluation.total(self.plan.work.train, part, 1)[0])
+
+
+class Regressing:
+    """The tasks of a W-step, in place in a State.  Collective: where a method says so."""
+
+    def __init__(self, fitting: Fitting, state: State, plain: bool) -> None:
+        self._of, self._state, self._plain = fitting, state, plain
+
+    def features(self, segment: int) -> None:
+        """What a regression multiplies: own points, then Allgatherv.  Collective: yes."""
+        self._of.problems.rounded(segment, self._state, together=True)
+
+    def factor(self, segment: int) -> None:
+        """A large factor, in pieces.  Collective: yes."""
+        self._of.problems.local(segment, self._state, self._of.in_pieces)
+
+    def gram(self, gram: Gram, over_points: OverPoints) -> None:
+        """A Gram of inputs, or some rows of it.  Collective: where `over_points` is."""
+        of, state, k, rows = self._of, self._state, gram.segment, None if gram.rows is None else gram.rows.rows
+        inputs, solver = of.problems.rounded(k, state), of.plan.choices.regressions[k].solver
+        found = solver.prepare(inputs, over_points, of.plan.chain.has_bias(k), rows)
+        if rows is None and of.team.common(state.grams):
+            own = balance.contiguous_runs(len(found), of.team.size)[of.team.rank].rows
+            place = state.grams[gram.place].reshape(found.shape)
+            place[own] = found[own]
+        else:
+            state.grams[gram.place] = found.ravel()
+
+    def solve(self, job: Job) -> None:
+        """A regression.  Collective: where points are sharded."""
+        of, state, regression = self._of, self._state, self._of.plan.choices.regressions[job.segment]
+        solver = regression.plain if self._plain else regression.solver
+        state.weights[job.place] = solver.solve(of.problems.w_problem(job, state), of.problems.points.over).ravel()
+
+    def tour(self, jobs: Sequence[Job]) -> None:
+        """Regressions on their way round the ring.  Collective: yes."""
+        self._of.parmac.solve(jobs, self._state)
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Grams or weights.  Collective: yes."""
+        exchanged(self._state.grams if exchange.what == "grams" else self._state.weights, exchange, self._of.team)

@@ -109,11 +109,11 @@ class Accelerated(Mac):
             with self.clock("w"):
                 Y, tape = data.Y[probed], plan.chain.whole.tape(self.weights(state), data.X[probed])
                 changes = [tape.weight_jvp(way) for way in blocks]
-                residual, root = plan.loss.residual(Y, tape.F), plan.loss.root(Y, tape.F)
+                residual, root = plan.choices.loss.residual(Y, tape.F), plan.choices.loss.root(Y, tape.F)
                 curved = [root.normal(change) for change in changes]
                 return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
 
-        sums = self.evaluation.total(plan.train, part, c * (c + 1)).reshape(c, c + 1)
+        sums = self.evaluation.total(plan.work.train, part, c * (c + 1)).reshape(c, c + 1)
         return self.team.from_root(lambda: minimum(sums[:, :c], sums[:, c]))
 
     def _feasible_error(self, state: State) -> float:
@@ -125,14 +125,14 @@ class Accelerated(Mac):
         plan, data, last = self.plan, self.data, len(self.plan.chain.sites)
         segment, weights = plan.chain.segments[last], self.weights(state)
         outputs = [block_views(flat, plan.chain.block_shapes) for flat in flats]
-        X, Y, deal = (data.X_val, data.Y_val, plan.validation) if validation else (data.X, data.Y, plan.train)
+        X, Y, deal = (data.X_val, data.Y_val, plan.work.validation) if validation else (data.X, data.Y, plan.work.train)
 
         def part(rows: slice) -> list[float]:
             A = plan.chain.coordinates(weights, X[rows])[-1] if validation else self.problems.inputs(last, state)[rows]
             found: list[float] = []
             for F in (segment.forward(own, A) for own in outputs):
-                wrong = misclassified(Y[rows], F) if plan.loss.labels else 0
-                found += [plan.loss.value(Y[rows], F).sum(dtype=float), wrong]
+                wrong = misclassified(Y[rows], F) if plan.choices.loss.labels else 0
+                found += [plan.choices.loss.value(Y[rows], F).sum(dtype=float), wrong]
             return found
 
         sums = self.evaluation.total(deal, part, 2 * len(flats)) / deal.n
@@ -159,7 +159,7 @@ class Accelerated(Mac):
         flats = (state.weights, state.average)
         (own, train), (watched, validation) = (self._nested(flats, state, which) for which in (False, True))
         errors = Errors(train.error, validation.error, own.error, 0.0, watched=watched.error)
-        if self.plan.loss.labels:
+        if self.plan.choices.loss.labels:
             errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
         return errors
 

@@ -97,7 +97,7 @@ class Alternating(Mac):
         plan, weights = self.plan, self.weights(state)
         W: Array = flat.reshape(weights[block].shape)
         n_in = plan.chain.fan_in(block)
-        features, Y, loss = self.problems.features(0, state), self.data.Y, plan.loss
+        features, Y, loss = self.problems.features(0, state), self.data.Y, plan.choices.loss
 
         def part(rows: slice) -> Array:
             A = features[rows]
@@ -106,7 +106,7 @@ class Alternating(Mac):
             return np.append(slope.ravel(), loss.value(Y[rows], F).sum())
 
         with self.clock("w"):
-            sums = self.evaluation.total(plan.train, part, W.size + 1)
+            sums = self.evaluation.total(plan.work.train, part, W.size + 1)
         ridge = plan.unit_ridge(0, state.mu) * plan.weight_of(0, state.mu)
         V = W.copy()
         V[:, n_in:] = 0.0

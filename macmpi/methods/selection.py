@@ -11,7 +11,7 @@ substitution give the errors of all candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -21,13 +21,14 @@ from scipy import linalg
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.carry_out import carry_out
 from macmpi.mac import Mac
 from macmpi.method import Account
 from macmpi.nets.design import adjoint
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.work_lists import Job, Share
+from macmpi.plan.work_lists import Exchange, Gram, Job, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem, values
 from macmpi.state import Errors, Pause, State, never
@@ -146,12 +147,12 @@ class Selection:
     def _resize(self, hidden: list[int], state: State) -> None:
         """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: yes."""
         old, plan = self.plan, self._plan(hidden)
-        state.weights = _carried(state.weights, old.weight_bounds, plan.weight_bounds)
-        state.grams = _carried(state.grams, old.shared_bounds, plan.shared_bounds)
+        state.weights = _carried(state.weights, old.offsets.weights, plan.offsets.weights)
+        state.grams = _carried(state.grams, old.offsets.grams, plan.offsets.grams)
         state.sizes = np.array(hidden)
         state.best_weights, state.best_e1_val = np.empty(0), math.inf
         self.mac = Mac(plan, self.data, self.team, self.clock)
-        if plan.shapes(0) == old.shapes(0):
+        if plan.chain.regressed_shapes(0) == old.chain.regressed_shapes(0):
             self.mac.begin(state)
 
     def _totals(self, state: State) -> tuple[list[Array], list[float]]:
@@ -159,73 +160,60 @@ class Selection:
 
         Cost: for all candidates of a basis together what one fit of the largest costs.
         """
-        segments = [b.segment for b in self.bases]
-        deal, trial = self.largest.deal(segments), Trial(self.largest, self.mac, state)
-        with self.clock("w"):
-            for k in segments:
-                trial.features(k, together=True)
-                self.mac.problems.features(k, state, together=True)
-            for share in deal.summed:
-                trial.make(share, self.mac.points.together)
-            for share in deal.shares[self.team.rank]:
-                trial.make(share, self.mac.over_points)
-        self.team.gather_parts(trial.factors, deal.shared_parts)
-        jobs = [job for rank in deal.jobs for job in rank]
-        widest = max(len(b.candidates) for b in self.bases)
-        table = np.zeros((len(jobs), widest + 1))
-        first = sum(len(rank) for rank in deal.jobs[: self.team.rank])
-        candidates = {b.segment: b.candidates for b in self.bases}
-        with self.clock("w"):
-            for k in (k for k in segments if self.largest.large(k)):
-                trial.root(k, self.mac.fitting.in_pieces)
-            for i, job in enumerate(deal.jobs[self.team.rank], start=first):
-                found = trial.objectives(job, candidates[job.segment])
-                table[i, : len(found)] = found
-        self.team.gather_rows(table, [len(rank) for rank in deal.jobs])
+        work = self.largest.work.regressions([b.segment for b in self.bases])
+        trial = Trial(self.largest, self.mac, state, work, {b.segment: b.candidates for b in self.bases})
+        carry_out(work, trial, self.mac.points, self.team, self.clock)
         tried, present = [], []
         for basis in self.bases:
-            rows = sorted((job.place.start, i) for i, job in enumerate(jobs) if job.segment == basis.segment)
-            total = sum((table[i] for _, i in rows), np.zeros(widest + 1)) * self.plan.weight_of(
-                basis.segment, state.mu
-            )
-            tried.append(total[1 : 1 + len(basis.candidates)] + basis.price * basis.candidates)
+            jobs = sorted((j for j in work.jobs if j.segment == basis.segment), key=lambda job: job.place.start)
+            total = sum(map(trial.found, jobs), np.zeros(1 + len(basis.candidates)))
+            total *= self.plan.weight_of(basis.segment, state.mu)
+            tried.append(total[1:] + basis.price * basis.candidates)
             present.append(float(total[0]) + basis.price * self._centres(basis))
         return tried, present
 
 
 class Trial:
-    """The fits of all candidates of a W-step with selection, at the centres of the largest.
+    """The fits of all candidates of a W-step with selection, at the centres of the largest: the tasks of a work list.
 
-    Collective: where a method says so.
+    candidates: of each segment.  Collective: where a method says so.
     """
 
-    def __init__(self, largest: Plan, mac: Mac, state: State) -> None:
-        self.plan, self.mac, self.state = largest, mac, state
-        self.factors = mac.team.array((largest.shared_bounds[-1],), np.float64)
+    def __init__(self, largest: Plan, mac: Mac, state: State, work: WorkList, candidates: dict[int, Array]) -> None:
+        self.plan, self.mac, self.state, self.candidates = largest, mac, state, candidates
+        self.factors = mac.team.array((largest.offsets.grams[-1],), np.float64)
+        by_rank = [work.jobs_of(rank) for rank in range(mac.team.size)]
+        self._counts = [len(jobs) for jobs in by_rank]
+        self._numbers = {job.place.start: i for i, job in enumerate(job for jobs in by_rank for job in jobs)}
+        self._table = np.zeros((sum(self._counts), 1 + max(map(len, candidates.values()))))
         self._grams: dict[int, Array] = {}
         self._features: dict[int, Array] = {}
         self._roots: dict[int, Array] = {}
 
-    def features(self, segment: int, together: bool = False) -> Array:
-        """Phi (N, M) of the largest candidate, made once.  Collective: where `together` is True."""
-        if segment not in self._features:
-            part, inputs = self.plan.chain.segments[segment], self.mac.problems.inputs(segment, self.state)
-            block, basis = part.blocks[0], part.maps[0]
-            assert block is not None
-            centres = self.plan.centres(block, inputs, None)
-            self._features[segment] = self.mac.points.rows(
-                lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype, together
-            )
-        return self._features[segment]
+    def features(self, segment: int) -> None:
+        """Phi (N, M) of the largest candidate, and what the segment's regression multiplies now.  Collective: yes."""
+        part, inputs = self.plan.chain.segments[segment], self.mac.problems.inputs(segment, self.state)
+        block, basis = part.blocks[0], part.maps[0]
+        assert block is not None
+        centres = self.plan.centres(block, inputs, None)
+        self._features[segment] = self.mac.points.rows(
+            lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype, together=True
+        )
+        self.mac.problems.features(segment, self.state, together=True)
 
-    def make(self, share: Share, over_points: OverPoints) -> None:
+    def gram(self, gram: Gram, over_points: OverPoints) -> None:
         """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
-        k, rows = share.segment, None if share.rows is None else share.rows.rows
-        found = self.plan.w_solvers[k].prepare(self.features(k), over_points, False, rows)
+        k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
+        solver = self.plan.choices.regressions[k].solver
+        found = solver.prepare(self._features[k], over_points, False, rows)
         if rows is None:
             self._grams[k] = found
         else:
-            self.factors[share.place] = found.ravel()
+            self.factors[gram.place] = found.ravel()
+
+    def factor(self, segment: int) -> None:
+        """R of a large Gram, in pieces.  Collective: yes."""
+        self.root(segment, self.mac.fitting.in_pieces)
 
     def root(self, segment: int, in_pieces: InPieces = ALONE) -> Array:
         """R, upper triangular, with R^T R = G + ridge I: that of the W-step in closed form, made once.
@@ -233,13 +221,32 @@ class Trial:
         Collective: where `in_pieces` is.
         """
         if segment not in self._roots:
-            plan, bounds = self.plan, self.plan.shared_bounds
-            rows = self.factors[bounds[segment] : bounds[segment + 1]].reshape(plan.shared_shape(segment))
+            plan = self.plan
+            rows = self.factors[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
             G = self._grams.get(segment, rows)
             gram = LayerGram(G, plan.unit_ridge(segment, self.state.mu), plan.dtype, bias=False)
-            factor = plan.w_solvers[segment].local(gram, in_pieces)
+            factor = plan.choices.regressions[segment].solver.local(gram, in_pieces)
             self._roots[segment] = factor.cholesky[0].T
         return self._roots[segment]
+
+    def solve(self, job: Job) -> None:
+        """The objectives of some units.  Collective: no."""
+        self.found(job)[:] = self.objectives(job, self.candidates[job.segment])
+
+    def found(self, job: Job) -> Array:
+        """The objectives of what is and of its segment's candidates, once they have been exchanged.  Collective: no."""
+        return self._table[self._numbers[job.place.start], : 1 + len(self.candidates[job.segment])]
+
+    def tour(self, jobs: Sequence[Job]) -> None:
+        """Nothing travels where architectures are selected.  Collective: no."""
+        raise NotImplementedError
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Rows of Grams, or the table of objectives.  Collective: yes."""
+        if exchange.what == "weights":
+            self.mac.team.gather_rows(self._table, self._counts)
+        elif exchange.parts:
+            self.mac.team.gather_parts(self.factors, exchange.parts)
 
     def objectives(self, job: Job, candidates: Array) -> Array:
         """1/2 ||T - Phi W^T||^2 + ridge/2 ||W||^2 of some units: as they are, then fitted with each candidate.
@@ -248,7 +255,7 @@ class Trial:
         """
         assert job.units is not None
         k, rows = job.segment, job.units.rows
-        T, Phi = self.mac.problems.targets(k, self.state)[:, rows], self.features(k)
+        T, Phi = self.mac.problems.targets(k, self.state)[:, rows], self._features[k]
         (crossed,) = self.mac.over_points(lambda points: (adjoint(T[points], Phi[points], bias=False),))
         U = linalg.solve_triangular(self.root(k), crossed.T, trans=1, check_finite=False)
         gains = np.cumsum(np.einsum("mh,mh->m", U, U))[candidates - 1]
@@ -260,7 +267,7 @@ class Trial:
         return np.concatenate([[present], 0.5 * (np.einsum("nh,nh->", T, T, dtype=float) - gains)])
 
 
-def _carried(flat: Array, old: list[int], new: list[int]) -> Array:
+def _carried(flat: Array, old: Sequence[int], new: Sequence[int]) -> Array:
     """The parts of a flat buffer that keep their size, 0 for the others.  old, new: the bounds of the parts."""
     found = np.zeros(new[-1], flat.dtype)
     for was, place in zip(pairwise(old), pairwise(new), strict=True):

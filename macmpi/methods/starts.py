@@ -39,7 +39,7 @@ def start(method: Mac, config: Config, origin: Origin) -> State:
         return method.start_from(codes(method, config, origin), keys.seed, range_of(keys))
     if keys.method == "uniform":
         return method.start(keys.range or method.own_range, keys.gradient_step, keys.seed)
-    flat = np.zeros(method.plan.weight_bounds[-1])
+    flat = np.zeros(method.plan.offsets.weights[-1])
     if keys.method == "greedy":
         flat[:] = greedy(method, config)
     elif method.team.rank == 0:
@@ -95,7 +95,7 @@ def pca(method: Mac, config: Config) -> Array:
     Cost: N D^2 flops a layer and an eigen-decomposition.
     """
     chain, keys, data = method.plan.chain, config.start, method.data
-    flat = np.zeros(method.plan.weight_bounds[-1])
+    flat = np.zeros(method.plan.offsets.weights[-1])
     weights = block_views(flat, chain.block_shapes)
     dense = [W for W, m in zip(weights, chain.blocks, strict=True) if "bias" in m.capabilities]
     K = len(config.model.hidden)
@@ -177,5 +177,5 @@ def _trained(layer: Mac, keys: Start) -> State:
         layer.sweep(state)
         before, state.e1_val = state.e1_val, layer.evaluate(state).validation
         progress = Progress(i + 1, state.mu, before, state.e1_val)
-        state.mu = layer.team.from_root(lambda p=progress: layer.plan.schedule.decide(p)).mu  # type: ignore[misc]
+        state.mu = layer.team.from_root(lambda p=progress: layer.plan.choices.schedule.decide(p)).mu  # type: ignore[misc]
     return state

@@ -211,6 +211,15 @@ class Chain:
         """The number of inputs of a parameter block: its columns but for the biases."""
         return self.blocks[block].n_in
 
+    def regressed_shapes(self, segment: int) -> tuple[tuple[int, int], ...]:
+        """The shapes of the parameter blocks that a segment's regression fits."""
+        return tuple(self.block_shapes[b] for b in self.segments[segment].regressed)
+
+    def has_bias(self, segment: int) -> bool:
+        """Whether the first weights that a segment's regression fits have biases."""
+        first = self.segments[segment].regressed[0]
+        return self.block_shapes[first][1] > self.fan_in(first)
+
     def _block_numbers(self) -> tuple[int | None, ...]:
         numbers: list[int | None] = []
         for map_ in self.maps:

@@ -176,14 +176,14 @@ def before_activation(mac: Mac) -> bool:
 def loss_of(mac: Mac, F: Array) -> float:
     """1/2 ||y - f||^2, or -log p of the class, over all points."""
     Y = mac.data.Y
-    if mac.plan.loss.labels:
+    if mac.plan.choices.loss.labels:
         return float(np.sum(special.logsumexp(F, axis=1) - np.sum(Y * F, axis=1)))
     return 0.5 * float(np.sum((Y - F) ** 2))
 
 
 def loss_pull(mac: Mac, F: Array) -> Array:
     """Minus the gradient of the loss with respect to the outputs: r, for the squared error."""
-    return mac.data.Y - (softmax(F) if mac.plan.loss.labels else F)
+    return mac.data.Y - (softmax(F) if mac.plan.choices.loss.labels else F)
 
 
 def outputs(mac: Mac, state: State) -> Array:
@@ -204,11 +204,11 @@ def forms(mac: Mac, state: State) -> list[Array]:
     plan, at, out = mac.plan, 0, []
     for h, weight in zip(plan.chain.site_sizes, plan.site_weights, strict=True):
         M = np.eye(h)
-        if plan.metric == "variance":
+        if plan.choices.metric == "variance":
             M = np.diag(state.metric[at : at + h])
-        elif plan.metric == "curvature":
+        elif plan.choices.metric == "curvature":
             M = state.metric[at : at + h * h].reshape(h, h)
-        at += h * h if plan.metric == "curvature" else h
+        at += h * h if plan.choices.metric == "curvature" else h
         out.append(state.mu * weight * M)
     return out
 
@@ -244,11 +244,11 @@ def ridge(mac: Mac, state: State) -> float:
     plan, net, total = mac.plan, layers(mac, state), 0.0
     weights = [*(state.mu * w for w in plan.site_weights), state.mu]
     forms_ = [*(M / mu for M, mu in zip(forms(mac, state), weights, strict=False)), None]
-    for f, mu, M, apart in zip(net, weights, forms_, plan.by_unit, strict=True):
-        value = 0.0 if mu > plan.ridge.until_mu else plan.ridge.value
+    for f, mu, M, apart in zip(net, weights, forms_, [r.by_unit for r in plan.choices.regressions], strict=True):
+        value = 0.0 if mu > plan.choices.ridge.until_mu else plan.choices.ridge.value
         for W in f.weights:
             V = W[:, :-1]
-            if M is None or plan.ridge.scale == "objective":
+            if M is None or plan.choices.ridge.scale == "objective":
                 total += 0.5 * value * float(np.sum(V**2))
             else:
                 total += 0.5 * value * mu * float(np.sum((M @ V) * V if apart else V * V))

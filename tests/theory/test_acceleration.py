@@ -80,7 +80,7 @@ def test_the_iterate_never_has_a_larger_error_than_the_alternations_own(keys: di
 @pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
 def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: bool, keys: dict[str, Any]) -> None:
     own, state = accelerated(momentum, **keys)
-    start, moved = own.plan.weight_bounds[own.plan.chain.segments[-1].weighted[0]], 0
+    start, moved = own.plan.offsets.weights[own.plan.chain.segments[-1].weighted[0]], 0
     for _ in range(ITERATIONS):
         own.sweep(state)
         np.testing.assert_array_equal(state.average[:start], state.weights[:start])
@@ -90,7 +90,7 @@ def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: 
         weights = own.weights(replace(state, weights=state.result))
         nested = own.evaluation.nested(weights, validation=True)
         assert shown.validation == pytest.approx(nested.error, rel=1e-6)
-        assert shown.wrong_validation == (nested.wrong if own.plan.loss.labels else None)
+        assert shown.wrong_validation == (nested.wrong if own.plan.choices.loss.labels else None)
         moved += error(own, state.average) < error(own, state.weights)
         grown(state)
     assert moved > 0
@@ -131,13 +131,15 @@ def test_the_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
         return own.plan.chain.forward(block_views(flat, own.plan.chain.block_shapes), X)
 
     J = [(outputs(h * e) - outputs(-h * e)) / (2.0 * h) for e in np.eye(2)]
-    scale = [float(np.vdot(a, own.plan.loss.root(Y, tape.F).normal(a))) for a in J]
+    scale = [float(np.vdot(a, own.plan.choices.loss.root(Y, tape.F).normal(a))) for a in J]
 
     def model(x: Array) -> float:
         dF = x[0] * J[0] + x[1] * J[1]
-        curved = own.plan.loss.root(Y, tape.F).normal(dF)
+        curved = own.plan.choices.loss.root(Y, tape.F).normal(dF)
         damping = DAMPING * float(np.dot(scale, np.square(x)))
-        return float(-np.vdot(own.plan.loss.residual(Y, tape.F), dF) + 0.5 * np.vdot(dF, curved) + 0.5 * damping)
+        return float(
+            -np.vdot(own.plan.choices.loss.residual(Y, tape.F), dF) + 0.5 * np.vdot(dF, curved) + 0.5 * damping
+        )
 
     lengths = own.lengths(ways, state)
     least, size = model(lengths), float(np.abs(lengths).max())

@@ -167,7 +167,7 @@ def small(net: str) -> tuple[Mac, State]:
 def error(mac: Mac, state: State) -> float:
     """E(W, Z): the loss at the outputs of the last segment alone, as the package computes it."""
     problem = mac.problems.z_problem(slice(None), state)
-    return float(mac.plan.loss.value(mac.data.Y, problem.outputs(state.Z)[-1]).sum())
+    return float(mac.plan.choices.loss.value(mac.data.Y, problem.outputs(state.Z)[-1]).sum())
 
 
 def constrained_minimum(mac: Mac, state: State, start: Array) -> Array:

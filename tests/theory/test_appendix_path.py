@@ -52,7 +52,7 @@ def joint_gradient(mac: Mac, state: State) -> Array:
     mac.problems.forget()
     problem = mac.problems.z_problem(slice(None), state)
     by_w, K = np.zeros_like(state.weights), len(mac.plan.chain.sites)
-    for job in mac.plan.all_units.jobs[0]:
+    for job in mac.plan.work.w_step.jobs:
         regression = mac.problems.w_problem(job, state)
         _, slope = gradients(regression, regression.start, mac.over_points)
         by_w[job.place] = slope.ravel() * (1.0 if job.segment == K else state.mu)
@@ -62,7 +62,7 @@ def joint_gradient(mac: Mac, state: State) -> Array:
 def nested_gradient(mac: Mac, state: State) -> Array:
     """Of E1 + ridge with respect to W, the ridge of E_Q's scale."""
     shrunk = np.concatenate([np.column_stack([W[:, :-1], 0.0 * W[:, -1]]).ravel() for W in mac.weights(state)])
-    return backpropagated(mac, state) + mac.plan.ridge.value * shrunk
+    return backpropagated(mac, state) + mac.plan.choices.ridge.value * shrunk
 
 
 @pytest.mark.parametrize("sites", SITES)

@@ -48,7 +48,7 @@ def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
         mac.sweep(state)
         before, errors = state.e1_val, mac.evaluate(state)
         progress = Progress(state.iteration, state.mu, before, errors.validation, errors.constraint, state.reference)
-        decision = mac.plan.schedule.decide(progress)
+        decision = mac.plan.choices.schedule.decide(progress)
         state.note_validation(errors.validation)
         state.fall = progress.fall
         if decision.multipliers:
@@ -112,7 +112,7 @@ def test_the_target_of_a_unit_is_its_coordinate_less_the_multiplier_in_the_metri
     sites = list(zip(of_sites(mac, state.Z), of_sites(mac, state.multipliers), forms(mac, state), strict=True))
     shifts = [np.linalg.solve(M, u.T).T for _, u, M in sites]
     expected = [*(z - u for (z, *_), u in zip(sites, shifts, strict=True)), mac.data.Y]
-    for job in mac.plan.all_units.jobs[0]:
+    for job in mac.plan.work.w_step.jobs:
         problem, units = mac.problems.w_problem(job, state), slice(None) if job.units is None else job.units.rows
         found = problem.terms[0].targets if isinstance(problem, UnitProblem) else problem.targets
         assert_allclose(found, expected[job.segment][:, units], rtol=1e-10, atol=1e-12)

@@ -52,7 +52,7 @@ def begun(name: str, loss: str = "squared", activation: str = "sigmoid", seed: i
 def error(method: Nested, flat: Array, rows: Any = slice(None)) -> float:
     """Mean loss of some points."""
     F = method.plan.chain.forward(method.weights(State(flat, np.empty(0), 1.0)), method.data.X[rows])
-    return float(method.plan.loss.value(method.data.Y[rows], F).mean())
+    return float(method.plan.choices.loss.value(method.data.Y[rows], F).mean())
 
 
 def slopes(method: Nested, flat: Array, rows: Any = slice(None)) -> Array:

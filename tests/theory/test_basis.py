@@ -148,7 +148,7 @@ def test_with_the_centres_where_they_are_no_half_step_raises_e_q(make: Any, sett
     value = e_q(mac, state, keys)
     for half_step in (mac.z_step, mac.w_step) * 3:
         if half_step == mac.w_step:
-            mac.fitting.train(mac.plan.leading_layers, state)
+            mac.fitting.train(mac.plan.work.leading_layers, state)
             value = e_q(mac, state, keys)
         half_step(state)
         before, value = value, e_q(mac, state, keys)

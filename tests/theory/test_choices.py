@@ -357,7 +357,7 @@ def test_a_loss_by_output_that_is_no_sum_of_squares_is_descended_too(
     mac = method(sites=SITES[sites], w_step={"solver": solver}, ridge=0.0)
     targets, middle = mac.data.Y, np.median(mac.data.Y, axis=0)
     targets[:] = np.where(targets > middle, 1.0, 0.0)
-    assert not mac.plan.by_unit[-1]
+    assert not mac.plan.choices.regressions[-1].by_unit
     state = anywhere(mac)
     value = first = mac.evaluate(state).E_Q
     for half_step in (mac.z_step, mac.w_step) * 2:

@@ -50,7 +50,7 @@ def test_the_ridge_is_dropped_beyond_its_mu() -> None:
         before = e_q(mac, state) + ridge(mac, state)
         mac.w_step(state)
         assert e_q(mac, state) + ridge(mac, state) < before
-        shares = [mac.problems.w_problem(job, state).ridge for job in mac.plan.all_units.jobs[0]]
+        shares = [mac.problems.w_problem(job, state).ridge for job in mac.plan.work.w_step.jobs]
         assert all((share > 0.0) is counts for share in shares)
 
 
@@ -90,7 +90,9 @@ def test_a_refit_that_is_worse_is_not_kept() -> None:
 
     mac = method()
     state = started(mac)
-    careless = replace(mac.plan, plain_solvers=(*mac.plan.plain_solvers[:-1], Careless()))
+    *others, last = mac.plan.choices.regressions
+    choices = replace(mac.plan.choices, regressions=(*others, replace(last, plain=Careless())))
+    careless = replace(mac.plan, choices=choices)
     worse = Mac(careless, mac.data, mac.team, mac.clock)
     assert_array_equal(worse.finish(state).weights, state.weights)
 

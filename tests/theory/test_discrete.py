@@ -71,7 +71,7 @@ def by_point(mac: Mac, state: State, Z: Array) -> Array:
     C = Z - net[0](mac.data.X)
     values = 0.5 * np.sum((C @ M) * C, axis=1)
     values -= np.sum(state.multipliers * C, axis=1) if state.multipliers.size else 0.0
-    if mac.plan.loss.labels:
+    if mac.plan.choices.loss.labels:
         return values + np.log(np.exp(F).sum(axis=1)) - np.sum(Y * F, axis=1)
     return values + 0.5 * np.sum((Y - F) ** 2, axis=1)
 

@@ -114,7 +114,7 @@ def test_the_start_is_feasible_in_range_and_keyed_by_its_seed() -> None:
     mac = method((7, 5), d=9)
     state = mac.start(3.0, False, 5)
     assert_allclose(state.Z, feasible(mac, state), rtol=1e-13, atol=1e-15)
-    assert state.mu == mac.plan.schedule.mu0
+    assert state.mu == mac.plan.choices.schedule.mu0
     for W in mac.weights(state):
         bound = 3.0 / np.sqrt(W.shape[1] - 1)
         assert np.abs(W).max() <= bound
@@ -255,7 +255,7 @@ def test_regressions_see_the_coordinates_of_their_moment(sites: str) -> None:
     """A W-problem asked for after a Z-step holds the new coordinates, not what an earlier W-problem made of the old."""
     mac = method(sites=sites)
     state = started(mac)
-    jobs = mac.plan.all_units.jobs[0]
+    jobs = mac.plan.work.w_step.jobs
 
     def fresh() -> Mac:
         other = method(sites=sites)

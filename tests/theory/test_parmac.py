@@ -62,7 +62,7 @@ def test_the_objective_never_rises(name: str) -> None:
         assert after <= before * (1.0 + 1e-12)
         assert after < before or i or name == "too fast"
         assert i or not np.array_equal(weights, state.weights)
-        if mac.plan.schedule.multipliers:
+        if mac.plan.choices.schedule.multipliers:
             mac.move_multipliers(state)
         mac.z_step(state)
         state.iteration += 1
@@ -73,18 +73,18 @@ def test_one_block_and_one_minibatch_are_plain_descent(activation: Any, rounds: 
     """Then the order of points matters to rounding alone, and the ring's steps are those of the solver sgd."""
     keys = WStep("sgd", schedule="ring", iterations=rounds, batch=16, rate=0.01)
     mac, state = begun(Config(model=Model([3, 2], activation), w_step=keys, penalty=Penalty(ridge=0.5)), n=16)
-    assert len(mac.plan.train.blocks) == 1
-    solver, expected = mac.plan.w_solvers[0], []
+    assert len(mac.plan.work.train.blocks) == 1
+    solver, expected = mac.plan.choices.regressions[0].solver, []
     for k in (0, 1):
-        (job,) = mac.plan.jobs(k)
-        share = mac.plan.shares(k)[0].place
+        (job,) = mac.plan.work.jobs(k)
+        share = mac.plan.work.grams(k)[0].place
         features = mac.problems.features(k, state)
         state.grams[share] = solver.prepare(features, mac.points.over).ravel()
         expected.append(solver.solve(mac.problems.w_problem(job, state), mac.points.over))
     before = state.weights.copy()
     mac.w_step(state)
     for k in (0, 1):
-        place = mac.plan.jobs(k)[0].place
+        place = mac.plan.work.jobs(k)[0].place
         assert not np.allclose(state.weights[place], before[place], rtol=1e-3)
         assert_allclose(state.weights[place], expected[k].ravel(), rtol=1e-7)
 
@@ -122,5 +122,5 @@ def test_exact_layers_stay_exact() -> None:
     exact, same = begun(replace(CONFIGS["after"], w_step=WStep()))
     mac.w_step(state)
     exact.w_step(same)
-    last = slice(mac.plan.weight_bounds[-2], None)
+    last = slice(mac.plan.offsets.weights[-2], None)
     assert_array_equal(state.weights[last], same.weights[last])

@@ -17,6 +17,7 @@ from unit.crew import crew
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.carry_out import carry_out
 from macmpi.mac import Mac
 from macmpi.methods.selection import CRITERIA, Selection, Trial
 from macmpi.nets.layers.rbf import GaussianBasis
@@ -57,11 +58,10 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
 
 
 def trial_of(method: Selection, state: State) -> tuple[Trial, list[Job]]:
-    deal = method.largest.deal([b.segment for b in method.bases])
-    trial = Trial(method.largest, method.mac, state)
-    for share in (*deal.summed, *deal.shares[0]):
-        trial.make(share, method.mac.over_points)
-    return trial, list(deal.jobs[0])
+    work = method.largest.work.regressions([b.segment for b in method.bases])
+    trial = Trial(method.largest, method.mac, state, work, {b.segment: b.candidates for b in method.bases})
+    carry_out(work, trial, method.mac.points, method.mac.team, method.mac.clock)
+    return trial, list(work.jobs)
 
 
 def inputs_and_targets(method: Selection, state: State, basis: int) -> tuple[Array, Array]:
@@ -163,7 +163,7 @@ def test_a_gram_in_pieces_gives_the_same_errors(rows: int, monkeypatch: pytest.M
     whole = method._totals(state)
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 2)
     monkeypatch.setattr(tiles, "GRAM_ROWS", rows)
-    assert len(method.largest.shares(0)) > 2
+    assert len(method.largest.work.grams(0)) > 2
     pieces = method._totals(state)
     for one, two in zip(whole[0], pieces[0], strict=True):
         assert_allclose(two, one, rtol=1e-10)
@@ -388,7 +388,7 @@ def test_a_change_is_written_into_the_state() -> None:
     assert state.sizes.tolist() == [method.plan.basis_sizes[0], 2, method.plan.basis_sizes[1]]
     assert len(state.best_weights) == 0
     assert state.best_e1_val == math.inf
-    assert len(state.weights) == method.plan.weight_bounds[-1] < method.largest.weight_bounds[-1]
+    assert len(state.weights) == method.plan.offsets.weights[-1] < method.largest.offsets.weights[-1]
     state.note_validation(method.evaluate(state).validation)
     assert_array_equal(state.best_weights, state.weights)
     assert (state.iteration, state.next_half, state.mu_done) == (1, "z", state.mu)

@@ -74,7 +74,7 @@ def by_unit(mac: Mac, state: State) -> float:
     mac.problems.forget()
     K, everywhere, total = len(mac.plan.chain.sites), mac.over_points, 0.0
     residuals: dict[int, list[Array]] = {}
-    for job in mac.plan.all_units.jobs[0]:
+    for job in mac.plan.work.w_step.jobs:
         problem, k = mac.problems.w_problem(job, state), job.segment
         if isinstance(problem, UnitProblem):
             (term,) = problem.terms
@@ -153,7 +153,7 @@ def test_tiles_of_points_sum_to_e_q() -> None:
     mac = method()
     state = anywhere(mac)
     total = 0.0
-    for tile in mac.plan.train.tiles_of(0):
+    for tile in mac.plan.work.train.tiles_of(0):
         problem = mac.problems.z_problem(tile.rows, state)
         total += problem.values(problem.Z).sum()
     assert_allclose(total, e_q(mac, state), rtol=1e-12)
@@ -253,7 +253,7 @@ def test_a_ridge_by_unit_is_that_of_the_regressions() -> None:
         mac = method(ridge=0.7, activation="tanh", **choice)
         state = anywhere(mac)
         total = 0.0
-        for job in mac.plan.all_units.jobs[0]:
+        for job in mac.plan.work.w_step.jobs:
             problem, k = mac.problems.w_problem(job, state), job.segment
             assert job.units is not None
             share = np.ones(len(job.units)) if k == 2 else np.diag(forms(mac, state)[k])[job.units.rows]

@@ -258,7 +258,7 @@ def test_the_weights_are_those_of_a_w_step(keys: dict[str, Any], precision: str)
     kept = state.weights.copy()
     mac.begin(state)
     mac.fit([0], state)
-    encoder = slice(0, mac.plan.weight_bounds[2])
+    encoder = slice(0, mac.plan.offsets.weights[2])
     assert_allclose(state.weights[encoder], kept[encoder], rtol=0.0, atol=0.1 if precision == "float32" else 1e-8)
 
 

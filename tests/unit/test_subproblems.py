@@ -167,7 +167,7 @@ def test_jobs_of_a_layer_share_one_factor_and_the_first_layer_keeps_its_own() ->
     mac.w_step(state)
 
     def local(segment: int) -> list[Any]:
-        jobs = [job for rank in mac.plan.all_units.jobs for job in rank if job.segment == segment]
+        jobs = [job for job in mac.plan.work.w_step.jobs if job.segment == segment]
         return [mac.problems.w_problem(job, state).local for job in jobs]
 
     first, second = local(0), local(1)
@@ -195,10 +195,10 @@ def test_what_stands_before_the_first_regression_is_made_once() -> None:
 
 def test_a_layer_reads_what_lies_before_it() -> None:
     mac, state = begun({}, **BASIS, method="pca")
-    ((leading,),) = mac.plan.leading_layers.fitted
+    ((leading,),) = mac.plan.work.leading_layers.fitted
     assert_array_equal(mac.problems.layer_inputs(leading, state), state.Z)
     mac, state = begun({}, hidden=[4, 3], activation=["quantise", "tanh"], words=7)
-    ((trailing,),) = mac.plan.trailing_layers.fitted
+    ((trailing,),) = mac.plan.work.trailing_layers.fitted
     W = mac.weights(state)[0]
     assert_allclose(mac.problems.layer_inputs(trailing, state), mac.data.X @ W[:, :-1].T + W[:, -1], rtol=1e-12)
 

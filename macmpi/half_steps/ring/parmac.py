@@ -38,7 +38,7 @@ class ParMAC:
 
         Collective: yes.
         """
-        team, points, solver = self.team, self.plan.train, self.plan.ring
+        team, points, solver = self.team, self.plan.work.train, self.plan.choices.ring
         assert solver is not None
         ring = Ring(tuple(jobs), points.runs, solver.iterations)
         with self.clock("w"):

@@ -55,8 +55,8 @@ class Units:
         self._problems, self._state, self._k = problems, state, k
         self._points, self._ridge = plan.n_train, plan.unit_ridge(k, state.mu)
         self._activation = plan.chain.segments[k].activation
-        assert plan.ring is not None
-        self._whitening = Whitening(plan.ring.local(problems.gram(k, state)))
+        assert plan.choices.ring is not None
+        self._whitening = Whitening(plan.choices.ring.local(problems.gram(k, state)))
         self._features = np.empty((problems.points.count, inputs.shape[1] + 1), plan.dtype)
         for tile in here:
             self._features[tile.rows] = self._whitening.features(inputs[tile.rows])
@@ -136,11 +136,11 @@ class Submodels:
         self._plan, self._state, self._ring, self._rank = plan, state, ring, rank
         self._trained: dict[int, Trained] = {}
         for k in sorted({job.segment for job in ring.jobs}):
-            by_unit = plan.by_unit[k]
+            by_unit = plan.choices.regressions[k].by_unit
             self._trained[k] = (
-                Units(k, problems, state, plan.train.tiles_of(rank)) if by_unit else Whole(problems, state)
+                Units(k, problems, state, plan.work.train.tiles_of(rank)) if by_unit else Whole(problems, state)
             )
-        self.flat = np.zeros(2 * plan.weight_bounds[-1])
+        self.flat = np.zeros(2 * plan.offsets.weights[-1])
         for job in self._at_home():
             theta = state.weights[job.place].astype(float).reshape(self._rows(job), -1)
             self.flat[job.place] = self._trained[job.segment].into(theta).ravel()
@@ -160,7 +160,7 @@ class Submodels:
 
     def _beside(self, place: slice) -> slice:
         """Where the velocity of what lies at a place is."""
-        M = self._plan.weight_bounds[-1]
+        M = self._plan.offsets.weights[-1]
         return slice(M + place.start, M + place.stop)
 
     def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:
