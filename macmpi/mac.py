@@ -15,32 +15,24 @@ from typing import Any
 
 import numpy as np
 
+from macmpi.account import Account
 from macmpi.half_steps.errors import errors_of
 from macmpi.half_steps.first_state import start_at, start_from
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.postprocessing import postprocess
-from macmpi.method import Account
 from macmpi.nets.losses import times
 from macmpi.parallel.blocks import commonly
-from macmpi.plan.initial import random_weights
-from macmpi.state import Errors, Pause, State, never
+from macmpi.plan.initial import RANGE, random_weights
+from macmpi.state import W_STEP, Z_STEP, Errors, MacState, Pause, State, never
 from macmpi.typing import Array
-
-RANGE = 2.0
-"""Twice the paper's range of random weights: where start.range is 0."""
 
 
 class Mac(Parts):
     """MAC as a Method: begin, start, sweep, move_multipliers, evaluate, finish.  Collective: where a method says so."""
 
     @property
-    def own_range(self) -> float:
-        """The range of random weights where start.range is 0.  Collective: no."""
-        return RANGE
-
-    @property
-    def mac(self) -> Mac:
-        """Itself: a method around MAC gives the MAC inside.  Collective: no."""
+    def parts(self) -> Parts:
+        """Itself.  Collective: no."""
         return self
 
     @property
@@ -48,42 +40,41 @@ class Mac(Parts):
         """The W-solver of each segment.  Collective: no."""
         return Account(self.fitting.words)
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: State[MacState]) -> None:
         """What the data determine: the first segment's features, and the factor that a new State lacks.
 
         Collective: yes.
         """
         if self.plan.chain.segments[0].core:
             self.problems.features(0, state, together=True)
-        if not len(state.grams):
-            state.grams = self.no_grams()
+        if not len(state.own.grams):
+            state.own.grams = self.no_grams()
             self.fitting.regress(self.plan.first_gram, state, self.plan.w_solvers)
-        state.grams = commonly(self.team, state.grams)
+        state.own.grams = commonly(self.team, state.own.grams)
 
-    def start_from(self, codes: Array, seed: int, range_: float) -> State:
+    def start_from(self, codes: Array, seed: int, range_: float) -> State[MacState]:
         """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
         return start_from(self, codes, seed, range_)
 
-    def start(self, range_: float, gradient_step: bool, seed: int) -> State:
-        """Random weights, one gradient step, feasible coordinates.  Collective: yes."""
-        return self.start_at(random_weights(self.plan, range_, seed), gradient_step)
+    def start(self, range_: float, gradient_step: bool, seed: int) -> State[MacState]:
+        """Random weights (range 0: of `RANGE`), one gradient step, feasible coordinates.  Collective: yes."""
+        return self.start_at(random_weights(self.plan, range_ or RANGE, seed), gradient_step)
 
-    def start_at(self, weights: Array, gradient_step: bool) -> State:
+    def start_at(self, weights: Array, gradient_step: bool) -> State[MacState]:
         """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes."""
         return start_at(self, weights, gradient_step)
 
-    def sweep(self, state: State, pause: Pause = never) -> bool:
+    def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration: a Z-step, then a W-step.  Collective: yes."""
-        if state.next_half == "z":
+        if state.position == Z_STEP:
             self.z_step(state)
             if pause():
                 return False
         self.w_step(state)
-        state.iteration += 1
-        state.mu_done = state.mu
+        state.completed()
         return True
 
-    def z_step(self, state: State) -> None:
+    def z_step(self, state: State[MacState]) -> None:
         """Eq. (4) for each point: own tiles, then Allgatherv of the coordinates.  Collective: yes."""
         plan = self.plan
         if plan.chain.sites:
@@ -97,9 +88,9 @@ class Mac(Parts):
                     problem = self.problems.z_problem(tile.rows, state, metrics)
                     state.Z[tile.rows] = plan.z_solver.solve(problem, shared).Z
         self.problems.forget()
-        state.next_half = "w"
+        state.position = W_STEP
 
-    def w_step(self, state: State) -> None:
+    def w_step(self, state: State[MacState]) -> None:
         """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes."""
         plan = self.plan
         before = state.weights.copy() if plan.chain.quantised else state.weights
@@ -108,30 +99,30 @@ class Mac(Parts):
         self.fitting.regress(plan.all_units if renew else plan.exact_units, state, plan.w_solvers)
         self.fitting.train(plan.trailing_layers, state)
         self.fitting.keep_better(before, state)
-        state.next_half = "z"
+        state.position = Z_STEP
 
     def notes(self) -> dict[str, Any]:
         """Further keys of an iteration's record.  Collective: no."""
         return {}
 
-    def move_multipliers(self, state: State) -> None:
+    def move_multipliers(self, state: State[MacState]) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
         plan, metrics = self.plan, self.problems.metrics(state)
-        with self.writing(state.multipliers), self.clock("z"):
+        with self.writing(state.own.multipliers), self.clock("z"):
             for tile in plan.train.tiles_of(self.team.rank):
                 problem = self.problems.z_problem(tile.rows, state, metrics, shifted=False)
-                rows = problem.sites(state.multipliers[tile.rows])
+                rows = problem.sites(state.own.multipliers[tile.rows])
                 outputs = zip(rows, problem.sites(problem.Z), problem.outputs(problem.Z), metrics, strict=False)
                 for multipliers, z, f, form in outputs:
                     multipliers -= times(z - f, form.M)
-            bound, own = plan.schedule.multiplier_max, state.multipliers[self.points.own]
+            bound, own = plan.schedule.multiplier_max, state.own.multipliers[self.points.own]
             np.clip(own, -bound, bound, out=own)
         self.problems.forget()
 
-    def evaluate(self, state: State, feasible: bool = False) -> Errors:
+    def evaluate(self, state: State[MacState], feasible: bool = False) -> Errors:
         """Errors at the present weights and coordinates.  Where Z is feasible, E_Q = E1.  Collective: yes."""
         return errors_of(self, state, feasible)
 
-    def finish(self, state: State) -> State:
+    def finish(self, state: State[MacState]) -> State[MacState]:
         """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes."""
         return postprocess(self, state)

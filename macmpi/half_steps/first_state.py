@@ -7,24 +7,24 @@ import numpy as np
 from macmpi.half_steps.parts import Parts
 from macmpi.plan.initial import random_weights
 from macmpi.solvers.w_problem import SegmentProblem, gradients
-from macmpi.state import State
+from macmpi.state import MacState, State
 from macmpi.typing import Array
 
 
-def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State:
+def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State[MacState]:
     """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
     state = parts.new_state(random_weights(parts.plan, range_, seed))
     with parts.writing(state.Z):
         state.Z[parts.points.own] = codes[parts.points.own]
-    state.grams = parts.no_grams()
+    state.own.grams = parts.no_grams()
     parts.problems.renew_metric(state)
     parts.fit(range(len(parts.plan.chain.segments)), state)
-    state.metric_mu = 0.0
+    state.own.metric_mu = 0.0
     parts.problems.renew_metric(state)
     return state
 
 
-def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State:
+def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacState]:
     """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
 
     Where a layer has no derivative there is no gradient step.  Unless points are sharded, rank 0 alone computes the

@@ -15,7 +15,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.state import State
+from macmpi.state import MacState, State
 from macmpi.typing import Array
 
 
@@ -34,17 +34,17 @@ class Parts:
         self.problems = Subproblems(plan, data, self.points)
         self.fitting = Fitting(plan, team, clock, self.problems, self.evaluation)
 
-    def weights(self, state: State) -> tuple[Array, ...]:
+    def weights(self, state: State[MacState]) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
         return self.problems.weights(state)
 
-    def new_state(self, weights: Array) -> State:
+    def new_state(self, weights: Array) -> State[MacState]:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
         plan = self.plan
         shape = self.points.count, sum(plan.chain.site_sizes)
-        state = State(weights.astype(plan.dtype), self.team.array(shape, plan.dtype), plan.schedule.mu0)
+        state = State(weights.astype(plan.dtype), self.team.array(shape, plan.dtype), plan.schedule.mu0, MacState())
         if plan.schedule.multipliers:
-            state.multipliers = self.team.array(shape, plan.dtype)
+            state.own.multipliers = self.team.array(shape, plan.dtype)
         return state
 
     def no_grams(self) -> Array:
@@ -63,7 +63,7 @@ class Parts:
         if not self.plan.sharded:
             self.team.gather_rows(rows, self.plan.train.row_counts)
 
-    def feasible(self, state: State) -> None:
+    def feasible(self, state: State[MacState]) -> None:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
         chain, weights = self.plan.chain, self.weights(state)
         if chain.sites:
@@ -72,7 +72,7 @@ class Parts:
                     state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
         self.problems.forget()
 
-    def fit(self, segments: Sequence[int], state: State) -> None:
+    def fit(self, segments: Sequence[int], state: State[MacState]) -> None:
         """The W-step of some segments alone, not over-relaxed.  Collective: yes."""
         plan = self.plan
         self.fitting.train(plan.leading(segments), state)
@@ -81,7 +81,7 @@ class Parts:
         self.fitting.regress(plan.deal(segments), state, plan.plain_solvers)
         self.fitting.train(plan.trailing(segments), state)
 
-    def ridge_of(self, state: State, segments: Sequence[int]) -> float:
+    def ridge_of(self, state: State[MacState], segments: Sequence[int]) -> float:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""
         plan, weights, total = self.plan, self.weights(state), 0.0
         for k in segments:

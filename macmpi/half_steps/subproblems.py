@@ -17,7 +17,7 @@ from macmpi.reductions import ALONE, EVERY, InPieces, Made
 from macmpi.reductions import Rows as ByRows
 from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, WProblem
 from macmpi.solvers.z_problem import Rows, ZProblem, split_columns
-from macmpi.state import State, block_views
+from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 
 LOOSEST = 0.5
@@ -49,11 +49,11 @@ class Subproblems:
         """So have weights before the first regression, or its factor."""
         self._made, self._kept = {}, {}
 
-    def weights(self, state: State) -> tuple[Array, ...]:
+    def weights(self, state: State[MacState]) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer."""
         return block_views(state.weights, self.plan.chain.block_shapes)
 
-    def metrics(self, state: State) -> tuple[Metric, ...]:
+    def metrics(self, state: State[MacState]) -> tuple[Metric, ...]:
         """mu w_k M_k of each site."""
         plan = self.plan
         scales = [state.mu * w for w in plan.site_weights]
@@ -63,18 +63,18 @@ class Subproblems:
         for h, scale in zip(plan.chain.site_sizes, scales, strict=True):
             shape = (h, h) if plan.metric == "curvature" else (h,)
             size = int(np.prod(shape))
-            forms.append(metric(scale * state.metric[at : at + size].reshape(shape), plan.dtype))
+            forms.append(metric(scale * state.own.metric[at : at + size].reshape(shape), plan.dtype))
             at += size
         return tuple(forms)
 
-    def renew_metric(self, state: State) -> None:
+    def renew_metric(self, state: State[MacState]) -> None:
         """The forms M_k at each new mu, from the state as it is then; within fixed bounds.
 
         "variance": 1 / variance of each coordinate.  "curvature": the sample's mean of Phi_k^T Phi_k, damped.
         Both are scaled to a mean eigenvalue of 1.  Collective: yes.
         """
         plan, average = self.plan, self.points.average
-        if plan.metric == "identity" or state.metric_mu == state.mu:
+        if plan.metric == "identity" or state.own.metric_mu == state.mu:
             return
         sites = split_columns(plan.chain.site_sizes, state.Z)
         if plan.metric == "variance":
@@ -90,7 +90,10 @@ class Subproblems:
                 M = segment.pullback(weights, A, M, average)
                 forms.insert(0, _damped(M))
         scaled = [F / (np.trace(F) / len(F) if F.ndim == 2 else F.mean()) for F in forms]
-        state.metric, state.metric_mu = self.points.agreed(np.concatenate([F.ravel() for F in scaled])), state.mu
+        state.own.metric, state.own.metric_mu = (
+            self.points.agreed(np.concatenate([F.ravel() for F in scaled])),
+            state.mu,
+        )
 
     def _variance(self, z: Array) -> Array:
         """Of each column over all points."""
@@ -100,7 +103,7 @@ class Subproblems:
         return squares / N
 
     def z_problem(
-        self, rows: Rows, state: State, metrics: tuple[Metric, ...] | None = None, shifted: bool = True
+        self, rows: Rows, state: State[MacState], metrics: tuple[Metric, ...] | None = None, shifted: bool = True
     ) -> ZProblem:
         """Eq. (4) for some points at the state's weights, mu and multipliers."""
         plan = self.plan
@@ -119,15 +122,15 @@ class Subproblems:
             accuracy=self._accuracy(plan.forcing[0], state),
         )
 
-    def _shift(self, rows: Rows, state: State, metrics: tuple[Metric, ...]) -> Array | None:
+    def _shift(self, rows: Rows, state: State[MacState], metrics: tuple[Metric, ...]) -> Array | None:
         """u_k = M_k^-1 lambda_k; None for the quadratic penalty."""
         if not self.plan.schedule.multipliers:
             return None
-        U = state.multipliers[rows]
+        U = state.own.multipliers[rows]
         sizes = self.plan.chain.site_sizes
         return np.hstack([times(u, form.inverse) for u, form in zip(split_columns(sizes, U), metrics, strict=True)])
 
-    def w_problem(self, job: Job, state: State) -> WProblem:
+    def w_problem(self, job: Job, state: State[MacState]) -> WProblem:
         """The regression of a job's weights at the state's coordinates, mu and multipliers."""
         k, plan = job.segment, self.plan
         self.last = "W", k, job.units
@@ -152,21 +155,21 @@ class Subproblems:
             own, loss, A, T, shapes, ridge, flat, accuracy, key, points=plan.n_train, in_pieces=together
         )
 
-    def _form(self, k: int, state: State) -> Metric:
+    def _form(self, k: int, state: State[MacState]) -> Metric:
         """The form in which a hidden segment's own regression is measured: M_k without mu."""
         if self.plan.metric == "identity":
             return metric(1.0, self.plan.dtype)
         bounds = np.cumsum([0, *self.plan.chain.site_sizes])
-        return metric(state.metric[bounds[k] : bounds[k + 1]], self.plan.dtype)
+        return metric(state.own.metric[bounds[k] : bounds[k + 1]], self.plan.dtype)
 
-    def _accuracy(self, forcing: float, state: State) -> float:
-        return min(forcing * abs(state.fall), LOOSEST)
+    def _accuracy(self, forcing: float, state: State[MacState]) -> float:
+        return min(forcing * abs(state.history.fall), LOOSEST)
 
-    def inputs(self, k: int, state: State) -> Array:
+    def inputs(self, k: int, state: State[MacState]) -> Array:
         """z_{k-1}, with z_0 = x."""
         return self.data.X if k == 0 else split_columns(self.plan.chain.site_sizes, state.Z)[k - 1]
 
-    def features(self, k: int, state: State, together: bool = False) -> ByRows:
+    def features(self, k: int, state: State[MacState], together: bool = False) -> ByRows:
         """What segment k's regression multiplies: z_{k-1} or what is made of it, once a W-step; the first's once.
 
         Of sharded points, which may be many, it is made where it is needed.  Collective: where `together` is True.
@@ -183,7 +186,7 @@ class Subproblems:
             return Made(make, (len(A), width), A.dtype)
         return self._once("features", k, lambda: self.points.rows(make, width, A.dtype, together), state, keep=k == 0)
 
-    def rounded(self, k: int, state: State, together: bool = False) -> ByRows:
+    def rounded(self, k: int, state: State[MacState], together: bool = False) -> ByRows:
         """The features as directions and Grams of segment k read them: in single precision where they are rounded.
 
         Collective: where `together` is True.
@@ -201,12 +204,12 @@ class Subproblems:
 
         return self._once("rounded", k, make, state, keep=k == 0)
 
-    def layer_inputs(self, layer: Layer, state: State) -> Array:
+    def layer_inputs(self, layer: Layer, state: State[MacState]) -> Array:
         """What a layer that a trainer fits reads."""
         before = self.plan.chain.segments[layer.segment].part(0, layer.map)
         return before.forward(self.weights(state), self.inputs(layer.segment, state))
 
-    def local(self, k: int, state: State, in_pieces: InPieces = ALONE) -> Any:
+    def local(self, k: int, state: State[MacState], in_pieces: InPieces = ALONE) -> Any:
         """What is made of a segment's Gram, once a W-step; the first's once for each ridge.
 
         Collective: where `in_pieces` is.
@@ -222,7 +225,7 @@ class Subproblems:
             _, local = self._once("local", k, make, state, keep=k == 0)
         return local
 
-    def targets(self, k: int, state: State, units: slice = EVERY) -> ByRows:
+    def targets(self, k: int, state: State[MacState], units: slice = EVERY) -> ByRows:
         """What units of segment k have to give: z_k - u_k, or y."""
         sizes = self.plan.chain.site_sizes
         if k == len(sizes):
@@ -232,11 +235,11 @@ class Subproblems:
         if not self.plan.sharded:
             shifted = self._once("shifted", 0, lambda: self._unshifted(state), state)
             return split_columns(sizes, shifted)[k][:, units]
-        z, u = (split_columns(sizes, A)[k] for A in (state.Z, state.multipliers))
+        z, u = (split_columns(sizes, A)[k] for A in (state.Z, state.own.multipliers))
         form, width = self.metrics(state)[k], z[:0, units].shape[1]
         return Made(lambda rows: (z[rows] - times(u[rows], form.inverse))[:, units], (len(z), width), z.dtype)
 
-    def core_targets(self, k: int, state: State, units: slice) -> ByRows:
+    def core_targets(self, k: int, state: State[MacState], units: slice) -> ByRows:
         """What units of segment k's regression have to give: its targets t, under a quantiser q t + (a - q(a)).
 
         With a the present outputs of the regression, the present weights then stay where they are once q(a) = t.
@@ -252,11 +255,11 @@ class Subproblems:
 
         return self._once("core targets", k, make, state)[:, units]
 
-    def _unshifted(self, state: State) -> Array:
+    def _unshifted(self, state: State[MacState]) -> Array:
         shift = self._shift(EVERY, state, self.metrics(state))
         return state.Z if shift is None else state.Z - shift
 
-    def _once(self, name: str, k: int, make: Callable[[], Any], state: State, keep: bool = False) -> Any:
+    def _once(self, name: str, k: int, make: Callable[[], Any], state: State[MacState], keep: bool = False) -> Any:
         """Made once for the present coordinates, or once and kept."""
         if self._made_of is not state.Z:
             self._made, self._made_of = {}, state.Z
@@ -265,10 +268,10 @@ class Subproblems:
             table[name, k] = make()
         return table[name, k]
 
-    def gram(self, k: int, state: State) -> LayerGram:
+    def gram(self, k: int, state: State[MacState]) -> LayerGram:
         """What the units of a segment share."""
         plan, place = self.plan, slice(*self.plan.shared_bounds[k : k + 2])
-        G, activation = state.grams[place].reshape(plan.shared_shape(k)), plan.chain.segments[k].activation
+        G, activation = state.own.grams[place].reshape(plan.shared_shape(k)), plan.chain.segments[k].activation
         dtype = np.dtype(np.float32) if plan.rounds(k) else plan.dtype
         return LayerGram(G, plan.unit_ridge(k, state.mu), dtype, plan.has_bias(k), activation)
 

@@ -16,7 +16,7 @@ from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job, LayerWork, Share, WorkList
 from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
-from macmpi.state import State, block_views
+from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 
 
@@ -35,7 +35,7 @@ class Fitting:
         ring = f"; sgd round a ring of {len(self.plan.train.blocks)} blocks of points" if self.plan.ring else ""
         return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
 
-    def regress(self, deal: WorkList, state: State, solvers: Sequence[WSolver]) -> None:
+    def regress(self, deal: WorkList, state: State[MacState], solvers: Sequence[WSolver]) -> None:
         """A regression a unit, and the Grams that the units of a layer share, made again where the deal says so.
 
         Grams come first, and beside rows of large ones units that need not wait; the rest once these have been
@@ -50,9 +50,9 @@ class Fitting:
             for share in deal.shares[rank]:
                 self._make_gram(share, self.problems.points.over, state)
             self._solve(deal.early[rank], state, solvers)
-        self.team.gather_parts(state.grams, deal.shared_parts)
-        if deal.summed and self.team.common(state.grams):
-            self.team.fence(state.grams)  # each has written its share of them
+        self.team.gather_parts(state.own.grams, deal.shared_parts)
+        if deal.summed and self.team.common(state.own.grams):
+            self.team.fence(state.own.grams)  # each has written its share of them
         with self.clock("w"):
             self._make_local(deal.segments & deal.fresh, state)
             self._solve(deal.late[rank], state, solvers)
@@ -63,36 +63,36 @@ class Fitting:
         elif deal.segments:
             self.team.share_array(state.weights)  # what all have found together is rounded as on rank 0
 
-    def _make_features(self, deal: WorkList, state: State) -> None:
+    def _make_features(self, deal: WorkList, state: State[MacState]) -> None:
         """What regressions multiply: own points, then Allgatherv.  Collective: yes."""
         for k in sorted(deal.segments | deal.fresh):
             if self.plan.by_unit[k] or self.plan.chain.segments[k].leading:
                 self.problems.rounded(k, state, together=True)
 
-    def _make_local(self, segments: Iterable[int], state: State) -> None:
+    def _make_local(self, segments: Iterable[int], state: State[MacState]) -> None:
         """Large factors, in pieces; a small one each rank makes that has units which need it.  Collective: yes."""
         for k in sorted(segments):
             if self.plan.large(k):
                 self.problems.local(k, state, self.in_pieces)
 
-    def _make_gram(self, share: Share, over_points: OverPoints, state: State) -> None:
+    def _make_gram(self, share: Share, over_points: OverPoints, state: State[MacState]) -> None:
         """A Gram of inputs, or some rows of it.  Collective: where `over_points` is."""
         k, rows = share.segment, None if share.rows is None else share.rows.rows
         inputs = self.problems.rounded(k, state)
         found = self.plan.w_solvers[k].prepare(inputs, over_points, self.plan.has_bias(k), rows)
-        if rows is None and self.team.common(state.grams):
+        if rows is None and self.team.common(state.own.grams):
             own = balance.contiguous_runs(len(found), self.team.size)[self.team.rank].rows
-            place = state.grams[share.place].reshape(found.shape)
+            place = state.own.grams[share.place].reshape(found.shape)
             place[own] = found[own]
         else:
-            state.grams[share.place] = found.ravel()
+            state.own.grams[share.place] = found.ravel()
 
-    def _solve(self, jobs: Iterable[Job], state: State, solvers: Sequence[WSolver]) -> None:
+    def _solve(self, jobs: Iterable[Job], state: State[MacState], solvers: Sequence[WSolver]) -> None:
         for job in jobs:
             found = solvers[job.segment].solve(self.problems.w_problem(job, state), self.problems.points.over)
             state.weights[job.place] = found.ravel()
 
-    def train(self, deal: LayerWork, state: State) -> None:
+    def train(self, deal: LayerWork, state: State[MacState]) -> None:
         """Layers that no regression fits, each by its trainer, then Allgatherv of their weights.  Collective: yes."""
         plan, team = self.plan, self.team
         with self.clock("w"):
@@ -105,7 +105,7 @@ class Fitting:
         if deal.copied or any(deal.fitted):
             self.problems.forget()
 
-    def keep_better(self, before: Array, state: State) -> None:
+    def keep_better(self, before: Array, state: State[MacState]) -> None:
         """Segments with a quantiser keep their weights where their own error would rise.  Collective: yes."""
         for k, segment in enumerate(self.plan.chain.segments):
             if segment.trailing:
@@ -115,7 +115,7 @@ class Fitting:
                         place = slice(self.plan.weight_bounds[b], self.plan.weight_bounds[b + 1])
                         state.weights[place] = before[place]
 
-    def _segment_error(self, k: int, flat: Array, state: State) -> float:
+    def _segment_error(self, k: int, flat: Array, state: State[MacState]) -> float:
         """1/2 sum r^T M_k r over all points, r = t - f_k, for a hidden segment and flat weights.  Collective: yes."""
         weights, segment = block_views(flat, self.plan.chain.block_shapes), self.plan.chain.segments[k]
         A, T, form = self.problems.inputs(k, state), self.problems.targets(k, state), self.problems.metrics(state)[k]

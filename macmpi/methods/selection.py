@@ -20,17 +20,14 @@ import numpy as np
 from scipy import linalg
 
 from macmpi.config import Config
-from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
-from macmpi.method import Account
+from macmpi.methods.around import Around
 from macmpi.nets.design import adjoint
-from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.work_lists import Job, Share
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem, values
-from macmpi.state import Errors, Pause, State, never
+from macmpi.state import Z_STEP, MacState, Pause, State, never
 from macmpi.typing import Array
 
 CRITERIA: dict[str, Callable[[int], float]] = {
@@ -54,16 +51,16 @@ class Basis:
     price: float
 
 
-class Selection:
+class Selection(Around):
     """A Method around MAC: an iteration in `every` is a Z-step and a W-step with model selection.
 
     The incumbent, with its present weights, is among the candidates: a selection never raises E_Q + ridge + C.
     Collective: where a method says so.
     """
 
-    def __init__(self, config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        self.config, self.data, self.team, self.clock = config, data, team, clock
-        self.mac = Mac(plan, data, team, clock)
+    def __init__(self, config: Config, mac: Mac) -> None:
+        super().__init__(mac)
+        self.config = config
         self.largest = self._plan(config.model.hidden)
         self.bases = bases(config, self.largest)
         self.changed: bool | None = None
@@ -73,32 +70,6 @@ class Selection:
         chain = old.chain
         return make_plan(replace(self.config, model=model), chain.n_in, chain.n_out, old.n_train, old.n_val, old.ranks)
 
-    @property
-    def plan(self) -> Plan:
-        """Of the present architecture.  Collective: no."""
-        return self.mac.plan
-
-    @property
-    def account(self) -> Account:
-        """As MAC's.  Collective: no."""
-        return self.mac.account
-
-    def begin(self, state: State) -> None:
-        """As MAC's.  Collective: yes."""
-        self.mac.begin(state)
-
-    def move_multipliers(self, state: State) -> None:
-        """As MAC's.  Collective: yes."""
-        self.mac.move_multipliers(state)
-
-    def evaluate(self, state: State, feasible: bool = False) -> Errors:
-        """As MAC's.  Collective: yes."""
-        return self.mac.evaluate(state, feasible)
-
-    def finish(self, state: State) -> State:
-        """As MAC's.  Collective: yes."""
-        return self.mac.finish(state)
-
     def notes(self) -> dict[str, Any]:
         """For the record: C per point, and what a selection did.  Collective: no."""
         cost = sum(b.price * self._centres(b) for b in self.bases) / self.plan.n_train
@@ -107,7 +78,7 @@ class Selection:
     def _centres(self, basis: Basis) -> int:
         return self.plan.chain.segments[basis.segment].maps[0].n_out
 
-    def sweep(self, state: State, pause: Pause = never) -> bool:
+    def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration; `changed` then says whether it changed the architecture, None without a selection.
 
         Collective: yes.
@@ -115,16 +86,15 @@ class Selection:
         self.changed = None
         if (state.iteration + 1) % self.config.selection.every:
             return self.mac.sweep(state, pause)
-        if state.next_half == "z":
+        if state.position == Z_STEP:
             self.mac.z_step(state)
             if pause():
                 return False
         self._select(state)
-        state.iteration += 1
-        state.next_half, state.mu_done = "z", state.mu
+        state.completed()
         return True
 
-    def _select(self, state: State) -> None:
+    def _select(self, state: State[MacState]) -> None:
         """Each basis takes its best candidate and its weights, or stays as it is; a W-step for the others.
 
         Collective: yes.
@@ -143,18 +113,18 @@ class Selection:
         kept = {b.segment for b, move in zip(self.bases, moves, strict=True) if not move}
         self.mac.fit([k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
-    def _resize(self, hidden: list[int], state: State) -> None:
+    def _resize(self, hidden: list[int], state: State[MacState]) -> None:
         """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: yes."""
         old, plan = self.plan, self._plan(hidden)
         state.weights = _carried(state.weights, old.weight_bounds, plan.weight_bounds)
-        state.grams = _carried(state.grams, old.shared_bounds, plan.shared_bounds)
-        state.sizes = np.array(hidden)
-        state.best_weights, state.best_e1_val = np.empty(0), math.inf
+        state.own.grams = _carried(state.own.grams, old.shared_bounds, plan.shared_bounds)
+        state.own.sizes = np.array(hidden)
+        state.history.best_weights, state.history.best_e1_val = np.empty(0), math.inf
         self.mac = Mac(plan, self.data, self.team, self.clock)
         if plan.shapes(0) == old.shapes(0):
             self.mac.begin(state)
 
-    def _totals(self, state: State) -> tuple[list[Array], list[float]]:
+    def _totals(self, state: State[MacState]) -> tuple[list[Array], list[float]]:
         """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), basis by basis.  Collective: yes.
 
         Cost: for all candidates of a basis together what one fit of the largest costs.
@@ -199,7 +169,7 @@ class Trial:
     Collective: where a method says so.
     """
 
-    def __init__(self, largest: Plan, mac: Mac, state: State) -> None:
+    def __init__(self, largest: Plan, mac: Mac, state: State[MacState]) -> None:
         self.plan, self.mac, self.state = largest, mac, state
         self.factors = mac.team.array((largest.shared_bounds[-1],), np.float64)
         self._grams: dict[int, Array] = {}

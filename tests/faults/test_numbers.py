@@ -103,7 +103,7 @@ def test_half_steps(start: Callable[[Mac], State], problem: str, net: str, tally
     mac = method(data=replace(data), **words)
     state = start(mac)
     change(state)
-    state.metric_mu = 0.0
+    state.own.metric_mu = 0.0
     mac.problems.renew_metric(state)
     mac.problems.forget_all()
     values = [objective(mac, state)]

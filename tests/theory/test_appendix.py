@@ -137,7 +137,7 @@ def test_the_packages_augmented_lagrangian_has_these_multipliers() -> None:
     state = anywhere(mac)
     last = layers(mac, state)[-1](of_sites(mac, state.Z)[-1])
     expected = loss_of(mac, last) - work(mac, state)
-    assert_allclose(lagrangian(mac, state, of_sites(mac, state.multipliers)), expected, rtol=1e-12)
+    assert_allclose(lagrangian(mac, state, of_sites(mac, state.own.multipliers)), expected, rtol=1e-12)
     errors = mac.evaluate(state)
     assert errors.lagrangian is not None
     assert_allclose(6 * (errors.E_Q - errors.lagrangian), work(mac, state), rtol=1e-10)

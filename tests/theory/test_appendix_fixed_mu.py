@@ -232,11 +232,11 @@ def test_the_lagrangian_with_its_multipliers_is_one(sites: str) -> None:
     minimiser(mac, state, 0.1)
     state.mu = 30.0
     Z, lambdas = state.Z.copy(), np.hstack(multipliers(mac, state))
-    state.multipliers[:] = lambdas
+    state.own.multipliers[:] = lambdas
     assert np.abs(lambdas).max() > 0.05
     _, G = mac.problems.z_problem(slice(None), state).gradients(state.Z)
     assert_allclose(G, 0.0, atol=1e-10)
     mac.z_step(state)
     mac.move_multipliers(state)
     assert_allclose(state.Z, Z, rtol=0.0, atol=1e-9)
-    assert_allclose(state.multipliers, lambdas, rtol=0.0, atol=1e-7)
+    assert_allclose(state.own.multipliers, lambdas, rtol=0.0, atol=1e-7)

@@ -93,7 +93,7 @@ def assert_multipliers_are_the_limit(mac: Mac, state: State) -> None:
     expected = np.hstack(multipliers(mac, state))
     distances = []
     for mu in (1e2, 1e3, 1e4):
-        state.mu = state.metric_mu = mu  # the metric stays
+        state.mu = state.own.metric_mu = mu  # the metric stays
         mac.z_step(state)
         pairs = zip(of_sites(mac, constraint(mac, state)), forms(mac, state), strict=True)
         distances.append(np.abs(np.hstack([-C @ M for C, M in pairs]) - expected).max())
@@ -304,7 +304,7 @@ def test_the_augmented_lagrangian_reaches_the_constraint_at_a_mu_where_the_quadr
     assert slope < 0.3 * biased
     expected = np.hstack(multipliers(mac, state))
     assert np.abs(expected).max() > 0.1
-    assert_allclose(state.multipliers, expected, rtol=0.0, atol=0.02)
+    assert_allclose(state.own.multipliers, expected, rtol=0.0, atol=0.02)
 
 
 def test_both_methods_are_the_same_without_multipliers() -> None:

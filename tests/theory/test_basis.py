@@ -60,7 +60,7 @@ def made(setting: str, data: Dataset, mu: float = 3.0) -> tuple[Mac, State, Conf
 def targets(mac: Mac, state: State) -> Array:
     """Of f_1."""
     mu = state.mu * mac.plan.site_weights[0]
-    return state.Z - state.multipliers / mu if state.multipliers.size else state.Z
+    return state.Z - state.own.multipliers / mu if state.own.multipliers.size else state.Z
 
 
 def by_point(mac: Mac, state: State, keys: Config) -> Array:
@@ -68,7 +68,7 @@ def by_point(mac: Mac, state: State, keys: Config) -> Array:
     f1, f2 = halves(mac, state, keys)
     C, R = state.Z - f1(mac.data.X), mac.data.Y - f2(state.Z)
     values = 0.5 * state.mu * mac.plan.site_weights[0] * np.sum(C**2, axis=1) + 0.5 * np.sum(R**2, axis=1)
-    return values - (np.sum(state.multipliers * C, axis=1) if state.multipliers.size else 0.0)
+    return values - (np.sum(state.own.multipliers * C, axis=1) if state.own.multipliers.size else 0.0)
 
 
 @pytest.fixture(params=SETTINGS)

@@ -154,7 +154,7 @@ def test_no_half_step_raises_the_objective_with_other_keys(step: str, sites: str
     for value, activation in itertools.product((0.0, 0.5), ("sigmoid", "relu")):
         mac = method(sites=SITES[sites], activation=activation, w_step=W_STEPS[step], ridge=value, **METHODS[by])
         state = anywhere(mac)
-        state.fall = 0.9
+        state.history.fall = 0.9
         assert_descends(mac, state, sweeps=3)
 
 
@@ -204,7 +204,7 @@ def test_postprocessing_of_a_linear_output_is_exact_whatever_the_choices(choice:
     mac.sweep(state)
     mac.move_multipliers(state)
     after = mac.finish(state)
-    assert_array_equal(after.multipliers, 0.0)
+    assert_array_equal(after.own.multipliers, 0.0)
     _, rest, _, _ = np.linalg.lstsq(last_features(mac, after), mac.data.Y, rcond=None)
     assert_allclose(e1(mac, after), 0.5 * rest.sum(), rtol=1e-9)
 
@@ -264,15 +264,15 @@ def test_a_metric_is_made_once_a_mu_and_stays_within_bounds(measure: str) -> Non
         state = started(mac)
         for _ in range(4):
             mac.sweep(state)
-            kept = state.metric.copy()
+            kept = state.own.metric.copy()
             mac.sweep(state)
-            assert_array_equal(state.metric, kept)
+            assert_array_equal(state.own.metric, kept)
             for M, h in zip(forms(mac, state), mac.plan.chain.site_sizes, strict=True):
                 values = np.linalg.eigvalsh(M / state.mu)
                 assert 0.01 < values.min() <= values.max() < 100.0 * h
             state.mu *= 10.0
             mac.z_step(state)
-            assert (state.metric != kept).any()
+            assert (state.own.metric != kept).any()
             mac.w_step(state)
 
 
@@ -286,7 +286,7 @@ def test_a_metric_is_finite_where_units_are_dead(measure: str) -> None:
     mac.begin(state)
     state.Z[:] = np.hstack(mac.plan.chain.coordinates(mac.weights(state), mac.data.X))
     mac.problems.renew_metric(state)
-    assert np.isfinite(state.metric).all()
+    assert np.isfinite(state.own.metric).all()
     value = objective(mac, state)
     mac.z_step(state)
     assert objective(mac, state) <= value * (1.0 + 1e-12)

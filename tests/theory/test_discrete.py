@@ -59,7 +59,7 @@ def flipped(mac: Mac, seed: int = 0, mu: float = 1.0) -> State:
     state = anywhere(mac, seed, mu, off=0.0)
     state.Z[:] = np.abs(state.Z - (np.random.default_rng(seed).random(state.Z.shape) < 1.0 / 3.0))
     mac.problems.forget()
-    state.metric_mu = 0.0
+    state.own.metric_mu = 0.0
     mac.problems.renew_metric(state)
     return state
 
@@ -70,7 +70,7 @@ def by_point(mac: Mac, state: State, Z: Array) -> Array:
     F, (M,) = net[1](Z), forms(mac, state)
     C = Z - net[0](mac.data.X)
     values = 0.5 * np.sum((C @ M) * C, axis=1)
-    values -= np.sum(state.multipliers * C, axis=1) if state.multipliers.size else 0.0
+    values -= np.sum(state.own.multipliers * C, axis=1) if state.own.multipliers.size else 0.0
     if mac.plan.loss.labels:
         return values + np.log(np.exp(F).sum(axis=1)) - np.sum(Y * F, axis=1)
     return values + 0.5 * np.sum((Y - F) ** 2, axis=1)

@@ -12,8 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import AUGMENTED, SITES, feasible, method, started
 
 from macmpi.mac import Mac
-from macmpi.state import State, block_views
+from macmpi.state import W_STEP, Z_STEP, MacState, State, block_views
 from macmpi.training import checkpoint
+from macmpi.training.stored import contents
 
 RUNS: dict[str, dict[str, Any]] = {
     "after": {},
@@ -34,22 +35,20 @@ RUNS: dict[str, dict[str, Any]] = {
 def go_on(mac: Mac, state: State, raise_mu: bool = False) -> None:
     """The rest of an iteration, and what a run decides after it."""
     mac.sweep(state)
-    before, errors = state.e1_val, mac.evaluate(state)
+    before, errors = state.history.e1_val, mac.evaluate(state)
     state.note_validation(errors.validation)
-    state.fall = (before - errors.validation) / before if np.isfinite(before) else 1.0
-    if state.multipliers.size:
+    state.history.fall = (before - errors.validation) / before if np.isfinite(before) else 1.0
+    if state.own.multipliers.size:
         mac.move_multipliers(state)
-        state.reference = state.mu**2 * errors.constraint
+        state.history.reference = state.mu**2 * errors.constraint
     if raise_mu:
         state.mu *= 3.0
 
 
 def assert_same_bits(one: State, two: State) -> None:
-    for name in ("weights", "Z", "multipliers", "metric", "grams", "best_weights"):
-        ours, theirs = getattr(one, name), getattr(two, name)
-        assert ours.dtype == theirs.dtype
-        assert_array_equal(ours, theirs)
-    assert (one.mu, one.metric_mu, one.iteration, one.fall) == (two.mu, two.metric_mu, two.iteration, two.fall)
+    ours, theirs = contents(one), contents(two)
+    for name in ours.keys() - {"seconds"}:
+        assert_array_equal(ours[name], theirs[name], strict=True)
 
 
 def test_a_sweep_is_a_z_step_and_then_a_w_step() -> None:
@@ -60,12 +59,12 @@ def test_a_sweep_is_a_z_step_and_then_a_w_step() -> None:
     Z, weights = apart.Z.copy(), apart.weights.copy()
     mac.z_step(apart)
     assert_array_equal(apart.weights, weights)
-    assert apart.next_half == "w"
+    assert apart.position == W_STEP
     moved = apart.Z.copy()
     assert (moved != Z).any()
     mac.w_step(apart)
     assert_array_equal(apart.Z, moved)
-    assert apart.next_half == "z"
+    assert apart.position == Z_STEP
     assert_array_equal(together.weights, apart.weights)
     assert_array_equal(together.Z, apart.Z)
     assert (together.iteration, apart.iteration) == (1, 0)
@@ -87,7 +86,7 @@ def test_a_w_step_on_feasible_coordinates_refits_the_output_layer_alone(sites: s
 def test_the_first_half_step_is_the_z_step() -> None:
     mac = method()
     state = started(mac)
-    assert (state.next_half, state.iteration) == ("z", 0)
+    assert (state.position, state.iteration) == (Z_STEP, 0)
     calls: list[str] = []
 
     class Watched(Mac):
@@ -105,7 +104,7 @@ def test_the_first_half_step_is_the_z_step() -> None:
     watched.sweep(state)
     assert calls == ["z", "w", "z", "w"]
     half = deepcopy(state)
-    half.next_half = "w"
+    half.position = W_STEP
     watched.sweep(half)
     assert calls[4:] == ["w"]
 
@@ -148,21 +147,21 @@ def test_equal_states_go_on_with_equal_bits(run: str) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("half", ["z", "w"])
+@pytest.mark.parametrize("half", [Z_STEP, W_STEP])
 def test_a_state_written_and_read_between_half_steps_goes_on_with_the_same_bits(
-    half: str, run: str, tmp_path: Path
+    half: int, run: str, tmp_path: Path
 ) -> None:
     """Whether mu has just grown or not: metric and multipliers are those of the state."""
     mac = method(**RUNS[run])
     state = started(mac)
     go_on(mac, state, raise_mu=True)
-    if half == "w":
+    if half == W_STEP:
         mac.z_step(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
     assert_same_bits(saved, state)
     other = method(**RUNS[run])
     other.begin(saved)
-    assert saved.next_half == half
+    assert saved.position == half
     for raise_mu in (False, True, False):
         go_on(mac, state, raise_mu)
         go_on(other, saved, raise_mu)
@@ -170,13 +169,13 @@ def test_a_state_written_and_read_between_half_steps_goes_on_with_the_same_bits(
 
 
 def test_best_weights_are_those_of_the_lowest_validation_error() -> None:
-    state = State(np.zeros(2), np.zeros((1, 1)), 1.0)
+    state = State(np.zeros(2), np.zeros((1, 1)), 1.0, MacState())
     for iteration, error in enumerate([3.0, 1.0, 2.0, 1.0]):
         state.iteration = iteration
         state.weights[:] = iteration
         state.note_validation(error)
-    assert (state.best_iteration, state.best_e1_val, state.e1_val) == (1, 1.0, 1.0)
-    assert_array_equal(state.best_weights, [1.0, 1.0])
+    assert (state.history.best_iteration, state.history.best_e1_val, state.history.e1_val) == (1, 1.0, 1.0)
+    assert_array_equal(state.history.best_weights, [1.0, 1.0])
 
 
 SYMMETRIC = ["after", "before", "augmented", "variance", "curvature"]
@@ -230,7 +229,7 @@ def test_before_a_linear_activation_is_after_it(run: str) -> None:
         go_on(before, two)
     assert_allclose(two.weights, one.weights, rtol=0.0, atol=1e-9)
     assert_allclose(two.Z, one.Z, rtol=0.0, atol=1e-9)
-    assert_allclose(two.multipliers, one.multipliers, rtol=0.0, atol=1e-8)
+    assert_allclose(two.own.multipliers, one.own.multipliers, rtol=0.0, atol=1e-8)
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])

@@ -79,7 +79,7 @@ def test_one_block_and_one_minibatch_are_plain_descent(activation: Any, rounds: 
         (job,) = mac.plan.jobs(k)
         share = mac.plan.shares(k)[0].place
         features = mac.problems.features(k, state)
-        state.grams[share] = solver.prepare(features, mac.points.over).ravel()
+        state.own.grams[share] = solver.prepare(features, mac.points.over).ravel()
         expected.append(solver.solve(mac.problems.w_problem(job, state), mac.points.over))
     before = state.weights.copy()
     mac.w_step(state)

@@ -25,8 +25,9 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
-from macmpi.state import State
+from macmpi.state import W_STEP, Z_STEP, State
 from macmpi.training import checkpoint
+from macmpi.training.stored import contents
 from macmpi.typing import Array
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -50,7 +51,7 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
     keys = {"criterion": "aic", "epsilon2": [0.1], "smallest": 2, "step": 2, "every": every}
     tables["selection"] = {**keys, **tables.get("selection", {})}
     made = config(**tables)
-    method = Selection(made, planned(made, data), data, Serial(), Clock())
+    method = Selection(made, Mac(planned(made, data), data, Serial(), Clock()))
     state = begun(method.mac)
     method.begin(state)
     return method, state
@@ -69,7 +70,7 @@ def inputs_and_targets(method: Selection, state: State, basis: int) -> tuple[Arr
     if basis:
         return state.Z, method.data.Y
     mu = state.mu * method.plan.site_weights[0]
-    return method.data.X, state.Z - state.multipliers / mu if state.multipliers.size else state.Z
+    return method.data.X, state.Z - state.own.multipliers / mu if state.own.multipliers.size else state.Z
 
 
 def order_of(method: Selection, A: Array, basis: int) -> Array:
@@ -105,7 +106,7 @@ def total(method: Selection, state: State) -> float:
 
 def select(method: Selection, state: State) -> None:
     """A W-step with selection alone."""
-    state.next_half = "w"
+    state.position = W_STEP
     method.sweep(state)
     assert method.changed is not None
 
@@ -139,7 +140,7 @@ def test_the_incumbent_counts_as_it_is(setting: str) -> None:
     method.mac.problems.forget_all()
     _, present = method._totals(state)
     mu = state.mu * method.plan.site_weights[0]
-    shifts = 0.5 * np.sum(state.multipliers**2) / mu
+    shifts = 0.5 * np.sum(state.own.multipliers**2) / mu
     assert_allclose(sum(present), total(method, state) + shifts, rtol=1e-10)
 
 
@@ -196,7 +197,7 @@ def test_ranks_share_the_features_and_the_factors_of_the_candidates(
 
     def totals(team: Any) -> tuple[list[Array], list[float]]:
         plan = replace(method.plan, ranks=team.size)
-        return Selection(method.config, plan, method.data, team, Clock())._totals(deepcopy(state))
+        return Selection(method.config, Mac(plan, method.data, team, Clock()))._totals(deepcopy(state))
 
     one = totals(Serial())
     alone_made = sorted(made)
@@ -313,7 +314,7 @@ def better_centres(method: Selection, state: State, basis: int) -> None:
         if error < best:
             best, C[:], W[:] = error, tried, found
     method.mac.problems.forget_all()
-    state.grams = np.empty(0)
+    state.own.grams = np.empty(0)
     method.begin(state)
     others = [alone(method, state, basis, int(m)) for m in method.bases[basis].candidates]
     assert best * (1.0 if basis else state.mu) < min(others)
@@ -323,15 +324,15 @@ def test_an_incumbent_that_no_candidate_beats_stays_with_its_bits() -> None:
     method, state = selecting(model={"hidden": [6, 2, 6]}, selection={"epsilon2": [1e-12]})
     for basis in (0, 1):
         better_centres(method, state, basis)
-    state.best_weights, state.best_e1_val, state.best_iteration = state.weights.copy(), 0.5, 3
+    state.history.best_weights, state.history.best_e1_val, state.history.best_iteration = state.weights.copy(), 0.5, 3
     before, mac = deepcopy(state), method.mac
     select(method, state)
     assert method.changed is False
     assert method.mac is mac
     assert_array_equal(state.weights, before.weights)
-    assert_array_equal(state.best_weights, before.best_weights)
-    assert (state.best_e1_val, state.best_iteration) == (0.5, 3)
-    assert not len(state.sizes)
+    assert_array_equal(state.history.best_weights, before.history.best_weights)
+    assert (state.history.best_e1_val, state.history.best_iteration) == (0.5, 3)
+    assert not len(state.own.sizes)
     assert state.iteration == 1
 
 
@@ -382,16 +383,16 @@ def test_a_change_is_written_into_the_state() -> None:
     method, state = selecting()
     method.mac.z_step(state)
     state.note_validation(method.evaluate(state).validation)
-    assert len(state.best_weights)
+    assert len(state.history.best_weights)
     select(method, state)
     assert method.changed
-    assert state.sizes.tolist() == [method.plan.basis_sizes[0], 2, method.plan.basis_sizes[1]]
-    assert len(state.best_weights) == 0
-    assert state.best_e1_val == math.inf
+    assert state.own.sizes.tolist() == [method.plan.basis_sizes[0], 2, method.plan.basis_sizes[1]]
+    assert len(state.history.best_weights) == 0
+    assert state.history.best_e1_val == math.inf
     assert len(state.weights) == method.plan.weight_bounds[-1] < method.largest.weight_bounds[-1]
     state.note_validation(method.evaluate(state).validation)
-    assert_array_equal(state.best_weights, state.weights)
-    assert (state.iteration, state.next_half, state.mu_done) == (1, "z", state.mu)
+    assert_array_equal(state.history.best_weights, state.weights)
+    assert (state.iteration, state.position, state.mu_done) == (1, Z_STEP, state.mu)
 
 
 def test_every_so_many_iterations() -> None:
@@ -424,9 +425,9 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
 
 def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     """As `run.py` goes on."""
-    hidden = [int(n) for n in saved.sizes] if len(saved.sizes) else keys.model.hidden
+    hidden = [int(n) for n in saved.own.sizes] if len(saved.own.sizes) else keys.model.hidden
     plan = planned(replace(keys, model=replace(keys.model, hidden=hidden)), data)
-    method = Selection(keys, plan, data, Serial(), Clock())
+    method = Selection(keys, Mac(plan, data, Serial(), Clock()))
     method.begin(saved)
     return method
 
@@ -440,15 +441,16 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
     for _ in range(cut):
         method.sweep(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    assert (len(saved.sizes) > 0) == (cut >= 2)
+    assert (len(saved.own.sizes) > 0) == (cut >= 2)
     other = resumed(saved, method.config, method.data)
     assert other.plan.basis_sizes == method.plan.basis_sizes
     assert [b.candidates.tolist() for b in other.bases] == [b.candidates.tolist() for b in method.bases]
     for _ in range(3):
         method.sweep(state)
         other.sweep(saved)
-        for name in ("weights", "Z", "grams", "sizes", "multipliers"):
-            assert_array_equal(getattr(saved, name), getattr(state, name))
+        ours, theirs = contents(state), contents(saved)
+        for name in ours:
+            assert_array_equal(theirs[name], ours[name], err_msg=name)
         assert (other.changed, other.notes()) == (method.changed, method.notes())
     assert other.evaluate(saved) == method.evaluate(state)
     assert_array_equal(other.finish(saved).weights, method.finish(state).weights)
@@ -487,7 +489,7 @@ def test_a_net_with_basis_functions_in_one_half_alone() -> None:
     select(method, state)
     assert method.changed
     assert [b.segment for b in method.bases] == [1]
-    assert state.sizes.tolist() == [2, method.plan.basis_sizes[0]]
+    assert state.own.sizes.tolist() == [2, method.plan.basis_sizes[0]]
     assert_allclose(method.notes()["cost"], 2 * 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)
 
 

@@ -115,7 +115,7 @@ def test_both_splittings_sum_to_the_augmented_lagrangian(choice: str, mu: float)
     """Up to 1/2 lambda^T M^-1 lambda, which neither W nor Z changes."""
     mac = method(**CHOICES[choice] | AUGMENTED)
     state = anywhere(mac, mu=mu)
-    pairs = zip(of_sites(mac, state.multipliers), forms(mac, state), strict=True)
+    pairs = zip(of_sites(mac, state.own.multipliers), forms(mac, state), strict=True)
     square = sum(0.5 * float(np.sum(np.linalg.solve(M, u.T) * u.T)) for u, M in pairs)
     expected = e_q(mac, state) - work(mac, state) + square
     assert abs(work(mac, state)) > 1e-3
@@ -243,7 +243,7 @@ def test_the_record_holds_the_augmented_lagrangian_and_its_multipliers(choice: s
         assert_allclose(errors.E_Q, e_q(mac, state) / n, rtol=1e-11)
         assert_allclose(errors.lagrangian, (e_q(mac, state) - work(mac, state)) / n, rtol=1e-10)
         assert_allclose(errors.constraint, np.mean(constraint(mac, state) ** 2), rtol=1e-11)
-        assert errors.multiplier == np.abs(state.multipliers).max()
+        assert errors.multiplier == np.abs(state.own.multipliers).max()
         mac.move_multipliers(state)
 
 

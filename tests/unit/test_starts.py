@@ -20,7 +20,7 @@ from macmpi.methods.starts import EMBEDDING, Origin, coordinates_first, mirrored
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
-from macmpi.state import State
+from macmpi.state import Z_STEP, State
 from macmpi.typing import Array
 
 RANK = 3
@@ -85,7 +85,7 @@ def test_a_start_is_feasible_finite_and_of_the_runs_precision(keys: dict[str, An
     assert np.isfinite(state.weights).all()
     expected = np.hstack(mac.plan.chain.coordinates(mac.weights(state), narrow.X))
     assert_allclose(state.Z, expected, rtol=1e-5 if precision == "float32" else 1e-13, atol=1e-6)
-    assert (state.iteration, state.mu, state.next_half) == (0, 10.0, "z")
+    assert (state.iteration, state.mu, state.position) == (0, 10.0, Z_STEP)
 
 
 @pytest.mark.parametrize("keys", METHODS, ids=lambda keys: keys["method"])
@@ -241,7 +241,7 @@ def expected_codes(keys: dict[str, Any]) -> Array:
 def test_the_coordinates_are_those_of_the_embedding_or_the_file(keys: dict[str, Any]) -> None:
     state, _ = coded(keys)
     assert_array_equal(state.Z, expected_codes(keys))
-    assert (state.iteration, state.mu, state.next_half) == (0, 3.0, "z")
+    assert (state.iteration, state.mu, state.position) == (0, 3.0, Z_STEP)
 
 
 @pytest.mark.parametrize("keys", CODES, ids=lambda keys: keys["method"])
@@ -253,7 +253,7 @@ def test_the_weights_are_those_of_a_w_step(keys: dict[str, Any], precision: str)
     assert state.weights.dtype == state.Z.dtype == precision
     assert np.isfinite(state.weights).all()
     assert_array_equal(again.weights, state.weights)
-    assert_array_equal(again.grams, state.grams)
+    assert_array_equal(again.own.grams, state.own.grams)
     assert mean_error(DATA.X) > mac.evaluate(state).E_Q
     kept = state.weights.copy()
     mac.begin(state)
@@ -277,7 +277,7 @@ def test_an_embedding_has_its_own_number_of_iterations(monkeypatch: pytest.Monke
 
 def test_multipliers_start_at_0_with_coordinates_too() -> None:
     state, _ = coded(CODES[1], penalty=Penalty("augmented_lagrangian"))
-    assert_array_equal(state.multipliers, np.zeros((200, 2)))
+    assert_array_equal(state.own.multipliers, np.zeros((200, 2)))
 
 
 @pytest.mark.parametrize("keys", [CODES[0], CODES[2]], ids=lambda keys: keys["method"])

@@ -90,22 +90,22 @@ def test_layers_that_let_nothing_through_leave_a_metric() -> None:
 def test_a_metric_stays_until_mu_changes(metric: str) -> None:
     mac, state = begun({"metric": metric}, sites="before")
     mac.sweep(state)
-    first = state.metric.copy()
+    first = state.own.metric.copy()
     mac.sweep(state)
-    assert_array_equal(state.metric, first)
+    assert_array_equal(state.own.metric, first)
     state.mu *= 10.0
     mac.sweep(state)
-    assert (state.metric != first).any()
-    assert state.metric_mu == state.mu
+    assert (state.own.metric != first).any()
+    assert state.own.metric_mu == state.mu
 
 
 def test_the_targets_are_the_coordinates_less_the_multipliers_share(random: np.random.Generator) -> None:
     penalty = {"method": "augmented_lagrangian", "site_weights": [2.0, 0.5, 1.0], "metric": "variance"}
     mac, state = begun(penalty)
     mac.sweep(state)
-    state.multipliers[:] = random.normal(size=state.Z.shape)
+    state.own.multipliers[:] = random.normal(size=state.Z.shape)
     mac.problems.forget()
-    parts = [split_columns(mac.plan.chain.site_sizes, A) for A in (state.Z, state.multipliers)]
+    parts = [split_columns(mac.plan.chain.site_sizes, A) for A in (state.Z, state.own.multipliers)]
     for k, (z, multipliers, form) in enumerate(zip(*parts, mac.problems.metrics(state), strict=True)):
         assert_allclose(mac.problems.targets(k, state), z - multipliers / form.M, rtol=1e-12)
     assert np.shares_memory(mac.problems.targets(3, state), mac.problems.data.Y)
@@ -122,9 +122,9 @@ def test_multipliers_move_by_the_weighted_constraint_and_stay_within_their_bound
         for form, z, segment, A in zip(mac.problems.metrics(state), inputs[1:], segments, inputs, strict=False)
     ]
     mac.move_multipliers(state)
-    assert_allclose(state.multipliers, np.clip(np.hstack(expected), -0.05, 0.05), rtol=1e-12, atol=1e-15)
-    assert np.abs(state.multipliers).max() == 0.05
-    assert np.abs(state.multipliers).min() < 0.05
+    assert_allclose(state.own.multipliers, np.clip(np.hstack(expected), -0.05, 0.05), rtol=1e-12, atol=1e-15)
+    assert np.abs(state.own.multipliers).max() == 0.05
+    assert np.abs(state.own.multipliers).min() < 0.05
 
 
 # --- what is made once ------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def moved(net: str) -> tuple[Mac, State]:
     for _ in range(3):
         mac.sweep(state)
         state.mu *= 3.0
-        if state.multipliers.size:
+        if state.own.multipliers.size:
             mac.move_multipliers(state)
     return mac, state
 

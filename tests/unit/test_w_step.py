@@ -20,7 +20,7 @@ from macmpi.parallel.team import Serial, Team
 from macmpi.plan.plan import make_plan
 from macmpi.plan.work_lists import Job, Layer, WorkList
 from macmpi.solvers.w_problem import values
-from macmpi.state import State
+from macmpi.state import MacState, State
 from macmpi.typing import Array
 
 NETS: dict[str, dict[str, Any]] = {
@@ -54,7 +54,7 @@ def test_a_regression_lowers_its_objective_and_touches_only_its_own_places(name:
     mac = method(**NETS[name])
     for k in range(len(mac.plan.chain.segments)):
         state, work_list = anywhere(mac), mac.plan.deal([k])
-        weights, grams = state.weights.copy(), state.grams.copy()
+        weights, grams = state.weights.copy(), state.own.grams.copy()
         jobs = [job for rank in work_list.jobs for job in rank]
         mac.fitting.regress(work_list, state, mac.plan.w_solvers)
         own = mask(jobs, len(weights))
@@ -62,7 +62,7 @@ def test_a_regression_lowers_its_objective_and_touches_only_its_own_places(name:
         assert_array_equal(state.weights[~own], weights[~own])
         outside = np.ones(len(grams), dtype=bool)
         outside[slice(*mac.plan.shared_bounds[k : k + 2])] = False
-        assert_array_equal(state.grams[outside], grams[outside])
+        assert_array_equal(state.own.grams[outside], grams[outside])
         for job in jobs:
             before, after = (objectives(mac, job, flat, state) for flat in (weights, state.weights))
             assert (after <= before * (1.0 + 2.0 * gamma(2 * mac.plan.n_train + 100))).all()
@@ -75,7 +75,7 @@ def wide(team: Team, w_step: WStep) -> tuple[Mac, State]:
     alone = method((90, 70), n=60)
     plan = make_plan(Config(model=Model([90, 70]), w_step=w_step), *alone.data.sizes, team.size)
     mac = Mac(plan, alone.data, team, Clock())
-    state = State(random.normal(size=plan.weight_bounds[-1]) / 4.0, random.random((60, 160)), 10.0)
+    state = State(random.normal(size=plan.weight_bounds[-1]) / 4.0, random.random((60, 160)), 10.0, MacState())
     mac.begin(state)
     return mac, state
 
@@ -110,7 +110,7 @@ def test_a_work_list_gives_the_same_weights_on_any_number_of_ranks(
         mac, state = wide(team, w_step)
         for work_list in work_lists(mac):
             mac.fitting.regress(work_list, state, mac.plan.w_solvers)
-        return state.weights, state.grams
+        return state.weights, state.own.grams
 
     mac, state = wide(Serial(), w_step)
     assert any(mac.plan.all_units.shares) == rows
@@ -157,8 +157,8 @@ CODEWORDS: dict[str, dict[str, Any]] = {
 def segment_error(mac: Mac, weights: Array, state: State) -> float:
     """1/2 sum r^T M r of the first segment, r = z_1 - f_1(x), at other weights than the state's."""
     sizes = mac.plan.chain.site_sizes
-    M = state.metric[: sizes[0]] if mac.plan.metric == "variance" else np.ones(sizes[0])
-    f = layers(mac, State(weights, state.Z, state.mu))[0]
+    M = state.own.metric[: sizes[0]] if mac.plan.metric == "variance" else np.ones(sizes[0])
+    f = layers(mac, State(weights, state.Z, state.mu, MacState()))[0]
     return 0.5 * state.mu * float(np.sum(M * (of_sites(mac, state.Z)[0] - f(mac.data.X)) ** 2))
 
 

@@ -19,7 +19,7 @@ from macmpi.parallel.tiles import Tile
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import better
-from macmpi.state import State
+from macmpi.state import MacState, State
 from macmpi.typing import Array
 
 
@@ -33,7 +33,7 @@ class ParMAC:
     def __init__(self, plan: Plan, team: Team, clock: Clock, problems: Subproblems) -> None:
         self.plan, self.team, self.clock, self.problems = plan, team, clock, problems
 
-    def solve(self, jobs: Sequence[Job], state: State) -> None:
+    def solve(self, jobs: Sequence[Job], state: State[MacState]) -> None:
         """e rounds of each job, then its weights to all ranks; a row's start stays where it is no worse.
 
         Collective: yes.
@@ -55,7 +55,7 @@ class ParMAC:
         with self.clock("w"):
             self._keep_better(jobs, found, state)
 
-    def _keep_better(self, jobs: Sequence[Job], found: Array, state: State) -> None:
+    def _keep_better(self, jobs: Sequence[Job], found: Array, state: State[MacState]) -> None:
         """The weights found, for the rows whose objective has fallen; sums over all points, one exchange."""
         wholes = [_joined([job for job in jobs if job.segment == k]) for k in sorted({job.segment for job in jobs})]
         problems = [self.problems.w_problem(job, state) for job in wholes]

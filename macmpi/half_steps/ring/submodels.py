@@ -22,7 +22,7 @@ from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import SGDW, Whitening
 from macmpi.solvers.w_problem import Term, UnitProblem
-from macmpi.state import State
+from macmpi.state import MacState, State
 from macmpi.typing import Array
 
 Gradient = Callable[[Array, slice], Array]
@@ -50,7 +50,7 @@ class Trained(Protocol):
 class Units:
     """A layer of units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers."""
 
-    def __init__(self, k: int, problems: Subproblems, state: State, here: Sequence[Tile]) -> None:
+    def __init__(self, k: int, problems: Subproblems, state: State[MacState], here: Sequence[Tile]) -> None:
         plan, inputs = problems.plan, problems.features(k, state)
         self._problems, self._state, self._k = problems, state, k
         self._points, self._ridge = plan.n_train, plan.unit_ridge(k, state.mu)
@@ -99,7 +99,7 @@ class Units:
 class Whole:
     """A segment, all of its weights together."""
 
-    def __init__(self, problems: Subproblems, state: State) -> None:
+    def __init__(self, problems: Subproblems, state: State[MacState]) -> None:
         self._problems, self._state = problems, state
 
     def into(self, theta: Array) -> Array:
@@ -132,7 +132,7 @@ class Submodels:
     flat: phi of every job at its place among the weights, then their velocities; of the jobs that this rank has now.
     """
 
-    def __init__(self, plan: Plan, problems: Subproblems, state: State, ring: Ring, rank: int) -> None:
+    def __init__(self, plan: Plan, problems: Subproblems, state: State[MacState], ring: Ring, rank: int) -> None:
         self._plan, self._state, self._ring, self._rank = plan, state, ring, rank
         self._trained: dict[int, Trained] = {}
         for k in sorted({job.segment for job in ring.jobs}):
