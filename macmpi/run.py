@@ -146,7 +146,8 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     from macmpi.plan.plan import make_plan
     from macmpi.training.loop import Job, train
     from macmpi.training.run_directory import RunDirectory, provenance
-    from macmpi.training.sharded_checkpoint import BY_POINT, rows_of
+    from macmpi.training.sharded_checkpoint import rows_of
+    from macmpi.training.stored import rows_of_points, with_rows
 
     def refuse() -> None:
         check_memory(make_plan(config, *sizes, team.size), kept[0].autoencoder)
@@ -170,7 +171,7 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     def prepare() -> Any:
         nonlocal origin, rows
         data = kept[0]
-        found = directory.resume(args.resume, config, data.sha256, BY_POINT if plan.sharded else ())
+        found = directory.resume(args.resume, config, data.sha256, plan.sharded)
         path, state = found or (None, None)
         if state is not None and _complete(state, config, directory):
             raise Done(f"{directory.path} is finished {_nothing_left(state, config)}")
@@ -182,9 +183,9 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         if unlike := changed or mixture(computed_on):
             warn(unlike)
         if state is not None and not plan.sharded:
-            rows = [getattr(state, name) for name in BY_POINT]
-            empty: Any = dict.fromkeys(BY_POINT)
-            state = replace(state, **empty)
+            own = rows_of_points(state)
+            rows = list(own.values())
+            state = with_rows(state, dict.fromkeys(own))
         return path, state, words(computed_on[0]["blas"])
 
     with directory.lock:
@@ -192,11 +193,11 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         if plan.shared:
             team.share_memory(team.from_root(lambda: node_bytes(plan, kept[0].autoencoder, selecting(config))))
         if state is not None and not plan.sharded:
-            state = replace(state, **dict(zip(BY_POINT, datasets.share_arrays(team, rows), strict=True)))
+            names = rows_of_points(state)
+            state = with_rows(state, dict(zip(names, datasets.share_arrays(team, rows), strict=True)))
         elif state is not None:
             state = team.all_or_raise(lambda: rows_of(path, state, plan.work.train, team.rank))
-        if state is not None and len(state.sizes):
-            hidden = [int(n) for n in state.sizes]
+        if hidden := [] if state is None else state.own.hidden:
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
         data = kept[0] if plan.sharded else datasets.share(team, kept.pop() if kept else None)
         return train(Job(config, directory, began, args.max_time, state, origin, arithmetic), plan, data, team)

@@ -1,15 +1,24 @@
-"""State: all that a run needs to go on, and nothing else.  A checkpoint is a State written down."""
+"""State: all that a run needs to go on, and nothing else.  A checkpoint is a State written down.
+
+What all methods share are fields of State; what one method keeps between two iterations is a record of its own.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from macmpi.typing import Array
+
+BY_POINT = {"by_point": True}
+"""Metadata of a field that holds an array with a row a point."""
+
+Z_STEP, W_STEP = 0, 1
+"""Positions in an iteration of MAC: which half step comes next."""
 
 Pause = Callable[[], bool]
 """Asked by a sweep where a State is whole in the middle of an iteration: whether to end there.  Collective: yes."""
@@ -26,7 +35,8 @@ def block_views(flat: Array, shapes: Sequence[tuple[int, int]]) -> tuple[Array, 
     return tuple(flat[a:b].reshape(s) for a, b, s in zip(bounds, bounds[1:], shapes, strict=False))
 
 
-def _empty() -> Array:
+def nothing() -> Array:
+    """An array that a record does not hold yet."""
     return np.empty(0)
 
 
@@ -49,74 +59,174 @@ class Errors(NamedTuple):
 
 
 @dataclass
-class State:
-    """Weights, coordinates, penalty and history between two half steps.
+class History:
+    """The schedule's memory: e1_val, the validation error that it compares with; fall, the share by which that fell.
 
-    weights (flat), Z (N, H_1 + ... + H_K), in the precision of the run; multipliers lambda, of the shape of Z, or
-    empty; metric: the sites' forms M_k / mu, flat, or empty, and metric_mu: the mu at which they were made; grams:
-    of the layers' inputs, flat float64; mu of the next half step; mu_done: that of the iteration done last (0: none
-    yet), which the postprocessing uses; e1_val: the validation error that the schedule compares with; fall:
-    the share by which it fell in the last iteration; reference: mean squared last move of the multipliers;
-    sizes: units of each hidden layer where they are not the config's; best_*: the weights with the lowest validation
-    error so far, since the sizes changed last; next_half: "z" or "w"; seconds: training time so far;
-    finished: why the run ended, or "".  Of the stochastic method: average of the weights, momentum (the last step),
-    statistics (Grams of the layers' inputs), inverses (of these and of the metrics), damping, length (of a step, in
-    directions), level (running mean of the loss), steps so far and position in the epoch.  The baselines keep in the
-    same places: sgd, adam the running step or gradient (momentum) and mean squares (statistics); cg, lbfgs the next
-    direction (momentum), the gradient and E1 (statistics), the first trial step (level), pairs (inverses).  An
-    accelerated alternation: average (the weights that the run shows) and momentum.  Arrays are global and the same on
-    every rank, but for sharded coordinates.
+    reference: mean squared last move of the multipliers (inf: none yet); best_*: the weights with the lowest validation
+    error since the sizes changed last.
     """
 
-    weights: Array
-    Z: Array
-    mu: float
-    iteration: int = 0
-    next_half: str = "z"
     e1_val: float = float("inf")
     fall: float = 0.0
     reference: float = float("inf")
-    best_weights: Array = field(default_factory=_empty)
+    best_weights: Array = field(default_factory=nothing)
     best_e1_val: float = float("inf")
     best_iteration: int = 0
-    seconds: float = 0.0
-    finished: str = ""
-    mu_done: float = 0.0
-    multipliers: Array = field(default_factory=_empty)
-    metric: Array = field(default_factory=_empty)
+
+
+@dataclass
+class Record:
+    """The numbers that one method keeps between two iterations; global arrays are the same on every rank."""
+
+    @property
+    def result(self) -> Array:
+        """The weights that the run shows and keeps instead of the iterate; empty where it is the iterate itself."""
+        return np.empty(0)
+
+    @property
+    def hidden(self) -> list[int]:
+        """Units of each hidden layer where they are not the config's, else nothing."""
+        return []
+
+
+@dataclass
+class MacState(Record):
+    """MAC: multipliers lambda, of the shape of Z, or empty; metric: the sites' forms M_k / mu, flat, or empty.
+
+    metric_mu: the mu at which the metric was made; grams: of the layers' inputs, flat float64; sizes: as `hidden`.
+    """
+
+    multipliers: Array = field(default_factory=nothing, metadata=BY_POINT)
+    metric: Array = field(default_factory=nothing)
     metric_mu: float = 0.0
-    grams: Array = field(default_factory=_empty)
-    sizes: Array = field(default_factory=_empty)
-    average: Array = field(default_factory=_empty)
-    momentum: Array = field(default_factory=_empty)
-    statistics: Array = field(default_factory=_empty)
-    inverses: Array = field(default_factory=_empty)
+    grams: Array = field(default_factory=nothing)
+    sizes: Array = field(default_factory=nothing)
+
+    @property
+    def hidden(self) -> list[int]:
+        """Units of each hidden layer, as a selection has left them."""
+        return [int(n) for n in self.sizes]
+
+
+@dataclass
+class AcceleratedState(MacState):
+    """MAC from feasible coordinates: shown, the iterate with its output layer fitted; move, the iterate's last one."""
+
+    shown: Array = field(default_factory=nothing)
+    move: Array = field(default_factory=nothing)
+
+    @property
+    def result(self) -> Array:
+        """The iterate with its output layer fitted."""
+        return self.shown
+
+
+@dataclass
+class StochasticState(Record):
+    """Stochastic MAC: running averages of the weights and of the layers' Grams, the last step, steps so far.
+
+    inverses: of Grams and metrics; length: of a step, in directions; level: running mean of the loss.
+    """
+
+    average: Array = field(default_factory=nothing)
+    step: Array = field(default_factory=nothing)
+    grams: Array = field(default_factory=nothing)
+    inverses: Array = field(default_factory=nothing)
     damping: float = 0.0
     length: float = 0.0
     level: float = 0.0
     steps: int = 0
+
+    @property
+    def result(self) -> Array:
+        """The averaged weights."""
+        return self.average
+
+
+@dataclass
+class SgdState(Record):
+    """Stochastic gradient descent: the running step, and how many there were."""
+
+    velocity: Array = field(default_factory=nothing)
+    steps: int = 0
+
+
+@dataclass
+class AdamState(SgdState):
+    """Adam: velocity, the running mean of the gradient, and mean_squares, that of its squares."""
+
+    mean_squares: Array = field(default_factory=nothing)
+
+
+@dataclass
+class LineSearchState(Record):
+    """Full-batch descent: the next direction; the gradient of E1 per point, and E1 behind it (P + 1,).
+
+    first: the first step that the next line search tries; pairs: of L-BFGS, steps and changes of the gradient
+    (2, m, P), flat, the last first.
+    """
+
+    direction: Array = field(default_factory=nothing)
+    gradient: Array = field(default_factory=nothing)
+    first: float = 0.0
+    pairs: Array = field(default_factory=nothing)
+
+
+Own = TypeVar("Own", bound=Record)
+Held = TypeVar("Held", bound=Record, covariant=True)
+
+
+@dataclass
+class State(Generic[Held]):
+    """Weights, coordinates, penalty and history between two steps of a method, and the method's own record.
+
+    weights (flat), Z (N, H_1 + ... + H_K), in the precision of the run; mu of the next half step; position: the half
+    step or the minibatch that comes next in the iteration under way; mu_done: mu of the iteration done last (0: none
+    yet), which the postprocessing uses; seconds: training time so far; finished: why the run ended, or "".  Arrays are
+    global and the same on every rank, but for sharded rows of points.
+    """
+
+    weights: Array
+    Z: Array = field(metadata=BY_POINT)
+    mu: float
+    own: Held
+    iteration: int = 0
     position: int = 0
+    mu_done: float = 0.0
+    seconds: float = 0.0
+    finished: str = ""
+    history: History = field(default_factory=History)
 
     @property
     def under_way(self) -> bool:
         """An iteration has begun and not ended."""
-        return self.next_half != "z" or self.position > 0
+        return self.position > 0
 
     @property
     def result(self) -> Array:
         """The weights that the run shows and keeps: the method's own ones, where it makes any beside the iterate."""
-        return self.average if len(self.average) else self.weights
+        own = self.own.result
+        return own if len(own) else self.weights
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 that tells this state from every other of its run, by what all ranks hold; not by the seconds."""
-        place = f"{self.iteration} {self.next_half} {self.position}"
-        arrays = (np.ascontiguousarray(A).tobytes() for A in (self.weights, self.average))
+        place = f"{self.iteration} {self.position}"
+        arrays = (np.ascontiguousarray(A).tobytes() for A in (self.weights, self.own.result))
         return hashlib.sha256(b"".join([place.encode(), *arrays])).hexdigest()
+
+    def owned_by(self, own: Own) -> State[Own]:
+        """The weights, coordinates and history as they are, for the method of another record."""
+        return replace(self, own=own)  # type: ignore[arg-type, return-value]
+
+    def completed(self) -> None:
+        """One more iteration is done, at the present mu."""
+        self.iteration, self.position, self.mu_done = self.iteration + 1, 0, self.mu
 
     def note_validation(self, e1_val: float, watched: float | None = None) -> None:
         """Keep the present weights if they are the best on validation so far.  watched: as in Errors."""
-        self.e1_val = e1_val if watched is None else watched
-        if e1_val < self.best_e1_val:
-            self.best_e1_val, self.best_iteration = e1_val, self.iteration
-            self.best_weights = self.result.copy()
+        history = self.history
+        history.e1_val = e1_val if watched is None else watched
+        if e1_val < history.best_e1_val:
+            history.best_e1_val, history.best_iteration = e1_val, self.iteration
+            history.best_weights = self.result.copy()

@@ -35,10 +35,10 @@ PACKAGES: dict[str, set[str]] = {
     "data": {"macmpi", "config", "files", "parallel", "typing"},
     "solvers": {"nets", "parallel", "reductions", "typing"},
     "plan": {"macmpi", "config", "nets", "parallel", "solvers"},
-    "method": {"plan", "state"},
+    "account": set(),
     "half_steps": {"macmpi", "data", "nets", "parallel", "plan", "reductions", "solvers", "state", "typing"},
-    "mac": {"data", "half_steps", "method", "nets", "parallel", "plan", "solvers", "state", "typing"},
-    "methods": {"config", "data", "half_steps", "mac", "method", "nets", "parallel", "plan", "reductions", "solvers"}
+    "mac": {"account", "data", "half_steps", "nets", "parallel", "plan", "solvers", "state", "typing"},
+    "methods": {"account", "config", "data", "half_steps", "mac", "nets", "parallel", "plan", "reductions", "solvers"}
     | {"state", "typing"},
     "results": {"macmpi", "config", "console", "data", "files", "nets", "reductions", "state", "typing"},
     "training": {
@@ -48,8 +48,8 @@ PACKAGES: dict[str, set[str]] = {
         "data",
         "files",
         "half_steps",
+        "account",
         "machine",
-        "method",
         "methods",
         "nets",
         "parallel",
@@ -333,7 +333,13 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
             "methods/accelerated",
         ),
         *("methods/stochastic/running_factors", "methods/stochastic/method"),
-        *("methods/backprop/nested", "methods/backprop/minibatch", "methods/backprop/full_batch"),
+        *(
+            "methods/nested",
+            "methods/around",
+            "methods/backprop/gradient",
+            "methods/backprop/minibatch",
+            "methods/backprop/full_batch",
+        ),
     ),
 )
 def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:

@@ -8,15 +8,13 @@ from typing import Protocol
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
-from macmpi.plan.work_lists import Exchange, Factor, Features, Gram, Job, Task, Tour, WorkList
+from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Task, Tour, WorkList
 from macmpi.reductions import OverPoints
 from macmpi.typing import Array
 
 
 class Tasks(Protocol):
     """Each kind of task has a method that does it; results are kept until they are asked for or exchanged."""
-
-    def features(self, segment: int) -> None: ...
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None: ...
 
@@ -43,8 +41,6 @@ def carry_out(work: WorkList, tasks: Tasks, points: Points, team: Team, clock: C
 
 def _do(task: Task, tasks: Tasks, over_points: OverPoints) -> None:
     match task:
-        case Features():
-            tasks.features(task.segment)
         case Gram():
             tasks.gram(task, over_points)
         case Factor():

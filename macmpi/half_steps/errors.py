@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.z_problems import z_inputs, z_problem
 from macmpi.state import Errors, State
 
 
-def errors_of(parts: Parts, state: State, feasible: bool = False) -> Errors:
+def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors:
     """Errors at the present weights and coordinates.  Where Z is feasible, E_Q = E1.  Collective: yes.
 
     The training error of a net of radial basis functions holds the ridge, as in eq. (6).
@@ -18,16 +21,16 @@ def errors_of(parts: Parts, state: State, feasible: bool = False) -> Errors:
     ridge = parts.ridge_of(state, range(len(parts.plan.chain.segments))) if parts.plan.has_basis else 0.0
     errors = Errors(train.error + ridge / parts.plan.n_train, validation.error, train.error, 0.0)
     if not feasible and parts.plan.chain.sites:
-        metrics = parts.problems.metrics(state)
+        given = z_inputs(parts, state)
         E_Q, constraint, work = parts.evaluation.penalised(
-            lambda rows: parts.problems.z_problem(rows, state, metrics, shifted=False), state.multipliers
+            lambda rows: z_problem(given, rows, shifted=False), given.multipliers
         )
         errors = errors._replace(E_Q=E_Q, constraint=constraint)
         if parts.plan.choices.schedule.multipliers:
             errors = errors._replace(lagrangian=E_Q - work)
     if parts.plan.choices.schedule.multipliers:
         lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
-        own = np.abs(state.multipliers[parts.points.own])
+        own = np.abs(state.own.multipliers[parts.points.own])
         largest = parts.team.max_over_ranks({"multiplier": float(own.max(initial=0.0))})
         errors = errors._replace(lagrangian=lagrangian, **largest)
     if parts.plan.choices.loss.labels:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
+from macmpi.half_steps.metrics import renew_metric
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.w_step import fit, train
 from macmpi.plan.initial import random_weights
 from macmpi.solvers.w_problem import SegmentProblem, gradients
-from macmpi.state import State
+from macmpi.state import MacState, State
 from macmpi.typing import Array
 
 
-def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State:
+def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State[MacState]:
     """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
     state = parts.new_state(random_weights(parts.plan, range_, seed))
     with parts.writing(state.Z):
         state.Z[parts.points.own] = codes[parts.points.own]
-    state.grams = parts.no_grams()
-    parts.problems.renew_metric(state)
-    parts.fit(range(len(parts.plan.chain.segments)), state)
-    state.metric_mu = 0.0
-    parts.problems.renew_metric(state)
+    state.own.grams = parts.no_grams()
+    renew_metric(parts, state)
+    fit(parts, range(len(parts.plan.chain.segments)), state)
+    state.own.metric_mu = 0.0
+    renew_metric(parts, state)
     return state
 
 
-def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State:
+def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacState]:
     """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
 
     Where a layer has no derivative there is no gradient step.  Unless points are sharded, rank 0 alone computes the
@@ -35,7 +37,7 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State:
     for k, segment in enumerate(plan.chain.segments):
         if segment.trailing:
             parts.feasible(state)
-            parts.fitting.train(plan.work.untrained(k, state.weights), state)
+            train(parts, plan.work.untrained(k, state.weights), state)
     if gradient_step and plan.chain.differentiable:
         gradient = np.zeros(len(weights))
         if team.rank == 0 or plan.sharded:

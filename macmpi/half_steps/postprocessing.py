@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi.half_steps.parts import Parts
-from macmpi.state import State
+from macmpi.half_steps.w_step import fit
+from macmpi.state import MacState, State
 
 REFITS = 5
 """How often an inexact refit is repeated at most."""
@@ -16,7 +17,7 @@ REFIT = 1e-4
 """The relative fall of E1 + ridge below which an inexact refit is not repeated."""
 
 
-def postprocess(parts: Parts, state: State) -> State:
+def postprocess(parts: Parts, state: State[MacState]) -> State[MacState]:
     """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes.
 
     Without coordinates there is nothing to do.  Sharded coordinates are overwritten: there may be no room for two.
@@ -24,16 +25,16 @@ def postprocess(parts: Parts, state: State) -> State:
     """
     plan = parts.plan
     Z = state.Z if plan.sharded else parts.team.array(state.Z.shape, state.Z.dtype)
-    after = replace(state, weights=state.weights.copy(), Z=Z, grams=state.grams.copy())
-    moved = state.multipliers
-    after.mu, after.multipliers = state.mu_done or state.mu, np.zeros(moved.shape, moved.dtype)
+    moved = state.own.multipliers
+    own = replace(state.own, grams=state.own.grams.copy(), multipliers=np.zeros(moved.shape, moved.dtype))
+    after = replace(state, weights=state.weights.copy(), Z=Z, own=own, mu=state.mu_done or state.mu)
     if not plan.chain.sites:
         return after
     parts.feasible(after)
     before, last = last_objective(parts, after), len(plan.chain.sites)
     for _ in range(1 if plan.choices.regressions[-1].solver.exact else REFITS):
         kept = after.weights.copy()
-        parts.fit([last], after)
+        fit(parts, [last], after)
         now = last_objective(parts, after)
         if not now < before:
             after.weights[:] = kept
@@ -44,7 +45,7 @@ def postprocess(parts: Parts, state: State) -> State:
     return after
 
 
-def last_objective(parts: Parts, state: State) -> float:
+def last_objective(parts: Parts, state: State[MacState]) -> float:
     """E1 + ridge of the last layer, per point.  Collective: yes."""
     last = len(parts.plan.chain.segments) - 1
     ridge = parts.team.from_root(lambda: parts.ridge_of(state, [last]))

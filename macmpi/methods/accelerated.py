@@ -23,14 +23,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import Nested
+from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
-from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Team
-from macmpi.plan.plan import Plan
+from macmpi.methods.around import Around
 from macmpi.solvers.z_problem import misclassified
-from macmpi.state import Errors, Pause, State, block_views, never
+from macmpi.state import AcceleratedState, Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
 EVERY = 4
@@ -43,60 +41,68 @@ LENGTHS = (1.0, 0.5, 0.25)
 """Shares of the model's step that are tried."""
 
 
-class Accelerated(Mac):
-    """MAC from feasible coordinates, with or without momentum, as a Method.
+class Accelerated(Around):
+    """MAC from feasible coordinates, with or without momentum, as a Method.  Collective: where a method says so."""
 
-    Its state: weights and Z the iterate, average the weights that the run shows and keeps, momentum the iterate's last
-    move, or empty.  Collective: where a method says so.
-    """
+    def __init__(self, mac: Mac, momentum: bool) -> None:
+        super().__init__(mac)
+        self.evaluation, self.momentum = mac.parts.evaluation, momentum
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, momentum: bool) -> None:
-        super().__init__(plan, data, team, clock)
-        self.momentum = momentum
-
-    def begin(self, state: State) -> None:
+    def start_at(self, weights: Array, gradient_step: bool) -> State[AcceleratedState]:
         """As MAC's.  Collective: yes."""
-        super().begin(state)
-        if not len(state.average):
-            state.average = state.weights.copy()
+        return _owned(self.mac.start_at(weights, gradient_step))
 
-    def sweep(self, state: State, pause: Pause = never) -> bool:
+    def start(self, range_: float, gradient_step: bool, seed: int) -> State[AcceleratedState]:
+        """As MAC's.  Collective: yes."""
+        return _owned(self.mac.start(range_, gradient_step, seed))
+
+    def start_from(self, codes: Array, seed: int, range_: float) -> State[AcceleratedState]:
+        """As MAC's.  Collective: yes."""
+        return _owned(self.mac.start_from(codes, seed, range_))
+
+    def begin(self, state: State[AcceleratedState]) -> None:
+        """As MAC's.  Collective: yes."""
+        self.mac.begin(state)
+        if not len(state.own.shown):
+            state.own.shown = state.weights.copy()
+
+    def sweep(self, state: State[AcceleratedState], pause: Pause = never) -> bool:
         """One iteration: a Z-step, a W-step, a step in the plane of the last two moves, the output layer.
 
         Cost beside MAC's, without momentum: two passes through the net and an exact W-step of the last segment.
         Collective: yes.
         """
         before = state.weights.copy()
-        if not super().sweep(state, pause):
+        if not self.mac.sweep(state, pause):
             return False
         if self.momentum:
             self._extrapolate(before, state)
         else:
-            self.feasible(state)
+            self.parts.feasible(state)
         self._fit_output(state)
         return True
 
-    def _extrapolate(self, before: Array, state: State) -> None:
+    def _extrapolate(self, before: Array, state: State[AcceleratedState]) -> None:
         """W_2 or W_1, whichever has the lower E1, and feasible coordinates.  Collective: yes.
 
         Cost: two passes through the net, and five with one of `EVERY` points.
         """
         plain = state.weights.copy()
-        ways = [plain - before, *([state.momentum] if len(state.momentum) else [])]
+        ways = [plain - before, *([state.own.move] if len(state.own.move) else [])]
         lengths = self.lengths(ways, state).astype(plain.dtype)
         step = sum(x * way for x, way in zip(lengths, ways, strict=True))
-        error = self.evaluation.nested(self.weights(state)).error
+        error = self.evaluation.nested(self.parts.weights(state)).error
         for share in LENGTHS:
             state.weights[:] = plain + share * step
-            self.feasible(state)
+            self.parts.feasible(state)
             if self._feasible_error(state) < error:
                 break
         else:
             state.weights[:] = plain
-            self.feasible(state)
-        state.momentum = state.weights - before
+            self.parts.feasible(state)
+        state.own.move = state.weights - before
 
-    def lengths(self, ways: Sequence[Array], state: State) -> Array:
+    def lengths(self, ways: Sequence[Array], state: State[AcceleratedState]) -> Array:
         """(x, y): the minimum of E1's damped Gauss-Newton model at the state's weights along `ways`.  Collective: yes.
 
         1/2 x^T H x - b^T x with H_ij = sum_n (J w_i)^T B^T B (J w_j) and b_i = -sum_n gradient^T (J w_i).
@@ -107,7 +113,7 @@ class Accelerated(Mac):
         def part(rows: slice) -> Array:
             probed = slice(rows.start, rows.stop, EVERY)
             with self.clock("w"):
-                Y, tape = data.Y[probed], plan.chain.whole.tape(self.weights(state), data.X[probed])
+                Y, tape = data.Y[probed], plan.chain.whole.tape(self.parts.weights(state), data.X[probed])
                 changes = [tape.weight_jvp(way) for way in blocks]
                 residual, root = plan.choices.loss.residual(Y, tape.F), plan.choices.loss.root(Y, tape.F)
                 curved = [root.normal(change) for change in changes]
@@ -116,19 +122,19 @@ class Accelerated(Mac):
         sums = self.evaluation.total(plan.work.train, part, c * (c + 1)).reshape(c, c + 1)
         return self.team.from_root(lambda: minimum(sums[:, :c], sums[:, c]))
 
-    def _feasible_error(self, state: State) -> float:
+    def _feasible_error(self, state: State[AcceleratedState]) -> float:
         """E1 per point, for feasible coordinates.  Cost: a pass through the last segment.  Collective: yes."""
         return self._nested([state.weights], state)[0].error
 
-    def _nested(self, flats: Sequence[Array], state: State, validation: bool = False) -> list[Nested]:
+    def _nested(self, flats: Sequence[Array], state: State[AcceleratedState], validation: bool = False) -> list[Nested]:
         """E1 per point of weights that differ in the last segment only, for feasible coordinates.  Collective: yes."""
         plan, data, last = self.plan, self.data, len(self.plan.chain.sites)
-        segment, weights = plan.chain.segments[last], self.weights(state)
+        segment, weights = plan.chain.segments[last], self.parts.weights(state)
         outputs = [block_views(flat, plan.chain.block_shapes) for flat in flats]
         X, Y, deal = (data.X_val, data.Y_val, plan.work.validation) if validation else (data.X, data.Y, plan.work.train)
 
         def part(rows: slice) -> list[float]:
-            A = plan.chain.coordinates(weights, X[rows])[-1] if validation else self.problems.inputs(last, state)[rows]
+            A = plan.chain.coordinates(weights, X[rows])[-1] if validation else self.parts.inputs(last, state)[rows]
             found: list[float] = []
             for F in (segment.forward(own, A) for own in outputs):
                 wrong = misclassified(Y[rows], F) if plan.choices.loss.labels else 0
@@ -138,34 +144,38 @@ class Accelerated(Mac):
         sums = self.evaluation.total(deal, part, 2 * len(flats)) / deal.n
         return [Nested(*pair) for pair in sums.reshape(-1, 2).tolist()]
 
-    def _fit_output(self, state: State) -> None:
+    def _fit_output(self, state: State[AcceleratedState]) -> None:
         """The weights to show: the last segment's regression at feasible coordinates, where it lowers E1.
 
         With its ridge it lowers E1 + ridge, and E1 nearly always.  Collective: yes.
         """
-        shown = replace(state, weights=state.weights.copy(), grams=state.grams.copy())
-        self.fit([len(self.plan.chain.sites)], shown)
-        self.problems.forget()
-        found, own = self._nested([shown.weights, state.weights], state)
-        state.average = shown.weights if found.error < own.error else state.weights.copy()
+        own = replace(state.own, grams=state.own.grams.copy())
+        shown = replace(state, weights=state.weights.copy(), own=own)
+        fit(self.parts, [len(self.plan.chain.sites)], shown)
+        found, unfitted = self._nested([shown.weights, state.weights], state)
+        state.own.shown = shown.weights if found.error < unfitted.error else state.weights.copy()
 
-    def evaluate(self, state: State, feasible: bool = False) -> Errors:
+    def evaluate(self, state: State[AcceleratedState], feasible: bool = False) -> Errors:
         """Errors of the weights that are shown; E_Q = E1 of the iterate, whose validation error the schedule watches.
 
         Cost: one pass through the net, and three through its last segment.  Collective: yes.
         """
-        if not len(state.average):
-            return super().evaluate(state, feasible)
-        flats = (state.weights, state.average)
+        if not len(state.own.shown):
+            return self.mac.evaluate(state, feasible)
+        flats = (state.weights, state.own.shown)
         (own, train), (watched, validation) = (self._nested(flats, state, which) for which in (False, True))
         errors = Errors(train.error, validation.error, own.error, 0.0, watched=watched.error)
         if self.plan.choices.loss.labels:
             errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
         return errors
 
-    def finish(self, state: State) -> State:
+    def finish(self, state: State[AcceleratedState]) -> State[MacState]:
         """As MAC's, from the iterate.  Collective: yes."""
-        return super().finish(replace(state, average=np.empty(0)))
+        return self.mac.finish(replace(state, own=replace(state.own, shown=np.empty(0))))
+
+
+def _owned(state: State[MacState]) -> State[AcceleratedState]:
+    return state.owned_by(AcceleratedState(**vars(state.own)))
 
 
 def minimum(H: Array, b: Array) -> Array:

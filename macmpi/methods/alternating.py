@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import minimize
 
-from macmpi.data.dataset import Dataset
+from macmpi.account import COORDINATES, Account
+from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
-from macmpi.method import COORDINATES, Account
+from macmpi.methods.around import Around
 from macmpi.nets.design import adjoint, apply
-from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Team
-from macmpi.plan.plan import Plan
-from macmpi.state import Pause, State, never
+from macmpi.state import MacState, Pause, State, never
 from macmpi.typing import Array
 
 
@@ -44,7 +42,7 @@ def replayed(start: Array, known: Sequence[tuple[float, Array]], iterations: int
         return asked.args[0], False
 
 
-class Alternating(Mac):
+class Alternating(Around):
     """min over W of E1 (eq. 6), the decoder and the encoder in turn: the same kind of Method as MAC, without penalty.
 
     Decoder: its centres by their trainer and its linear layer by least squares, at the codes f_2(f_1(x)).
@@ -53,34 +51,33 @@ class Alternating(Mac):
     Collective: where a method says so.
     """
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, cg_iterations: int) -> None:
-        super().__init__(plan, data, team, clock)
-        self.cg_iterations = cg_iterations
-        self.decoder = plan.chain.part(plan.chain.sites[0], len(plan.chain.maps))
+    def __init__(self, mac: Mac, cg_iterations: int) -> None:
+        super().__init__(mac)
+        self.cg_iterations, chain = cg_iterations, mac.plan.chain
+        self.decoder = chain.part(chain.sites[0], len(chain.maps))
 
     @property
     def account(self) -> Account:
         """No penalty: mu stays.  Collective: no."""
         return Account(f"alternating optimisation: cg_iterations {self.cg_iterations}", without=COORDINATES)
 
-    def sweep(self, state: State, pause: Pause = never) -> bool:
+    def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration: the decoder, then the encoder.  Collective: yes."""
         last = len(self.plan.chain.sites)
-        self.feasible(state)
-        self.fit([last], state)
+        self.parts.feasible(state)
+        fit(self.parts, [last], state)
         self._fit_encoder(state)
-        self.feasible(state)
-        state.iteration += 1
-        state.next_half, state.mu_done = "z", state.mu
+        self.parts.feasible(state)
+        state.completed()
         return True
 
-    def _fit_encoder(self, state: State) -> None:
+    def _fit_encoder(self, state: State[MacState]) -> None:
         """Rank 0 asks for E1 and its gradient, which are sums over all ranks' points, until it has the minimum.
 
         Collective: yes.
         """
         (block,) = self.plan.chain.segments[0].regressed
-        W = self.weights(state)[block]
+        W = self.parts.weights(state)[block]
         start, known = W.ravel().astype(np.float64), list[tuple[float, Array]]()
         while True:
             flat, found = self.team.from_root(lambda: replayed(start, known, self.cg_iterations))
@@ -89,15 +86,15 @@ class Alternating(Mac):
             known.append(self._encoder_error(state, block, flat))
         W[:] = flat.reshape(W.shape)
 
-    def _encoder_error(self, state: State, block: int, flat: Array) -> tuple[float, Array]:
+    def _encoder_error(self, state: State[MacState], block: int, flat: Array) -> tuple[float, Array]:
         """E1 + ridge as a function of the encoder's linear layer, and its gradient.  Collective: yes.
 
         Cost: two passes through the decoder.
         """
-        plan, weights = self.plan, self.weights(state)
+        plan, weights = self.plan, self.parts.weights(state)
         W: Array = flat.reshape(weights[block].shape)
         n_in = plan.chain.fan_in(block)
-        features, Y, loss = self.problems.features(0, state), self.data.Y, plan.choices.loss
+        features, Y, loss = self.parts.first(state).features, self.data.Y, plan.choices.loss
 
         def part(rows: slice) -> Array:
             A = features[rows]
@@ -106,7 +103,7 @@ class Alternating(Mac):
             return np.append(slope.ravel(), loss.value(Y[rows], F).sum())
 
         with self.clock("w"):
-            sums = self.evaluation.total(plan.work.train, part, W.size + 1)
+            sums = self.parts.evaluation.total(plan.work.train, part, W.size + 1)
         ridge = plan.unit_ridge(0, state.mu) * plan.weight_of(0, state.mu)
         V = W.copy()
         V[:, n_in:] = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
-from macmpi.method import Method
+from macmpi.methods.protocol import Method
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
@@ -13,10 +13,6 @@ from macmpi.plan.plan import Plan
 
 def choose(config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
     """The method of a config; only its own module is loaded, to start sooner.  Collective: yes."""
-    if config.method.name == "alternating":
-        from macmpi.methods.alternating import Alternating
-
-        return Alternating(plan, data, team, clock, config.method.cg_iterations)
     if config.method.name == "stochastic":
         from macmpi.methods.stochastic.method import Stochastic
 
@@ -24,17 +20,23 @@ def choose(config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) 
     if config.method.name in ("sgd", "adam"):
         from macmpi.methods.backprop.minibatch import Adam, Sgd
 
-        return {"sgd": Sgd, "adam": Adam}[config.method.name](plan, data, team, clock, config.baseline)
+        kind = Sgd if config.method.name == "sgd" else Adam
+        return kind(plan, data, team, clock, config.baseline)
     if config.method.name in ("cg", "lbfgs"):
         from macmpi.methods.backprop.full_batch import ConjugateGradients, Lbfgs
 
         return {"cg": ConjugateGradients, "lbfgs": Lbfgs}[config.method.name](plan, data, team, clock, config.baseline)
+    mac = Mac(plan, data, team, clock)
+    if config.method.name == "alternating":
+        from macmpi.methods.alternating import Alternating
+
+        return Alternating(mac, config.method.cg_iterations)
     if config.method.acceleration != "none":
         from macmpi.methods.accelerated import Accelerated
 
-        return Accelerated(plan, data, team, clock, momentum=config.method.acceleration == "momentum")
+        return Accelerated(mac, momentum=config.method.acceleration == "momentum")
     if config.selection.criterion != "none":
         from macmpi.methods.selection import Selection
 
-        return Selection(config, plan, data, team, clock)
-    return Mac(plan, data, team, clock)
+        return Selection(config, mac)
+    return mac

@@ -20,18 +20,17 @@ import numpy as np
 from scipy import linalg
 
 from macmpi.config import Config
-from macmpi.data.dataset import Dataset
 from macmpi.half_steps.carry_out import carry_out
+from macmpi.half_steps.w_problems import WInputs, prepare_w, targets
+from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
-from macmpi.method import Account
+from macmpi.methods.around import Around
 from macmpi.nets.design import adjoint
-from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem, values
-from macmpi.state import Errors, Pause, State, never
+from macmpi.state import Z_STEP, MacState, Pause, State, never
 from macmpi.typing import Array
 
 CRITERIA: dict[str, Callable[[int], float]] = {
@@ -55,16 +54,16 @@ class Basis:
     price: float
 
 
-class Selection:
+class Selection(Around):
     """A Method around MAC: an iteration in `every` is a Z-step and a W-step with model selection.
 
     The incumbent, with its present weights, is among the candidates: a selection never raises E_Q + ridge + C.
     Collective: where a method says so.
     """
 
-    def __init__(self, config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        self.config, self.data, self.team, self.clock = config, data, team, clock
-        self.mac = Mac(plan, data, team, clock)
+    def __init__(self, config: Config, mac: Mac) -> None:
+        super().__init__(mac)
+        self.config = config
         self.largest = self._plan(config.model.hidden)
         self.bases = bases(config, self.largest)
         self.changed: bool | None = None
@@ -74,32 +73,6 @@ class Selection:
         chain = old.chain
         return make_plan(replace(self.config, model=model), chain.n_in, chain.n_out, old.n_train, old.n_val, old.ranks)
 
-    @property
-    def plan(self) -> Plan:
-        """Of the present architecture.  Collective: no."""
-        return self.mac.plan
-
-    @property
-    def account(self) -> Account:
-        """As MAC's.  Collective: no."""
-        return self.mac.account
-
-    def begin(self, state: State) -> None:
-        """As MAC's.  Collective: yes."""
-        self.mac.begin(state)
-
-    def move_multipliers(self, state: State) -> None:
-        """As MAC's.  Collective: yes."""
-        self.mac.move_multipliers(state)
-
-    def evaluate(self, state: State, feasible: bool = False) -> Errors:
-        """As MAC's.  Collective: yes."""
-        return self.mac.evaluate(state, feasible)
-
-    def finish(self, state: State) -> State:
-        """As MAC's.  Collective: yes."""
-        return self.mac.finish(state)
-
     def notes(self) -> dict[str, Any]:
         """For the record: C per point, and what a selection did.  Collective: no."""
         cost = sum(b.price * self._centres(b) for b in self.bases) / self.plan.n_train
@@ -108,7 +81,7 @@ class Selection:
     def _centres(self, basis: Basis) -> int:
         return self.plan.chain.segments[basis.segment].maps[0].n_out
 
-    def sweep(self, state: State, pause: Pause = never) -> bool:
+    def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration; `changed` then says whether it changed the architecture, None without a selection.
 
         Collective: yes.
@@ -116,16 +89,15 @@ class Selection:
         self.changed = None
         if (state.iteration + 1) % self.config.selection.every:
             return self.mac.sweep(state, pause)
-        if state.next_half == "z":
+        if state.position == Z_STEP:
             self.mac.z_step(state)
             if pause():
                 return False
         self._select(state)
-        state.iteration += 1
-        state.next_half, state.mu_done = "z", state.mu
+        state.completed()
         return True
 
-    def _select(self, state: State) -> None:
+    def _select(self, state: State[MacState]) -> None:
         """Each basis takes its best candidate and its weights, or stays as it is; a W-step for the others.
 
         Collective: yes.
@@ -142,27 +114,29 @@ class Selection:
         if self.changed:
             self._resize(hidden, state)
         kept = {b.segment for b, move in zip(self.bases, moves, strict=True) if not move}
-        self.mac.fit([k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
+        fit(self.parts, [k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
-    def _resize(self, hidden: list[int], state: State) -> None:
+    def _resize(self, hidden: list[int], state: State[MacState]) -> None:
         """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: yes."""
         old, plan = self.plan, self._plan(hidden)
         state.weights = _carried(state.weights, old.offsets.weights, plan.offsets.weights)
-        state.grams = _carried(state.grams, old.offsets.grams, plan.offsets.grams)
-        state.sizes = np.array(hidden)
-        state.best_weights, state.best_e1_val = np.empty(0), math.inf
+        state.own.grams = _carried(state.own.grams, old.offsets.grams, plan.offsets.grams)
+        state.own.sizes = np.array(hidden)
+        state.history.best_weights, state.history.best_e1_val = np.empty(0), math.inf
         self.mac = Mac(plan, self.data, self.team, self.clock)
         if plan.chain.regressed_shapes(0) == old.chain.regressed_shapes(0):
             self.mac.begin(state)
 
-    def _totals(self, state: State) -> tuple[list[Array], list[float]]:
+    def _totals(self, state: State[MacState]) -> tuple[list[Array], list[float]]:
         """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), basis by basis.  Collective: yes.
 
         Cost: for all candidates of a basis together what one fit of the largest costs.
         """
         work = self.largest.work.regressions([b.segment for b in self.bases])
-        trial = Trial(self.largest, self.mac, state, work, {b.segment: b.candidates for b in self.bases})
-        carry_out(work, trial, self.mac.points, self.team, self.clock)
+        with self.clock("w"):
+            given = prepare_w(self.parts, self.plan.work.regressions([b.segment for b in self.bases]), state)
+            trial = Trial(self.largest, given, work, {b.segment: b.candidates for b in self.bases})
+        carry_out(work, trial, self.parts.points, self.team, self.clock)
         tried, present = [], []
         for basis in self.bases:
             jobs = sorted((j for j in work.jobs if j.segment == basis.segment), key=lambda job: job.place.start)
@@ -179,33 +153,33 @@ class Trial:
     candidates: of each segment.  Collective: where a method says so.
     """
 
-    def __init__(self, largest: Plan, mac: Mac, state: State, work: WorkList, candidates: dict[int, Array]) -> None:
-        self.plan, self.mac, self.state, self.candidates = largest, mac, state, candidates
-        self.factors = mac.team.array((largest.offsets.grams[-1],), np.float64)
-        by_rank = [work.jobs_of(rank) for rank in range(mac.team.size)]
+    def __init__(self, largest: Plan, given: WInputs, work: WorkList, candidates: dict[int, Array]) -> None:
+        self.plan, self.given, self.candidates = largest, given, candidates
+        team = given.parts.team
+        self.factors = team.array((largest.offsets.grams[-1],), np.float64)
+        by_rank = [work.jobs_of(rank) for rank in range(team.size)]
         self._counts = [len(jobs) for jobs in by_rank]
         self._numbers = {job.place.start: i for i, job in enumerate(job for jobs in by_rank for job in jobs)}
         self._table = np.zeros((sum(self._counts), 1 + max(map(len, candidates.values()))))
         self._grams: dict[int, Array] = {}
-        self._features: dict[int, Array] = {}
         self._roots: dict[int, Array] = {}
+        self.features = {k: self._features(k) for k in work.features}
 
-    def features(self, segment: int) -> None:
-        """Phi (N, M) of the largest candidate, and what the segment's regression multiplies now.  Collective: yes."""
-        part, inputs = self.plan.chain.segments[segment], self.mac.problems.inputs(segment, self.state)
+    def _features(self, segment: int) -> Array:
+        """Phi (N, M) of the largest candidate.  Collective: yes."""
+        part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
         block, basis = part.blocks[0], part.maps[0]
         assert block is not None
         centres = self.plan.centres(block, inputs, None)
-        self._features[segment] = self.mac.points.rows(
-            lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype, together=True
+        return self.given.parts.points.rows(
+            lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype
         )
-        self.mac.problems.features(segment, self.state, together=True)
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
         """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
         k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
         solver = self.plan.choices.regressions[k].solver
-        found = solver.prepare(self._features[k], over_points, False, rows)
+        found = solver.prepare(self.features[k], over_points, False, rows)
         if rows is None:
             self._grams[k] = found
         else:
@@ -213,7 +187,7 @@ class Trial:
 
     def factor(self, segment: int) -> None:
         """R of a large Gram, in pieces.  Collective: yes."""
-        self.root(segment, self.mac.fitting.in_pieces)
+        self.root(segment, self.given.parts.in_pieces)
 
     def root(self, segment: int, in_pieces: InPieces = ALONE) -> Array:
         """R, upper triangular, with R^T R = G + ridge I: that of the W-step in closed form, made once.
@@ -224,7 +198,7 @@ class Trial:
             plan = self.plan
             rows = self.factors[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
             G = self._grams.get(segment, rows)
-            gram = LayerGram(G, plan.unit_ridge(segment, self.state.mu), plan.dtype, bias=False)
+            gram = LayerGram(G, plan.unit_ridge(segment, self.given.state.mu), plan.dtype, bias=False)
             factor = plan.choices.regressions[segment].solver.local(gram, in_pieces)
             self._roots[segment] = factor.cholesky[0].T
         return self._roots[segment]
@@ -244,9 +218,9 @@ class Trial:
     def exchange(self, exchange: Exchange) -> None:
         """Rows of Grams, or the table of objectives.  Collective: yes."""
         if exchange.what == "weights":
-            self.mac.team.gather_rows(self._table, self._counts)
+            self.given.parts.team.gather_rows(self._table, self._counts)
         elif exchange.parts:
-            self.mac.team.gather_parts(self.factors, exchange.parts)
+            self.given.parts.team.gather_parts(self.factors, exchange.parts)
 
     def objectives(self, job: Job, candidates: Array) -> Array:
         """1/2 ||T - Phi W^T||^2 + ridge/2 ||W||^2 of some units: as they are, then fitted with each candidate.
@@ -254,16 +228,14 @@ class Trial:
         Collective: no.
         """
         assert job.units is not None
-        k, rows = job.segment, job.units.rows
-        T, Phi = self.mac.problems.targets(k, self.state)[:, rows], self._features[k]
-        (crossed,) = self.mac.over_points(lambda points: (adjoint(T[points], Phi[points], bias=False),))
+        k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
+        T, Phi = targets(self.given, k, rows), self.features[k]
+        (crossed,) = parts.over_points(lambda points: (adjoint(T[points], Phi[points], bias=False),))
         U = linalg.solve_triangular(self.root(k), crossed.T, trans=1, check_finite=False)
         gains = np.cumsum(np.einsum("mh,mh->m", U, U))[candidates - 1]
-        now = self.mac.problems.features(k, self.state)
-        block = self.plan.chain.segments[k].regressed[0]
-        W = self.mac.weights(self.state)[block][rows]
-        problem = UnitProblem((Term(now, T),), "linear", self.plan.unit_ridge(k, self.state.mu), W, np.zeros((0, 0)))
-        present = values(problem, W, self.mac.over_points).sum()
+        W = parts.weights(state)[self.plan.chain.segments[k].regressed[0]][rows]
+        term, ridge = Term(self.given.features[k], T), self.plan.unit_ridge(k, state.mu)
+        present = values(UnitProblem((term,), "linear", ridge, W, np.zeros((0, 0))), W, parts.over_points).sum()
         return np.concatenate([[present], 0.5 * (np.einsum("nh,nh->", T, T, dtype=float) - gains)])
 
 

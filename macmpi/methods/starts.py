@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from macmpi.config import Config, Model, Penalty, Run, Start
 from macmpi.data.dataset import Dataset
-from macmpi.mac import RANGE, Mac
+from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes
+from macmpi.methods.protocol import Method
 from macmpi.nets.design import adjoint, gram
 from macmpi.parallel.streams import stream
+from macmpi.plan.initial import RANGE
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.state import State, block_views
@@ -32,19 +35,19 @@ class Origin:
     coordinates: Array | None = None
 
 
-def start(method: Mac, config: Config, origin: Origin) -> State:
+def start(method: Method, config: Config, origin: Origin) -> State[Any]:
     """The first State of a run, as the config's [start] says.  Collective: yes."""
     keys = config.start
     if coordinates_first(config, method.plan):
         return method.start_from(codes(method, config, origin), keys.seed, range_of(keys))
     if keys.method == "uniform":
-        return method.start(keys.range or method.own_range, keys.gradient_step, keys.seed)
+        return method.start(keys.range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
     if keys.method == "greedy":
         flat[:] = greedy(method, config)
-    elif method.team.rank == 0:
+    elif method.parts.team.rank == 0:
         flat[:] = pca(method, config) if origin.weights is None else origin.weights
-    method.team.share_array(flat)
+    method.parts.team.share_array(flat)
     return method.start_at(flat, keys.gradient_step)
 
 
@@ -60,14 +63,14 @@ def coordinates_first(config: Config, plan: Plan) -> bool:
     )
 
 
-def codes(method: Mac, config: Config, origin: Origin) -> Array:
+def codes(method: Method, config: Config, origin: Origin) -> Array:
     """Coordinates (N, H) of the net's one site, made by rank 0; of a code of bits their bits.  Collective: yes."""
     keys, H = config.start, sum(method.plan.chain.site_sizes)
-    Z: Array = method.team.array((method.plan.n_train, H), np.float64)
+    Z: Array = method.parts.team.array((method.plan.n_train, H), np.float64)
     if not H:
         return Z
-    if method.team.rank == 0:
-        X = method.data.X.astype(np.float64)
+    if method.parts.team.rank == 0:
+        X = method.parts.data.X.astype(np.float64)
         if origin.coordinates is not None:
             Z[:] = origin.coordinates
         elif keys.method == "pca":
@@ -76,7 +79,7 @@ def codes(method: Mac, config: Config, origin: Origin) -> Array:
             Z[:] = elastic_embedding(X, H, keys.width, keys.repulsion, keys.iterations or EMBEDDING, keys.seed)
         if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:
             Z[:] = np.greater(Z, 0.0 if origin.coordinates is None else 0.5)
-    method.team.share_array(Z)
+    method.parts.team.share_array(Z)
     return Z
 
 
@@ -86,7 +89,7 @@ def mirrored(config: Config, data: Dataset) -> bool:
     return data.autoencoder and len(hidden) % 2 == 1 and hidden == hidden[::-1]
 
 
-def pca(method: Mac, config: Config) -> Array:
+def pca(method: Method, config: Config) -> Array:
     """Weights (flat) from principal components.  Collective: no (rank 0).
 
     Each layer projects its centred inputs on their leading principal directions, scaled so that the first has
@@ -94,7 +97,7 @@ def pca(method: Mac, config: Config) -> Array:
     autoencoder is fitted by least squares to the encoder's pre-activations, the output layer to the targets.
     Cost: N D^2 flops a layer and an eigen-decomposition.
     """
-    chain, keys, data = method.plan.chain, config.start, method.data
+    chain, keys, data = method.plan.chain, config.start, method.parts.data
     flat = np.zeros(method.plan.offsets.weights[-1])
     weights = block_views(flat, chain.block_shapes)
     dense = [W for W, m in zip(weights, chain.blocks, strict=True) if "bias" in m.capabilities]
@@ -136,12 +139,12 @@ def _least_squares(A: Array, T: Array) -> Array:
     return np.linalg.solve(G, adjoint(T, A).T).T
 
 
-def greedy(method: Mac, config: Config) -> Array:
+def greedy(method: Method, config: Config) -> Array:
     """Weights (flat) from layers trained one by one, each by MAC as an autoencoder of its inputs.  Collective: yes.
 
     The decoder of a mirrored autoencoder takes the decoding weights; other layers above keep their random start.
     """
-    keys, data, team = config.start, method.data, method.team
+    keys, data, team = config.start, method.parts.data, method.parts.team
     chain = method.plan.chain
     begun = method.start(range_of(keys), False, keys.seed)
     flat = begun.weights.astype(np.float64)
@@ -159,9 +162,9 @@ def greedy(method: Mac, config: Config) -> Array:
         )
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
         layer = Mac(
-            make_plan(shallow, A.shape[1], A.shape[1], len(A), len(A_val), team.size), inputs, team, method.clock
+            make_plan(shallow, A.shape[1], A.shape[1], len(A), len(A_val), team.size), inputs, team, method.parts.clock
         )
-        encoding, decoding = layer.weights(_trained(layer, keys))
+        encoding, decoding = layer.parts.weights(_trained(layer, keys))
         weights[k][:] = encoding
         if both:
             weights[K - k][:] = decoding
@@ -170,12 +173,12 @@ def greedy(method: Mac, config: Config) -> Array:
     return flat
 
 
-def _trained(layer: Mac, keys: Start) -> State:
+def _trained(layer: Mac, keys: Start) -> State[Any]:
     state = layer.start(range_of(keys), True, keys.seed)
     layer.begin(state)
     for i in range(keys.iterations or GREEDY):
         layer.sweep(state)
-        before, state.e1_val = state.e1_val, layer.evaluate(state).validation
-        progress = Progress(i + 1, state.mu, before, state.e1_val)
+        before, state.history.e1_val = state.history.e1_val, layer.evaluate(state).validation
+        progress = Progress(i + 1, state.mu, before, state.history.e1_val)
         state.mu = layer.team.from_root(lambda p=progress: layer.plan.choices.schedule.decide(p)).mu  # type: ignore[misc]
     return state

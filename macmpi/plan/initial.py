@@ -7,6 +7,9 @@ import numpy as np
 from macmpi.parallel.streams import stream
 from macmpi.plan.plan import Plan
 
+RANGE = 2.0
+"""Twice the paper's range of random weights: where start.range is 0."""
+
 
 def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
     """Random weights (P,), flat: w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2).

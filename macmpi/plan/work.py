@@ -14,18 +14,7 @@ from macmpi.parallel.balance import assigned, places
 from macmpi.parallel.partition import PointPartition, partition_points
 from macmpi.plan.choices import Choices
 from macmpi.plan.offsets import Offsets
-from macmpi.plan.work_lists import (
-    Factor,
-    Features,
-    Gram,
-    Job,
-    Layer,
-    LayerWork,
-    Task,
-    WorkList,
-    all_jointly,
-    each_its_own,
-)
+from macmpi.plan.work_lists import Factor, Gram, Job, Layer, LayerWork, Tour, WorkList, all_jointly, each_its_own
 
 
 @dataclass(frozen=True)
@@ -98,15 +87,14 @@ class Work:
         grams = [gram for k in renewed for gram in self.grams(k)]
         fresh = {gram.segment for gram in grams}
         made = [k for k in sorted({*segments, *fresh}) if self._by_unit(k) or self.chain.segments[k].leading]
-        old, new = (
-            [Factor(k) for k in sorted(set(segments)) if self.offsets.large(k) and (k in fresh) == again]
-            for again in (False, True)
-        )
-        before: list[Task] = [*map(Features, made), *old]
+        large = [Factor(k) for k in sorted(segments) if self.offsets.large(k)]
+        old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
         if not self.sharded:
-            return each_its_own(jobs, grams, before, new, self.ranks)
-        here, away = ([j for j in jobs if self.choices.travels(j.segment) == travel] for travel in (False, True))
-        return all_jointly(here, away, grams, before, new)
+            return WorkList(each_its_own(jobs, grams, old, new, self.ranks), tuple(made))
+        away = tuple(job for job in jobs if self.choices.travels(job.segment))
+        here = [job for job in jobs if not self.choices.travels(job.segment)]
+        tasks: list[Job | Tour] = [*here, *([Tour(away)] if away else [])]
+        return WorkList(all_jointly(tasks, grams, old, new), tuple(made))
 
     def jobs(self, segment: int) -> list[Job]:
         """The segment's regressions: tiles of units, or one for all its weights."""

@@ -16,13 +16,6 @@ SPLITS = 32
 
 
 @dataclass(frozen=True)
-class Features:
-    """What a segment's regression multiplies: jointly, each rank the rows of its own points."""
-
-    segment: int
-
-
-@dataclass(frozen=True)
 class Gram:
     """The Gram that the units of a segment share, or some rows of it.  place: where they lie among the Grams."""
 
@@ -59,7 +52,7 @@ class Tour:
     jobs: tuple[Job, ...]
 
 
-Task = Features | Gram | Factor | Job | Tour
+Task = Gram | Factor | Job | Tour
 
 
 class Exchange(NamedTuple):
@@ -87,9 +80,13 @@ class Phase:
 
 @dataclass(frozen=True)
 class WorkList:
-    """Regressions, and what they need, in phases.  It holds whatever the ranks, the points and the solvers are."""
+    """Regressions, and what they need, in phases.  It holds whatever the ranks, the points and the solvers are.
+
+    features: segments whose features ranks make before the first phase, each the rows of its own points.
+    """
 
     phases: tuple[Phase, ...]
+    features: tuple[int, ...] = ()
 
     def jobs_of(self, rank: int) -> tuple[Job, ...]:
         """The jobs in which a rank has a part."""
@@ -141,39 +138,29 @@ def _grams(task: Task) -> Iterator[Gram]:
 
 
 def each_its_own(
-    jobs: Sequence[Job], grams: Sequence[Gram], before: Sequence[Task], factors: Sequence[Factor], ranks: int
-) -> WorkList:
+    jobs: Sequence[Job], grams: Sequence[Gram], old: Sequence[Factor], new: Sequence[Factor], ranks: int
+) -> tuple[Phase, ...]:
     """Every rank has all points: each does jobs, and rows of large Grams, of its own.
 
-    before: joint tasks that come first; factors: those of large Grams that are made again.
+    old, new: factors of large Grams that stay as they are, and of those that are made again.
     """
     whole, rows = (tuple(g for g in grams if (g.rows is None) is alike) for alike in (True, False))
     first, early, late = assign_work(jobs, rows, ranks)
     behind = Exchange("weights", places([[*a, *b] for a, b in zip(early, late, strict=True)]))
-    return WorkList(
-        _not_empty(
-            Phase((*before, *whole), (), Exchange("grams") if whole else None),
-            Phase((), _joined(first, early), Exchange("grams", places(first))) if rows else Phase(),
-            Phase(tuple(factors), late, behind) if jobs else Phase(),
-        )
+    return _not_empty(
+        Phase((*old, *whole), (), Exchange("grams") if whole else None),
+        Phase((), _joined(first, early), Exchange("grams", places(first))) if rows else Phase(),
+        Phase(tuple(new), late, behind) if jobs else Phase(),
     )
 
 
 def all_jointly(
-    jobs: Sequence[Job],
-    travelling: Sequence[Job],
-    grams: Sequence[Gram],
-    before: Sequence[Task],
-    factors: Sequence[Factor],
-) -> WorkList:
+    tasks: Sequence[Job | Tour], grams: Sequence[Gram], old: Sequence[Factor], new: Sequence[Factor]
+) -> tuple[Phase, ...]:
     """Each rank holds its own points: every sum over points, and so every task, is done by all ranks jointly."""
-    behind = Exchange("weights") if jobs or travelling else None
-    tours = (Tour(tuple(travelling)),) if travelling else ()
-    return WorkList(
-        _not_empty(
-            Phase((*before, *grams), (), Exchange("grams") if grams else None),
-            Phase((*factors, *jobs, *tours), (), behind),
-        )
+    return _not_empty(
+        Phase((*old, *grams), (), Exchange("grams") if grams else None),
+        Phase((*new, *tasks), (), Exchange("weights") if tasks else None),
     )
 
 

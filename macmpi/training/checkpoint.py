@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +22,17 @@ from macmpi.files import (
     verify,
 )
 from macmpi.state import State
+from macmpi.training.stored import RECORDS, assembled, by_point, contents
 
-FORMAT = 5
+FORMAT = 6
 SHARDED = "sharded.tmp"
 """The name under which ranks write a checkpoint together."""
 
-
-ARRAYS = (
-    "weights",
-    "Z",
-    "best_weights",
-    "multipliers",
-    "metric",
-    "grams",
-    "sizes",
-    "average",
-    "momentum",
-    "statistics",
-    "inverses",
-)
-
-SCALARS = tuple(f.name for f in fields(State) if f.name not in ARRAYS)
+RECORD = "record"
+"""The attribute that names the record of the method."""
 
 
-def save(folder: Path, state: State, attributes: dict[str, Any], keep: int) -> Path:
+def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int) -> Path:
     """Write the state as folder/iteration-NNNNNN.h5 and keep it with the `keep` - 1 before it.  Raises OSError.
 
     Checkpoints of later iterations, damaged or of a future that is being computed again, are removed.
@@ -69,11 +54,17 @@ def iteration_of(path: Path) -> int:
     return int(path.stem.removeprefix("iteration-"))
 
 
-def written(state: State, attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def written(state: State[Any], attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays and the attributes of a checkpoint."""
-    scalars = {name: getattr(state, name) for name in SCALARS}
-    labels = {"format": FORMAT, "macmpi": __version__, **attributes, **scalars}
-    return {name: getattr(state, name) for name in ARRAYS}, labels
+    arrays, scalars = split(contents(state))
+    labels = {"format": FORMAT, "macmpi": __version__, **attributes, RECORD: type(state.own).__name__, **scalars}
+    return arrays, labels
+
+
+def split(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays among some values, and the others."""
+    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    return arrays, {name: value for name, value in values.items() if name not in arrays}
 
 
 def prune(folder: Path, path: Path, keep: int) -> None:
@@ -98,14 +89,14 @@ def remove_partial(folder: Path) -> None:
             path.unlink()
 
 
-def read(path: Path, without: Sequence[str] = ()) -> tuple[State, dict[str, Any]]:
+def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str, Any]]:
     """The state and the attributes of a checkpoint, every byte verified.  Raises UsageError or one of `DAMAGE`.
 
-    without: arrays that are left on the disk, as too large for one rank; they are then empty.
+    without_points: arrays with a row a point are left on the disk, as too large for one rank; they are then empty.
     """
-    if without:
+    if without_points:
         verify(path)
-    with files.opened(path if without else io.BytesIO(unseal(path.read_bytes()))) as file:
+    with files.opened(path if without_points else io.BytesIO(unseal(path.read_bytes()))) as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
         if labels["format"] != FORMAT:
             which = "newer" if labels["format"] > FORMAT else "older"
@@ -113,17 +104,19 @@ def read(path: Path, without: Sequence[str] = ()) -> tuple[State, dict[str, Any]
                 f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads "
                 f"format {FORMAT}: use the {which} version"
             )
-        arrays: dict[str, Any] = {name: np.empty(0) if name in without else files.array(file, name) for name in ARRAYS}
-    scalars = {name: labels.pop(name) for name in SCALARS}
-    return State(**arrays, **scalars), labels
+        record = RECORDS[labels.pop(RECORD)]
+        arrays, scalars = split(contents(State(np.empty(0), np.empty(0), 0.0, record())))
+        left = by_point(record) if without_points else []
+        values = {name: nothing if name in left else files.array(file, name) for name, nothing in arrays.items()}
+    return assembled(values | {name: labels.pop(name) for name in scalars}, record), labels
 
 
-def newest(folder: Path, without: Sequence[str] = ()) -> tuple[Path, State, dict[str, Any]] | None:
+def newest(folder: Path, without_points: bool = False) -> tuple[Path, State[Any], dict[str, Any]] | None:
     """The newest good checkpoint; warns of each bad one.  Raises UsageError when there are some and none is good."""
     paths = saved(folder)
     for path in paths:
         try:
-            return (path, *read(path, without))
+            return (path, *read(path, without_points))
         except DAMAGE as error:
             warn(f"{path} is damaged ({first_line(error)}); trying the one before")
     if paths:

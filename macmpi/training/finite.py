@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi import NumericalError
 from macmpi.nets.chain import Chain
-from macmpi.state import Errors, State
+from macmpi.state import W_STEP, Errors, State
 from macmpi.typing import Array
 
 FAR = 2.0
@@ -33,7 +33,7 @@ NOWHERE = -np.inf
 """The place of `bad_places` where all numbers are finite."""
 
 
-def bad_places(state: State, first: int = 0) -> dict[str, float]:
+def bad_places(state: State[Any], first: int = 0) -> dict[str, float]:
     """`first_bad` of the coordinates and of the weights, negative: the largest over the ranks is the first place.
 
     first: the number of the first point of which the state holds coordinates.
@@ -104,7 +104,9 @@ def is_arithmetic(error: Exception) -> bool:
     return known or "infs or NaNs" in str(error)
 
 
-def broken(chain: Chain, state: State, problem: tuple[Any, ...], error: Exception, first: int = 0) -> NumericalError:
+def broken(
+    chain: Chain, state: State[Any], problem: tuple[Any, ...], error: Exception, first: int = 0
+) -> NumericalError:
     """The same for a sweep that a library has ended in this rank.  problem: the last one that was made here.
 
     first: as in `bad_places`.
@@ -114,7 +116,7 @@ def broken(chain: Chain, state: State, problem: tuple[Any, ...], error: Exceptio
     except NumericalError as found:
         found.agreed = False
         return found
-    half = "W" if state.next_half == "w" else "Z"
+    half = "W" if state.position == W_STEP and state.Z.size else "Z"
     at = ""
     if problem and problem[0] == half:
         at = (

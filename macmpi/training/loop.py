@@ -11,8 +11,8 @@ from macmpi import StorageError
 from macmpi.config import Config
 from macmpi.console import say, warn
 from macmpi.data.dataset import Dataset
-from macmpi.method import Method
 from macmpi.methods.choose import choose
+from macmpi.methods.protocol import Method
 from macmpi.methods.starts import Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.team import Team
@@ -43,7 +43,7 @@ class Job:
     directory: RunDirectory
     began: float
     max_time: float
-    state: State | None
+    state: State[Any] | None
     origin: Origin
     arithmetic: str = ""
 
@@ -76,7 +76,7 @@ class Training:
         self.longest = self.saving = 0.0
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
-        points = method.mac.over_points
+        points = method.parts.over_points
         found = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
         self.levels = found
         extra = ["error_val"] if plan.choices.loss.labels else []
@@ -86,7 +86,7 @@ class Training:
     def plan(self) -> Plan:
         return self.method.plan
 
-    def begin(self) -> State:
+    def begin(self) -> State[Any]:
         """The first state and its record, or the resumed one.  Collective: yes."""
         if self.team.rank == 0:
             say(describe(self.plan, self.data, self.team.size, self.method.account))
@@ -95,7 +95,7 @@ class Training:
         self.curve.header()
         state = self.job.state
         if state is None:
-            state = start(self.method.mac, self.job.config, self.job.origin)
+            state = start(self.method, self.job.config, self.job.origin)
             errors = self.method.evaluate(state, feasible=not coordinates_first(self.job.config, self.plan))
             self.team.from_root(lambda: finite.check_start(errors))
             self._record(state, "start", errors)
@@ -114,7 +114,7 @@ class Training:
         for level in self.levels:
             say(f"  {level}")
 
-    def iterate(self, state: State) -> bool:
+    def iterate(self, state: State[Any]) -> bool:
         """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
         self.sweep_began, mu = now(), state.mu
         complete = self._sweep(state)
@@ -125,13 +125,19 @@ class Training:
             self._save(state, last=True)
             self._say_stopped(f"in iteration {state.iteration + 1}")
             return True
-        before, errors = state.e1_val, self.method.evaluate(state)
+        before, errors = state.history.e1_val, self.method.evaluate(state)
         finite.check_errors(errors, state.iteration, self.method.account.remedy)
         self._record(state, "iteration", errors)
         asked = self.team.max_over_ranks({"asked": float(self.stop.asked)})["asked"] > 0.0
 
         progress = Progress(
-            state.iteration, mu, before, state.e1_val, errors.constraint, state.reference, state.best_iteration
+            state.iteration,
+            mu,
+            before,
+            state.history.e1_val,
+            errors.constraint,
+            state.history.reference,
+            state.history.best_iteration,
         )
 
         def decide() -> tuple[Decision, float, bool, bool]:
@@ -140,12 +146,12 @@ class Training:
             save = self._due() or decision.mu != mu or stop or decision.stop is not None
             return decision, progress.fall, stop, save
 
-        decision, state.fall, stop, save = self.team.from_root(decide)
+        decision, state.history.fall, stop, save = self.team.from_root(decide)
         if decision.multipliers:
             began = now()
             self.method.move_multipliers(state)
             state.seconds += self.team.max_over_ranks({"took": now() - began})["took"]
-            state.reference = progress.increment
+            state.history.reference = progress.increment
         state.mu, state.finished = decision.mu, decision.stop or ""
         if save:
             self._save(state, last=stop)
@@ -172,13 +178,13 @@ class Training:
         """The number of the first point whose rows this rank holds."""
         return self.plan.work.train.held(self.team.rank).start
 
-    def _bad_places(self, state: State) -> dict[str, float]:
+    def _bad_places(self, state: State[Any]) -> dict[str, float]:
         return finite.bad_places(state, self._first)
 
     def _check(self, iteration: int, places: dict[str, float]) -> None:
         finite.check(self.plan.chain, iteration, places, self.method.account.stepped)
 
-    def _pause(self, state: State) -> bool:
+    def _pause(self, state: State[Any]) -> bool:
         """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
         first = self.team.rank == 0
         wishes = {"asked": self.stop.asked, "late": first and self._late(), "due": first and self._due()}
@@ -192,17 +198,17 @@ class Training:
             self.sweep_began += now() - began
         return False
 
-    def _sweep(self, state: State) -> bool:
+    def _sweep(self, state: State[Any]) -> bool:
         """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all."""
         try:
             return self.method.sweep(state, lambda: self._pause(state))
         except Exception as error:
             if finite.is_arithmetic(error):
-                last = self.method.mac.problems.last
-                raise finite.broken(self.plan.chain, state, last, error, self._first) from error
+                at = getattr(error, "place", ())
+                raise finite.broken(self.plan.chain, state, at, error, self._first) from error
             raise
 
-    def finish(self, state: State) -> None:
+    def finish(self, state: State[Any]) -> None:
         """Postprocessing, its record, model.h5.  The checkpoint keeps the state before it.  Collective: yes.
 
         Raises NumericalError where the run has diverged, StorageError where model.h5, or the checkpoint before it,
@@ -212,7 +218,7 @@ class Training:
         after = self.method.finish(state)
         after.seconds += now() - began
         errors = self.method.evaluate(after, feasible=True)
-        best = state.best_weights if state.best_e1_val < errors.validation else after.weights
+        best = state.history.best_weights if state.history.best_e1_val < errors.validation else after.weights
         self._record(after, "postprocess", errors)
         self.team.from_root(lambda: self._check_end(errors))
         memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
@@ -237,7 +243,7 @@ class Training:
         constant = self.levels[0]
         finite.check_end(errors.E_Q, constant.value, first, constant.name, self.method.account.remedy)
 
-    def _record(self, state: State, phase: str, errors: Errors) -> None:
+    def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
         timings = self.team.max_over_ranks(self.clock.take())
         if phase != "postprocess":
             state.note_validation(errors.validation, errors.watched)
@@ -252,7 +258,7 @@ class Training:
         if record.get("changed") and self.team.rank == 0:
             say(f"  another architecture: {'-'.join(str(n) for n in self.plan.chain.layer_sizes)}")
 
-    def _save(self, state: State, last: bool) -> None:
+    def _save(self, state: State[Any], last: bool) -> None:
         config, sha256, directory, began = self.job.config, self.data.sha256, self.job.directory, now()
         if self.plan.sharded:
             saved = save_together(directory, state, config, sha256, self.plan.work.train, self.team, last)
@@ -262,11 +268,11 @@ class Training:
         self.saved_at = self.paused_at = now()
         self.saving = max(self.saving, self.saved_at - began)
 
-    def _coordinates(self, state: State) -> Array | None:
+    def _coordinates(self, state: State[Any]) -> Array | None:
         """Those that a file of a model keeps: none of sharded points."""
         return None if self.plan.sharded else state.Z
 
-    def _write_model(self, state: State, after: State, best: Array, errors: Errors) -> None:
+    def _write_model(self, state: State[Any], after: State[Any], best: Array, errors: Errors) -> None:
         path = self.job.directory.model
         labels: dict[str, Any] = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
         labels |= {model.MADE_FROM: state.fingerprint}
@@ -277,7 +283,7 @@ class Training:
             why = f"{path} could not be written: {error.strerror}"
             raise StorageError(f"{why}; {self.job.directory.remedy()}") from None
 
-    def _write_start(self, state: State) -> None:
+    def _write_start(self, state: State[Any]) -> None:
         path = self.job.directory.start
         try:
             Z = self._coordinates(state)

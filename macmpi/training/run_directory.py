@@ -7,7 +7,6 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -42,14 +41,16 @@ class RunDirectory:
         self.model = path / "model.h5"
         self.lock = Lock(path / "lock")
 
-    def resume(self, mode: str, config: Config, sha256: str, without: Sequence[str] = ()) -> tuple[Path, State] | None:
+    def resume(
+        self, mode: str, config: Config, sha256: str, without_points: bool = False
+    ) -> tuple[Path, State[Any]] | None:
         """The checkpoint to go on from, or None for a new run.  mode: "no", "auto" or the path of a checkpoint.
 
-        without: arrays that are left on the disk.  Raises UsageError when the folder is in use by another run, holds
+        without_points: as of checkpoint.read.  Raises UsageError when the folder is in use by another run, holds
         one already, or when the config or the data differ.
         """
         self.lock.take()
-        found = checkpoint.newest(self.checkpoints, without) if mode == "auto" else _named(mode, without)
+        found = checkpoint.newest(self.checkpoints, without_points) if mode == "auto" else _named(mode, without_points)
         if mode != "auto" and self._holds_a_run():
             if found is None:
                 raise UsageError(f"{self.path} holds a run already: {OTHERWISE}")
@@ -122,7 +123,7 @@ class RunDirectory:
             "not with the bits of a run on one kernel alone"
         )
 
-    def save(self, state: State, config: Config, sha256: str, last: bool = False) -> bool:
+    def save(self, state: State[Any], config: Config, sha256: str, last: bool = False) -> bool:
         """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch."""
         try:
             checkpoint.save(self.checkpoints, state, self.labels(config, sha256), config.run.keep_checkpoints)
@@ -135,7 +136,7 @@ class RunDirectory:
         """What a checkpoint says of its run: a run of another config or of other data cannot go on from it."""
         return {"config": json.dumps(flat(config)), "data_sha256": sha256}
 
-    def failed(self, state: State, why: str, last: bool, rank: int = 0) -> None:
+    def failed(self, state: State[Any], why: str, last: bool, rank: int = 0) -> None:
         """A checkpoint could not be written: a warning, and a StorageError for the last one of a run."""
         text = f"the checkpoint of iteration {state.iteration} could not be written: {why}"
         if last:
@@ -183,14 +184,14 @@ def provenance(
     }
 
 
-def _named(mode: str, without: Sequence[str]) -> tuple[Path, State, dict[str, Any]] | None:
+def _named(mode: str, without_points: bool) -> tuple[Path, State[Any], dict[str, Any]] | None:
     """The checkpoint that --resume names is read; "no" names none.  Raises UsageError."""
     if mode == "no":
         return None
     if not os.path.isfile(mode):
         raise UsageError(f"--resume {mode} does not exist, or is no file")
     try:
-        return (Path(mode), *checkpoint.read(Path(mode), without))
+        return (Path(mode), *checkpoint.read(Path(mode), without_points))
     except files.DAMAGE as error:
         raise UsageError(f"--resume {mode}: {files.first_line(error)}") from None
 

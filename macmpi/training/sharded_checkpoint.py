@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,18 @@ from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.run_directory import RunDirectory
-
-BY_POINT = ("Z", "multipliers")
-"""Arrays of a State that have a row a point."""
+from macmpi.training.stored import by_point, rows_of_points, with_rows
+from macmpi.typing import Array
 
 
 def save_together(
-    directory: RunDirectory, state: State, config: Config, sha256: str, deal: PointPartition, team: Team, last: bool
+    directory: RunDirectory,
+    state: State[Any],
+    config: Config,
+    sha256: str,
+    deal: PointPartition,
+    team: Team,
+    last: bool,
 ) -> bool:
     """RunDirectory.save, where each rank holds the coordinates of its own points.  Collective: yes."""
 
@@ -67,11 +71,13 @@ def _partial(folder: Path) -> Path:
     return folder / checkpoint.SHARDED
 
 
-def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointPartition) -> tuple[Path, dict[str, int]]:
+def _begin(
+    folder: Path, state: State[Any], labels: dict[str, Any], deal: PointPartition
+) -> tuple[Path, dict[str, int]]:
     """The file with all but the rows of the points; where those belong in it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = _partial(folder)
-    wide = {name: getattr(state, name) for name in BY_POINT}
+    wide = rows_of_points(state)
     rows = {name: A for name, A in wide.items() if A.ndim == 2 and A.shape[1]}
     arrays, labels = checkpoint.written(state, labels)
     for name, A in wide.items():
@@ -80,7 +86,7 @@ def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointPartit
         elif A.ndim == 2:
             arrays[name] = np.zeros((deal.n, 0), A.dtype)
     with open(os.memfd_create("checkpoint"), "w+b") as memory, files.created(path) as file:
-        places = _laid_out(memory, arrays, labels, {name: (deal.n, A.shape[1]) for name, A in rows.items()}, state)
+        places = _laid_out(memory, arrays, labels, rows, deal.n)
         size, at = memory.seek(0, os.SEEK_END), 0
         os.posix_fallocate(file.fileno(), 0, size)
         sizes = {name: deal.n * A.shape[1] * A.itemsize for name, A in rows.items()}
@@ -93,9 +99,9 @@ def _begin(folder: Path, state: State, labels: dict[str, Any], deal: PointPartit
 
 
 def _laid_out(
-    memory: Any, arrays: dict[str, Any], labels: dict[str, Any], shapes: dict[str, tuple[int, int]], state: State
+    memory: Any, arrays: dict[str, Any], labels: dict[str, Any], rows: dict[str, Array], points: int
 ) -> dict[str, int]:
-    """An HDF5 file in memory, where what is not written takes none; the places of what the shapes leave room for.
+    """An HDF5 file in memory, where what is not written takes none; the places that it keeps for rows of points.
 
     On a full disk HDF5 would end the process, so it never meets one.
     """
@@ -106,32 +112,32 @@ def _laid_out(
         space.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         space.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         space.set_obj_track_times(False)
-        for name, shape in shapes.items():
-            kind = h5py.h5t.py_create(getattr(state, name).dtype)
-            dataset = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(shape), dcpl=space)
+        for name, A in rows.items():
+            kind, shape = h5py.h5t.py_create(A.dtype), h5py.h5s.create_simple((points, A.shape[1]))
+            dataset = h5py.h5d.create(file.id, name.encode(), kind, shape, dcpl=space)
             places[name] = int(dataset.get_offset())
     return places
 
 
-def _write(begun: tuple[Path, dict[str, int]], state: State, deal: PointPartition, rank: int) -> None:
-    path, places = begun
+def _write(begun: tuple[Path, dict[str, int]], state: State[Any], deal: PointPartition, rank: int) -> None:
+    (path, places), rows = begun, rows_of_points(state)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
         for name, place in places.items():
-            A = np.ascontiguousarray(getattr(state, name))
+            A = np.ascontiguousarray(rows[name])
             file.seek(place + deal.own(rank).start * A.shape[1] * A.itemsize)
             file.write(A.data)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _end(folder: Path, state: State, keep: int) -> None:
+def _end(folder: Path, state: State[Any], keep: int) -> None:
     partial, path = _partial(folder), checkpoint.path_of(folder, state.iteration)
     files.seal_file(partial)
     files.rename(partial, path)
     checkpoint.prune(folder, path, keep)
 
 
-def rows_of(path: Path, state: State, deal: PointPartition, rank: int) -> State:
+def rows_of(path: Path, state: State[Any], deal: PointPartition, rank: int) -> State[Any]:
     """The state of a checkpoint, read without what belongs to points, with this rank's rows of that.
 
     Raises UsageError.  Collective: no.
@@ -139,10 +145,10 @@ def rows_of(path: Path, state: State, deal: PointPartition, rank: int) -> State:
     held = deal.held(rank)
     try:
         with files.opened(path) as file:
-            wide = [files.dataset(file, name) for name in BY_POINT]
-            Z, multipliers = (A[held.rows] if A.ndim == 2 else A[()] for A in wide)
+            wide = {name: files.dataset(file, name) for name in by_point(type(state.own))}
+            rows = {name: A[held.rows] if A.ndim == 2 else A[()] for name, A in wide.items()}
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     except files.DAMAGE as error:
         raise UsageError(f"{path} cannot be read: {files.first_line(error)}") from None
-    return replace(state, Z=Z, multipliers=multipliers)
+    return with_rows(state, rows)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from macmpi.account import Account
 from macmpi.console import decimals, duration
 from macmpi.data.dataset import Dataset
-from macmpi.method import Account
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, State
 

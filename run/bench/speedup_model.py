@@ -19,7 +19,7 @@ from macmpi.parallel import balance, tiles
 from macmpi.parallel.blocks import ROWS
 from macmpi.parallel.tree_sum import alone
 from macmpi.plan.plan import Plan
-from macmpi.plan.work_lists import Factor, Features, Gram, Job, Phase, Task, Tour, WorkList
+from macmpi.plan.work_lists import Factor, Gram, Job, Phase, Task, Tour, WorkList
 from macmpi.solvers.cholesky import pieces
 
 
@@ -123,6 +123,7 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     coordinates = item * plan.n_train * sum(plan.chain.site_sizes)
     found = [Round(_by_points(work.point * plan.n_train, plan), coordinates, plan.shared)]
     found += [Round(_of_runs(seconds, plan.ranks), item * side**2, plan.shared) for seconds, side in work.products]
+    found += [_features(k, rate, plan) for k in tasks.features for rate in work.feature[k : k + 1] if rate]
     begun: list[set[int]] = [set() for _ in range(plan.ranks)]
     for phase in tasks.phases:
         for task in phase.joint:
@@ -136,6 +137,13 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
                 begun[rank] |= new
             found.append(Round(tuple(alone), *_exchanged(phase, plan)))
     return found
+
+
+def _features(k: int, rate: float, plan: Plan) -> Round:
+    """The rows of what a segment's regression multiplies, and of their rounded copy, at `rate` seconds a point."""
+    segment, rounded = plan.chain.segments[k], plan.choices.regressions[k].rounds
+    row = plan.chain.fan_in(segment.regressed[0]) * (plan.dtype.itemsize * (segment.core > 0) + 4 * rounded)
+    return Round(_by_points(rate * plan.n_train, plan), plan.n_train * row, plan.shared)
 
 
 def _seconds(task: Gram | Job, work: Work) -> float:
@@ -155,12 +163,6 @@ def _exchanged(phase: Phase, plan: Plan) -> tuple[int, bool]:
 def _joint(task: Task, work: Work, plan: Plan) -> list[Round]:
     """The rounds of a task that all ranks do jointly; none where it takes no time."""
     match task:
-        case Features():
-            segment, rate = plan.chain.segments[task.segment], work.feature[task.segment] if work.feature else 0.0
-            rounded = plan.choices.regressions[task.segment].rounds
-            row = plan.chain.fan_in(segment.regressed[0]) * (plan.dtype.itemsize * (segment.core > 0) + 4 * rounded)
-            made = Round(_by_points(rate * plan.n_train, plan), plan.n_train * row, plan.shared)
-            return [made] if rate else []
         case Gram():
             return _summed(_seconds(task, work), task, plan)
         case Factor():

@@ -28,7 +28,7 @@ def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, 
         data = datasets.load(keys.data, keys.model.loss == "cross_entropy", keys.model.precision)
         plan = make_plan(keys, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
         method: Any = choose(keys, plan, data, Serial(), Clock())
-        weights = method.mac.weights(start(method.mac, keys, Origin()))
+        weights = method.parts.weights(start(method, keys, Origin()))
         np.savez(folder / f"start-{name}.npz", **{f"W{i}": W for i, W in enumerate(weights)})
         arrays = {"X": data.X, "X_val": data.X_val}
         np.savez(

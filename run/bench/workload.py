@@ -16,14 +16,14 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from macmpi.half_steps.subproblems import Subproblems
 from scipy import linalg
 from speedup_model import Work
 
 from macmpi import config as configs
 from macmpi.data import dataset as datasets
-from macmpi.half_steps.subproblems import Subproblems
-from macmpi.method import Method
 from macmpi.methods.choose import choose
+from macmpi.methods.protocol import Method
 from macmpi.methods.selection import Selection, Trial
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.blocks import Products
@@ -73,7 +73,7 @@ def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[M
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
     clock = Clock()
     method = choose(config, plan, data, Serial(), clock)
-    state = start(method.mac, config, Origin())
+    state = start(method, config, Origin())
     method.begin(state)
     return method, state, clock
 

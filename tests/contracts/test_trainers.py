@@ -288,7 +288,7 @@ def test_a_users_own_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, p = planned(centres=["farthest", "kmeans"])
     assert [type(t) for t in p.trainers.values()] == [Farthest, KMeans]
     mac, state, errors = trained(whole, points())
-    assert_array_equal(mac.weights(state)[0], Farthest().fit(points().X, 6, None, None))
+    assert_array_equal(mac.parts.weights(state)[0], Farthest().fit(points().X, 6, None, None))
     assert errors[-1] < errors[0]
 
 
@@ -320,7 +320,7 @@ def test_a_users_own_kind_of_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         make_plan(whole, 4, 4, 40, 9, 1)
     by_adam = replace(whole, method=config.Method("adam"), baseline=config.Baseline(batch=10))
     adam = choose(by_adam, make_plan(by_adam, 4, 4, len(data.X), len(data.X_val), 1), data, Serial(), Clock())
-    begun = adam.mac.start(1.0, False, 0)
+    begun = adam.start(1.0, False, 0)
     before = adam.evaluate(begun).train
     adam.sweep(begun)
     assert adam.evaluate(begun).train < before

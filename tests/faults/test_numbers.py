@@ -12,6 +12,7 @@ from faults.conftest import Tally
 from theory.nets import AUGMENTED, anywhere, method, points, started
 
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.state import State
 
@@ -85,7 +86,7 @@ def objective(mac: Mac, state: State) -> float:
     """E_Q, or the augmented Lagrangian, of all points, with the ridge."""
     errors = mac.evaluate(state)
     value = errors.E_Q if errors.lagrangian is None else errors.lagrangian
-    return value * mac.plan.n_train + mac.ridge_of(state, range(len(mac.plan.chain.segments)))
+    return value * mac.plan.n_train + mac.parts.ridge_of(state, range(len(mac.plan.chain.segments)))
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -103,9 +104,9 @@ def test_half_steps(start: Callable[[Mac], State], problem: str, net: str, tally
     mac = method(data=replace(data), **words)
     state = start(mac)
     change(state)
-    state.metric_mu = 0.0
-    mac.problems.renew_metric(state)
-    mac.problems.forget_all()
+    state.own.metric_mu = 0.0
+    renew_metric(mac.parts, state)
+    mac.parts.begin_with(None)
     values = [objective(mac, state)]
     for _ in range(3):
         mac.z_step(state)

@@ -15,8 +15,6 @@ from typing import Any
 
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK")
 KERNEL, FEATURES = "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES"
-ROWS = ("Z", "multipliers")
-
 own = {KERNEL: os.environ["MACMPI_TEST_KERNEL"], FEATURES: os.environ["MACMPI_TEST_FEATURES"]}
 if int(next(os.environ[name] for name in RANKS if name in os.environ)) % 2 and os.environ.get(KERNEL) != own[KERNEL]:
     os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | own)
@@ -24,7 +22,8 @@ if int(next(os.environ[name] for name in RANKS if name in os.environ)) % 2 and o
 from macmpi import run  # noqa: E402
 from macmpi.parallel.team import launch  # noqa: E402
 from macmpi.training import loop  # noqa: E402
-from macmpi.training.checkpoint import ARRAYS, SCALARS  # noqa: E402
+from macmpi.training.checkpoint import split  # noqa: E402
+from macmpi.training.stored import contents, rows_of_points  # noqa: E402
 
 record = loop.Training._record
 differing: set[str] = set()
@@ -34,13 +33,12 @@ def compared(training: Any, state: Any, phase: str, errors: Any) -> None:
     import numpy as np
 
     record(training, state, phase, errors)
-    numbers = {
-        name: np.array([float(getattr(state, name))])
-        for name in SCALARS
-        if name not in ("next_half", "finished", "seconds")
-    }
-    arrays = {name: getattr(state, name) for name in ARRAYS if not (training.plan.sharded and name in ROWS)}
+    arrays, scalars = split(contents(state))
+    own = rows_of_points(state) if training.plan.sharded else {}
+    numbers = {name: np.array([float(scalars[name])]) for name in scalars if name not in ("finished", "seconds")}
     for name, array in {**arrays, **numbers}.items():
+        if name in own:
+            continue
         table = np.zeros((training.team.size, 32), np.uint8)
         table[training.team.rank] = list(hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest())
         training.team.gather_rows(table, [1] * training.team.size)

@@ -32,7 +32,8 @@ from macmpi.parallel.team import MPITeam, Serial, Team, launch
 from macmpi.plan.plan import Plan
 from macmpi.solvers.cholesky import cholesky
 from macmpi.state import State
-from macmpi.training.checkpoint import ARRAYS
+from macmpi.training.checkpoint import split
+from macmpi.training.stored import contents, rows_of_points, with_rows
 
 SIZES = (1, 2, 3, 5)
 LARGEST = max(SIZES)
@@ -145,7 +146,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
         if isinstance(team, MPITeam) and not plan.sharded:
             team = strict(team, plan)
     method = choose(choice.config, plan, data, team, clock)
-    state = start(method.mac, choice.config, choice.origin)
+    state = start(method, choice.config, choice.origin)
     if plan.shared and isinstance(team, MPITeam) and state.Z.size:
         assert team._node and team._node.holds(state.Z)
     method.begin(state)
@@ -156,12 +157,12 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
         notes = method.notes()
         errors = numbers(method.evaluate(state))
         found[f"iteration {i + 1}"] = digest(whole(state, plan, team), *errors, notes.get("cost", 0.0))
-        found |= {CHANGED: str(state.sizes.tolist())} if notes.get("changed") else {}
+        found |= {CHANGED: str(state.own.sizes.tolist())} if notes.get("changed") else {}
         if plan.choices.schedule.multipliers:
             method.move_multipliers(state)
             all_points = whole(state, plan, team)
-            found[f"multipliers {i + 1}"] = digest(all_points, np.abs(all_points.multipliers).max() > 0.0)
-        state.mu, state.fall = state.mu * 10.0, 0.4
+            found[f"multipliers {i + 1}"] = digest(all_points, np.abs(all_points.own.multipliers).max() > 0.0)
+        state.mu, state.history.fall = state.mu * 10.0, 0.4
     after = method.finish(state)
     errors = numbers(method.evaluate(after, feasible=True))
     found["postprocessing"] = digest(whole(after, plan, team), *errors)
@@ -181,13 +182,12 @@ def whole(state: State, plan: Plan, team: Team) -> State:
     if not plan.sharded:
         return state
     found = {}
-    for name in ("Z", "multipliers"):
-        rows = getattr(state, name)
+    for name, rows in rows_of_points(state).items():
         if rows.ndim == 2:
             found[name] = np.zeros((plan.n_train, rows.shape[1]), rows.dtype)
             found[name][plan.work.train.own(team.rank).rows] = rows
             team.gather_rows(found[name], plan.work.train.row_counts)
-    return replace(state, **found)  # type: ignore[arg-type]
+    return with_rows(state, found)
 
 
 def numbers(errors: Any) -> list[float]:
@@ -196,7 +196,7 @@ def numbers(errors: Any) -> list[float]:
 
 def digest(state: State, *values: Any) -> str:
     sha = hashlib.sha256()
-    for value in (*(getattr(state, name) for name in ARRAYS if name != "best_weights"), *values):
+    for value in (*(A for name, A in split(contents(state))[0].items() if name != "best_weights"), *values):
         array = np.asarray(value, dtype=float)
         assert np.isfinite(array).all(), "equal bits of what is not finite say nothing"
         sha.update(array.tobytes())

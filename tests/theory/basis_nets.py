@@ -50,7 +50,7 @@ def begun(mac: Mac, seed: int = 1) -> State:
     H = sum(mac.plan.chain.site_sizes)
     Z = np.tanh(mac.data.X @ random.normal(size=(mac.data.X.shape[1], H)))
     state = mac.start_from(Z, seed, 1.0)
-    state.multipliers += 0.1 * random.normal(size=state.multipliers.shape)
+    state.own.multipliers += 0.1 * random.normal(size=state.own.multipliers.shape)
     return state
 
 
@@ -83,7 +83,7 @@ class Half:
 
 def halves(mac: Mac, state: State, keys: Config) -> tuple[Half, Half]:
     """Of a net with radial basis functions in both halves."""
-    C1, W1, C3, W3 = mac.weights(state)
+    C1, W1, C3, W3 = mac.parts.weights(state)
     first, second = keys.model.each("width", 2)
     return Half(C1, W1, first), Half(C3, W3, second)
 
@@ -103,7 +103,7 @@ def e_q(mac: Mac, state: State, keys: Config) -> float:
     C = state.Z - f1(mac.data.X)
     total = 0.5 * np.sum((mac.data.Y - f2(state.Z)) ** 2) + 0.5 * mu * np.sum(C**2)
     total += 0.5 * mu * ridge1 * f1.square + 0.5 * ridge2 * f2.square
-    return float(total - (np.sum(state.multipliers * C) if state.multipliers.size else 0.0))
+    return float(total - (np.sum(state.own.multipliers * C) if state.own.multipliers.size else 0.0))
 
 
 def loss(mac: Mac, F: Array) -> float:

@@ -12,6 +12,7 @@ from scipy import special
 
 from macmpi.config import Config, Model, Penalty, WStep, ZStep
 from macmpi.data.dataset import Dataset, Scaling
+from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
@@ -81,7 +82,7 @@ def started(mac: Mac, seed: int = 0, wide: float = 2.0) -> State:
     """The method's own start."""
     state = mac.start(wide, True, seed)
     mac.begin(state)
-    mac.problems.renew_metric(state)
+    renew_metric(mac.parts, state)
     return state
 
 
@@ -90,10 +91,10 @@ def anywhere(mac: Mac, seed: int = 0, mu: float = 10.0, off: float = 0.3, pull: 
     random = np.random.default_rng(seed)
     state = mac.start(2.0, False, seed)
     state.Z += (off * random.normal(size=state.Z.shape)).astype(state.Z.dtype)
-    state.multipliers += (pull * random.normal(size=state.multipliers.shape)).astype(state.Z.dtype)
+    state.own.multipliers += (pull * random.normal(size=state.own.multipliers.shape)).astype(state.Z.dtype)
     state.mu = mu
     mac.begin(state)
-    mac.problems.renew_metric(state)
+    renew_metric(mac.parts, state)
     return state
 
 
@@ -151,7 +152,7 @@ class Layer:
 
 def layers(mac: Mac, state: State) -> list[Layer]:
     """f_1, ..., f_{K+1}."""
-    weights = iter(mac.weights(state))
+    weights = iter(mac.parts.weights(state))
     steps: list[Any] = []
     for map_ in mac.plan.chain.maps:
         spec = map_.spec()
@@ -205,9 +206,9 @@ def forms(mac: Mac, state: State) -> list[Array]:
     for h, weight in zip(plan.chain.site_sizes, plan.site_weights, strict=True):
         M = np.eye(h)
         if plan.choices.metric == "variance":
-            M = np.diag(state.metric[at : at + h])
+            M = np.diag(state.own.metric[at : at + h])
         elif plan.choices.metric == "curvature":
-            M = state.metric[at : at + h * h].reshape(h, h)
+            M = state.own.metric[at : at + h * h].reshape(h, h)
         at += h * h if plan.choices.metric == "curvature" else h
         out.append(state.mu * weight * M)
     return out
@@ -232,7 +233,7 @@ def e_q(mac: Mac, state: State) -> float:
 
 def work(mac: Mac, state: State) -> float:
     """sum lambda^T (z - f)."""
-    return float(np.sum(state.multipliers * constraint(mac, state))) if state.multipliers.size else 0.0
+    return float(np.sum(state.own.multipliers * constraint(mac, state))) if state.own.multipliers.size else 0.0
 
 
 def ridge(mac: Mac, state: State) -> float:
@@ -275,7 +276,7 @@ def jacobian_rows(mac: Mac, state: State, row: int) -> list[Array]:
     inputs = [mac.data.X, *of_sites(mac, state.Z)]
     out = []
     for segment, A in zip(mac.plan.chain.segments, inputs, strict=True):
-        _, tangent = segment.linearise(mac.weights(state), np.repeat(A[row : row + 1], A.shape[1], axis=0))
+        _, tangent = segment.linearise(mac.parts.weights(state), np.repeat(A[row : row + 1], A.shape[1], axis=0))
         out.append(tangent.jvp(np.eye(A.shape[1])).T)
     return out
 

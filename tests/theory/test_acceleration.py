@@ -17,6 +17,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
 from macmpi.state import State, block_views
 from macmpi.training import checkpoint
+from macmpi.training.stored import contents
 from macmpi.typing import Array
 
 NETS: dict[str, dict[str, Any]] = {
@@ -37,7 +38,7 @@ ITERATIONS = 6
 
 def accelerated(momentum: bool = True, **keys: Any) -> tuple[Accelerated, State]:
     mac = method(**keys)
-    own = Accelerated(mac.plan, mac.data, Serial(), Clock(), momentum)
+    own = Accelerated(mac, momentum)
     state = own.start(2.0, True, 1)
     own.begin(state)
     return own, state
@@ -48,7 +49,7 @@ def alternation(own: Accelerated) -> Mac:
 
 
 def error(mac: Mac, flat: Array) -> float:
-    return mac.evaluation.nested(block_views(flat, mac.plan.chain.block_shapes)).error
+    return mac.parts.evaluation.nested(block_views(flat, mac.plan.chain.block_shapes)).error
 
 
 def grown(state: State) -> None:
@@ -70,7 +71,7 @@ def test_the_iterate_never_has_a_larger_error_than_the_alternations_own(keys: di
         np.testing.assert_allclose(state.Z, feasible(own, state), rtol=1e-4, atol=1e-6)
         errors = own.evaluate(state)
         assert after == pytest.approx(errors.E_Q, rel=1e-6)
-        validation = own.evaluation.nested(own.weights(state), validation=True).error
+        validation = own.parts.evaluation.nested(own.mac.parts.weights(state), validation=True).error
         assert errors.watched == pytest.approx(validation, rel=1e-6)
         grown(state)
     assert moved > 0
@@ -83,15 +84,15 @@ def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: 
     start, moved = own.plan.offsets.weights[own.plan.chain.segments[-1].weighted[0]], 0
     for _ in range(ITERATIONS):
         own.sweep(state)
-        np.testing.assert_array_equal(state.average[:start], state.weights[:start])
-        assert error(own, state.average) <= error(own, state.weights)
+        np.testing.assert_array_equal(state.own.shown[:start], state.weights[:start])
+        assert error(own.mac, state.own.shown) <= error(own.mac, state.weights)
         shown = own.evaluate(state)
-        assert shown.train == pytest.approx(error(own, state.average), rel=1e-6)
-        weights = own.weights(replace(state, weights=state.result))
-        nested = own.evaluation.nested(weights, validation=True)
+        assert shown.train == pytest.approx(error(own.mac, state.own.shown), rel=1e-6)
+        weights = own.mac.parts.weights(replace(state, weights=state.result))
+        nested = own.parts.evaluation.nested(weights, validation=True)
         assert shown.validation == pytest.approx(nested.error, rel=1e-6)
         assert shown.wrong_validation == (nested.wrong if own.plan.choices.loss.labels else None)
-        moved += error(own, state.average) < error(own, state.weights)
+        moved += error(own.mac, state.own.shown) < error(own.mac, state.weights)
         grown(state)
     assert moved > 0
 
@@ -99,10 +100,14 @@ def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: 
 def test_the_shown_output_layer_is_least_squares_on_the_nested_features() -> None:
     own, state = accelerated(ridge=1e-3)
     own.sweep(state)
-    A = np.hstack([own.plan.chain.coordinates(own.weights(state), own.data.X)[-1], np.ones((own.plan.n_train, 1))])
+    A = np.hstack(
+        [own.plan.chain.coordinates(own.mac.parts.weights(state), own.data.X)[-1], np.ones((own.plan.n_train, 1))]
+    )
     shrink = own.plan.unit_ridge(2, state.mu) * np.diag([1.0] * (A.shape[1] - 1) + [0.0])
     expected = np.linalg.solve(A.T @ A + shrink, A.T @ own.data.Y).T
-    np.testing.assert_allclose(own.weights(replace(state, weights=state.average))[-1], expected, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        own.mac.parts.weights(replace(state, weights=state.own.shown))[-1], expected, rtol=1e-6, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
@@ -123,7 +128,7 @@ def test_the_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
     own, state = accelerated(loss=loss)
     random = np.random.default_rng(4)
     ways = [random.normal(size=state.weights.shape) for _ in range(2)]
-    X, Y, weights = own.data.X[::EVERY], own.data.Y[::EVERY], own.weights(state)
+    X, Y, weights = own.data.X[::EVERY], own.data.Y[::EVERY], own.mac.parts.weights(state)
     tape, h = own.plan.chain.whole.tape(weights, X), 1e-6
 
     def outputs(x: Array) -> Array:
@@ -165,7 +170,7 @@ def test_a_step_that_raises_the_error_is_not_taken(lengths: float, monkeypatch: 
     before = state.weights.copy()
     own.sweep(state)
     np.testing.assert_array_equal(state.weights, other.weights)
-    np.testing.assert_array_equal(state.momentum, other.weights - before)
+    np.testing.assert_array_equal(state.own.move, other.weights - before)
     np.testing.assert_allclose(state.Z, feasible(own, state), rtol=1e-4, atol=1e-6)
 
 
@@ -178,13 +183,14 @@ def test_a_checkpoint_holds_all_that_the_next_iteration_needs(
     for _ in range(2):
         own.sweep(state)
     read, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    other = Accelerated(own.plan, own.data, Serial(), Clock(), momentum)
+    other = Accelerated(Mac(own.plan, own.data, Serial(), Clock()), momentum)
     other.begin(read)
     for _ in range(2):
         own.sweep(state)
         other.sweep(read)
-    for name in checkpoint.ARRAYS:
-        np.testing.assert_array_equal(getattr(state, name), getattr(read, name))
+    ours, theirs = contents(state), contents(read)
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
     assert own.evaluate(state) == other.evaluate(read)
 
 
@@ -197,9 +203,9 @@ def test_postprocessing_gives_what_was_shown_or_better(momentum: bool, keys: dic
     last, after = [len(own.plan.chain.sites)], own.finish(state)
 
     def value(flat: Array) -> float:
-        return error(own, flat) + own.ridge_of(replace(state, weights=flat), last) / own.plan.n_train
+        return error(own.mac, flat) + own.mac.parts.ridge_of(replace(state, weights=flat), last) / own.plan.n_train
 
-    assert value(after.result) <= value(state.average) * (1.0 + 1e-5)
+    assert value(after.result) <= value(state.own.shown) * (1.0 + 1e-5)
     np.testing.assert_array_equal(after.result, after.weights)
 
 
@@ -227,5 +233,5 @@ def test_the_schedule_watches_the_iterate_and_the_best_are_the_shown() -> None:
     errors = own.evaluate(state)
     state.note_validation(errors.validation, errors.watched)
     assert errors.watched not in (None, errors.validation)
-    assert (state.e1_val, state.best_e1_val) == (errors.watched, errors.validation)
-    np.testing.assert_array_equal(state.best_weights, state.average)
+    assert (state.history.e1_val, state.history.best_e1_val) == (errors.watched, errors.validation)
+    np.testing.assert_array_equal(state.history.best_weights, state.own.shown)

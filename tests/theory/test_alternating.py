@@ -21,7 +21,7 @@ from macmpi.methods.alternating import Alternating, replayed
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
-from macmpi.state import State
+from macmpi.state import Z_STEP, State
 from macmpi.typing import Array
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -47,14 +47,14 @@ def alternating(
 ) -> tuple[Alternating, State, Config]:
     """Random weights `off` those of the start."""
     data, keys = data or autoencoder(), config(**tables)
-    method = Alternating(planned(keys, data), data, Serial(), Clock(), steps)
+    method = Alternating(Mac(planned(keys, data), data, Serial(), Clock()), steps)
     state = begun(method)
     trained = [p for b, p in enumerate(places(method)) if b not in method.plan.choices.trainers]
     random = np.random.default_rng(2)
     for place in trained:
         state.weights[place] += off * random.normal(size=place.stop - place.start)
     method.begin(state)
-    method.problems.forget_all()
+    method.mac.parts.begin_with(None)
     return method, state, keys
 
 
@@ -71,7 +71,7 @@ def nested(method: Alternating, state: State) -> float:
 def encoder_function(method: Alternating, state: State) -> tuple[Array, Any]:
     """The encoder's linear weights, flat, and E1 + ridge as the method has it."""
     (block,) = method.plan.chain.segments[0].regressed
-    flat = method.weights(state)[block].ravel().astype(float)
+    flat = method.mac.parts.weights(state)[block].ravel().astype(float)
     return flat, lambda: method._encoder_error(state, block, flat)
 
 
@@ -98,7 +98,7 @@ def test_the_gradient_goes_through_any_decoder_and_leaves_biases_out_of_the_ridg
     method, state, _ = alternating(data, off=0.3, model={**OTHERS[other], "loss": loss}, penalty={"ridge": 0.5})
     flat, function = encoder_function(method, state)
     value, slope = function()
-    assert_allclose(value + method.ridge_of(state, [1]), nested(method, state), rtol=1e-10)
+    assert_allclose(value + method.mac.parts.ridge_of(state, [1]), nested(method, state), rtol=1e-10)
     numeric = gradient(lambda: function()[0], flat, 1e-5)
     assert_allclose(slope, numeric, rtol=1e-6, atol=1e-6 * np.abs(slope).max())
 
@@ -106,9 +106,9 @@ def test_the_gradient_goes_through_any_decoder_and_leaves_biases_out_of_the_ridg
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_encoders_half_moves_its_linear_weights_alone_and_never_raises_the_error(setting: str) -> None:
     method, state, keys = alternating(off=0.3, **SETTINGS[setting])
-    before, error = [W.copy() for W in method.weights(state)], e1(method, state, keys)
+    before, error = [W.copy() for W in method.mac.parts.weights(state)], e1(method, state, keys)
     method._fit_encoder(state)
-    after = method.weights(state)
+    after = method.mac.parts.weights(state)
     for b in (0, 2, 3):
         assert_array_equal(after[b], before[b])
     assert (after[1] != before[1]).any()
@@ -131,7 +131,7 @@ def test_more_steps_of_conjugate_gradients_lower_the_error_further() -> None:
 def test_the_decoders_half_is_the_least_squares_fit_at_the_present_codes(setting: str) -> None:
     """Of E1 + ridge over its linear layer: at the codes f_1(x), with centres of those codes."""
     method, state, keys = alternating(off=0.3, **SETTINGS[setting])
-    encoder = [W.copy() for W in method.weights(state)[:2]]
+    encoder = [W.copy() for W in method.mac.parts.weights(state)[:2]]
     method._fit_encoder = lambda state: None  # type: ignore[method-assign]
     method.sweep(state)
     f1, f2 = halves(method, state, keys)
@@ -155,10 +155,9 @@ def recentred(method: Alternating, state: State) -> State:
     """The state with the decoder's centres of the next iteration, and its weights as they are."""
     moved = deepcopy(state)
     (block,) = (b for b in method.plan.chain.segments[1].weighted if b in method.plan.choices.trainers)
-    method.feasible(moved)
-    C = method.weights(moved)[block]
+    method.mac.parts.feasible(moved)
+    C = method.mac.parts.weights(moved)[block]
     C[:] = method.plan.centres(block, moved.Z, C.copy())
-    method.problems.forget()
     return moved
 
 
@@ -166,14 +165,14 @@ def recentred(method: Alternating, state: State) -> State:
 def test_an_iteration_never_raises_the_error_but_through_the_decoders_centres(setting: str) -> None:
     """E1 + ridge afterwards <= E1 + ridge with the new centres and the weights of before."""
     method, state, keys = alternating(off=0.3, **SETTINGS[setting])
-    first = method.weights(state)[0].copy()
+    first = method.mac.parts.weights(state)[0].copy()
     for _ in range(4):
         moved = recentred(method, state)
         bound = e1(method, moved, keys)
         method.sweep(state)
-        assert_array_equal(method.weights(state)[2], method.weights(moved)[2])
+        assert_array_equal(method.mac.parts.weights(state)[2], method.mac.parts.weights(moved)[2])
         assert e1(method, state, keys) <= bound * ROUNDING
-    assert_array_equal(method.weights(state)[0], first)
+    assert_array_equal(method.mac.parts.weights(state)[0], first)
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
@@ -194,7 +193,7 @@ def test_an_iteration_ends_at_feasible_coordinates_and_counts() -> None:
     method, state, keys = alternating(off=0.3, **SETTINGS["objective"])
     method.sweep(state)
     assert_allclose(state.Z, halves(method, state, keys)[0](method.data.X), rtol=1e-12, atol=1e-13)
-    assert (state.iteration, state.next_half, state.mu, state.mu_done) == (1, "z", 10.0, 10.0)
+    assert (state.iteration, state.position, state.mu, state.mu_done) == (1, Z_STEP, 10.0, 10.0)
     errors = method.evaluate(state)
     assert errors.constraint == pytest.approx(0.0, abs=1e-20)
     assert_allclose(errors.train * method.plan.n_train, e1(method, state, keys), rtol=1e-10)
@@ -219,7 +218,7 @@ def test_equal_states_go_on_with_equal_bits(setting: str) -> None:
     method, state, _ = alternating(off=0.3, **SETTINGS[setting])
     method.sweep(state)
     twin = deepcopy(state)
-    other = Alternating(method.plan, method.data, method.team, method.clock, 10)
+    other = Alternating(Mac(method.plan, method.data, method.team, method.clock), 10)
     other.begin(twin)
     for _ in range(2):
         method.sweep(state)
@@ -234,7 +233,7 @@ def test_both_methods_begin_at_the_same_net() -> None:
     for method in ("pca", "elastic_embedding"):
         begin = replace(keys, start=Start(method=method, iterations=20, width=2.0))  # type: ignore[arg-type]
         plan = planned(begin, data)
-        methods = Mac(plan, data, Serial(), Clock()), Alternating(plan, data, Serial(), Clock(), 10)
+        methods = Mac(plan, data, Serial(), Clock()), Alternating(Mac(plan, data, Serial(), Clock()), 10)
         one, two = (start(m, begin, Origin()) for m in methods)
         assert_array_equal(two.weights, one.weights)
         assert_array_equal(two.Z, one.Z)

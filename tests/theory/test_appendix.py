@@ -137,7 +137,7 @@ def test_the_packages_augmented_lagrangian_has_these_multipliers() -> None:
     state = anywhere(mac)
     last = layers(mac, state)[-1](of_sites(mac, state.Z)[-1])
     expected = loss_of(mac, last) - work(mac, state)
-    assert_allclose(lagrangian(mac, state, of_sites(mac, state.multipliers)), expected, rtol=1e-12)
+    assert_allclose(lagrangian(mac, state, of_sites(mac, state.own.multipliers)), expected, rtol=1e-12)
     errors = mac.evaluate(state)
     assert errors.lagrangian is not None
     assert_allclose(6 * (errors.E_Q - errors.lagrangian), work(mac, state), rtol=1e-10)
@@ -199,7 +199,7 @@ def test_these_nets_are_what_the_package_computes(sites: str) -> None:
         state = anywhere(mac)
         assert_allclose(mac.evaluate(state, feasible=True).train, e1(mac, state) / 10, rtol=1e-12)
         assert_allclose(
-            np.hstack(mac.plan.chain.coordinates(mac.weights(state), data.X)), feasible(mac, state), rtol=1e-12
+            np.hstack(mac.plan.chain.coordinates(mac.parts.weights(state), data.X)), feasible(mac, state), rtol=1e-12
         )
 
 
@@ -209,5 +209,5 @@ def test_other_nets_are_what_the_package_computes(net: str) -> None:
     state = anywhere(mac)
     assert_allclose(mac.evaluate(state, feasible=True).train, e1(mac, state) / 10, rtol=1e-12)
     assert_allclose(
-        np.hstack(mac.plan.chain.coordinates(mac.weights(state), mac.data.X)), feasible(mac, state), rtol=1e-12
+        np.hstack(mac.plan.chain.coordinates(mac.parts.weights(state), mac.data.X)), feasible(mac, state), rtol=1e-12
     )

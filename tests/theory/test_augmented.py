@@ -21,6 +21,7 @@ from theory.nets import (
     of_sites,
     started,
 )
+from theory.problems import w_problem, z_problem
 
 from macmpi.mac import Mac
 from macmpi.nets.losses import dense
@@ -46,14 +47,16 @@ def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
     rows = []
     for _ in range(iterations):
         mac.sweep(state)
-        before, errors = state.e1_val, mac.evaluate(state)
-        progress = Progress(state.iteration, state.mu, before, errors.validation, errors.constraint, state.reference)
+        before, errors = state.history.e1_val, mac.evaluate(state)
+        progress = Progress(
+            state.iteration, state.mu, before, errors.validation, errors.constraint, state.history.reference
+        )
         decision = mac.plan.choices.schedule.decide(progress)
         state.note_validation(errors.validation)
-        state.fall = progress.fall
+        state.history.fall = progress.fall
         if decision.multipliers:
             mac.move_multipliers(state)
-            state.reference = progress.increment
+            state.history.reference = progress.increment
         rows.append({"mu": state.mu, "move": progress.increment * decision.multipliers, **errors._asdict()})
         state.mu = decision.mu
     return rows
@@ -63,8 +66,8 @@ def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
 def test_without_multipliers_it_is_the_quadratic_penalty_bit_for_bit(choice: str) -> None:
     augmented, quadratic = method(**CHOICES[choice] | AUGMENTED), method(**CHOICES[choice])
     one, two = started(augmented), started(quadratic)
-    assert_array_equal(one.multipliers, np.zeros_like(one.Z))
-    assert two.multipliers.size == 0
+    assert_array_equal(one.own.multipliers, np.zeros_like(one.Z))
+    assert two.own.multipliers.size == 0
     for mu in (10.0, 10.0, 100.0):
         one.mu = two.mu = mu
         for half_step in ("z_step", "w_step"):
@@ -83,12 +86,12 @@ def test_without_multipliers_it_is_the_quadratic_penalty_bit_for_bit(choice: str
 def test_multipliers_move_by_minus_the_metric_times_the_constraint(choice: str, mu: float) -> None:
     mac = method(**CHOICES[choice] | AUGMENTED | {"multiplier_max": 1e6})
     state = anywhere(mac, mu=mu)
-    before, weights, Z = state.multipliers.copy(), state.weights.copy(), state.Z.copy()
+    before, weights, Z = state.own.multipliers.copy(), state.weights.copy(), state.Z.copy()
     C = of_sites(mac, constraint(mac, state))
     expected = before - np.hstack([c @ M for c, M in zip(C, forms(mac, state), strict=True)])
     mac.move_multipliers(state)
-    assert_allclose(state.multipliers, expected, rtol=1e-10, atol=1e-12)
-    assert np.abs(state.multipliers - before).max() > 0.1
+    assert_allclose(state.own.multipliers, expected, rtol=1e-10, atol=1e-12)
+    assert np.abs(state.own.multipliers - before).max() > 0.1
     assert_array_equal(state.weights, weights)
     assert_array_equal(state.Z, Z)
 
@@ -99,8 +102,8 @@ def test_multipliers_stay_within_their_bound() -> None:
     unbounded = deepcopy(state)
     mac.move_multipliers(state)
     free.move_multipliers(unbounded)
-    assert np.abs(unbounded.multipliers).max() > 0.7
-    assert_array_equal(state.multipliers, np.clip(unbounded.multipliers, -0.7, 0.7))
+    assert np.abs(unbounded.own.multipliers).max() > 0.7
+    assert_array_equal(state.own.multipliers, np.clip(unbounded.own.multipliers, -0.7, 0.7))
 
 
 @pytest.mark.parametrize("mu", [0.5, 100.0])
@@ -109,14 +112,14 @@ def test_the_target_of_a_unit_is_its_coordinate_less_the_multiplier_in_the_metri
     """The same shift for points: their f_k is raised by what units' targets are lowered."""
     mac = method(**CHOICES[choice] | AUGMENTED)
     state = anywhere(mac, mu=mu)
-    sites = list(zip(of_sites(mac, state.Z), of_sites(mac, state.multipliers), forms(mac, state), strict=True))
+    sites = list(zip(of_sites(mac, state.Z), of_sites(mac, state.own.multipliers), forms(mac, state), strict=True))
     shifts = [np.linalg.solve(M, u.T).T for _, u, M in sites]
     expected = [*(z - u for (z, *_), u in zip(sites, shifts, strict=True)), mac.data.Y]
     for job in mac.plan.work.w_step.jobs:
-        problem, units = mac.problems.w_problem(job, state), slice(None) if job.units is None else job.units.rows
+        problem, units = w_problem(mac, job, state), slice(None) if job.units is None else job.units.rows
         found = problem.terms[0].targets if isinstance(problem, UnitProblem) else problem.targets
         assert_allclose(found, expected[job.segment][:, units], rtol=1e-10, atol=1e-12)
-    problem = mac.problems.z_problem(slice(None), state)
+    problem = z_problem(mac, slice(None), state)
     F = [f(a) for f, a in zip(layers(mac, state), [mac.data.X, *of_sites(mac, state.Z)], strict=True)]
     for found, f, u in zip(problem.outputs(state.Z), F, [*shifts, 0.0], strict=True):
         assert_allclose(found, f + u, rtol=1e-10, atol=1e-12)
@@ -134,7 +137,7 @@ def test_after_an_exact_z_step_multipliers_move_to_those_of_the_outputs(choice: 
     assert np.abs(constraint(mac, state)).max() > 1e-3
     mac.move_multipliers(state)
     expected = multipliers(mac, state)
-    assert_allclose(state.multipliers, np.hstack(expected), rtol=0.0, atol=1e-6)
+    assert_allclose(state.own.multipliers, np.hstack(expected), rtol=0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -148,7 +151,7 @@ def test_on_a_long_run_multipliers_stay_bounded_and_the_constraint_falls(choice:
     assert moves
     assert all(after <= 0.8 * before * (1.0 + 1e-12) for before, after in itertools.pairwise(moves))
     if not {"metric", "site_weights"} & CHOICES[choice].keys():
-        assert 0.0 < np.sqrt(np.mean(state.multipliers**2)) <= sum(moves) * (1.0 + 1e-9)
+        assert 0.0 < np.sqrt(np.mean(state.own.multipliers**2)) <= sum(moves) * (1.0 + 1e-9)
     assert 0.0 < rows[-1]["multiplier"] <= 100.0
     assert rows[-1]["constraint"] < 1e-4 * rows[0]["constraint"]
     assert e1(mac, mac.finish(state)) / mac.plan.n_train < 0.7 * start

@@ -16,16 +16,16 @@ from theory.nets import points
 
 from macmpi.config import Baseline, Config, Method, Model, Run, Start
 from macmpi.methods.backprop.full_batch import inverse_times
+from macmpi.methods.backprop.gradient import Backprop
 from macmpi.methods.backprop.line_search import ARMIJO, Trial, cubic_minimum, search
 from macmpi.methods.backprop.minibatch import power
-from macmpi.methods.backprop.nested import Nested
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
-from macmpi.state import State
+from macmpi.state import Record, State
 from macmpi.typing import Array
 
 N = 37
@@ -44,18 +44,18 @@ def begun(name: str, loss: str = "squared", activation: str = "sigmoid", seed: i
     )
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
     method: Any = choose(config, plan, data, Serial(), Clock())
-    state = start(method.mac, config, Origin())
+    state = start(method, config, Origin())
     method.begin(state)
     return method, state
 
 
-def error(method: Nested, flat: Array, rows: Any = slice(None)) -> float:
+def error(method: Backprop[Any], flat: Array, rows: Any = slice(None)) -> float:
     """Mean loss of some points."""
-    F = method.plan.chain.forward(method.weights(State(flat, np.empty(0), 1.0)), method.data.X[rows])
+    F = method.plan.chain.forward(method.parts.weights(State(flat, np.empty(0), 1.0, Record())), method.data.X[rows])
     return float(method.plan.choices.loss.value(method.data.Y[rows], F).mean())
 
 
-def slopes(method: Nested, flat: Array, rows: Any = slice(None)) -> Array:
+def slopes(method: Backprop[Any], flat: Array, rows: Any = slice(None)) -> Array:
     """Its gradient by central differences."""
     h, found = 1e-5, np.empty_like(flat)
     for i in range(len(flat)):
@@ -131,11 +131,11 @@ def test_more_parts_change_nothing_but_rounding(name: str) -> None:
 def test_the_error_never_rises(name: str, activation: str, loss: str) -> None:
     for seed in range(3):
         method, state = begun(name, loss, activation, seed, restart=7, memory=3)
-        errors = [state.statistics[-1]]
+        errors = [state.own.gradient[-1]]
         for _ in range(30):
             method.sweep(state)
-            assert state.statistics[-1] == pytest.approx(error(method, state.weights), rel=1e-12)
-            errors.append(state.statistics[-1])
+            assert state.own.gradient[-1] == pytest.approx(error(method, state.weights), rel=1e-12)
+            errors.append(state.own.gradient[-1])
         assert all(b <= a for a, b in pairwise(errors))
         assert errors[-1] < 0.9 * errors[0]
 
@@ -148,30 +148,30 @@ def test_a_convex_problem_is_solved(name: str, sweeps: int) -> None:
         method.sweep(state)
     A = np.hstack([method.data.X, np.ones((N, 1))])
     R = method.data.Y - A @ np.linalg.lstsq(A, method.data.Y, rcond=None)[0]
-    assert state.statistics[-1] == pytest.approx(0.5 * np.sum(R * R) / N, rel=1e-6)
+    assert state.own.gradient[-1] == pytest.approx(0.5 * np.sum(R * R) / N, rel=1e-6)
 
 
 def test_conjugate_gradients_follow_polak_and_ribiere_and_restart() -> None:
     method, state = begun("cg", restart=3)
     for i in range(7):
-        old, direction = state.statistics[:-1].copy(), state.momentum.copy()
+        old, direction = state.own.gradient[:-1].copy(), state.own.direction.copy()
         method.sweep(state)
-        g = state.statistics[:-1]
+        g = state.own.gradient[:-1]
         beta = max(0.0, g @ (g - old) / (old @ old)) if (i + 1) % 3 else 0.0
-        assert_allclose(state.momentum, beta * direction - g, rtol=1e-12)
+        assert_allclose(state.own.direction, beta * direction - g, rtol=1e-12)
 
 
 def test_lbfgs_keeps_the_last_pairs() -> None:
     method, state = begun("lbfgs", memory=3)
     history = []
     for _ in range(6):
-        w, g = state.weights.copy(), state.statistics[:-1].copy()
+        w, g = state.weights.copy(), state.own.gradient[:-1].copy()
         method.sweep(state)
-        history.insert(0, (state.weights - w, state.statistics[:-1] - g))
-    S, Y = state.inverses.reshape(2, 3, -1)
+        history.insert(0, (state.weights - w, state.own.gradient[:-1] - g))
+    S, Y = state.own.pairs.reshape(2, 3, -1)
     assert_allclose(S, [s for s, _ in history[:3]], rtol=1e-6, atol=1e-12)
     assert_array_equal(Y, [y for _, y in history[:3]])
-    assert_allclose(state.momentum, -inverse_times(S, Y, state.statistics[:-1]))
+    assert_allclose(state.own.direction, -inverse_times(S, Y, state.own.gradient[:-1]))
 
 
 def test_the_two_loops_are_scipys() -> None:
@@ -192,16 +192,16 @@ def test_where_the_direction_leads_up_it_is_the_gradient_that_leads_down() -> No
     for name in ("cg", "lbfgs"):
         method, state = begun(name)
         method.sweep(state)
-        before = state.statistics[-1]
-        state.momentum = state.statistics[:-1].copy()
+        before = state.own.gradient[-1]
+        state.own.direction = state.own.gradient[:-1].copy()
         method.sweep(state)
-        assert state.statistics[-1] < before
+        assert state.own.gradient[-1] < before
 
 
 def test_at_a_minimum_nothing_moves() -> None:
     method, state = begun("lbfgs")
-    state.statistics[:-1] = 0.0
-    method.error = lambda weights: state.statistics
+    state.own.gradient[:-1] = 0.0
+    method.error = lambda weights: state.own.gradient
     method.restart(state)
     before = state.weights.copy()
     method.sweep(state)

@@ -24,6 +24,7 @@ from theory.basis_nets import (
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset, Scaling
+from macmpi.half_steps.w_step import train
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
@@ -60,7 +61,7 @@ def made(setting: str, data: Dataset, mu: float = 3.0) -> tuple[Mac, State, Conf
 def targets(mac: Mac, state: State) -> Array:
     """Of f_1."""
     mu = state.mu * mac.plan.site_weights[0]
-    return state.Z - state.multipliers / mu if state.multipliers.size else state.Z
+    return state.Z - state.own.multipliers / mu if state.own.multipliers.size else state.Z
 
 
 def by_point(mac: Mac, state: State, keys: Config) -> Array:
@@ -68,7 +69,7 @@ def by_point(mac: Mac, state: State, keys: Config) -> Array:
     f1, f2 = halves(mac, state, keys)
     C, R = state.Z - f1(mac.data.X), mac.data.Y - f2(state.Z)
     values = 0.5 * state.mu * mac.plan.site_weights[0] * np.sum(C**2, axis=1) + 0.5 * np.sum(R**2, axis=1)
-    return values - (np.sum(state.multipliers * C, axis=1) if state.multipliers.size else 0.0)
+    return values - (np.sum(state.own.multipliers * C, axis=1) if state.own.multipliers.size else 0.0)
 
 
 @pytest.fixture(params=SETTINGS)
@@ -103,13 +104,13 @@ def test_centres_are_the_trainers_for_the_present_coordinates(setting: str) -> N
     """The encoder's are those of the data, once; the decoder's move with the coordinates."""
     mac, state, _ = made(setting, autoencoder())
     mac.begin(state)
-    first = mac.weights(state)[0].copy()
+    first = mac.parts.weights(state)[0].copy()
     assert_array_equal(first, mac.plan.centres(0, mac.data.X, None))
     for _ in range(2):
         mac.z_step(state)
-        before = mac.weights(state)[2].copy()
+        before = mac.parts.weights(state)[2].copy()
         mac.w_step(state)
-        C1, _, C3, _ = mac.weights(state)
+        C1, _, C3, _ = mac.parts.weights(state)
         assert_array_equal(C1, first)
         assert_array_equal(C3, mac.plan.centres(2, state.Z, before))
         assert (before != C3).any()
@@ -148,7 +149,7 @@ def test_with_the_centres_where_they_are_no_half_step_raises_e_q(make: Any, sett
     value = e_q(mac, state, keys)
     for half_step in (mac.z_step, mac.w_step) * 3:
         if half_step == mac.w_step:
-            mac.fitting.train(mac.plan.work.leading_layers, state)
+            train(mac.parts, mac.plan.work.leading_layers, state)
             value = e_q(mac, state, keys)
         half_step(state)
         before, value = value, e_q(mac, state, keys)

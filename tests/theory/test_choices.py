@@ -26,8 +26,10 @@ from theory.nets import (
     started,
     work,
 )
+from theory.problems import z_problem
 
 from macmpi import UsageError
+from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import LOSSES as LOSSES_BY_NAME
@@ -137,7 +139,7 @@ def test_every_z_solver_ends_where_the_objective_is_stationary(measure: str, los
     state = anywhere(mac, mu=3.0)
 
     def slope() -> float:
-        return float(np.abs(mac.problems.z_problem(slice(None), state).gradients(state.Z)[1]).max())
+        return float(np.abs(z_problem(mac, slice(None), state).gradients(state.Z)[1]).max())
 
     first = slope()
     for _ in range(60):
@@ -154,7 +156,7 @@ def test_no_half_step_raises_the_objective_with_other_keys(step: str, sites: str
     for value, activation in itertools.product((0.0, 0.5), ("sigmoid", "relu")):
         mac = method(sites=SITES[sites], activation=activation, w_step=W_STEPS[step], ridge=value, **METHODS[by])
         state = anywhere(mac)
-        state.fall = 0.9
+        state.history.fall = 0.9
         assert_descends(mac, state, sweeps=3)
 
 
@@ -204,7 +206,7 @@ def test_postprocessing_of_a_linear_output_is_exact_whatever_the_choices(choice:
     mac.sweep(state)
     mac.move_multipliers(state)
     after = mac.finish(state)
-    assert_array_equal(after.multipliers, 0.0)
+    assert_array_equal(after.own.multipliers, 0.0)
     _, rest, _, _ = np.linalg.lstsq(last_features(mac, after), mac.data.Y, rcond=None)
     assert_allclose(e1(mac, after), 0.5 * rest.sum(), rtol=1e-9)
 
@@ -242,7 +244,7 @@ def test_the_curvature_metric_is_the_mean_gauss_newton_hessian_of_each_site(n: i
     expected = [np.zeros((h, h)) for h in mac.plan.chain.site_sizes]
     for row in range(n):
         J = jacobian_rows(mac, state, row)
-        F = mac.plan.chain.segments[-1].forward(mac.weights(state), of_sites(mac, state.Z)[-1][row : row + 1])[0]
+        F = mac.plan.chain.segments[-1].forward(mac.parts.weights(state), of_sites(mac, state.Z)[-1][row : row + 1])[0]
         p = np.exp(F - F.max()) / np.exp(F - F.max()).sum()
         U = np.diag(p) - np.outer(p, p) if loss == "cross_entropy" else np.eye(4)
         for k in (1, 0):
@@ -264,15 +266,15 @@ def test_a_metric_is_made_once_a_mu_and_stays_within_bounds(measure: str) -> Non
         state = started(mac)
         for _ in range(4):
             mac.sweep(state)
-            kept = state.metric.copy()
+            kept = state.own.metric.copy()
             mac.sweep(state)
-            assert_array_equal(state.metric, kept)
+            assert_array_equal(state.own.metric, kept)
             for M, h in zip(forms(mac, state), mac.plan.chain.site_sizes, strict=True):
                 values = np.linalg.eigvalsh(M / state.mu)
                 assert 0.01 < values.min() <= values.max() < 100.0 * h
             state.mu *= 10.0
             mac.z_step(state)
-            assert (state.metric != kept).any()
+            assert (state.own.metric != kept).any()
             mac.w_step(state)
 
 
@@ -281,12 +283,12 @@ def test_a_metric_is_finite_where_units_are_dead(measure: str) -> None:
     """All rectifiers of a layer off: no curvature, no variance, and still a metric."""
     mac = method(activation="relu", **MEASURES[measure])
     state = mac.start(2.0, False, 0)
-    for W in mac.weights(state)[:-1]:
+    for W in mac.parts.weights(state)[:-1]:
         W[:, :-1], W[:, -1] = 0.0, -1.0
     mac.begin(state)
-    state.Z[:] = np.hstack(mac.plan.chain.coordinates(mac.weights(state), mac.data.X))
-    mac.problems.renew_metric(state)
-    assert np.isfinite(state.metric).all()
+    state.Z[:] = np.hstack(mac.plan.chain.coordinates(mac.parts.weights(state), mac.data.X))
+    renew_metric(mac.parts, state)
+    assert np.isfinite(state.own.metric).all()
     value = objective(mac, state)
     mac.z_step(state)
     assert objective(mac, state) <= value * (1.0 + 1e-12)
@@ -297,7 +299,7 @@ def test_a_metric_is_finite_where_units_are_dead(measure: str) -> None:
 def test_the_z_problems_gradient_is_that_of_the_objective(loss: str, measure: str) -> None:
     mac = method((4, 3), n=6, loss=loss, **MEASURES[measure] | AUGMENTED)
     state = anywhere(mac)
-    problem = mac.problems.z_problem(slice(None), state)
+    problem = z_problem(mac, slice(None), state)
     _, G = problem.gradients(state.Z)
     expected = gradient(lambda: e_q(mac, state) - work(mac, state), state.Z)
     assert_allclose(G.ravel(), expected, rtol=1e-6, atol=1e-6)

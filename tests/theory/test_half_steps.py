@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import AUGMENTED, SITES, feasible, method, started
+from theory.problems import w_problem
 
 from macmpi.mac import Mac
-from macmpi.state import State, block_views
+from macmpi.state import W_STEP, Z_STEP, MacState, State, block_views
 from macmpi.training import checkpoint
+from macmpi.training.stored import contents
 
 RUNS: dict[str, dict[str, Any]] = {
     "after": {},
@@ -34,22 +36,20 @@ RUNS: dict[str, dict[str, Any]] = {
 def go_on(mac: Mac, state: State, raise_mu: bool = False) -> None:
     """The rest of an iteration, and what a run decides after it."""
     mac.sweep(state)
-    before, errors = state.e1_val, mac.evaluate(state)
+    before, errors = state.history.e1_val, mac.evaluate(state)
     state.note_validation(errors.validation)
-    state.fall = (before - errors.validation) / before if np.isfinite(before) else 1.0
-    if state.multipliers.size:
+    state.history.fall = (before - errors.validation) / before if np.isfinite(before) else 1.0
+    if state.own.multipliers.size:
         mac.move_multipliers(state)
-        state.reference = state.mu**2 * errors.constraint
+        state.history.reference = state.mu**2 * errors.constraint
     if raise_mu:
         state.mu *= 3.0
 
 
 def assert_same_bits(one: State, two: State) -> None:
-    for name in ("weights", "Z", "multipliers", "metric", "grams", "best_weights"):
-        ours, theirs = getattr(one, name), getattr(two, name)
-        assert ours.dtype == theirs.dtype
-        assert_array_equal(ours, theirs)
-    assert (one.mu, one.metric_mu, one.iteration, one.fall) == (two.mu, two.metric_mu, two.iteration, two.fall)
+    ours, theirs = contents(one), contents(two)
+    for name in ours.keys() - {"seconds"}:
+        assert_array_equal(ours[name], theirs[name], strict=True)
 
 
 def test_a_sweep_is_a_z_step_and_then_a_w_step() -> None:
@@ -60,12 +60,12 @@ def test_a_sweep_is_a_z_step_and_then_a_w_step() -> None:
     Z, weights = apart.Z.copy(), apart.weights.copy()
     mac.z_step(apart)
     assert_array_equal(apart.weights, weights)
-    assert apart.next_half == "w"
+    assert apart.position == W_STEP
     moved = apart.Z.copy()
     assert (moved != Z).any()
     mac.w_step(apart)
     assert_array_equal(apart.Z, moved)
-    assert apart.next_half == "z"
+    assert apart.position == Z_STEP
     assert_array_equal(together.weights, apart.weights)
     assert_array_equal(together.Z, apart.Z)
     assert (together.iteration, apart.iteration) == (1, 0)
@@ -78,7 +78,7 @@ def test_a_w_step_on_feasible_coordinates_refits_the_output_layer_alone(sites: s
     state = started(mac)
     before = block_views(state.weights.copy(), mac.plan.chain.block_shapes)
     mac.w_step(state)
-    after = mac.weights(state)
+    after = mac.parts.weights(state)
     for W, old in zip(after[:-1], before[:-1], strict=True):
         assert_allclose(W, old, rtol=0.0, atol=1e-12)
     assert np.abs(after[-1] - before[-1]).max() > 1e-3
@@ -87,7 +87,7 @@ def test_a_w_step_on_feasible_coordinates_refits_the_output_layer_alone(sites: s
 def test_the_first_half_step_is_the_z_step() -> None:
     mac = method()
     state = started(mac)
-    assert (state.next_half, state.iteration) == ("z", 0)
+    assert (state.position, state.iteration) == (Z_STEP, 0)
     calls: list[str] = []
 
     class Watched(Mac):
@@ -105,7 +105,7 @@ def test_the_first_half_step_is_the_z_step() -> None:
     watched.sweep(state)
     assert calls == ["z", "w", "z", "w"]
     half = deepcopy(state)
-    half.next_half = "w"
+    half.position = W_STEP
     watched.sweep(half)
     assert calls[4:] == ["w"]
 
@@ -115,7 +115,7 @@ def test_the_start_is_feasible_in_range_and_keyed_by_its_seed() -> None:
     state = mac.start(3.0, False, 5)
     assert_allclose(state.Z, feasible(mac, state), rtol=1e-13, atol=1e-15)
     assert state.mu == mac.plan.choices.schedule.mu0
-    for W in mac.weights(state):
+    for W in mac.parts.weights(state):
         bound = 3.0 / np.sqrt(W.shape[1] - 1)
         assert np.abs(W).max() <= bound
         assert np.abs(W).max() > 0.8 * bound
@@ -127,7 +127,9 @@ def test_the_start_is_feasible_in_range_and_keyed_by_its_seed() -> None:
 
 def test_a_layers_start_does_not_depend_on_the_layers_above() -> None:
     short, long = method((7,)), method((7, 5, 6))
-    assert_array_equal(short.weights(short.start(2.0, False, 1))[0], long.weights(long.start(2.0, False, 1))[0])
+    assert_array_equal(
+        short.parts.weights(short.start(2.0, False, 1))[0], long.parts.weights(long.start(2.0, False, 1))[0]
+    )
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -148,21 +150,21 @@ def test_equal_states_go_on_with_equal_bits(run: str) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("half", ["z", "w"])
+@pytest.mark.parametrize("half", [Z_STEP, W_STEP])
 def test_a_state_written_and_read_between_half_steps_goes_on_with_the_same_bits(
-    half: str, run: str, tmp_path: Path
+    half: int, run: str, tmp_path: Path
 ) -> None:
     """Whether mu has just grown or not: metric and multipliers are those of the state."""
     mac = method(**RUNS[run])
     state = started(mac)
     go_on(mac, state, raise_mu=True)
-    if half == "w":
+    if half == W_STEP:
         mac.z_step(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
     assert_same_bits(saved, state)
     other = method(**RUNS[run])
     other.begin(saved)
-    assert saved.next_half == half
+    assert saved.position == half
     for raise_mu in (False, True, False):
         go_on(mac, state, raise_mu)
         go_on(other, saved, raise_mu)
@@ -170,13 +172,13 @@ def test_a_state_written_and_read_between_half_steps_goes_on_with_the_same_bits(
 
 
 def test_best_weights_are_those_of_the_lowest_validation_error() -> None:
-    state = State(np.zeros(2), np.zeros((1, 1)), 1.0)
+    state = State(np.zeros(2), np.zeros((1, 1)), 1.0, MacState())
     for iteration, error in enumerate([3.0, 1.0, 2.0, 1.0]):
         state.iteration = iteration
         state.weights[:] = iteration
         state.note_validation(error)
-    assert (state.best_iteration, state.best_e1_val, state.e1_val) == (1, 1.0, 1.0)
-    assert_array_equal(state.best_weights, [1.0, 1.0])
+    assert (state.history.best_iteration, state.history.best_e1_val, state.history.e1_val) == (1, 1.0, 1.0)
+    assert_array_equal(state.history.best_weights, [1.0, 1.0])
 
 
 SYMMETRIC = ["after", "before", "augmented", "variance", "curvature"]
@@ -189,7 +191,7 @@ def test_swapping_two_hidden_units_swaps_them_in_the_answer(run: str) -> None:
     one = mac.start(2.0, True, 0)
     two = deepcopy(one)
     order = [3, 1, 2, 0, 4]
-    W1, W2, _ = mac.weights(two)
+    W1, W2, _ = mac.parts.weights(two)
     W1[:] = W1[order]
     W2[:, :-1] = W2[:, :-1][:, order]
     two.Z[:, :5] = two.Z[:, :5][:, order]
@@ -197,7 +199,7 @@ def test_swapping_two_hidden_units_swaps_them_in_the_answer(run: str) -> None:
         mac.begin(state)
         go_on(mac, state)
         go_on(mac, state)
-    (A1, A2, A3), (B1, B2, B3) = mac.weights(one), mac.weights(two)
+    (A1, A2, A3), (B1, B2, B3) = mac.parts.weights(one), mac.parts.weights(two)
     assert_allclose(B1, A1[order], rtol=0.0, atol=1e-8)
     assert_allclose(B2[:, :-1], A2[:, :-1][:, order], rtol=0.0, atol=1e-8)
     assert_allclose(B3, A3, rtol=0.0, atol=1e-8)
@@ -230,7 +232,7 @@ def test_before_a_linear_activation_is_after_it(run: str) -> None:
         go_on(before, two)
     assert_allclose(two.weights, one.weights, rtol=0.0, atol=1e-9)
     assert_allclose(two.Z, one.Z, rtol=0.0, atol=1e-9)
-    assert_allclose(two.multipliers, one.multipliers, rtol=0.0, atol=1e-8)
+    assert_allclose(two.own.multipliers, one.own.multipliers, rtol=0.0, atol=1e-8)
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
@@ -264,7 +266,7 @@ def test_regressions_see_the_coordinates_of_their_moment(sites: str) -> None:
 
     for _ in range(2):
         for job in jobs:
-            ours, theirs = (m.problems.w_problem(job, state).terms[0] for m in (mac, fresh()))
+            ours, theirs = (w_problem(m, job, state).terms[0] for m in (mac, fresh()))
             assert_array_equal(ours.inputs, theirs.inputs)
             assert_array_equal(ours.targets, theirs.targets)
         mac.z_step(state)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from theory.problems import given, w_problem
 from theory.test_sharded import data_of
 
 from macmpi.config import Config, Model, Parallel, Penalty, WStep
@@ -49,7 +50,7 @@ def objective(mac: Mac, state: State) -> float:
     """What a W-step minimises: E_Q, with multipliers the Lagrangian, and the ridge as configured; sums."""
     errors = mac.evaluate(state)
     value = errors.E_Q if errors.lagrangian is None else errors.lagrangian
-    return value * mac.plan.n_train + mac.ridge_of(state, range(len(mac.plan.chain.segments)))
+    return value * mac.plan.n_train + mac.parts.ridge_of(state, range(len(mac.plan.chain.segments)))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -78,9 +79,9 @@ def test_one_block_and_one_minibatch_are_plain_descent(activation: Any, rounds: 
     for k in (0, 1):
         (job,) = mac.plan.work.jobs(k)
         share = mac.plan.work.grams(k)[0].place
-        features = mac.problems.features(k, state)
-        state.grams[share] = solver.prepare(features, mac.points.over).ravel()
-        expected.append(solver.solve(mac.problems.w_problem(job, state), mac.points.over))
+        features = given(mac, state).features[k]
+        state.own.grams[share] = solver.prepare(features, mac.parts.points.over).ravel()
+        expected.append(solver.solve(w_problem(mac, job, state), mac.parts.points.over))
     before = state.weights.copy()
     mac.w_step(state)
     for k in (0, 1):

@@ -16,8 +16,9 @@ from macmpi.methods.choose import choose
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
-from macmpi.state import State
+from macmpi.state import Z_STEP, State
 from macmpi.training import checkpoint
+from macmpi.training.stored import contents
 
 TABLES = get_type_hints(Config)
 NET = {"hidden": [7, 5]}
@@ -51,7 +52,7 @@ def begun(tables: dict[str, dict[str, Any]]) -> tuple[Any, Any]:
 
 def method_of(config: Config, data: Any, state: State | None = None) -> Any:
     """As `run.py` makes it: of the sizes that a selection has found."""
-    hidden = config.model.hidden if state is None or not len(state.sizes) else [int(n) for n in state.sizes]
+    hidden = (state.own.hidden if state else []) or config.model.hidden
     now = replace(config, model=replace(config.model, hidden=hidden))
     plan = make_plan(now, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
     return choose(config, plan, data, Serial(), Clock())
@@ -63,7 +64,7 @@ def test_a_run_that_pauses_wherever_it_may_has_the_bits_of_one_that_never_does(
 ) -> None:
     config, data = begun(tables)
     straight = method_of(config, data)
-    first = straight.mac.start(1.0, True, 0) if "selection" not in tables else _codes(straight.mac)
+    first = straight.start(1.0, True, 0) if "selection" not in tables else _codes(straight.mac)
     kept, _ = checkpoint.read(checkpoint.save(tmp_path, first, {}, 1))
     straight.begin(first)
     for _ in range(ITERATIONS):
@@ -78,8 +79,9 @@ def test_a_run_that_pauses_wherever_it_may_has_the_bits_of_one_that_never_does(
             pauses += not whole
             kept, _ = checkpoint.read(checkpoint.save(tmp_path, kept, {}, 1))
     assert pauses >= ITERATIONS, "there must be something to go on from"
-    for name in (*checkpoint.ARRAYS, *checkpoint.SCALARS):
-        np.testing.assert_array_equal(getattr(first, name), getattr(kept, name), err_msg=name)
+    expected, found = contents(first), contents(kept)
+    for name in expected:
+        np.testing.assert_array_equal(expected[name], found[name], err_msg=name)
 
 
 def _codes(mac: Any) -> State:
@@ -93,9 +95,9 @@ def _codes(mac: Any) -> State:
 def test_where_nothing_asks_for_it_no_sweep_pauses(tables: dict[str, dict[str, Any]]) -> None:
     config, data = begun(tables)
     method = method_of(config, data)
-    state = method.mac.start(1.0, True, 0) if "selection" not in tables else _codes(method.mac)
+    state = method.start(1.0, True, 0) if "selection" not in tables else _codes(method.mac)
     method.begin(state)
     assert method.sweep(state, lambda: False)
     assert state.iteration == 1
     assert state.position == 0
-    assert state.next_half == "z"
+    assert state.position == Z_STEP

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.basis_nets import autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
+from theory.problems import given
 from unit.crew import crew
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.carry_out import carry_out
+from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
 from macmpi.methods.selection import CRITERIA, Selection, Trial
 from macmpi.nets.layers.rbf import GaussianBasis
@@ -26,8 +28,9 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
-from macmpi.state import State
+from macmpi.state import W_STEP, Z_STEP, State
 from macmpi.training import checkpoint
+from macmpi.training.stored import contents
 from macmpi.typing import Array
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -51,7 +54,7 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
     keys = {"criterion": "aic", "epsilon2": [0.1], "smallest": 2, "step": 2, "every": every}
     tables["selection"] = {**keys, **tables.get("selection", {})}
     made = config(**tables)
-    method = Selection(made, planned(made, data), data, Serial(), Clock())
+    method = Selection(made, Mac(planned(made, data), data, Serial(), Clock()))
     state = begun(method.mac)
     method.begin(state)
     return method, state
@@ -59,8 +62,9 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
 
 def trial_of(method: Selection, state: State) -> tuple[Trial, list[Job]]:
     work = method.largest.work.regressions([b.segment for b in method.bases])
-    trial = Trial(method.largest, method.mac, state, work, {b.segment: b.candidates for b in method.bases})
-    carry_out(work, trial, method.mac.points, method.mac.team, method.mac.clock)
+    candidates = {b.segment: b.candidates for b in method.bases}
+    trial = Trial(method.largest, given(method.mac, state), work, candidates)
+    carry_out(work, trial, method.parts.points, method.team, method.clock)
     return trial, list(work.jobs)
 
 
@@ -69,7 +73,7 @@ def inputs_and_targets(method: Selection, state: State, basis: int) -> tuple[Arr
     if basis:
         return state.Z, method.data.Y
     mu = state.mu * method.plan.site_weights[0]
-    return method.data.X, state.Z - state.multipliers / mu if state.multipliers.size else state.Z
+    return method.data.X, state.Z - state.own.multipliers / mu if state.own.multipliers.size else state.Z
 
 
 def order_of(method: Selection, A: Array, basis: int) -> Array:
@@ -105,7 +109,7 @@ def total(method: Selection, state: State) -> float:
 
 def select(method: Selection, state: State) -> None:
     """A W-step with selection alone."""
-    state.next_half = "w"
+    state.position = W_STEP
     method.sweep(state)
     assert method.changed is not None
 
@@ -120,7 +124,6 @@ def test_the_errors_of_all_candidates_are_those_of_single_fits(mu: float, settin
         method, state = selecting(data, every=100, **SETTINGS[setting])
         method.sweep(state)
         state.mu = mu
-        method.mac.problems.forget()
         trial, jobs = trial_of(method, state)
         assert [job.segment for job in jobs] == ([0, 0, 1] if setting == "wide" else [0, 1])
         for b, basis in enumerate(method.bases):
@@ -136,10 +139,10 @@ def test_the_incumbent_counts_as_it_is(setting: str) -> None:
     method, state = selecting(**SETTINGS[setting])
     random = np.random.default_rng(3)
     state.weights += 0.1 * random.normal(size=len(state.weights))
-    method.mac.problems.forget_all()
+    method.mac.parts.begin_with(None)
     _, present = method._totals(state)
     mu = state.mu * method.plan.site_weights[0]
-    shifts = 0.5 * np.sum(state.multipliers**2) / mu
+    shifts = 0.5 * np.sum(state.own.multipliers**2) / mu
     assert_allclose(sum(present), total(method, state) + shifts, rtol=1e-10)
 
 
@@ -151,7 +154,7 @@ def test_the_candidates_centres_are_the_first_of_one_order_of_the_points() -> No
     assert all((c == A).all(axis=1).any() for c in whole)
     assert not np.array_equal(whole, A[:12])
     select(method, state)
-    C1, _, C3, _ = method.mac.weights(state)
+    C1, _, C3, _ = method.mac.parts.weights(state)
     assert len(C1) < 12 or len(C3) < 10
     assert_array_equal(C1, whole[: len(C1)])
     assert_array_equal(C3, order_of(method, state.Z, 1)[: len(C3)])
@@ -196,7 +199,7 @@ def test_ranks_share_the_features_and_the_factors_of_the_candidates(
 
     def totals(team: Any) -> tuple[list[Array], list[float]]:
         plan = replace(method.plan, ranks=team.size)
-        return Selection(method.config, plan, method.data, team, Clock())._totals(deepcopy(state))
+        return Selection(method.config, Mac(plan, method.data, team, Clock()))._totals(deepcopy(state))
 
     one = totals(Serial())
     alone_made = sorted(made)
@@ -305,15 +308,15 @@ def better_centres(method: Selection, state: State, basis: int) -> None:
     """Give a net the best of many random centres, fitted there: no prefix of the one order does as well."""
     A, T = inputs_and_targets(method, state, basis)
     ridge, width = own_ridges(method.mac, state)[basis], method.config.model.each("width", 2)[basis]
-    C, W = method.mac.weights(state)[2 * basis : 2 * basis + 2]
+    C, W = method.mac.parts.weights(state)[2 * basis : 2 * basis + 2]
     random, best = np.random.default_rng(0), np.inf
     for _ in range(300):
         tried = A[random.permutation(len(A))[: len(C)]] + 0.1 * random.normal(size=C.shape)
         found, error = fitted(gaussians(A, tried, width), T, ridge)
         if error < best:
             best, C[:], W[:] = error, tried, found
-    method.mac.problems.forget_all()
-    state.grams = np.empty(0)
+    method.mac.parts.begin_with(None)
+    state.own.grams = np.empty(0)
     method.begin(state)
     others = [alone(method, state, basis, int(m)) for m in method.bases[basis].candidates]
     assert best * (1.0 if basis else state.mu) < min(others)
@@ -323,15 +326,15 @@ def test_an_incumbent_that_no_candidate_beats_stays_with_its_bits() -> None:
     method, state = selecting(model={"hidden": [6, 2, 6]}, selection={"epsilon2": [1e-12]})
     for basis in (0, 1):
         better_centres(method, state, basis)
-    state.best_weights, state.best_e1_val, state.best_iteration = state.weights.copy(), 0.5, 3
+    state.history.best_weights, state.history.best_e1_val, state.history.best_iteration = state.weights.copy(), 0.5, 3
     before, mac = deepcopy(state), method.mac
     select(method, state)
     assert method.changed is False
     assert method.mac is mac
     assert_array_equal(state.weights, before.weights)
-    assert_array_equal(state.best_weights, before.best_weights)
-    assert (state.best_e1_val, state.best_iteration) == (0.5, 3)
-    assert not len(state.sizes)
+    assert_array_equal(state.history.best_weights, before.history.best_weights)
+    assert (state.history.best_e1_val, state.history.best_iteration) == (0.5, 3)
+    assert not len(state.own.sizes)
     assert state.iteration == 1
 
 
@@ -342,19 +345,19 @@ def test_a_net_that_stays_keeps_its_bits_while_the_other_changes_its_size(kept: 
     epsilons[1 - kept] = 10.0
     method, state = selecting(model={"hidden": [6, 2, 6]}, selection={"epsilon2": epsilons})
     better_centres(method, state, kept)
-    before = [W.copy() for W in method.mac.weights(state)]
+    before = [W.copy() for W in method.mac.parts.weights(state)]
     value = total(method, state)
     select(method, state)
-    after = method.mac.weights(state)
+    after = method.mac.parts.weights(state)
     assert method.changed
     assert method.plan.basis_sizes == ([6, 2] if kept == 0 else [2, 6])
     for W, old in list(zip(after, before, strict=True))[2 * kept : 2 * kept + 2]:
         assert_array_equal(W, old)
     assert total(method, state) < value
     method.mac.z_step(state)
-    before = [W.copy() for W in method.mac.weights(state)]
+    before = [W.copy() for W in method.mac.parts.weights(state)]
     select(method, state)
-    assert_array_equal(method.mac.weights(state)[0], before[0])
+    assert_array_equal(method.mac.parts.weights(state)[0], before[0])
 
 
 def test_the_first_gram_is_that_of_the_centres_at_every_moment() -> None:
@@ -365,13 +368,13 @@ def test_the_first_gram_is_that_of_the_centres_at_every_moment() -> None:
         if foreign != "no":
             better_centres(method, state, 0)
         if foreign == "bad":
-            method.mac.weights(state)[1][:] = 0.0
+            method.mac.parts.weights(state)[1][:] = 0.0
         for _ in range(2):
             select(method, state)
-            C, *_ = method.mac.weights(state)
+            C, *_ = method.mac.parts.weights(state)
             Phi = gaussians(method.data.X, C, 2.5)
-            assert_allclose(method.mac.problems.features(0, state), Phi, rtol=1e-12)
-            assert_allclose(np.triu(method.mac.problems.gram(0, state).G), np.triu(Phi.T @ Phi), rtol=1e-10)
+            assert_allclose(method.parts.first(state).features, Phi, rtol=1e-12)
+            assert_allclose(np.triu(layer_gram(given(method.mac, state), 0).G), np.triu(Phi.T @ Phi), rtol=1e-10)
             method.mac.z_step(state)
 
 
@@ -382,16 +385,16 @@ def test_a_change_is_written_into_the_state() -> None:
     method, state = selecting()
     method.mac.z_step(state)
     state.note_validation(method.evaluate(state).validation)
-    assert len(state.best_weights)
+    assert len(state.history.best_weights)
     select(method, state)
     assert method.changed
-    assert state.sizes.tolist() == [method.plan.basis_sizes[0], 2, method.plan.basis_sizes[1]]
-    assert len(state.best_weights) == 0
-    assert state.best_e1_val == math.inf
+    assert state.own.sizes.tolist() == [method.plan.basis_sizes[0], 2, method.plan.basis_sizes[1]]
+    assert len(state.history.best_weights) == 0
+    assert state.history.best_e1_val == math.inf
     assert len(state.weights) == method.plan.offsets.weights[-1] < method.largest.offsets.weights[-1]
     state.note_validation(method.evaluate(state).validation)
-    assert_array_equal(state.best_weights, state.weights)
-    assert (state.iteration, state.next_half, state.mu_done) == (1, "z", state.mu)
+    assert_array_equal(state.history.best_weights, state.weights)
+    assert (state.iteration, state.position, state.mu_done) == (1, Z_STEP, state.mu)
 
 
 def test_every_so_many_iterations() -> None:
@@ -424,9 +427,9 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
 
 def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     """As `run.py` goes on."""
-    hidden = [int(n) for n in saved.sizes] if len(saved.sizes) else keys.model.hidden
+    hidden = [int(n) for n in saved.own.sizes] if len(saved.own.sizes) else keys.model.hidden
     plan = planned(replace(keys, model=replace(keys.model, hidden=hidden)), data)
-    method = Selection(keys, plan, data, Serial(), Clock())
+    method = Selection(keys, Mac(plan, data, Serial(), Clock()))
     method.begin(saved)
     return method
 
@@ -440,15 +443,16 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
     for _ in range(cut):
         method.sweep(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    assert (len(saved.sizes) > 0) == (cut >= 2)
+    assert (len(saved.own.sizes) > 0) == (cut >= 2)
     other = resumed(saved, method.config, method.data)
     assert other.plan.basis_sizes == method.plan.basis_sizes
     assert [b.candidates.tolist() for b in other.bases] == [b.candidates.tolist() for b in method.bases]
     for _ in range(3):
         method.sweep(state)
         other.sweep(saved)
-        for name in ("weights", "Z", "grams", "sizes", "multipliers"):
-            assert_array_equal(getattr(saved, name), getattr(state, name))
+        ours, theirs = contents(state), contents(saved)
+        for name in ours:
+            assert_array_equal(theirs[name], ours[name], err_msg=name)
         assert (other.changed, other.notes()) == (method.changed, method.notes())
     assert other.evaluate(saved) == method.evaluate(state)
     assert_array_equal(other.finish(saved).weights, method.finish(state).weights)
@@ -469,9 +473,11 @@ def test_the_layers_without_basis_functions_get_their_w_step() -> None:
     assert [b.layer for b in method.bases] == [0]
     errors = [method.evaluate(state).E_Q]
     for i in range(6):
-        sigmoid, output = (W.copy() for W in method.mac.weights(state)[2:])
+        sigmoid, output = (W.copy() for W in method.mac.parts.weights(state)[2:])
         method.sweep(state)
-        assert all((old != W).any() for W, old in zip(method.mac.weights(state)[2:], (sigmoid, output), strict=True))
+        assert all(
+            (old != W).any() for W, old in zip(method.mac.parts.weights(state)[2:], (sigmoid, output), strict=True)
+        )
         errors.append(method.evaluate(state).E_Q)
         if i == 0:
             assert method.changed
@@ -487,7 +493,7 @@ def test_a_net_with_basis_functions_in_one_half_alone() -> None:
     select(method, state)
     assert method.changed
     assert [b.segment for b in method.bases] == [1]
-    assert state.sizes.tolist() == [2, method.plan.basis_sizes[0]]
+    assert state.own.sizes.tolist() == [2, method.plan.basis_sizes[0]]
     assert_allclose(method.notes()["cost"], 2 * 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)
 
 

@@ -50,7 +50,7 @@ def curve(config: Config) -> list[Errors]:
     data = data_of(config)
     plan = make_plan(config, *data.sizes, 1)
     method = choose(config, plan, data, Serial(), Clock())
-    state = start(method.mac, config, Origin())
+    state = start(method, config, Origin())
     found = [method.evaluate(state, feasible=True)]
     method.begin(state)
     for _ in range(4):

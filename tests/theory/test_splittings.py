@@ -24,6 +24,7 @@ from theory.nets import (
     started,
     work,
 )
+from theory.problems import w_problem, z_problem
 
 from macmpi.mac import Mac
 from macmpi.nets.chain import Chain
@@ -65,17 +66,16 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 
 def by_point(mac: Mac, state: State) -> float:
-    problem = mac.problems.z_problem(EVERYTHING, state)
+    problem = z_problem(mac, EVERYTHING, state)
     return float(problem.values(problem.Z).sum())
 
 
 def by_unit(mac: Mac, state: State) -> float:
     """From the regressions that the W-step solves: each one's objective, times mu and in the metric of its site."""
-    mac.problems.forget()
-    K, everywhere, total = len(mac.plan.chain.sites), mac.over_points, 0.0
+    K, everywhere, total = len(mac.plan.chain.sites), mac.parts.over_points, 0.0
     residuals: dict[int, list[Array]] = {}
     for job in mac.plan.work.w_step.jobs:
-        problem, k = mac.problems.w_problem(job, state), job.segment
+        problem, k = w_problem(mac, job, state), job.segment
         if isinstance(problem, UnitProblem):
             (term,) = problem.terms
             act = ACTIVATIONS[problem.activation]
@@ -115,7 +115,7 @@ def test_both_splittings_sum_to_the_augmented_lagrangian(choice: str, mu: float)
     """Up to 1/2 lambda^T M^-1 lambda, which neither W nor Z changes."""
     mac = method(**CHOICES[choice] | AUGMENTED)
     state = anywhere(mac, mu=mu)
-    pairs = zip(of_sites(mac, state.multipliers), forms(mac, state), strict=True)
+    pairs = zip(of_sites(mac, state.own.multipliers), forms(mac, state), strict=True)
     square = sum(0.5 * float(np.sum(np.linalg.solve(M, u.T) * u.T)) for u, M in pairs)
     expected = e_q(mac, state) - work(mac, state) + square
     assert abs(work(mac, state)) > 1e-3
@@ -154,7 +154,7 @@ def test_tiles_of_points_sum_to_e_q() -> None:
     state = anywhere(mac)
     total = 0.0
     for tile in mac.plan.work.train.tiles_of(0):
-        problem = mac.problems.z_problem(tile.rows, state)
+        problem = z_problem(mac, tile.rows, state)
         total += problem.values(problem.Z).sum()
     assert_allclose(total, e_q(mac, state), rtol=1e-12)
 
@@ -170,7 +170,7 @@ def test_at_feasible_coordinates_e_q_is_e1(hidden: tuple[int, ...], activation: 
     assert_allclose(state.Z, feasible(mac, state), rtol=1e-13, atol=1e-15)
     assert_allclose(by_point(mac, state), e1(mac, state), rtol=1e-12)
     assert_allclose(by_unit(mac, state), e1(mac, state), rtol=1e-12)
-    own = mac.evaluation.nested(mac.weights(state)).error
+    own = mac.parts.evaluation.nested(mac.parts.weights(state)).error
     assert_allclose(own * mac.plan.n_train, e1(mac, state), rtol=1e-12)
 
 
@@ -243,7 +243,7 @@ def test_the_record_holds_the_augmented_lagrangian_and_its_multipliers(choice: s
         assert_allclose(errors.E_Q, e_q(mac, state) / n, rtol=1e-11)
         assert_allclose(errors.lagrangian, (e_q(mac, state) - work(mac, state)) / n, rtol=1e-10)
         assert_allclose(errors.constraint, np.mean(constraint(mac, state) ** 2), rtol=1e-11)
-        assert errors.multiplier == np.abs(state.multipliers).max()
+        assert errors.multiplier == np.abs(state.own.multipliers).max()
         mac.move_multipliers(state)
 
 
@@ -254,7 +254,7 @@ def test_a_ridge_by_unit_is_that_of_the_regressions() -> None:
         state = anywhere(mac)
         total = 0.0
         for job in mac.plan.work.w_step.jobs:
-            problem, k = mac.problems.w_problem(job, state), job.segment
+            problem, k = w_problem(mac, job, state), job.segment
             assert job.units is not None
             share = np.ones(len(job.units)) if k == 2 else np.diag(forms(mac, state)[k])[job.units.rows]
             total += float(share @ problem.ridge_part(problem.start)[0])

@@ -29,6 +29,7 @@ from macmpi.plan.plan import make_plan
 from macmpi.reductions import AT_ONCE
 from macmpi.solvers.grams import solve_rows
 from macmpi.state import State
+from macmpi.training.stored import contents
 from macmpi.typing import Array
 
 SIZES = (6, [5, 2, 4])
@@ -127,17 +128,18 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     method.step(halves(np.arange(30)), state)
     gradient = np.random.default_rng(2).normal(size=state.weights.shape)
     tapes = {
-        i: (method.plan.chain.whole.tape(method.weights(state), method.data.X[:9]), method.data.Y[:9]) for i in (0, 1)
+        i: (method.plan.chain.whole.tape(method.parts.weights(state), method.data.X[:9]), method.data.Y[:9])
+        for i in (0, 1)
     }
-    method.curvature.factor(tapes, 14.0, state.damping, state)
+    method.curvature.factor(tapes, 14.0, state.own.damping, state)
     found = method.layout.blocks(method.curvature.direction(30.0 * gradient, 30.0, state))
     tape = tapes[0][0]
     M_k = metrics(method.plan.choices.loss, tape, 7, at_once(tape), AT_ONCE.form)
-    grams = method.layout.gram_blocks(state.statistics)
+    grams = method.layout.gram_blocks(state.own.grams)
     for D, slope, G, M in zip(found, method.layout.blocks(gradient), grams, M_k, strict=True):
         means = [np.trace(A) / len(A) for A in (G, M)]
-        b = np.sqrt(state.damping * means[0] / means[1])
-        a = state.damping / b
+        b = np.sqrt(state.own.damping * means[0] / means[1])
+        a = state.own.damping / b
         expected = -np.linalg.solve(M + a * np.eye(len(M)), slope) @ np.linalg.inv(G + b * np.eye(len(G)))
         np.testing.assert_allclose(D, expected, rtol=1e-8, atol=1e-12)
 
@@ -153,8 +155,8 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     ],
 )
 def test_damping_begins_as_the_squares_of_slopes(loss: str, activation: str, damping: float) -> None:
-    assert method_of(loss, activation)[1].damping == pytest.approx(damping)
-    assert method_of(loss, activation, damping=0.3)[1].damping == 0.3
+    assert method_of(loss, activation)[1].own.damping == pytest.approx(damping)
+    assert method_of(loss, activation, damping=0.3)[1].own.damping == 0.3
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -163,9 +165,9 @@ def test_labels_are_damped_as_the_loss_falls(loss: str) -> None:
     method, state = method_of(loss)
     whole = np.log(3.0)
     for level, share, along in ((2.0, 1.0, 1.0), (0.1, 0.1 / whole, 1.0), (1e-5, 1e-5 / whole, 0.01), (0.0, 0.0, 1e-5)):
-        state.level = level
+        state.own.level = level
         shares = (share, along) if loss == "cross_entropy" else (1.0, 1.0)
-        found = method.damping.of_inverses(1.0, state.level), method.damping.of_length(1.0, state.level)
+        found = method.damping.of_inverses(1.0, state.own.level), method.damping.of_length(1.0, state.own.level)
         assert found == pytest.approx(shares)
 
 
@@ -188,7 +190,7 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str) -> None:
     random = np.random.default_rng(4)
     way, gradient = (random.normal(size=state.weights.shape) for _ in range(2))
     X, Y = method.data.X[:9], method.data.Y[:9]
-    tape = method.plan.chain.whole.tape(method.weights(state), X)
+    tape = method.plan.chain.whole.tape(method.parts.weights(state), X)
     slope, curvature = method._along(way, 18.0 * gradient, {0: (tape, Y), 1: (tape, Y)}, 18.0, 0.3)
     change = tape.weight_jvp(method.layout.blocks(way))
     curved = sum(c @ method.plan.choices.loss.hessian(f[None]) @ c for c, f in zip(change, tape.F, strict=True)) / 9.0
@@ -199,7 +201,7 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str) -> None:
 def test_a_step_goes_along_the_direction_and_the_last_step() -> None:
     method, state = method_of()
     for i in range(4):
-        before, last = state.weights.copy(), state.momentum.copy()
+        before, last = state.weights.copy(), state.own.step.copy()
         rows = halves(np.arange(i, 30 + i))
         method.step(rows, state)
         gradient = np.zeros_like(before)
@@ -207,7 +209,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step() -> None:
             tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
             add_gradient(method.plan.choices.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
         direction = method.curvature.direction(gradient, 30.0, state)
-        expected = MOMENTUM * last + STRIDE * state.length * direction
+        expected = MOMENTUM * last + STRIDE * state.own.length * direction
         np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
 
 
@@ -228,12 +230,12 @@ def test_the_run_shows_and_keeps_the_average() -> None:
         if i:
             mean += max(0.2, 8.0 / (i + 7)) * (state.weights - mean)
         method.step(halves(np.arange(i, 30 + i)), state)
-    np.testing.assert_allclose(state.average, mean, rtol=1e-12)
+    np.testing.assert_allclose(state.own.average, mean, rtol=1e-12)
     rows = slice(None)
-    assert method.evaluate(state).train == pytest.approx(error(method, state.average, rows) / len(method.data.X))
-    np.testing.assert_array_equal(method.finish(state).weights, state.average)
+    assert method.evaluate(state).train == pytest.approx(error(method, state.own.average, rows) / len(method.data.X))
+    np.testing.assert_array_equal(method.finish(state).weights, state.own.average)
     state.note_validation(0.1)
-    np.testing.assert_array_equal(state.best_weights, state.average)
+    np.testing.assert_array_equal(state.history.best_weights, state.own.average)
 
 
 def test_a_state_between_two_epochs_holds_all_that_the_next_needs() -> None:
@@ -245,9 +247,9 @@ def test_a_state_between_two_epochs_holds_all_that_the_next_needs() -> None:
     for _ in range(2):
         method.sweep(state)
         other.sweep(copied)
-    for name in ("weights", "average", "momentum", "statistics", "inverses"):
-        np.testing.assert_array_equal(getattr(state, name), getattr(copied, name))
-    assert (state.damping, state.level, state.steps) == (copied.damping, copied.level, copied.steps)
+    ours, theirs = contents(state), contents(copied)
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -260,13 +262,13 @@ def test_statistics_are_running_means_over_minibatches(loss: str) -> None:
         method.step(rows, state)
         totals = [np.zeros_like(G) for G in means]
         for own in rows.values():
-            tape = method.plan.chain.whole.tape(method.weights(kept), method.data.X[own])
+            tape = method.plan.chain.whole.tape(method.parts.weights(kept), method.data.X[own])
             add_grams(tape, 7, 1.0 / 14.0, totals)
         for mean, total in zip(means, totals, strict=True):
             mean += max(0.3, 1.0 / (i + 1)) * (total - mean)
     method.curvature.fold(state)
     method.curvature.complete(state)
-    found = method.layout.gram_blocks(state.statistics)
+    found = method.layout.gram_blocks(state.own.grams)
     X = np.hstack([method.data.X, np.ones((len(method.data.X), 1))])
     np.testing.assert_allclose(found[0], X.T @ X / len(X), rtol=1e-10, atol=1e-12)
     for G, mean in zip(found[1:], means[1:], strict=True):
@@ -275,7 +277,7 @@ def test_statistics_are_running_means_over_minibatches(loss: str) -> None:
 
 def test_grams_are_those_of_the_layers_inputs() -> None:
     method, state = method_of()
-    weights, X = method.weights(state), method.data.X[:9]
+    weights, X = method.parts.weights(state), method.data.X[:9]
     found = [np.zeros((d, d)) for _, d in method.layout.shapes[1:]]
     add_grams(method.plan.chain.whole.tape(weights, X), 5, 0.5, found)
     for k, G in enumerate(found, start=1):
@@ -317,19 +319,19 @@ def test_a_step_gone_wrong_is_taken_back() -> None:
     method, state = method_of()
     for i in range(8):
         method.step(halves(np.arange(i, 30 + i)), state)
-    damping = state.damping
+    damping = state.own.damping
     state.weights = state.weights + 1e3
     method.step(halves(np.arange(30)), state)
-    np.testing.assert_array_equal(state.weights, state.average)
-    assert not state.momentum.any()
-    assert not state.inverses.any()
-    assert state.damping == 10.0 * damping
+    np.testing.assert_array_equal(state.weights, state.own.average)
+    assert not state.own.step.any()
+    assert not state.own.inverses.any()
+    assert state.own.damping == 10.0 * damping
     state.weights = np.full_like(state.weights, np.nan)
     method.step(halves(np.arange(30)), state)
     assert np.isfinite(state.weights).all()
     method.step(halves(np.arange(30)), state)
     assert np.isfinite(state.weights).all()
-    assert state.inverses.any()
+    assert state.own.inverses.any()
 
 
 @pytest.mark.parametrize(
@@ -338,7 +340,7 @@ def test_a_step_gone_wrong_is_taken_back() -> None:
 )
 def test_one_point_alone_does_not_say_that_a_step_went_wrong(losses: list[float], wrong: bool) -> None:
     method, state = method_of()
-    state.level = 1.0
+    state.own.level = 1.0
     found = np.array(losses)
     with np.errstate(over="ignore"):
         assert bool(method._gone_wrong(found.mean(), (found**2).mean(), 30.0, state)) is wrong
@@ -347,20 +349,20 @@ def test_one_point_alone_does_not_say_that_a_step_went_wrong(losses: list[float]
 def test_one_point_does_not_move_the_level_far() -> None:
     method, state = method_of()
     method.step(halves(np.arange(30)), state)
-    level = state.level
+    level = state.own.level
     method.data.Y[0] += 1e6
     method.step(halves(np.arange(30)), state)
-    assert state.steps == 2
-    assert state.level <= 1.2 * level + 1e-12
+    assert state.own.steps == 2
+    assert state.own.level <= 1.2 * level + 1e-12
 
 
 def test_the_decrease_is_predicted_by_the_net_before_the_step() -> None:
     """Of weights, slopes and activations at one point, the one where the gradient was taken."""
     method, state = method_of()
     asked: list[tuple[Array, float]] = []
-    method._adapt = lambda rows, n, before, predicted, state: asked.append((state.momentum.copy(), predicted))  # type: ignore[method-assign]
+    method._adapt = lambda rows, n, before, predicted, state: asked.append((state.own.step.copy(), predicted))  # type: ignore[method-assign]
     for i in range(ADAPT):
-        before, rows, damping = state.weights.copy(), halves(np.arange(i, 30 + i)), state.damping
+        before, rows, damping = state.weights.copy(), halves(np.arange(i, 30 + i)), state.own.damping
         method.step(rows, state)
     ((step, predicted),) = asked
     gradient, curved = np.zeros_like(before), 0.0
@@ -435,7 +437,7 @@ def test_a_few_rows_solved_for_are_those_of_all(h: int) -> None:
 def test_the_code_starts_from_principal_components() -> None:
     method, _ = method_of(n=900)
     state = method.start(0.0, False, 1)
-    chain, weights, X = method.plan.chain, method.weights(state), method.data.X
+    chain, weights, X = method.plan.chain, method.parts.weights(state), method.data.X
     A, S = (chain.part(0, maps).forward(weights, X) for maps in (2, 3))
     variances, directions = np.linalg.eigh(np.cov(A.T, bias=True))
     np.testing.assert_allclose(S.mean(axis=0), 0.0, atol=1e-10)
@@ -456,7 +458,7 @@ def test_the_code_is_the_layer_narrower_than_all_others(loss: str, hidden: list[
 
 def test_a_range_that_is_asked_for_makes_all_layers_random() -> None:
     method, _ = method_of()
-    narrow, wide = (method.weights(method.start(range_, False, 1)) for range_ in (1.0, 3.0))
+    narrow, wide = (method.parts.weights(method.start(range_, False, 1)) for range_ in (1.0, 3.0))
     for a, b in zip(narrow[:-1], wide[:-1], strict=True):
         np.testing.assert_allclose(3.0 * a, b)
 

@@ -19,43 +19,41 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from macmpi import UsageError, __version__, files
-from macmpi.state import State
+from macmpi.state import History, MacState, Record, State
 from macmpi.training import checkpoint
+from macmpi.training.stored import KINDS, assembled, contents
 
 LABELS = {"config": '{"model.hidden": [3, 2]}', "data_sha256": "0123abcd" * 8}
 
 
-def state(iteration: int = 3) -> State:
+def filled(record: type[Record], iteration: int = 3) -> Record:
+    """A record in which no field is empty or 0."""
     random = np.random.default_rng(iteration)
-    return State(
-        weights=random.normal(size=12),
-        Z=random.normal(size=(6, 5)),
-        mu=1234.5678,
-        iteration=iteration,
-        next_half="w",
+    made = {"Array": lambda: random.normal(size=7), "float": random.random, "int": lambda: int(random.integers(1, 99))}
+    return record(**{f.name: made[str(f.type)]() for f in fields(record)})
+
+
+def state(iteration: int = 3, record: type[Record] = MacState) -> State[Any]:
+    random = np.random.default_rng(iteration)
+    history = History(
         e1_val=0.1 + 0.2,
         fall=-1.0 / 7.0,
         reference=0.7,
         best_weights=random.normal(size=12),
         best_e1_val=1.0 / 3.0,
         best_iteration=2,
+    )
+    return State(
+        weights=random.normal(size=12),
+        Z=random.normal(size=(6, 5)),
+        mu=1234.5678,
+        own=filled(record, iteration),
+        iteration=iteration,
+        position=250,
+        mu_done=123.0,
         seconds=17.25,
         finished="converged",
-        mu_done=123.0,
-        multipliers=random.normal(size=(6, 5)),
-        metric=random.normal(size=5),
-        metric_mu=12.5,
-        grams=random.normal(size=20),
-        sizes=np.array([7, 2, 9]),
-        average=random.normal(size=12),
-        momentum=random.normal(size=12),
-        statistics=random.normal(size=8),
-        inverses=random.normal(size=8),
-        damping=0.03,
-        level=0.21,
-        length=0.07,
-        steps=41,
-        position=250,
+        history=history,
     )
 
 
@@ -64,40 +62,48 @@ def save(folder: Path, iteration: int = 3, keep: int = 10) -> Path:
 
 
 def assert_same(found: State, expected: State) -> None:
-    for f in fields(State):
-        a, b = getattr(found, f.name), getattr(expected, f.name)
-        assert type(a) is type(b), f.name
-        assert_array_equal(a, b, strict=True)
+    assert type(found.own) is type(expected.own)
+    ours, theirs = contents(found), contents(expected)
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert type(ours[name]) is type(value), name
+        assert_array_equal(ours[name], value, strict=True)
 
 
 # --- round trip -------------------------------------------------------------------------------------------------------
 
 
-def test_every_field_comes_back_bit_for_bit(tmp_path: Path) -> None:
-    found, labels = checkpoint.read(save(tmp_path))
-    assert_same(found, state())
+@pytest.mark.parametrize("record", KINDS)
+def test_every_field_comes_back_bit_for_bit(tmp_path: Path, record: type[Record]) -> None:
+    found, labels = checkpoint.read(checkpoint.save(tmp_path, state(record=record), LABELS, 10))
+    assert_same(found, state(record=record))
     assert {name: labels[name] for name in LABELS} == LABELS
     assert labels["macmpi"] == __version__
 
 
-def test_the_state_of_this_file_has_no_default_left() -> None:
+@pytest.mark.parametrize("record", KINDS)
+def test_the_state_of_this_file_has_no_default_left(record: type[Record]) -> None:
     """So that a field that is forgotten in a checkpoint is missed here."""
-    fresh, full = State(np.zeros(12), np.zeros((6, 5)), 1.0), state()
-    same = [f.name for f in fields(State) if np.array_equal(getattr(fresh, f.name), getattr(full, f.name))]
-    assert same == []
+    fresh, full = contents(State(np.zeros(12), np.zeros((6, 5)), 1.0, record())), contents(state(record=record))
+    assert [name for name in fresh if np.array_equal(fresh[name], full[name])] == []
+
+
+@pytest.mark.parametrize("record", KINDS)
+def test_no_name_stands_for_two_fields(record: type[Record]) -> None:
+    parts = [f.name for kind in (State, History, record) for f in fields(kind)]
+    assert len(parts) == len(set(parts))
 
 
 def test_single_precision_stays_single(tmp_path: Path) -> None:
-    single = state()
-    for name in ("weights", "Z", "best_weights", "multipliers", "metric"):
-        setattr(single, name, getattr(single, name).astype(np.float32))
+    narrow = {name: A.astype(np.float32) for name, A in checkpoint.split(contents(state()))[0].items()}
+    single = assembled(contents(state()) | narrow, MacState)
     found, _ = checkpoint.read(checkpoint.save(tmp_path, single, {}, 1))
     assert_same(found, single)
 
 
 def test_a_fresh_state_has_nothing_to_compare_with_yet(tmp_path: Path) -> None:
     """Infinite errors, no best weights."""
-    fresh = State(np.array([np.pi, -0.0, 5e-324]), np.zeros((2, 1)), 1e8)
+    fresh = State(np.array([np.pi, -0.0, 5e-324]), np.zeros((2, 1)), 1e8, MacState())
     found, _ = checkpoint.read(checkpoint.save(tmp_path, fresh, {}, 1))
     assert_same(found, fresh)
     assert np.signbit(found.weights[1])
@@ -290,7 +296,7 @@ numbers = st.floats(allow_nan=False, width=32)
 def test_any_state_comes_back(weights: list[float], n: int, h: int, dtype: type, mu: float, finished: str) -> None:
     """Of any shape, empty ones included, in either precision; with any mu and text that UTF-8 can hold."""
     finished = finished.encode("utf-8", "ignore").decode().replace("\0", "")
-    saved = State(np.array(weights, dtype), np.full((n, h), 0.5, dtype), mu, finished=finished)
+    saved = State(np.array(weights, dtype), np.full((n, h), 0.5, dtype), mu, MacState(), finished=finished)
     with tempfile.TemporaryDirectory() as folder:
         assert_same(checkpoint.read(checkpoint.save(Path(folder), saved, {}, 1))[0], saved)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from macmpi.parallel.team import Serial
 from macmpi.plan import estimate
 from macmpi.plan.estimate import check_memory, least_bytes
 from macmpi.plan.plan import Plan, make_plan
+from macmpi.training.stored import contents
 
 Tables = dict[str, dict[str, Any]]
 N, N_VAL, D, L = 60, 12, 5, 3
@@ -53,13 +53,13 @@ def test_what_a_rank_must_hold_is_in_its_points_and_its_state(name: str) -> None
     plan = make_plan(whole, D, L, N, N_VAL, 1)
     data = points(plan.dtype)
     method = choose(whole, plan, data, Serial(), Clock())
-    state = start(method.mac, whole, Origin())
+    state = start(method, whole, Origin())
     method.begin(state)
     method.sweep(state)
     state.note_validation(0.0)
     if plan.choices.schedule.multipliers:
         method.move_multipliers(state)
-    arrays = [getattr(state, f.name) for f in fields(state)] + [data.X, data.Y, data.X_val, data.Y_val]
+    arrays = [*contents(state).values(), data.X, data.Y, data.X_val, data.Y_val]
     held = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
     assert least_bytes(plan) <= held
     if whole.method.name == "mac":

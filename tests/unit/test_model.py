@@ -21,7 +21,7 @@ from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.parallel.team import Serial
 from macmpi.results import model
-from macmpi.state import State, block_views
+from macmpi.state import MacState, State, block_views
 from macmpi.training import checkpoint
 from macmpi.typing import Array
 
@@ -273,7 +273,7 @@ def not_models(folder: Path) -> dict[str, Path]:
     paths["empty"].write_bytes(b"")
     paths["text"].write_text("not a model")
     paths["data"].write_bytes(files.image({"X": np.zeros((3, 2))}, {}))
-    state = State(np.zeros(6), np.zeros((3, 2)), 1.0)
+    state = State(np.zeros(6), np.zeros((3, 2)), 1.0, MacState())
     return {**paths, "checkpoint": checkpoint.save(folder, state, {"config": "{}"}, 1)}
 
 

@@ -11,7 +11,7 @@ from macmpi import NumericalError
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
-from macmpi.state import Errors, State
+from macmpi.state import Errors, MacState, State
 from macmpi.training import finite
 
 BAD = [np.nan, np.inf, -np.inf]
@@ -24,7 +24,9 @@ POINTS = 7
 
 def state() -> State:
     random = np.random.default_rng(0)
-    return State(random.normal(size=sum(h * d for h, d in CHAIN.block_shapes)), random.normal(size=(POINTS, 5)), 1.0)
+    return State(
+        random.normal(size=sum(h * d for h, d in CHAIN.block_shapes)), random.normal(size=(POINTS, 5)), 1.0, MacState()
+    )
 
 
 def test_finite_numbers_pass() -> None:

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import StorageError, report
+from macmpi.account import COORDINATES, Account
 from macmpi.console import duration
-from macmpi.method import COORDINATES, Account
 from macmpi.parallel.clock import PHASES, Clock
 from macmpi.results.reading import Result
 from macmpi.results.reference_errors import Level
-from macmpi.state import Errors, State
+from macmpi.state import Errors, MacState, State
 from macmpi.training.curve import COLUMNS, OPTIONAL, Curve, record_of, say
 from macmpi.training.summary import closing
 
@@ -138,7 +138,9 @@ FURTHER = {
 
 
 def state(**changes: Any) -> State:
-    return State(np.zeros(3), np.zeros((2, 2)), **{"mu": 10.0, "iteration": 7, "seconds": 1.5, **changes})
+    return State(
+        np.zeros(3), np.zeros((2, 2)), own=MacState(), **{"mu": 10.0, "iteration": 7, "seconds": 1.5, **changes}
+    )
 
 
 def test_a_record_names_iteration_phase_and_errors() -> None:
@@ -198,7 +200,7 @@ def test_a_run_that_diverges_keeps_its_table_readable(
     assert len(cell) <= len("999999.0000")
     np.testing.assert_allclose(float(cell), error, rtol=1e-3)
     errors = Errors(error, error, 1.0, 1.0)
-    last = State(np.zeros(1), np.zeros((1, 1)), 1.0)
+    last = State(np.zeros(1), np.zeros((1, 1)), 1.0, MacState())
     for line in (*closing(last, errors, Account("")), str(Level("predict the mean", error))):
         assert len(line) <= 80
     result = Result(tmp_path, "run", [record(1, E1_train=error, E1_val=error)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ from unit.test_checkpoint import assert_same, state
 from macmpi import StorageError, UsageError, files
 from macmpi.config import Config, Run
 from macmpi.parallel.partition import partition_points
-from macmpi.state import State
+from macmpi.state import State, StochasticState
 from macmpi.training import checkpoint, sharded_checkpoint
 from macmpi.training.run_directory import RunDirectory
-from macmpi.training.sharded_checkpoint import BY_POINT, rows_of, save_together
+from macmpi.training.sharded_checkpoint import rows_of, save_together
+from macmpi.training.stored import rows_of_points, with_rows
 
 N = 211
 SHA256 = "0123abcd" * 8
@@ -33,18 +33,18 @@ def full(kind: str = "multipliers", iteration: int = 3) -> State:
     random = np.random.default_rng(iteration)
     columns = {"multipliers": (5, 5), "coordinates": (5, 0), "single": (5, 5), "none": (0, 0), "minibatches": (0, 0)}
     Z, multipliers = (random.normal(size=(N, c)) for c in columns[kind])
-    found = replace(state(iteration), Z=Z, multipliers=multipliers if kind != "none" else np.empty(0))
-    if kind == "single":
-        found = replace(found, Z=Z.astype(np.float32), multipliers=multipliers.astype(np.float32))
     if kind == "minibatches":
-        found = replace(found, statistics=random.normal(size=300_000), inverses=random.normal(size=300_000))
-    return found
+        wide = {"grams": random.normal(size=300_000), "inverses": random.normal(size=300_000)}
+        return with_rows(state(iteration, StochasticState), {"Z": Z} | wide)
+    if kind == "single":
+        Z, multipliers = Z.astype(np.float32), multipliers.astype(np.float32)
+    return with_rows(state(iteration), {"Z": Z, "multipliers": multipliers if kind != "none" else np.empty(0)})
 
 
 def own(whole: State, ranks: int, rank: int) -> State:
     rows = partition_points(N, ranks, sharded=True).held(rank).rows
-    parts = {name: getattr(whole, name) for name in BY_POINT}
-    return replace(whole, **{name: A[rows] if A.ndim == 2 else A for name, A in parts.items()})
+    parts = rows_of_points(whole)
+    return with_rows(whole, {name: A[rows] if A.ndim == 2 else A for name, A in parts.items()})
 
 
 def save(folder: Path, whole: State, ranks: int, last: bool = False) -> list[Any]:
@@ -70,8 +70,8 @@ def test_it_reads_back_equal_on_any_number_of_ranks(kind: str, ranks: int, tmp_p
     found, labels = checkpoint.read(path)
     assert_same(found, whole)
     assert labels["data_sha256"] == SHA256
-    shared, _ = checkpoint.read(path, BY_POINT)
-    assert not any(getattr(shared, name).size for name in BY_POINT)
+    shared, _ = checkpoint.read(path, without_points=True)
+    assert not any(A.size for A in rows_of_points(shared).values())
     for readers in (1, 2, 5, 20):
         deal = partition_points(N, readers, sharded=True)
         for rank in range(readers):
@@ -110,7 +110,7 @@ def test_a_damaged_one_gives_way_to_the_one_before(tmp_path: Path, capsys: pytes
     content = bytearray(path.read_bytes())
     content[content.index(full(iteration=4).Z[N - 1].tobytes())] ^= 1  # of a point of the last rank
     path.write_bytes(content)
-    found = checkpoint.newest(tmp_path / "checkpoints", BY_POINT)
+    found = checkpoint.newest(tmp_path / "checkpoints", without_points=True)
     assert found is not None
     assert found[1].iteration == 3
     assert capsys.readouterr().err.count("iteration-000004.h5 is damaged") == 1
@@ -124,7 +124,7 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_is_gone_is_named(tmp_path: Path) -> None:
     save(tmp_path, full(), 2)
-    shared, _ = checkpoint.read(path_of(tmp_path), BY_POINT)
+    shared, _ = checkpoint.read(path_of(tmp_path), without_points=True)
     path_of(tmp_path).unlink()
     with pytest.raises(UsageError, match=r"iteration-000003\.h5 cannot be read"):
         rows_of(path_of(tmp_path), shared, partition_points(N, 2, sharded=True), 1)
@@ -149,8 +149,8 @@ def test_room_is_made_for_all_of_it(kind: str, tmp_path: Path, monkeypatch: pyte
 
 def test_rows_that_are_not_written_take_no_memory() -> None:
     with open(os.memfd_create("test"), "w+b") as memory:
-        shapes = {"Z": (10**8, 20), "multipliers": (10**8, 20)}
-        places = sharded_checkpoint._laid_out(memory, {"weights": np.ones(50)}, {}, shapes, full())
+        rows = {"Z": np.empty((1, 20)), "multipliers": np.empty((1, 20))}
+        places = sharded_checkpoint._laid_out(memory, {"weights": np.ones(50)}, {}, rows, 10**8)
         memory.flush()
         found = os.fstat(memory.fileno())
     assert abs(places["Z"] - places["multipliers"]) >= 8 * 20 * 10**8

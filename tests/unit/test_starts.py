@@ -14,13 +14,14 @@ from tolerance import assert_within, gamma
 from macmpi import UsageError
 from macmpi.config import Config, Model, Penalty, Start
 from macmpi.data.dataset import Dataset, Scaling, read_codes
+from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes
 from macmpi.methods.starts import EMBEDDING, Origin, coordinates_first, mirrored, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
-from macmpi.state import State
+from macmpi.state import Z_STEP, State
 from macmpi.typing import Array
 
 RANK = 3
@@ -83,9 +84,9 @@ def test_a_start_is_feasible_finite_and_of_the_runs_precision(keys: dict[str, An
     state = start(mac, config, Origin())
     assert state.weights.dtype == state.Z.dtype == precision
     assert np.isfinite(state.weights).all()
-    expected = np.hstack(mac.plan.chain.coordinates(mac.weights(state), narrow.X))
+    expected = np.hstack(mac.plan.chain.coordinates(mac.parts.weights(state), narrow.X))
     assert_allclose(state.Z, expected, rtol=1e-5 if precision == "float32" else 1e-13, atol=1e-6)
-    assert (state.iteration, state.mu, state.next_half) == (0, 10.0, "z")
+    assert (state.iteration, state.mu, state.position) == (0, 10.0, Z_STEP)
 
 
 @pytest.mark.parametrize("keys", METHODS, ids=lambda keys: keys["method"])
@@ -136,7 +137,7 @@ def test_pca_of_a_linear_net_is_pca() -> None:
 
 def test_pca_projects_on_the_leading_directions_with_half_the_range_as_deviation() -> None:
     state, mac = begun(Model([RANK], "linear"), method="pca", range=3.0, gradient_step=False)
-    W = mac.weights(state)[0]
+    W = mac.parts.weights(state)[0]
     directions = np.linalg.svd(DATA.X - DATA.X.mean(axis=0), full_matrices=False)[2][:RANK]
     cosines = np.abs(np.sum(W[:, :-1] * directions, axis=1)) / np.linalg.norm(W[:, :-1], axis=1)
     assert_allclose(cosines, 1.0, rtol=1e-9)
@@ -241,7 +242,7 @@ def expected_codes(keys: dict[str, Any]) -> Array:
 def test_the_coordinates_are_those_of_the_embedding_or_the_file(keys: dict[str, Any]) -> None:
     state, _ = coded(keys)
     assert_array_equal(state.Z, expected_codes(keys))
-    assert (state.iteration, state.mu, state.next_half) == (0, 3.0, "z")
+    assert (state.iteration, state.mu, state.position) == (0, 3.0, Z_STEP)
 
 
 @pytest.mark.parametrize("keys", CODES, ids=lambda keys: keys["method"])
@@ -253,11 +254,11 @@ def test_the_weights_are_those_of_a_w_step(keys: dict[str, Any], precision: str)
     assert state.weights.dtype == state.Z.dtype == precision
     assert np.isfinite(state.weights).all()
     assert_array_equal(again.weights, state.weights)
-    assert_array_equal(again.grams, state.grams)
+    assert_array_equal(again.own.grams, state.own.grams)
     assert mean_error(DATA.X) > mac.evaluate(state).E_Q
     kept = state.weights.copy()
     mac.begin(state)
-    mac.fit([0], state)
+    fit(mac.parts, [0], state)
     encoder = slice(0, mac.plan.offsets.weights[2])
     assert_allclose(state.weights[encoder], kept[encoder], rtol=0.0, atol=0.1 if precision == "float32" else 1e-8)
 
@@ -277,7 +278,7 @@ def test_an_embedding_has_its_own_number_of_iterations(monkeypatch: pytest.Monke
 
 def test_multipliers_start_at_0_with_coordinates_too() -> None:
     state, _ = coded(CODES[1], penalty=Penalty("augmented_lagrangian"))
-    assert_array_equal(state.multipliers, np.zeros((200, 2)))
+    assert_array_equal(state.own.multipliers, np.zeros((200, 2)))
 
 
 @pytest.mark.parametrize("keys", [CODES[0], CODES[2]], ids=lambda keys: keys["method"])
@@ -318,8 +319,8 @@ def test_a_code_of_bits_starts_with_bits(keys: dict[str, Any]) -> None:
 def test_layers_without_derivatives_start_feasible_and_trained(model: Model, keys: dict[str, Any]) -> None:
     """Bits and codewords are exact; sums behind them may be rounded otherwise for all points than for a tile."""
     state, mac = begun(model, **keys)
-    first, *others = mac.plan.chain.coordinates(mac.weights(state), DATA.X)
-    size, weights = first.shape[1], mac.weights(state)
+    first, *others = mac.plan.chain.coordinates(mac.parts.weights(state), DATA.X)
+    size, weights = first.shape[1], mac.parts.weights(state)
     assert_array_equal(state.Z[:, :size], first)
     if others:
         terms = max(float(np.abs(W).sum(axis=1).max()) for W in weights) * max(1.0, float(np.abs(first).max()))

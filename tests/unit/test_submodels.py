@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from theory.problems import given, w_problem
 from theory.test_sharded import data_of
 from unit.crew import crew
 
 from macmpi.config import Config, Model, Parallel, Start, WStep
 from macmpi.half_steps.ring.route import Ring
 from macmpi.half_steps.ring.submodels import Submodels
+from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
@@ -60,7 +63,9 @@ def round_the_ring(name: str, team: Team) -> Array:
     ring, solver = ring_of(mac, jobs, team.size), mac.plan.choices.ring
     assert solver is not None
     plan.work.__dict__["train"] = points  # the blocks of sharded points, by the rows of all
-    submodels = Submodels(plan, mac.problems, state, ring, team.rank)
+    parts = copy(mac.parts)
+    parts.plan = plan
+    submodels = Submodels(replace(given(mac, state), parts=parts), ring, team.rank)
     for leg in range(ring.legs):
         for block, cut in points.blocks_of(team.rank):
             submodels.visit(block, Tile(cut[0].start, cut[-1].stop), leg, solver)
@@ -95,7 +100,7 @@ def test_a_segment_goes_through_all_blocks_in_the_order_of_the_ring_by_plain_ste
     assert whole
     starts = ring_of(mac, jobs, 1).starts
     for j in whole:
-        problem = mac.problems.w_problem(jobs[j], state)
+        problem = w_problem(mac, jobs[j], state)
         theta = np.array(problem.start, dtype=float).reshape(1, -1)
         velocity = np.zeros_like(theta)
         for number in range(solver.iterations):
@@ -116,7 +121,7 @@ def test_a_segment_goes_through_all_blocks_in_the_order_of_the_ring_by_plain_ste
 def test_ranks_hold_weights_and_velocities_of_their_jobs_and_pass_on_both(name: str, ranks: int) -> None:
     mac, state, jobs = begun(name)
     ring = ring_of(mac, jobs, ranks)
-    submodels, M = Submodels(mac.plan, mac.problems, state, ring, 0), mac.plan.offsets.weights[-1]
+    submodels, M = Submodels(given(mac, state), ring, 0), mac.plan.offsets.weights[-1]
     travelling = np.zeros(M, dtype=int)
     for job in jobs:
         travelling[job.place] += 1
@@ -134,12 +139,12 @@ def test_ranks_hold_weights_and_velocities_of_their_jobs_and_pass_on_both(name: 
 def test_without_a_visit_the_weights_come_back(name: str) -> None:
     """Into the coordinates of the ring and back: x L L^-1, rounded by at most the condition of L."""
     mac, state, jobs = begun(name)
-    found = Submodels(mac.plan, mac.problems, state, ring_of(mac, jobs, 1), 0).found()
+    found = Submodels(given(mac, state), ring_of(mac, jobs, 1), 0).found()
     for job in jobs:
         if job.units is None:
             assert_array_equal(found[job.place], state.weights[job.place])
             continue
-        W, G = state.weights[job.place].reshape(len(job.units), -1), mac.problems.gram(job.segment, state).G
+        W, G = state.weights[job.place].reshape(len(job.units), -1), layer_gram(given(mac, state), job.segment).G
         condition = np.sqrt(np.linalg.cond(G))
         bound = 4.0 * len(G) ** 2 * np.finfo(float).eps * condition * np.linalg.norm(W, axis=1)
         away = np.linalg.norm(found[job.place].reshape(W.shape) - W, axis=1)

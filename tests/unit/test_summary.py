@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from macmpi.account import Account
 from macmpi.config import Config, Model, Parallel, Start
 from macmpi.data.dataset import Dataset, Scaling
-from macmpi.method import Account
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.state import Errors, State
+from macmpi.state import Errors, MacState, State
 from macmpi.training.summary import closing, describe
 
 ACCOUNT = Account("W-step of the segments: closed_form (2)", end="after a test", settled="settled for a test")
@@ -87,7 +87,7 @@ ERRORS = Errors(train=1.25, validation=2.5, E_Q=9.0, constraint=8.0)
 
 
 def ended(finished: str, **errors: Any) -> list[str]:
-    state = State(np.zeros(1), np.zeros((1, 1)), 10.0, iteration=17, seconds=75.0, finished=finished)
+    state = State(np.zeros(1), np.zeros((1, 1)), 10.0, MacState(), iteration=17, seconds=75.0, finished=finished)
     return closing(state, ERRORS._replace(**errors), ACCOUNT)
 
 

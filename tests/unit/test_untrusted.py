@@ -19,9 +19,9 @@ from macmpi import UsageError, files, run
 from macmpi.data.sources import read_file
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.team import Serial
-from macmpi.state import State
+from macmpi.state import MacState, State
 from macmpi.training import checkpoint
-from macmpi.training.sharded_checkpoint import BY_POINT, rows_of
+from macmpi.training.sharded_checkpoint import rows_of
 
 TERABYTES = (1 << 30, 1 << 12)
 
@@ -174,13 +174,14 @@ def test_a_checkpoint_with_a_seal(name: str, lie: Callable[[h5py.File, str], Non
 def test_the_rows_of_a_checkpoint_with_a_seal(name: str, lie: Callable[[h5py.File, str], None], folder: Path) -> None:
     """What each rank of a sharded run reads for itself."""
     points = {"Z": np.zeros((4, 3)), "multipliers": np.zeros((4, 3))}
-    path = checkpoint.save(folder, State(np.zeros(6), mu=1.0, **points), {}, 1)
+    own = MacState(multipliers=points["multipliers"])
+    path = checkpoint.save(folder, State(np.zeros(6), points["Z"], 1.0, own), {}, 1)
     body = io.BytesIO(files.unseal(path.read_bytes()))
     with h5py.File(body, "r+") as file:
         del file[name]
         lie(file, name)
     path.write_bytes(files.seal(body.getvalue()))
-    shared, _ = checkpoint.read(path, BY_POINT)
+    shared, _ = checkpoint.read(path, without_points=True)
     with pytest.raises(UsageError, match=rf"{path.name}: .*{LIES[lie]}"):
         rows_of(path, shared, partition_points(4, 2, sharded=True), 1)
 

@@ -14,7 +14,8 @@ from unit.crew import crew
 
 from macmpi.methods.stochastic.weights import Moves
 from macmpi.parallel.team import Serial, Team
-from macmpi.state import State
+from macmpi.state import State, StochasticState
+from macmpi.training.stored import contents
 from macmpi.typing import Array
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=30)
@@ -36,7 +37,7 @@ def places_of(runs: Sequence[int], ranks: int) -> Places:
 def state_of(count: int) -> State:
     random = np.random.default_rng(count)
     weights, average, momentum = random.normal(size=(3, count))
-    return State(weights, np.empty((0, 0)), 1.0, average=average, momentum=momentum)
+    return State(weights, np.empty((0, 0)), 1.0, StochasticState(average=average, step=momentum))
 
 
 def direction_of(count: int) -> Array:
@@ -67,13 +68,13 @@ def after(runs: Sequence[int], ranks: int, move: Callable[[Moves, State], Any]) 
 @given(owners)
 def test_the_average_moves_by_its_rate_for_own_units_alone(runs: list[int]) -> None:
     before, found, places = after(runs, RANKS, lambda moves, state: moves.average(state, RATE))
-    expected = before.average + RATE * (before.weights - before.average)
+    expected = before.own.average + RATE * (before.weights - before.own.average)
     for state, own in zip(found, places, strict=True):
         here = mask(own, len(before.weights))
-        assert_array_equal(state.average[here], expected[here])
-        assert_array_equal(state.average[~here], before.average[~here])
+        assert_array_equal(state.own.average[here], expected[here])
+        assert_array_equal(state.own.average[~here], before.own.average[~here])
         assert_array_equal(state.weights, before.weights)
-        assert_array_equal(state.momentum, before.momentum)
+        assert_array_equal(state.own.step, before.own.step)
 
 
 @often
@@ -81,13 +82,13 @@ def test_the_average_moves_by_its_rate_for_own_units_alone(runs: list[int]) -> N
 def test_the_last_step_turns_for_own_units_alone(runs: list[int]) -> None:
     D = direction_of(WIDTH * len(runs))
     before, found, places = after(runs, RANKS, lambda moves, state: moves.turn(state, KEPT, D, LENGTH))
-    expected = KEPT * before.momentum + LENGTH * D
+    expected = KEPT * before.own.step + LENGTH * D
     for state, own in zip(found, places, strict=True):
         here = mask(own, len(before.weights))
-        assert_array_equal(state.momentum[here], expected[here])
-        assert_array_equal(state.momentum[~here], before.momentum[~here])
+        assert_array_equal(state.own.step[here], expected[here])
+        assert_array_equal(state.own.step[~here], before.own.step[~here])
         assert_array_equal(state.weights, before.weights)
-        assert_array_equal(state.average, before.average)
+        assert_array_equal(state.own.average, before.own.average)
 
 
 @often
@@ -95,9 +96,9 @@ def test_the_last_step_turns_for_own_units_alone(runs: list[int]) -> None:
 def test_weights_go_by_the_last_step_on_all_ranks(runs: list[int]) -> None:
     before, found, _ = after(runs, RANKS, lambda moves, state: moves.go(state))
     for state in found:
-        assert_array_equal(state.weights, before.weights + before.momentum)
-        assert_array_equal(state.momentum, before.momentum)
-        assert_array_equal(state.average, before.average)
+        assert_array_equal(state.weights, before.weights + before.own.step)
+        assert_array_equal(state.own.step, before.own.step)
+        assert_array_equal(state.own.average, before.own.average)
 
 
 @often
@@ -105,9 +106,9 @@ def test_weights_go_by_the_last_step_on_all_ranks(runs: list[int]) -> None:
 def test_going_back_ends_at_the_average_on_all_ranks_without_a_last_step(runs: list[int]) -> None:
     before, found, places = after(runs, RANKS, lambda moves, state: moves.back(state))
     for state, own in zip(found, places, strict=True):
-        assert_array_equal(state.weights, before.average)
-        assert not state.momentum[mask(own, len(before.weights))].any()
-        assert_array_equal(state.average, before.average)
+        assert_array_equal(state.weights, before.own.average)
+        assert not state.own.step[mask(own, len(before.weights))].any()
+        assert_array_equal(state.own.average, before.own.average)
 
 
 def several(moves: Moves, state: State) -> None:
@@ -128,27 +129,27 @@ def test_the_union_of_the_ranks_is_what_one_rank_has(runs: list[int], ranks: int
     alone = state_of(len(before.weights))
     several(Moves(Serial(), places_of(runs, 1)), alone)
     for state in found:
-        for name in ("weights", "average", "momentum"):
-            assert_array_equal(getattr(state, name), getattr(alone, name), err_msg=name)
+        for name in ("weights", "average", "step"):
+            assert_array_equal(contents(state)[name], contents(alone)[name], err_msg=name)
     assert (alone.weights != before.weights).all()
 
 
-@pytest.mark.parametrize(("name", "shown"), [("show_step", {"momentum"}), ("complete", {"momentum", "average"})])
+@pytest.mark.parametrize(("name", "shown"), [("show_step", {"step"}), ("complete", {"step", "average"})])
 def test_what_is_shown_comes_from_the_rank_that_owns_it(name: str, shown: set[str]) -> None:
     runs = [0, 1, 1, 2, 0]
     places = places_of(runs, 3)
 
     def work(team: Team) -> State:
         state = state_of(WIDTH * len(runs))
-        for flat in (state.weights, state.average, state.momentum):
+        for flat in (state.weights, state.own.average, state.own.step):
             flat[:] = float(team.rank)
         getattr(Moves(team, places), name)(state)
         return state
 
     for rank, state in enumerate(crew(3, work)):
-        for flat in ("weights", "average", "momentum"):
+        for flat in ("weights", "average", "step"):
             expected = np.repeat(runs, WIDTH) if flat in shown else np.full(WIDTH * len(runs), rank)
-            assert_array_equal(getattr(state, flat), expected)
+            assert_array_equal(contents(state)[flat], expected)
 
 
 class Node(Serial):
@@ -173,6 +174,6 @@ def test_sharing_puts_weights_average_and_last_step_into_common_memory_unchanged
     for _ in range(2):  # the second time there is nothing to do
         moves.share(state)
         assert len(team.made) == 3
-        for name in ("weights", "average", "momentum"):
-            assert team.common(getattr(state, name))
-            assert_array_equal(getattr(state, name), getattr(before, name))
+        for name in ("weights", "average", "step"):
+            assert team.common(contents(state)[name])
+            assert_array_equal(contents(state)[name], contents(before)[name])

@@ -8,13 +8,13 @@ import numpy as np
 
 from macmpi.config import Baseline as Keys
 from macmpi.data.dataset import Dataset
+from macmpi.methods.backprop.gradient import Backprop
 from macmpi.methods.backprop.line_search import Trial, search
-from macmpi.methods.backprop.nested import Nested
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
-from macmpi.state import Pause, State, never
+from macmpi.state import LineSearchState, Pause, State, never
 from macmpi.typing import Array
 
 TRIALS = 20
@@ -27,12 +27,11 @@ CURVED = 1e-10
 """L-BFGS keeps pairs with s . y above this times ||s|| ||y||."""
 
 
-class Descent(Nested):
+class Descent(Backprop[LineSearchState]):
     """w <- w + t d, t by cubic line search, so that E1 never rises.  Collective: where a method says so.
 
-    state.statistics: the gradient of E1 per point, and E1 behind it (P + 1,); momentum: the next direction d; level:
-    the first trial of its line search; all in float64.  Every rank takes the same steps: what a library computes of
-    whole vectors, which another processor may round in another way, comes from rank 0.
+    Its record is in float64.  Every rank takes the same steps: what a library computes of whole vectors, which another
+    processor may round in another way, comes from rank 0.
     """
 
     bend: ClassVar[float]
@@ -42,10 +41,14 @@ class Descent(Nested):
         super().__init__(plan, data, team, clock, keys)
         self.sum = TreeSum(len(plan.work.train.blocks), team)
 
-    def begin(self, state: State) -> None:
+    def new_record(self, weights: Array) -> LineSearchState:
+        """Nothing yet.  Collective: no."""
+        return LineSearchState()
+
+    def begin(self, state: State[LineSearchState]) -> None:
         """The gradient at the start, and the direction against it.  Collective: yes."""
-        if not len(state.statistics):
-            state.statistics = self.error(state.weights)
+        if not len(state.own.gradient):
+            state.own.gradient = self.error(state.weights)
             self.restart(state)
 
     def error(self, weights: Array) -> Array:
@@ -58,17 +61,17 @@ class Descent(Nested):
         with self.clock("w"):
             return self.sum(add, self.size + 1) / self.plan.n_train
 
-    def sweep(self, state: State, pause: Pause = never) -> bool:
+    def sweep(self, state: State[LineSearchState], pause: Pause = never) -> bool:
         """One line search; against the gradient where the direction leads nowhere.  Collective: yes."""
         if not self.descend(state):
             self.restart(state)
             self.descend(state)
-        state.iteration, state.mu_done = state.iteration + 1, state.mu
+        state.completed()
         return True
 
-    def descend(self, state: State) -> bool:
-        """Whether E1 falls along state.momentum; then the state is there, with a new direction.  Collective: yes."""
-        before, direction = state.statistics, state.momentum
+    def descend(self, state: State[LineSearchState]) -> bool:
+        """Whether E1 falls along the direction; then the state is there, with a new one.  Collective: yes."""
+        before, direction = state.own.gradient, state.own.direction
         slope = self.product(direction, before[:-1])
         if not slope < 0.0:
             return False
@@ -80,10 +83,10 @@ class Descent(Nested):
             found = self.error(moved(t))
             return Trial(t, float(found[-1]), self.product(direction, found[:-1]), found)
 
-        best = search(at, Trial(0.0, float(before[-1]), slope, before), state.level, self.bend, TRIALS)
+        best = search(at, Trial(0.0, float(before[-1]), slope, before), state.own.first, self.bend, TRIALS)
         if not best.t:
             return False
-        state.weights[:], state.statistics = moved(best.t), best.gradient
+        state.weights[:], state.own.gradient = moved(best.t), best.gradient
         self.turn(best.t, slope, before[:-1], state)
         return True
 
@@ -91,13 +94,13 @@ class Descent(Nested):
         """a . b as rank 0 has it.  Collective: yes."""
         return self.team.from_root(lambda: float(a @ b))
 
-    def restart(self, state: State) -> None:
+    def restart(self, state: State[LineSearchState]) -> None:
         """The direction against the gradient; nothing is remembered.  Collective: yes."""
-        gradient = state.statistics[:-1]
-        state.momentum, state.level = -gradient, 1.0 / (1.0 + self.product(gradient, gradient))
-        state.inverses = np.empty(0)
+        gradient = state.own.gradient[:-1]
+        state.own.direction, state.own.first = -gradient, 1.0 / (1.0 + self.product(gradient, gradient))
+        state.own.pairs = np.empty(0)
 
-    def turn(self, t: float, slope: float, before: Array, state: State) -> None:
+    def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
         """The next direction, after a step t along one with this slope and gradient at its start.  Collective: yes."""
         raise NotImplementedError
 
@@ -108,36 +111,33 @@ class ConjugateGradients(Descent):
     called, reads = "conjugate gradients", ("restart",)
     bend = 0.3
 
-    def turn(self, t: float, slope: float, before: Array, state: State) -> None:
+    def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
         """Polak-Ribiere.  The first trial of the next line search promises the same decrease.  Collective: yes."""
-        gradient = state.statistics[:-1]
+        gradient = state.own.gradient[:-1]
         beta = max(0.0, self.product(gradient, gradient - before) / self.product(before, before))
         if (state.iteration + 1) % self.keys.restart == 0:
             beta = 0.0
-        state.momentum = beta * state.momentum - gradient
-        state.level = t * min(LONGER, slope / min(self.product(state.momentum, gradient), -1e-300))
+        state.own.direction = beta * state.own.direction - gradient
+        state.own.first = t * min(LONGER, slope / min(self.product(state.own.direction, gradient), -1e-300))
 
 
 class Lbfgs(Descent):
-    """d = -H g, H from the last `memory` steps s and changes y of the gradient.  Collective: as Descent.
-
-    state.inverses: their pairs (2, m, P), flat, the last first.
-    """
+    """d = -H g, H from the last `memory` steps s and changes y of the gradient.  Collective: as Descent."""
 
     called, reads = "L-BFGS", ("memory",)
     bend = 0.9
 
-    def turn(self, t: float, slope: float, before: Array, state: State) -> None:
+    def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
         """Two loops (Nocedal and Wright, 2006, algorithm 7.4).  Collective: yes."""
-        gradient, step = state.statistics[:-1], t * state.momentum
+        gradient, step = state.own.gradient[:-1], t * state.own.direction
         change = gradient - before
-        S, Y = pairs = state.inverses.reshape(2, -1, self.size)
+        S, Y = pairs = state.own.pairs.reshape(2, -1, self.size)
         if self.team.from_root(lambda: bends(step, change)):
             keep = pairs[:, : self.keys.memory - 1]
             S, Y = np.concatenate([np.stack([step, change])[:, None], keep], axis=1)
-            state.inverses = np.concatenate([S.ravel(), Y.ravel()])
-        state.momentum, state.level = -inverse_times(S, Y, gradient), 1.0
-        self.team.share_array(state.momentum)
+            state.own.pairs = np.concatenate([S.ravel(), Y.ravel()])
+        state.own.direction, state.own.first = -inverse_times(S, Y, gradient), 1.0
+        self.team.share_array(state.own.direction)
 
 
 def bends(step: Array, change: Array) -> bool:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TypeVar
 
 import numpy as np
 
 from macmpi.config import Baseline as Keys
 from macmpi.data.dataset import Dataset
-from macmpi.methods.backprop.nested import Nested
+from macmpi.methods.backprop.gradient import Backprop
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
-from macmpi.state import Pause, State, never
+from macmpi.state import AdamState, Pause, SgdState, State, never
 from macmpi.typing import Array
 
 EPSILON = 1e-8
@@ -25,24 +25,18 @@ STRETCH = 50
 """Minibatches between two places where a run may be ended."""
 
 
-class Sgd(Nested):
-    """w <- w - rate v, v <- momentum v + g, g the mean gradient of a minibatch.  Collective: where a method says so."""
+Kind = TypeVar("Kind", bound=SgdState)
 
-    called: ClassVar[str] = "SGD"
-    reads: ClassVar[tuple[str, ...]] = ("batch", "rate", "momentum")
+
+class Minibatches(Backprop[Kind]):
+    """A step for each minibatch, against its mean gradient g.  Collective: where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock, keys)
         self.batch = min(keys.batch, plan.n_train)
         self.sum = TreeSum(min(keys.parts, self.batch), team)
 
-    def start_at(self, weights: Array, gradient_step: bool) -> State:
-        """The given weights (flat), one gradient step, no step before it.  Collective: yes."""
-        state = super().start_at(weights, gradient_step)
-        state.momentum = np.zeros_like(state.weights)
-        return state
-
-    def sweep(self, state: State, pause: Pause = never) -> bool:
+    def sweep(self, state: State[Kind], pause: Pause = never) -> bool:
         """An epoch from minibatch state.position on: the points in a new random order, without the rest of one.
 
         Collective: yes.
@@ -56,10 +50,10 @@ class Sgd(Nested):
             state.position += 1
             if state.position % STRETCH == 0 and state.position < steps and pause():
                 return False
-        state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
+        state.completed()
         return True
 
-    def step(self, rows: Array, state: State) -> None:
+    def step(self, rows: Array, state: State[Kind]) -> None:
         """One minibatch: its parts assigned to ranks, their sums by Allgatherv.  Collective: yes."""
         parts = tiles.cut(len(rows), self.sum.leaves)
 
@@ -68,41 +62,52 @@ class Sgd(Nested):
 
         gradient = self.sum(add, self.size + 1, self.plan.dtype)[:-1]
         gradient /= len(rows)
-        state.steps += 1
+        state.own.steps += 1
         self.move(gradient, state)
 
-    def move(self, gradient: Array, state: State) -> None:
+    def move(self, gradient: Array, state: State[Kind]) -> None:
         """The step; may write over the gradient.  Collective: no."""
-        state.momentum *= self.keys.momentum
-        state.momentum += gradient
-        state.weights -= np.multiply(state.momentum, self.keys.rate, out=gradient)
+        raise NotImplementedError
 
 
-class Adam(Sgd):
-    """w <- w - rate m / (sqrt(v) + epsilon), m and v the corrected means of g and g^2.  Collective: as Sgd."""
+class Sgd(Minibatches[SgdState]):
+    """w <- w - rate v, v <- momentum v + g.  Collective: as Minibatches."""
 
-    called = "Adam"
-    reads = (*Sgd.reads, "beta2")
+    called, reads = "SGD", ("batch", "rate", "momentum")
 
-    def start_at(self, weights: Array, gradient_step: bool) -> State:
-        """As Sgd, with no mean squares either.  Collective: yes."""
-        state = super().start_at(weights, gradient_step)
-        state.statistics = np.zeros_like(state.weights)
-        return state
+    def new_record(self, weights: Array) -> SgdState:
+        """No step before the first.  Collective: no."""
+        return SgdState(np.zeros_like(weights))
 
-    def move(self, gradient: Array, state: State) -> None:
+    def move(self, gradient: Array, state: State[SgdState]) -> None:
         """The step; writes over the gradient.  Collective: no."""
-        beta1, beta2, t = self.keys.momentum, self.keys.beta2, state.steps
-        state.momentum *= beta1
-        state.momentum += (1.0 - beta1) * gradient
+        state.own.velocity *= self.keys.momentum
+        state.own.velocity += gradient
+        state.weights -= np.multiply(state.own.velocity, self.keys.rate, out=gradient)
+
+
+class Adam(Minibatches[AdamState]):
+    """w <- w - rate m / (sqrt(v) + epsilon), m and v the corrected means of g and g^2.  Collective: as Minibatches."""
+
+    called, reads = "Adam", (*Sgd.reads, "beta2")
+
+    def new_record(self, weights: Array) -> AdamState:
+        """No step, no mean squares.  Collective: no."""
+        return AdamState(np.zeros_like(weights), mean_squares=np.zeros_like(weights))
+
+    def move(self, gradient: Array, state: State[AdamState]) -> None:
+        """The step; writes over the gradient.  Collective: no."""
+        beta1, beta2, t = self.keys.momentum, self.keys.beta2, state.own.steps
+        state.own.velocity *= beta1
+        state.own.velocity += (1.0 - beta1) * gradient
         gradient *= gradient
         gradient *= 1.0 - beta2
-        state.statistics *= beta2
-        state.statistics += gradient
-        below = np.sqrt(state.statistics, out=gradient)
+        state.own.mean_squares *= beta2
+        state.own.mean_squares += gradient
+        below = np.sqrt(state.own.mean_squares, out=gradient)
         below *= 1.0 / np.sqrt(1.0 - power(beta2, t))
         below += EPSILON
-        np.divide(state.momentum, below, out=below)
+        np.divide(state.own.velocity, below, out=below)
         below *= self.keys.rate / (1.0 - power(beta1, t))
         state.weights -= below
 

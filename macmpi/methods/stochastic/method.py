@@ -12,15 +12,14 @@ are assigned by units, inverses one by one: the same bits on any number of ranks
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
-from macmpi.mac import Mac
-from macmpi.method import COORDINATES, FLAT, Account
+from macmpi.methods.nested import Nested
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import Layout, add_gradient
@@ -35,7 +34,7 @@ from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.choices import minibatch
 from macmpi.plan.initial import random_block
 from macmpi.plan.plan import Plan
-from macmpi.state import Errors, Pause, State, block_views, never
+from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
 
 STRIDE, MOMENTUM = 0.8, 0.6
@@ -59,17 +58,17 @@ Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
 
 
-class Stochastic(Mac):
+class Stochastic(Nested[StochasticState]):
     """Stochastic MAC as a Method: an iteration is an epoch.  Collective: where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
         self.keys, self.layout = keys, Layout(plan.chain.block_shapes)
-        self.parts = plan.work.parts
+        self.partition = plan.work.parts
         widest = self.layout.weights[-1].stop + len(LOOKED), self.layout.squares[-1].stop
-        self._gradients, self.sum = (TreeSum(len(self.parts.blocks), team, plan.dtype.itemsize * w) for w in widest)
-        self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.parts.blocks_of(team.rank)}
-        self.least_part = min(own[-1].stop - own[0].start for own in self.parts.blocks)
+        self._gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
+        self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
+        self.least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, keys)
         self.moves = Moves(team, self.curvature.places)
@@ -94,17 +93,16 @@ class Stochastic(Mac):
         remedy = "more damping (stochastic.damping)"
         return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
 
-    @property
-    def own_range(self) -> float:
-        """0: by layer, and a code of principal components; see stochastic_start.py.  Collective: no."""
-        return 0.0
+    def new_record(self, weights: Array) -> StochasticState:
+        """The first damping.  Collective: no."""
+        return StochasticState(damping=self.damping.first)
 
     def steps(self, epoch: int) -> int:
         """Minibatches of an epoch.  Every part gives at least a point to each.  Collective: no."""
         n = self.plan.n_train
         return max(min(n // minibatch(self.keys, n, epoch), self.least_part), 1)
 
-    def start(self, range_: float, gradient_step: bool, seed: int) -> State:
+    def start(self, range_: float, gradient_step: bool, seed: int) -> State[StochasticState]:
         """Random weights, and where no range is asked for a code of principal components; counted as training.
 
         Collective: yes.
@@ -123,14 +121,14 @@ class Stochastic(Mac):
         state.seconds = now() - began
         return state
 
-    def start_at(self, weights: Array, gradient_step: bool) -> State:
+    def start_at(self, weights: Array, gradient_step: bool) -> State[StochasticState]:
         """The given weights (flat), the output layer fitted to some points (0 for labels).  Collective: yes."""
         return self._started(weights, self._sample())
 
     def _sample(self) -> opening.Sample:
         return opening.Sample(self.data, self.rows, self.sum)
 
-    def _started(self, weights: Array, sample: opening.Sample) -> State:
+    def _started(self, weights: Array, sample: opening.Sample) -> State[StochasticState]:
         """sample: no further through the net than the weights before have been seen.  Collective: yes."""
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.choices.loss
         found = list(self.weights(state))
@@ -141,17 +139,16 @@ class Stochastic(Mac):
                 opening.fit_output(
                     chain, found, sample, self.layout.blocks(self.curvature.empty_weights())[-1], self.team
                 )
-        state.average, state.momentum = state.weights.copy(), np.zeros_like(state.weights)
+        state.own.average, state.own.step = state.weights.copy(), np.zeros_like(state.weights)
         self.curvature.begin(state, self.data.X)
-        state.damping = self.damping.first
         return state
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: State[StochasticState]) -> None:
         """Nothing is missing; what ranks move is where those of a node share it.  Collective: yes."""
         self.moves.share(state)
         self.curvature.share(state)
 
-    def sweep(self, state: State, pause: Pause = never) -> bool:
+    def sweep(self, state: State[StochasticState], pause: Pause = never) -> bool:
         """An epoch of minibatches, from number state.position on; it may pause where Grams are folded anyway.
 
         Collective: yes.
@@ -166,15 +163,15 @@ class Stochastic(Mac):
                     return False
         self.curvature.fold(state)
         self._complete(state)
-        state.position, state.iteration, state.mu_done = 0, state.iteration + 1, state.mu
+        state.completed()
         return True
 
-    def _complete(self, state: State) -> None:
+    def _complete(self, state: State[StochasticState]) -> None:
         """All ranks have all of the State.  Collective: yes."""
         self.moves.complete(state)
         self.curvature.complete(state)
 
-    def _drawn(self, part: int, steps: int, state: State) -> Array:
+    def _drawn(self, part: int, steps: int, state: State[StochasticState]) -> Array:
         """What a part of the points gives to a minibatch: its share of an order drawn again each epoch.
 
         Points stay with the rank that holds them, and each part has its place in every minibatch.
@@ -187,7 +184,7 @@ class Stochastic(Mac):
         n = len(own)
         return orders[part][n * state.position // steps : n * (state.position + 1) // steps]
 
-    def step(self, rows: Drawn, state: State) -> bool:
+    def step(self, rows: Drawn, state: State[StochasticState]) -> bool:
         """One minibatch; rows: this rank's points of each of its parts.  Whether the State is whole then: Grams folded.
 
         Collective: yes.
@@ -199,37 +196,37 @@ class Stochastic(Mac):
             sums = self._gradients(looked, count + len(LOOKED), self.plan.dtype, self._reads)
         total, squares, probed, n = sums[count:].astype(float).tolist()
         gradient, loss = sums[:count], total / n
-        if state.steps and self._gone_wrong(loss, squares / n, n, state):
+        if state.own.steps and self._gone_wrong(loss, squares / n, n, state):
             self._recover(state)
             return False
-        seen = loss if state.steps == 0 else min(loss, SURGE * state.level)
-        state.level = seen if state.steps == 0 else state.level + LEVEL * (seen - state.level)
-        if state.steps:
-            self.moves.average(state, max(1.0 - keys.averaging, WINDOW / (state.steps - 1 + WINDOW)))
-        early = state.steps < FIRST
-        renew = early or state.steps % keys.factor_every == 0 or not state.inverses[0]
-        if early or state.steps % keys.curvature_every == 0:
+        seen = loss if state.own.steps == 0 else min(loss, SURGE * state.own.level)
+        state.own.level = seen if state.own.steps == 0 else state.own.level + LEVEL * (seen - state.own.level)
+        if state.own.steps:
+            self.moves.average(state, max(1.0 - keys.averaging, WINDOW / (state.own.steps - 1 + WINDOW)))
+        early = state.own.steps < FIRST
+        renew = early or state.own.steps % keys.factor_every == 0 or not state.own.inverses[0]
+        if early or state.own.steps % keys.curvature_every == 0:
             self.curvature.note(tapes, probed, state)
         if renew:
-            self.curvature.factor(tapes, probed, self.damping.of_inverses(state.damping, state.level), state)
+            self.curvature.factor(tapes, probed, self.damping.of_inverses(state.own.damping, state.own.level), state)
         D = self.curvature.direction(gradient, n, state)
-        damping = self.damping.of_length(state.damping, state.level)
-        if renew or state.steps % MEASURE == 0:
+        damping = self.damping.of_length(state.own.damping, state.own.level)
+        if renew or state.own.steps % MEASURE == 0:
             self.curvature.show(D)
             slope, curvature = self._along(D, gradient, tapes, n, damping)
-            state.length = slope / curvature if curvature > 0.0 else 0.0
-        self.moves.turn(state, MOMENTUM, D, STRIDE * state.length)
-        state.steps += 1
-        adapt = state.steps % ADAPT == 0
+            state.own.length = slope / curvature if curvature > 0.0 else 0.0
+        self.moves.turn(state, MOMENTUM, D, STRIDE * state.own.length)
+        state.own.steps += 1
+        adapt = state.own.steps % ADAPT == 0
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
-            slope, curvature = self._along(state.momentum, gradient, tapes, n, damping)
+            slope, curvature = self._along(state.own.step, gradient, tapes, n, damping)
         self.moves.go(state)
         if adapt:
             self._adapt(rows, n, loss, slope - 0.5 * curvature, state)
         return renew
 
-    def _look(self, i: int, out: Array, rows: Drawn, state: State, tapes: Tapes) -> None:
+    def _look(self, i: int, out: Array, rows: Drawn, state: State[StochasticState], tapes: Tapes) -> None:
         """Adds part i's gradient, losses, their squares, and points probed and all; keeps its tape."""
         own, count = rows[i], len(state.weights)
         tape, Y = self.plan.chain.whole.tape(self.weights(state), self.data.X[own]), self.data.Y[own]
@@ -237,12 +234,12 @@ class Stochastic(Mac):
         tapes[i] = tape, Y
         out[count:] += losses.sum(), losses @ losses, min(self.keys.probed, len(own)), len(own)
 
-    def _gone_wrong(self, loss: float, square: float, n: float, state: State) -> bool:
+    def _gone_wrong(self, loss: float, square: float, n: float, state: State[StochasticState]) -> bool:
         """Whether a minibatch's loss (mean, mean square) says that the last step has failed."""
         if not np.isfinite(square):
             return True
         error = np.sqrt(max(square - loss * loss, 0.0) / n)
-        return not (loss <= SURGE * state.level or loss - state.level <= SURE * error)
+        return not (loss <= SURGE * state.own.level or loss - state.own.level <= SURE * error)
 
     def _along(self, way: Array, gradient: Array, tapes: Tapes, n: float, damping: float) -> tuple[float, float]:
         """b and h of the damped Gauss-Newton model -b t + 1/2 h t^2 along a way w of the weights.  Collective: yes.
@@ -261,7 +258,7 @@ class Stochastic(Mac):
             curved, falls, square = self.sum(add, 3).tolist()
         return -falls / n, curved / n + damping * square
 
-    def _adapt(self, rows: Drawn, n: float, before: float, predicted: float, state: State) -> None:
+    def _adapt(self, rows: Drawn, n: float, before: float, predicted: float, state: State[StochasticState]) -> None:
         """The damping, from the decrease of this minibatch's loss against the predicted one.  Collective: yes."""
         weights, chain, loss = self.weights(state), self.plan.chain, self.plan.choices.loss
 
@@ -272,21 +269,13 @@ class Stochastic(Mac):
         with self.clock("z"):
             after = float(self.sum(add, 1)[0]) / n
         ratio = (before - after) / predicted if predicted > 0.0 else 0.0
-        state.damping = self.damping.adapted(state.damping, ratio, ADAPT)
+        state.own.damping = self.damping.adapted(state.own.damping, ratio, ADAPT)
 
-    def _recover(self, state: State) -> None:
+    def _recover(self, state: State[StochasticState]) -> None:
         """A step went wrong: back to the average, without momentum, with more damping and new inverses.
 
         Collective: yes.
         """
         self.moves.back(state)
-        state.damping, state.level = 10.0 * state.damping, 2.0 * state.level
-        state.inverses = np.zeros_like(state.inverses)
-
-    def evaluate(self, state: State, feasible: bool = False) -> Errors:
-        """Errors of the averaged weights.  Collective: yes."""
-        return super().evaluate(replace(state, weights=state.result), feasible)
-
-    def finish(self, state: State) -> State:
-        """The averaged weights.  Collective: no."""
-        return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
+        state.own.damping, state.own.level = 10.0 * state.own.damping, 2.0 * state.own.level
+        state.own.inverses = np.zeros_like(state.own.inverses)

@@ -20,7 +20,7 @@ from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum, Turns, over_parts
 from macmpi.plan.plan import Plan
-from macmpi.state import State, block_views
+from macmpi.state import State, StochasticState, block_views
 from macmpi.typing import Array
 
 Tapes = dict[int, tuple[Tape, Array]]
@@ -28,7 +28,7 @@ Tapes = dict[int, tuple[Tape, Array]]
 
 
 class RunningCurvature:
-    """Keeps state.statistics, the Grams, and state.inverses, of Grams and metrics.
+    """Keeps state.own.grams, the Grams, and state.own.inverses, of Grams and metrics.
 
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
     Grams travel only when they are inverted, on one node only where.  Collective: where a method says so.
@@ -62,18 +62,18 @@ class RunningCurvature:
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
 
-    def begin(self, state: State, X: Array) -> None:
+    def begin(self, state: State[StochasticState], X: Array) -> None:
         """Nothing known, but for the Gram of inputs that never change: over all points.  Collective: yes."""
-        state.statistics = np.zeros(self.layout.grams[-1].stop, self.plan.dtype)
-        state.inverses = np.zeros(self.layout.squares[-1].stop, self.plan.dtype)
+        state.own.grams = np.zeros(self.layout.grams[-1].stop, self.plan.dtype)
+        state.own.inverses = np.zeros(self.layout.squares[-1].stop, self.plan.dtype)
         if self.settled:
             over = over_parts(self.sum, lambda i: [t.rows for t in tiles.chunks_within(self.rows[i])])
             (total,) = over(lambda rows: (gram(X[rows]),))
-            self.layout.gram_blocks(state.statistics)[0][:] = total / self.plan.n_train
+            self.layout.gram_blocks(state.own.grams)[0][:] = total / self.plan.n_train
 
-    def note(self, tapes: Tapes, probed: float, state: State) -> None:
+    def note(self, tapes: Tapes, probed: float, state: State[StochasticState]) -> None:
         """Adds a minibatch to the running Grams.  Collective: no."""
-        rate = max(1.0 - self.keys.memory, 1.0 / (state.steps + 1))
+        rate = max(1.0 - self.keys.memory, 1.0 / (state.own.steps + 1))
         self._faded *= 1.0 - rate
         with self.clock("z"):
             for i, (tape, _) in tapes.items():
@@ -81,11 +81,11 @@ class RunningCurvature:
                 running = self.layout.gram_blocks(self._fresh[i])[1 if self.settled else 0 :]
                 add_grams(tape, self.keys.probed, rate / probed, running)
 
-    def share(self, state: State) -> None:
+    def share(self, state: State[StochasticState]) -> None:
         """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
-        state.statistics = commonly(self.team, state.statistics)
+        state.own.grams = commonly(self.team, state.own.grams)
 
-    def fold(self, state: State) -> None:
+    def fold(self, state: State[StochasticState]) -> None:
         """What is new since the last time, over all parts, of the Grams that this rank inverts.  Collective: yes."""
 
         def add(i: int, out: Array) -> None:
@@ -94,32 +94,32 @@ class RunningCurvature:
 
         own, before = self._grams[self.team.rank], self.settled
         reads = [slice(run.start - before, run.stop - before) for run in own]
-        new = self.sum(add, len(state.statistics) - before, self.plan.dtype, reads)
+        new = self.sum(add, len(state.own.grams) - before, self.plan.dtype, reads)
         for run, read in zip(own, reads, strict=True):
-            state.statistics[run] *= self._faded
-            state.statistics[run] += new[read]
+            state.own.grams[run] *= self._faded
+            state.own.grams[run] += new[read]
         self._faded = 1.0
 
-    def complete(self, state: State) -> None:
+    def complete(self, state: State[StochasticState]) -> None:
         """All ranks have all of the Grams.  Collective: yes."""
-        self.team.gather_parts(state.statistics, self._grams)
+        self.team.gather_parts(state.own.grams, self._grams)
 
-    def factor(self, tapes: Tapes, probed: float, damping: float, state: State) -> None:
+    def factor(self, tapes: Tapes, probed: float, damping: float, state: State[StochasticState]) -> None:
         """Damped inverses of all Grams and metrics: each by one rank, then Allgatherv.  Collective: yes."""
         self.fold(state)
         if not self._paired:  # shifts take the traces of a Gram and of its metric
             self.complete(state)
         found = self._metrics(tapes, probed, state)
-        state.inverses = self._inverses.array(state.inverses.shape, state.inverses.dtype)
-        inverses = self.layout.square_blocks(state.inverses)
-        pairs = list(zip(self.layout.gram_blocks(state.statistics), found, strict=True))
+        state.own.inverses = self._inverses.array(state.own.inverses.shape, state.own.inverses.dtype)
+        inverses = self.layout.square_blocks(state.own.inverses)
+        pairs = list(zip(self.layout.gram_blocks(state.own.grams), found, strict=True))
         with self.clock("w"):
             for j in self.squares[self.team.rank]:
                 shift = shifts(*pairs[j // 2], damping)
                 inverses[j][:] = shifted_inverse(pairs[j // 2][j % 2], shift[j % 2])
-        self.team.gather_parts(state.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
+        self.team.gather_parts(state.own.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
 
-    def _metrics(self, tapes: Tapes, probed: float, state: State) -> list[Array]:
+    def _metrics(self, tapes: Tapes, probed: float, state: State[StochasticState]) -> list[Array]:
         """M_k of the minibatch, the same on every rank.  Collective: yes."""
         chain, points = self.plan.chain, self.keys.probed
 
@@ -145,13 +145,13 @@ class RunningCurvature:
         """Flat, anything in it, shared by the ranks of a node; to be read until the next one.  Collective: yes."""
         return self._directions.array((self.layout.weights[-1].stop,), self.plan.dtype)
 
-    def direction(self, gradient: Array, n: float, state: State) -> Array:
+    def direction(self, gradient: Array, n: float, state: State[StochasticState]) -> Array:
         """D of this rank's units, from the gradient's sum over n points; to be read until the next is asked for.
 
         Collective: yes.
         """
         direction, slopes = self.empty_weights(), self.layout.blocks(gradient)
-        inverses, found = self.layout.square_blocks(state.inverses), self.layout.blocks(direction)
+        inverses, found = self.layout.square_blocks(state.own.inverses), self.layout.blocks(direction)
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:
                 G, M = inverses[2 * k : 2 * k + 2]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from macmpi.parallel.blocks import commonly
 from macmpi.parallel.team import Team
-from macmpi.state import State
+from macmpi.state import State, StochasticState
 from macmpi.typing import Array
 
 
@@ -25,45 +25,45 @@ class Moves:
     def __init__(self, team: Team, places: Sequence[Sequence[slice]]) -> None:
         self.team, self.places = team, places
 
-    def share(self, state: State) -> None:
+    def share(self, state: State[StochasticState]) -> None:
         """From now on the ranks of a node have one copy of weights, average and last step.  Collective: yes."""
-        private = state.weights, state.average, state.momentum
-        state.weights, state.average, state.momentum = (commonly(self.team, flat) for flat in private)
+        private = state.weights, state.own.average, state.own.step
+        state.weights, state.own.average, state.own.step = (commonly(self.team, flat) for flat in private)
 
     def _own(self) -> Iterator[slice]:
         yield from self.places[self.team.rank]
 
-    def average(self, state: State, rate: float) -> None:
+    def average(self, state: State[StochasticState], rate: float) -> None:
         """Of the own units.  Collective: no."""
         for own in self._own():
-            change = state.weights[own] - state.average[own]
+            change = state.weights[own] - state.own.average[own]
             change *= rate
-            state.average[own] += change
+            state.own.average[own] += change
 
-    def turn(self, state: State, kept: float, direction: Array, length: float) -> None:
+    def turn(self, state: State[StochasticState], kept: float, direction: Array, length: float) -> None:
         """The last step of the own units: y of it is kept.  Collective: no."""
         for own in self._own():
-            step = state.momentum[own]
+            step = state.own.step[own]
             step *= kept
             step += length * direction[own]
 
-    def go(self, state: State) -> None:
+    def go(self, state: State[StochasticState]) -> None:
         """Collective: yes."""
         for own in self._own():
-            state.weights[own] += state.momentum[own]
+            state.weights[own] += state.own.step[own]
         self.team.gather_parts(state.weights, self.places)
 
-    def back(self, state: State) -> None:
+    def back(self, state: State[StochasticState]) -> None:
         """To the average, without a last step.  Collective: yes."""
         for own in self._own():
-            state.weights[own], state.momentum[own] = state.average[own], 0.0
+            state.weights[own], state.own.step[own] = state.own.average[own], 0.0
         self.team.gather_parts(state.weights, self.places)
 
-    def show_step(self, state: State) -> None:
+    def show_step(self, state: State[StochasticState]) -> None:
         """All ranks have all of the last step.  Collective: yes."""
-        self.team.gather_parts(state.momentum, self.places)
+        self.team.gather_parts(state.own.step, self.places)
 
-    def complete(self, state: State) -> None:
+    def complete(self, state: State[StochasticState]) -> None:
         """All ranks have all of the State.  Collective: yes."""
-        self.team.gather_parts(state.average, self.places)
+        self.team.gather_parts(state.own.average, self.places)
         self.show_step(state)

@@ -1,24 +1,23 @@
-"""The nested problem: E1 (eq. 1) over all weights, by gradients from backpropagation."""
+"""Baselines of the nested problem by gradients from backpropagation."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
+from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.config import Baseline as Keys
 from macmpi.data.dataset import Dataset
-from macmpi.mac import Mac
-from macmpi.method import COORDINATES, FLAT, Account
+from macmpi.methods.nested import Nested
 from macmpi.methods.stochastic.factors import add_gradient
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.state import State, block_views
+from macmpi.state import Own, block_views
 from macmpi.typing import Array
 
 
-class Nested(Mac):
-    """What all baselines share: E1 and its gradient on some points.  Collective: where a method says so.
+class Backprop(Nested[Own]):
+    """A baseline sums E1 and its gradient over some points.  Collective: where a method says so.
 
     called, reads: the method's name, and the keys that it reads.
     """
@@ -38,9 +37,6 @@ class Nested(Mac):
         stepped = f"a step ({remedy} may help)" if "rate" in self.reads else "a step"
         return Account(f"{self.called}: {given}", "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped, remedy)
 
-    def begin(self, state: State) -> None:
-        """Nothing is missing.  Collective: no."""
-
     def add_gradient(self, weights: Array, rows: slice | Array, out: Array) -> None:
         """Adds the sums over points of dE1/dW (flat) and of the losses to `out` (P + 1,).  Collective: no.
 
@@ -51,7 +47,3 @@ class Nested(Mac):
         tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
         losses = add_gradient(plan.choices.loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
         out[-1] += losses.sum(dtype=float)
-
-    def finish(self, state: State) -> State:
-        """The weights as they are.  Collective: no."""
-        return replace(state, weights=state.weights.copy(), mu=state.mu_done or state.mu)

@@ -1,0 +1,25 @@
+"""An account of a training method: how it trains and ends, in the words of the console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+COORDINATES = frozenset({"mu", "E_Q", "constraint"})
+"""Columns that mean nothing where there are no coordinates."""
+
+FLAT = "the validation error falls no more"
+"""Why a run without a penalty ends by itself."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the console says of a method: how it trains, which weights it ends with, what ends it before the last
+    iteration; the columns that mean nothing of it; what moves weights, should they come to be no numbers; what may
+    help where a run diverges."""
+
+    how: str
+    end: str = "after postprocessing"
+    settled: str = "settled at the largest mu"
+    without: frozenset[str] = frozenset()
+    stepped: str = "the W-step"
+    remedy: str = "a smaller start.range or a larger penalty.ridge"

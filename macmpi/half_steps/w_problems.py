@@ -1,0 +1,116 @@
+"""W-problems of a state: the regressions of units and segments, pure functions of what is made once for a work list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from macmpi.half_steps.metrics import metrics, shift, unit_metric
+from macmpi.half_steps.parts import Parts
+from macmpi.nets.chain import Segment
+from macmpi.nets.losses import Metric, Squared, times
+from macmpi.plan.work_lists import Job, WorkList
+from macmpi.reductions import EVERY, Made, Rows
+from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, WProblem
+from macmpi.solvers.z_problem import split_columns
+from macmpi.state import MacState, State
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class WInputs:
+    """The regressions of a work list are made of this, and of the weights and Grams of the state.
+
+    features, rounded: what each segment multiplies, and that as directions and Grams read it; coordinates: z_k - u_k of
+    all sites, or sharded z_k; cores: the targets of this rank's regressions that a quantiser follows.
+    """
+
+    parts: Parts
+    state: State[MacState]
+    metrics: tuple[Metric, ...]
+    features: dict[int, Rows]
+    rounded: dict[int, Rows]
+    coordinates: Array
+    cores: dict[int, Array] = field(default_factory=dict)
+
+
+def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
+    """What the regressions of a work list need: features by points, then Allgatherv.  Collective: yes."""
+    features: dict[int, Rows] = {k: parts.inputs(k, state) for k in work.segments | work.fresh}
+    rounded = dict(features)
+    for k in work.features:
+        features[k] = parts.features(k, state) if k else parts.first(state).features
+        rounded[k] = parts.rounded(k, features[k]) if k else parts.first(state).rounded
+    if not work.jobs:  # a new State has no metric
+        return WInputs(parts, state, (), features, rounded, state.Z)
+    given = at_rest(parts, state, features, rounded)
+    own = {job.segment for job in work.jobs_of(parts.team.rank)}
+    cores = {k: _core_targets(given, k) for k in own if parts.plan.chain.segments[k].trailing}
+    return replace(given, cores=cores)
+
+
+def at_rest(
+    parts: Parts,
+    state: State[MacState],
+    features: dict[int, Rows] | None = None,
+    rounded: dict[int, Rows] | None = None,
+) -> WInputs:
+    """What targets are made of, and given features.  Collective: no."""
+    forms, Z = metrics(parts.plan, state), state.Z
+    if parts.plan.choices.schedule.multipliers and not parts.plan.sharded:
+        Z = Z - shift(parts.plan, forms, state.own.multipliers)
+    return WInputs(parts, state, forms, features or {}, rounded or {}, Z)
+
+
+def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:
+    """What units of segment k have to give: z_k - u_k, or y.  Collective: no."""
+    parts, sizes = given.parts, given.parts.plan.chain.site_sizes
+    if k == len(sizes):
+        return parts.data.Y[:, units]
+    z = split_columns(sizes, given.coordinates)[k]
+    if not (parts.plan.sharded and parts.plan.choices.schedule.multipliers):
+        return z[:, units]
+    u, form = split_columns(sizes, given.state.own.multipliers)[k], given.metrics[k]
+    shape = len(z), z[:0, units].shape[1]
+    return Made(lambda rows: (z[rows] - times(u[rows], form.inverse))[:, units], shape, z.dtype)
+
+
+def _core_targets(given: WInputs, k: int) -> Array:
+    """What units of segment k's regression have to give under a quantiser q: t + (a - q(a)), t the segment's targets.
+
+    With a the present outputs of the regression, the present weights then stay where they are once q(a) = t.
+    """
+    segment, weights = given.parts.plan.chain.segments[k], given.parts.weights(given.state)
+    after = segment.core + 1
+    a = segment.part(0, after).forward(weights, given.parts.inputs(k, given.state))
+    return targets(given, k) + a - segment.part(after, len(segment.maps)).forward(weights, a)
+
+
+def layer_gram(given: WInputs, k: int) -> LayerGram:
+    """What the units of a segment share, at the present Grams.  Collective: no."""
+    plan, grams = given.parts.plan, given.state.own.grams
+    G = grams[plan.offsets.gram(k)].reshape(plan.offsets.gram_shapes[k])
+    dtype = np.dtype(np.float32) if plan.choices.regressions[k].rounds else plan.dtype
+    ridge = plan.unit_ridge(k, given.state.mu)
+    return LayerGram(G, ridge, dtype, plan.chain.has_bias(k), plan.chain.segments[k].activation)
+
+
+def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
+    """The regression of a job's weights, from the present ones.  factor: what is made of its Gram.  Collective: no."""
+    k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
+    ridge, accuracy = plan.unit_ridge(k, state.mu), parts.accuracy(plan.forcing[1], state)
+    key, shapes, segment = (plan.seed, state.iteration, k), plan.chain.regressed_shapes(k), plan.chain.segments[k]
+    flat, pieces = state.weights[job.place], parts.points.in_pieces
+    if job.units is not None:
+        T = given.cores[k][:, job.units.rows] if k in given.cores else targets(given, k, job.units.rows)
+        term, W = Term(given.features[k], T, given.rounded[k]), flat.reshape(-1, shapes[0][1])
+        shared, points = layer_gram(given, k).G, plan.n_train
+        return UnitProblem((term,), segment.activation, ridge, W, shared, accuracy, key, factor, points, pieces)
+    loss = plan.choices.loss if k == len(plan.chain.sites) else Squared(unit_metric(plan, k, state))
+    part = plan.features[k] if segment.leading else segment
+    numbers = {block: i for i, block in enumerate(segment.regressed)}
+    own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
+    A, T = given.features[k], targets(given, k)
+    return SegmentProblem(own, loss, A, T, shapes, ridge, flat, accuracy, key, points=plan.n_train, in_pieces=pieces)
