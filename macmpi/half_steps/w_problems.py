@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from macmpi.half_steps.metrics import metrics, shift, unit_metric
-from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.parts import First, Parts
 from macmpi.nets.chain import Segment
 from macmpi.nets.losses import Metric, Squared, times
 from macmpi.plan.work_lists import Job, WorkList
@@ -23,45 +23,41 @@ from macmpi.typing import Array
 class WInputs:
     """The regressions of a work list are made of this, and of the weights and Grams of the state.
 
-    features, rounded: what each segment multiplies, and that as directions and Grams read it; coordinates: z_k - u_k of
-    all sites, or sharded z_k; cores: the targets of this rank's regressions that a quantiser follows.
+    first: what never changes; features, rounded: what each segment multiplies, and that as directions and Grams read
+    it; coordinates: z_k - u_k of all sites, or sharded z_k; cores: the targets of this rank's regressions that a
+    quantiser follows.
     """
 
     parts: Parts
     state: State[MacState]
+    first: First
     metrics: tuple[Metric, ...]
-    features: dict[int, Rows]
-    rounded: dict[int, Rows]
     coordinates: Array
+    features: dict[int, Rows] = field(default_factory=dict)
+    rounded: dict[int, Rows] = field(default_factory=dict)
     cores: dict[int, Array] = field(default_factory=dict)
 
 
 def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     """What the regressions of a work list need: features by points, then Allgatherv.  Collective: yes."""
-    features: dict[int, Rows] = {k: parts.inputs(k, state) for k in work.segments | work.fresh}
-    rounded = dict(features)
+    given = at_rest(parts, state, bool(work.jobs))
+    for k in work.segments | work.fresh:
+        given.features[k] = given.rounded[k] = parts.inputs(k, state)
     for k in work.features:
-        features[k] = parts.features(k, state) if k else parts.first(state).features
-        rounded[k] = parts.rounded(k, features[k]) if k else parts.first(state).rounded
-    if not work.jobs:  # a new State has no metric
-        return WInputs(parts, state, (), features, rounded, state.Z)
-    given = at_rest(parts, state, features, rounded)
-    own = {job.segment for job in work.jobs_of(parts.team.rank)}
-    cores = {k: _core_targets(given, k) for k in own if parts.plan.chain.segments[k].trailing}
-    return replace(given, cores=cores)
+        given.features[k] = parts.features(k, state) if k else given.first.features
+        given.rounded[k] = parts.rounded(k, given.features[k]) if k else given.first.rounded
+    for k in {job.segment for job in work.jobs_of(parts.team.rank)}:
+        if parts.plan.chain.segments[k].trailing:
+            given.cores[k] = _core_targets(given, k)
+    return given
 
 
-def at_rest(
-    parts: Parts,
-    state: State[MacState],
-    features: dict[int, Rows] | None = None,
-    rounded: dict[int, Rows] | None = None,
-) -> WInputs:
-    """What targets are made of, and given features.  Collective: no."""
-    forms, Z = metrics(parts.plan, state), state.Z
-    if parts.plan.choices.schedule.multipliers and not parts.plan.sharded:
+def at_rest(parts: Parts, state: State[MacState], measured: bool = True) -> WInputs:
+    """What targets are made of, without features.  measured: the state has a metric.  Collective: yes."""
+    forms, Z = metrics(parts.plan, state) if measured else (), state.Z
+    if measured and parts.plan.choices.schedule.multipliers and not parts.plan.sharded:
         Z = Z - shift(parts.plan, forms, state.own.multipliers)
-    return WInputs(parts, state, forms, features or {}, rounded or {}, Z)
+    return WInputs(parts, state, parts.first(state), forms, Z)
 
 
 def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:

@@ -39,15 +39,14 @@ def fit(parts: Parts, segments: Sequence[int], state: State[MacState]) -> None:
 
 def train(parts: Parts, work: LayerWork, state: State[MacState]) -> None:
     """Layers that no regression fits, each by its trainer, then Allgatherv of their weights.  Collective: yes."""
-    plan, team = parts.plan, parts.team
-    with parts.clock("w"):
-        for layer in (*work.copied, *work.fitted[team.rank]):
+    plan = parts.plan
+    with parts.exchanging(state.weights, work.parts), parts.clock("w"):
+        for layer in (*work.copied, *work.fitted[parts.team.rank]):
             before = plan.chain.segments[layer.segment].part(0, layer.map)
             inputs = before.forward(parts.weights(state), parts.inputs(layer.segment, state))
             present = state.weights[layer.place].reshape(plan.chain.block_shapes[layer.block])
             found = plan.centres(layer.block, inputs, present if present.any() else None)
             state.weights[layer.place] = found.ravel()
-    team.gather_parts(state.weights, work.parts)
 
 
 def regress(parts: Parts, work: WorkList, state: State[MacState], plain: bool = False) -> None:
@@ -57,7 +56,7 @@ def regress(parts: Parts, work: WorkList, state: State[MacState], plain: bool = 
     """
     with parts.clock("w"):
         given = prepare_w(parts, work, state)
-        first, ridge = parts.first(state), parts.plan.unit_ridge(0, state.mu)
+    first, ridge = given.first, parts.plan.unit_ridge(0, state.mu)
     kept = {0: first.factor} if 0 not in work.fresh and first.ridge == ridge else {}
     tasks = Regressions(given, plain, kept)
     carry_out(work, tasks, parts.points, parts.team, parts.clock)

@@ -16,12 +16,13 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from macmpi.half_steps.subproblems import Subproblems
 from scipy import linalg
 from speedup_model import Work
 
 from macmpi import config as configs
 from macmpi.data import dataset as datasets
+from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.w_step import Regressions
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.selection import Selection, Trial
@@ -95,13 +96,13 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(wrap(type(plan.choices.z_solver), "prepare", "z", lambda *_: 0))
         stack.enter_context(wrap(type(plan.choices.z_solver), "solve", "point", lambda *_: 0))
-        stack.enter_context(wrap(Subproblems, "features", "feature", lambda problems, k, *_, **__: k))
-        stack.enter_context(wrap(Subproblems, "rounded", "feature", lambda problems, k, *_, **__: k))
-        stack.enter_context(wrap(Subproblems, "local", "local", lambda problems, k, *_, **__: k))
+        for name in ("features", "rounded"):
+            stack.enter_context(wrap(Parts, name, "feature", lambda parts, k, *_: k))
+        stack.enter_context(wrap(Regressions, "_factor", "local", lambda tasks, k, *_: k))
         stack.enter_context(wrap(Trial, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
         stack.enter_context(wrap(Products, "__call__", "product", lambda products, V, M: V.shape[1]))
-        stack.enter_context(wrap(Trial, "features", "feature", lambda trial, k, *_, **__: k))
+        stack.enter_context(wrap(Trial, "_features", "feature", lambda trial, k: k))
         stack.enter_context(wrap(Trial, "objectives", "unit", lambda trial, job, candidates: job.segment))
         for kind in {type(solver) for own in plan.choices.regressions for solver in (own.solver, own.plain)}:
             stack.enter_context(wrap(kind, "solve", "unit", lambda solver, problem, over_points: problem.key[2]))
