@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from macmpi.results.model import Model
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 class MacmpiError(Exception):
