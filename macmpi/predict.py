@@ -12,7 +12,7 @@ import numpy as np
 
 from macmpi import MacmpiError, StorageError, UsageError
 from macmpi.console import guard, say, warn
-from macmpi.data.sources import contents, read_file
+from macmpi.data.reading import contents, read_file
 from macmpi.files import first_line, image, replace_file
 from macmpi.results.model import load
 from macmpi.typing import Array

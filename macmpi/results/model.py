@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, __version__, files
+from macmpi.data.checks import as_rows
 from macmpi.data.dataset import Dataset, Scaling
-from macmpi.data.own_file import check
 from macmpi.files import DAMAGE, first_line, image, replace_file
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import build
@@ -122,7 +122,7 @@ class Model:
 
     def _run(self, A: Array, start: int, stop: int, name: str) -> Array:
         part, whole, A = self.chain.part(start, stop), len(self.chain.maps), np.asarray(A)
-        A = check(A if A.ndim == 1 and part.n_in == 1 else np.atleast_2d(A), name, rows=1)
+        A = as_rows(A if A.ndim == 1 and part.n_in == 1 else np.atleast_2d(A), name, rows=1)
         if A.shape[1] != part.n_in:
             raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {part.n_in}")
         out = np.empty((len(A), part.n_out))
