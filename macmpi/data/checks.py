@@ -136,9 +136,9 @@ def check_units(largest: float, name: str) -> None:
         raise UsageError(f"{name} holds nothing larger than {largest:g}; choose other units")
 
 
-def check_labels(labels: Array, name: str) -> None:
-    """Raises UsageError unless labels, (N,) or (N, 1) as in the file, are whole numbers that float64 tells apart."""
-    flat = labels.ravel()
+def as_labels(array: Array, name: str) -> Array:
+    """Labels (N,) or (N, 1) as float64 (N, 1).  Raises UsageError unless they are whole numbers that it tells apart."""
+    rows, flat = as_rows(array, name), array.ravel()
     bad = np.flatnonzero(flat != np.round(flat))
     if len(bad):
         raise UsageError(
@@ -151,6 +151,7 @@ def check_labels(labels: Array, name: str) -> None:
             f"{name} is {flat[large[0]]:g} at [{large[0]}]: labels at or beyond 2^53 may be several in one; "
             "number the classes from 0"
         )
+    return rows
 
 
 # --- after the split --------------------------------------------------------------------------------------------------

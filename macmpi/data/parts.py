@@ -10,7 +10,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.checks import as_rows, check_enough, check_labels, check_values, columns
+from macmpi.data.checks import as_labels, check_enough, check_values, columns
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw
 from macmpi.data.split import Rows
@@ -56,9 +56,7 @@ class Part:
             array = np.asarray(self.source[()])
         except (OSError, RuntimeError) as error:
             raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
-        labels = as_rows(array, self.name)
-        check_labels(array, self.name)
-        return labels[np.asarray(self.rows[:])]
+        return as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def whole(self) -> Array:
         """All rows, as they are in an array that has been checked."""

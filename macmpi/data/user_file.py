@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.checks import as_rows, check_datasets, check_groups, check_labels
+from macmpi.data.checks import as_labels, as_rows, check_datasets, check_groups
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw, check_there, read_file, read_headers
 from macmpi.typing import Array
@@ -37,7 +37,8 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
     if unread:
         return Raw(**held, scale=scale, scale_y=scale_y, labels=labels, one_dimensional=flat)
     points: dict[str, Any] = {
-        name: _numbers(array, f"{path}: dataset {name}", labels and "Y" in name) for name, array in held.items()
+        name: (as_labels if labels and "Y" in name else as_rows)(array, f"{path}: dataset {name}")
+        for name, array in held.items()
     }
     groups = None
     if numbers:
@@ -46,14 +47,6 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
         groups = every, numbers.get("groups_val", every[:0]).astype(np.int64)
     shape = held["X"].shape[1:] if held["X"].ndim == 3 else None
     return Raw(**points, scale=scale, scale_y=scale_y, labels=labels, one_dimensional=flat, groups=groups, shape=shape)
-
-
-def _numbers(array: Array, name: str, labels: bool) -> Array:
-    """Rows of float64 (n, D), checked.  labels: they are classes."""
-    rows = as_rows(array, name)
-    if labels:
-        check_labels(array, name)
-    return rows
 
 
 def read_codes(path: Path, rows: int, columns: int) -> Array:

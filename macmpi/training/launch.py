@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +44,16 @@ def launch_training(
         if plan.shared:
             team.share_memory(team.from_root(lambda: node_bytes(plan, sizes.autoencoder, selecting(config))))
         data = source.load(team, (plan.train, plan.validation))
-        origin = on_root(team, lambda: begin(directory, found, config, plan, data)) or Origin()
-        mpi, resumed = (BINDINGS, team.library), found is not None
-        team.from_root(
-            lambda: settle_in(
-                directory, config, provenance(computed_on, config.run.threads, mpi, data.sha256, args.argv), resumed
-            )
-        )
+        mpi = BINDINGS, team.library
+        facts = partial(provenance, computed_on, config.run.threads, mpi, data.sha256, args.argv)
+        origin = on_root(team, lambda: prepare(directory, found, config, plan, data, facts)) or Origin()
         state = state_of(found, plan, team)
         found = None
         if state is not None and len(state.sizes):
             hidden = [int(n) for n in state.sizes]
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes.counts, team.size)
-        arithmetic = words(computed_on[0]["blas"])
-        return train(Job(config, directory, began, args.max_time, state, origin, arithmetic), plan, data, team)
+        job = Job(config, directory, began, args.max_time, state, origin, words(computed_on[0]["blas"]))
+        return train(job, plan, data, team)
 
 
 def on_root(team: Team, step: Callable[[], Any]) -> Any:
@@ -69,16 +66,31 @@ def on_root(team: Team, step: Callable[[], Any]) -> Any:
     return kept[0] if kept else None
 
 
-def begin(directory: RunDirectory, found: Found, config: Config, plan: Plan, data: Dataset) -> Origin:
-    """What a new run starts from; of one that goes on, that it may.  Raises UsageError or Done.  Collective: no."""
-    if found is None:
-        return origin_of(config, plan, data)
-    _, state, sha256 = found
-    directory.check_data(sha256, data.sha256, config)
-    ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
-    if ended and model.is_made_from(directory.model, state):  # a larger --iterations reopens what has not converged
-        raise Done(f"{directory.path} is finished {_nothing_left(state, config)}")
-    return Origin()
+def prepare(
+    directory: RunDirectory,
+    found: Found,
+    config: Config,
+    plan: Plan,
+    data: Dataset,
+    facts: Callable[[], dict[str, Any]],
+) -> Origin:
+    """What the run starts from.  The folder is made once the checkpoint may go on, or the start fits.
+
+    facts: the provenance.  Raises UsageError, and Done where the run is finished.  Collective: no (rank 0).
+    """
+    if found is not None:
+        _, state, sha256 = found
+        directory.check_data(sha256, data.sha256, config)
+        ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
+        if ended and model.is_made_from(directory.model, state):  # --iterations reopens only the latter
+            raise Done(f"{directory.path} is finished {_nothing_left(state, config)}")
+    origin = origin_of(config, plan, data) if found is None else Origin()
+    made_by = facts()
+    changed = directory.compare(made_by) if found else ""
+    directory.create(config, made_by)
+    if unlike := changed or mixture(made_by["kernels"]):
+        warn(unlike)
+    return origin
 
 
 def _nothing_left(state: State, config: Config) -> str:
@@ -101,14 +113,6 @@ def origin_of(config: Config, plan: Plan, data: Dataset) -> Origin:
         return Origin(model.load(config.start.model, config.start.weights).weights_for(plan.chain, data))
     except UsageError as error:
         raise UsageError(f'start.model = "{config.start.model}": {error}') from None
-
-
-def settle_in(directory: RunDirectory, config: Config, facts: dict[str, Any], resumed: bool) -> None:
-    """Make the folder, and warn where the run goes on, or runs, on several arithmetics.  Collective: no (rank 0)."""
-    changed = directory.compare(facts) if resumed else ""
-    directory.create(config, facts)
-    if unlike := changed or mixture(facts["kernels"]):
-        warn(unlike)
 
 
 def state_of(found: Found, plan: Plan, team: Team) -> State | None:
