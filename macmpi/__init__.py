@@ -20,6 +20,12 @@ class MacmpiError(Exception):
     agreed = False
 
 
+class Done(MacmpiError):
+    """Nothing is left to do: the message, exit code 0."""
+
+    exit_code = 0
+
+
 class UsageError(MacmpiError):
     """The command line, the config, the data or the run directory is not usable as it is."""
 

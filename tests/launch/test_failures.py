@@ -152,7 +152,7 @@ def test_a_model_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("case", "reader"), [("autoencoder", "macmpi.data.dataset.load"), ("sharded", "macmpi.data.survey.survey")]
+    ("case", "reader"), [("autoencoder", "macmpi.data.whole.load"), ("sharded", "macmpi.data.shards.survey")]
 )
 def test_the_deadline_of_the_config_holds_while_data_are_read(
     case: str, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -172,6 +172,21 @@ def test_the_deadline_of_the_config_holds_while_data_are_read(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"^read after \[12345\.0\]$"):
         run.run(Waiting(), [str(config), "--set", "run.deadline=12345.0"])
+
+
+def test_a_folder_is_refused_before_the_points_are_given_to_the_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = write_case(tmp_path, "autoencoder").name
+    run_here(name, "--iterations", 0, "--output", "run", cwd=tmp_path, code=0)
+
+    def loading(*arguments: Any) -> NoReturn:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr("macmpi.data.source.Whole.load", loading)
+    for words in ((), ("--resume", "auto", "--set", "model.hidden=[3]")):
+        outcome = run_here(name, "--output", "run", *words, cwd=tmp_path, code=2)
+        assert "another --output" in outcome.err or "name another folder with --output" in outcome.err
 
 
 def config(folder: Path, activation: str, **tables: str) -> str:

@@ -13,7 +13,8 @@ from tolerance import assert_within, gamma
 
 from macmpi import UsageError
 from macmpi.config import Config, Model, Penalty, Start
-from macmpi.data.dataset import Dataset, Scaling, read_codes
+from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.user_file import read_codes
 from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes
 from macmpi.methods.starts import EMBEDDING, Origin, coordinates_first, mirrored, start

@@ -73,7 +73,7 @@ def wide(team: Team, w_step: WStep) -> tuple[Mac, State]:
     """Layers of several tiles of units, the same state on every rank."""
     random = np.random.default_rng(8)
     alone = method((90, 70), n=60)
-    plan = make_plan(Config(model=Model([90, 70]), w_step=w_step), *alone.data.sizes, team.size)
+    plan = make_plan(Config(model=Model([90, 70]), w_step=w_step), *alone.data.sizes.counts, team.size)
     mac = Mac(plan, alone.data, team, Clock())
     state = State(random.normal(size=plan.weight_bounds[-1]) / 4.0, random.random((60, 160)), 10.0, MacState())
     mac.begin(state)
