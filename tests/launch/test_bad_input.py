@@ -383,7 +383,7 @@ def test_check_prints_sizes_and_creates_nothing(ranks: int, folder: Path) -> Non
         ("node", "cg", 0),
         ("node", "stochastic", 2),
         ("sharded", "stochastic", 0),
-        ("sharded", "mac", 2),
+        ("sharded", "mac", 0),
     ],
 )
 def test_check_of_other_methods_and_kinds_of_data(data: str, method: str, ranks: int, folder: Path) -> None:
