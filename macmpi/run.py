@@ -97,6 +97,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         if args.iterations < 0:
             raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
+    cores = os.cpu_count() or 1
+    if config.run.threads > cores:
+        warn(f"run.threads = {config.run.threads}: this machine has {cores} cores; more threads than that are slower")
     return args, config
 
 
@@ -149,7 +152,11 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     from macmpi.training.sharded_checkpoint import BY_POINT, rows_of
 
     def refuse() -> None:
-        check_memory(make_plan(config, *sizes, team.size), kept[0].autoencoder)
+        planned = make_plan(config, *sizes, team.size)
+        check_memory(planned, kept[0].autoencoder)
+        batch, points = config.baseline.batch, planned.n_train
+        if config.method.name in ("sgd", "adam") and batch > max(points, type(config.baseline).batch):
+            warn(f"baseline.batch = {batch}: there are {points} training points; a minibatch is all of them")
 
     team.from_root(refuse)
     plan = make_plan(config, *sizes, team.size)
