@@ -99,6 +99,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         if args.iterations < 0:
             raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
+    cores = os.cpu_count() or 1
+    if config.run.threads > cores:
+        warn(f"run.threads = {config.run.threads}: this machine has {cores} cores; more threads than that are slower")
     return args, config
 
 
@@ -136,7 +139,14 @@ def _planned(config: Config, sizes: Sizes, team: Team) -> Plan:
     from macmpi.plan.estimate import check_memory
     from macmpi.plan.plan import make_plan
 
-    team.from_root(lambda: check_memory(make_plan(config, *sizes.counts, team.size), sizes.autoencoder))
+    def refuse() -> None:
+        planned = make_plan(config, *sizes.counts, team.size)
+        check_memory(planned, sizes.autoencoder)
+        batch, points = config.baseline.batch, planned.n_train
+        if config.method.name in ("sgd", "adam") and batch > max(points, type(config.baseline).batch):
+            warn(f"baseline.batch = {batch}: there are {points} training points; a minibatch is all of them")
+
+    team.from_root(refuse)
     return make_plan(config, *sizes.counts, team.size)
 
 

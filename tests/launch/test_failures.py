@@ -207,7 +207,7 @@ def heavy(folder: Path) -> None:
 def test_a_run_that_diverges_does_not_say_that_it_is_finished(tmp_path: Path) -> None:
     """Full-batch descent far beyond the longest stable step: each step is longer than the last, and all are finite."""
     heavy(tmp_path)
-    method = {"method": 'name = "sgd"', "baseline": "rate = 30.0\nbatch = 800"}
+    method = {"method": 'name = "sgd"', "baseline": "rate = 30.0\nbatch = 640"}
     arguments = (config(tmp_path, "tanh", **method), "--iterations")
     run_here(*arguments, 0, "--output", "begun", cwd=tmp_path, code=0)
     for resume in ("no", "auto"):
@@ -227,7 +227,7 @@ def test_a_run_that_diverges_does_not_say_that_it_is_finished(tmp_path: Path) ->
 def test_an_error_beyond_what_numbers_hold_ends_the_run_with_one_line_and_its_remedies(tmp_path: Path) -> None:
     """One step with a rate so large that the weights are finite and the squares of the outputs are not."""
     heavy(tmp_path)
-    method = {"method": 'name = "sgd"', "baseline": "rate = 1e150\nbatch = 800"}
+    method = {"method": 'name = "sgd"', "baseline": "rate = 1e150\nbatch = 640"}
     words = (config(tmp_path, "relu", **method), "--iterations", 4)
     outcome = run_here(*words, "--output", "run", cwd=tmp_path, code=INTERNAL)
     (line,) = outcome.err.splitlines()
