@@ -13,7 +13,11 @@ MPI ?= mpich
 RANKS ?= 2
 BIN := $(VENV)/bin
 WORKERS ?= 2
+LAUNCHERS ?= 3
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
+
+# Otherwise every rank of every launch compiles the package.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-kernels faults soak speedup compare lint clean
 
@@ -28,7 +32,7 @@ run: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) $(PURE)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/spmd tests/launch
+	$(BIN)/python -m pytest -n $(LAUNCHERS) --dist loadfile tests/spmd tests/launch
 	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
 
 test-kernels: $(VENV)/.installed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from macmpi.results.model import Model
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 class MacmpiError(Exception):
@@ -18,6 +18,12 @@ class MacmpiError(Exception):
 
     exit_code = 70
     agreed = False
+
+
+class Done(MacmpiError):
+    """Nothing is left to do: the message, exit code 0."""
+
+    exit_code = 0
 
 
 class UsageError(MacmpiError):

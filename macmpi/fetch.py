@@ -1,4 +1,4 @@
-"""`python -m macmpi.fetch NAME`: download a named data set and convert it to the format that sources.py reads."""
+"""`python -m macmpi.fetch NAME`: download a named data set and convert it to the format that named_sets.py reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from macmpi import MacmpiError, UsageError
 from macmpi.console import guard, say, warn
-from macmpi.data.sources import FILES, folder
+from macmpi.data.named_sets import FILES, folder
 from macmpi.files import first_line, image, replace_file
 from macmpi.typing import Array
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from macmpi import MacmpiError, StorageError, UsageError
 from macmpi.console import guard, say, warn
-from macmpi.data.sources import contents, read_file
+from macmpi.data.reading import contents, read_file
 from macmpi.files import first_line, image, replace_file
-from macmpi.results.model import load
+from macmpi.results.model import Model, load
 from macmpi.typing import Array
 
 ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")
@@ -51,6 +51,14 @@ def read_points(path: Path, dataset: str) -> Array:
     if dataset not in arrays:
         raise UsageError(f"{path}: there is no dataset {dataset}; {contents(path)}; name one with --dataset")
     return arrays[dataset]
+
+
+def apply(model: Model, what: str, X: Array, path: Path) -> Array:
+    """What the model makes of the points of a file.  Raises UsageError, naming the file, where they do not fit."""
+    try:
+        return np.asarray(getattr(model, what)(X))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 def check_output(path: Path, inputs: tuple[Path, ...]) -> None:
@@ -93,8 +101,9 @@ def main() -> None:
     try:
         check_output(args.output, (args.model, args.data))
         model = load(args.model, args.weights)
+        model.check_action(args.what)
         X = read_points(args.data, args.dataset)
-        Y = getattr(model, args.what)(X)
+        Y = apply(model, args.what, X, args.data)
         write(args.output, Y)
     except MacmpiError as error:
         warn(str(error))

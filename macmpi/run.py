@@ -8,24 +8,25 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from macmpi import MacmpiError, UsageError, __version__
+from macmpi import Done, MacmpiError, UsageError, __version__
 from macmpi.console import guard, say, warn
+from macmpi.data.source import source_of
 from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import speaks
-from macmpi.parallel.team import BINDINGS, STOPPED, Team, die, launch
+from macmpi.parallel.team import STOPPED, Team, die, launch
 from macmpi.training.process import STOP_SIGNALS, on_stop_signals
 from macmpi.training.scheduler import time_left
 
+if TYPE_CHECKING:
+    from macmpi.config import Config
+    from macmpi.data.dataset import Sizes
+    from macmpi.data.source import Source
+    from macmpi.plan.plan import Plan
+
 FAULT = "MACMPI_FAULT"
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-class Done(MacmpiError):
-    """Nothing is left to do: the message, exit code 0."""
-
-    exit_code = 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -93,23 +94,15 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     config = configs.read(args.config, args.set)
     if args.output is None and args.config.stem in ("", ".", ".."):
         raise UsageError(f"{args.config}: no folder can be named after it; name one with --output")
+    args.argv, args.output = argv, args.output or Path("runs") / args.config.stem
     if args.iterations is not None:
         if args.iterations < 0:
             raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
+    cores = os.cpu_count() or 1
+    if config.run.threads > cores:
+        warn(f"run.threads = {config.run.threads}: this machine has {cores} cores; more threads than that are slower")
     return args, config
-
-
-def read(config: Any) -> Any:
-    """The data, or what there are of sharded ones: refused where they are wrong, before the others import NumPy."""
-    labels = config.model.loss == "cross_entropy"
-    if config.parallel.data == "sharded":
-        from macmpi.data.survey import survey
-
-        return survey(config.data, labels)
-    from macmpi.data import dataset as datasets
-
-    return datasets.load(config.data, labels, config.model.precision)
 
 
 def _set_threads(threads: int) -> None:
@@ -121,125 +114,51 @@ def _set_threads(threads: int) -> None:
 def run(team: Team, argv: list[str], fault: Any = None, began: float | None = None) -> int:
     """The whole program on one rank, struck by `fault` where a test asks for one.  Collective: yes.
 
-    began: when the program did, by `record.now`; --max-time is counted from there.
+    began: when the program did, by `clock.now`; --max-time is counted from there.
     """
     began = now() if began is None else began
-    kept: list[Any] = []
-
-    def load() -> tuple[int, int, int, int]:
-        kept.append(read(config))
-        found: tuple[int, int, int, int] = kept[0].sizes
-        return found
-
     if fault:
         fault.arm(team, light=True)
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
     _set_threads(config.run.threads)
-    sizes = team.from_root(load)
+    source = source_of(config)
+    sizes = team.from_root(source.sizes)
     if fault:
         fault.arm(team, light=False)
-    from macmpi.data import dataset as datasets
-    from macmpi.methods.starts import Origin
-    from macmpi.parallel.kernels import arithmetics, mixture, words
-    from macmpi.plan.estimate import check_memory, estimate, node_bytes, selecting
+    plan = _planned(config, sizes, team)
+    if args.check:
+        return check(config, plan, source, sizes, team)
+    from macmpi.training.launch import launch_training
+
+    return launch_training(args, began, config, plan, source, sizes, team)
+
+
+def _planned(config: Config, sizes: Sizes, team: Team) -> Plan:
+    """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
+    from macmpi.plan.estimate import check_memory
     from macmpi.plan.plan import make_plan
-    from macmpi.training.loop import Job, train
-    from macmpi.training.run_directory import RunDirectory, provenance
-    from macmpi.training.sharded_checkpoint import rows_of
-    from macmpi.training.stored import rows_of_points, with_rows
 
     def refuse() -> None:
-        check_memory(make_plan(config, *sizes, team.size), kept[0].autoencoder)
+        planned = make_plan(config, *sizes.counts, team.size)
+        check_memory(planned, sizes.autoencoder)
+        batch, points = config.baseline.batch, planned.n_train
+        if config.method.name in ("sgd", "adam") and batch > max(points, type(config.baseline).batch):
+            warn(f"baseline.batch = {batch}: there are {points} training points; a minibatch is all of them")
 
     team.from_root(refuse)
-    plan = make_plan(config, *sizes, team.size)
-    if plan.sharded and not args.check:
-        from macmpi.data import shards
-
-        found, deals = team.from_root(lambda: kept[0]), (plan.work.train, plan.work.validation)
-        kept[:] = [shards.load(config.data, found, config.model.precision, deals, team)]
-    if args.check:
-        team.from_root(lambda: _origin(config, plan, kept[0].blank() if plan.sharded else kept[0]))
-        team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
-        team.from_root(lambda: say("\n".join(estimate(plan, config, kept[0].autoencoder))))
-        return 0
-    directory = RunDirectory(args.output or Path("runs") / args.config.stem)
-    origin, rows = Origin(), []  # of rank 0 alone: large
-    computed_on = arithmetics(team)
-
-    def prepare() -> Any:
-        nonlocal origin, rows
-        data = kept[0]
-        found = directory.resume(args.resume, config, data.sha256, plan.sharded)
-        path, state = found or (None, None)
-        if state is not None and _complete(state, config, directory):
-            raise Done(f"{directory.path} is finished {_nothing_left(state, config)}")
-        if state is None:
-            origin = _origin(config, plan, data)
-        facts = provenance(computed_on, config.run.threads, (BINDINGS, team.library), data.sha256, argv)
-        changed = directory.compare(facts) if state is not None else ""
-        directory.create(config, facts)
-        if unlike := changed or mixture(computed_on):
-            warn(unlike)
-        if state is not None and not plan.sharded:
-            own = rows_of_points(state)
-            rows = list(own.values())
-            state = with_rows(state, dict.fromkeys(own))
-        return path, state, words(computed_on[0]["blas"])
-
-    with directory.lock:
-        path, state, arithmetic = team.from_root(prepare)
-        if plan.shared:
-            team.share_memory(team.from_root(lambda: node_bytes(plan, kept[0].autoencoder, selecting(config))))
-        if state is not None and not plan.sharded:
-            names = rows_of_points(state)
-            state = with_rows(state, dict(zip(names, datasets.share_arrays(team, rows), strict=True)))
-        elif state is not None:
-            state = team.all_or_raise(lambda: rows_of(path, state, plan.work.train, team.rank))
-        if hidden := [] if state is None else state.own.hidden:
-            plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes, team.size)
-        data = kept[0] if plan.sharded else datasets.share(team, kept.pop() if kept else None)
-        return train(Job(config, directory, began, args.max_time, state, origin, arithmetic), plan, data, team)
+    return make_plan(config, *sizes.counts, team.size)
 
 
-def _origin(config: Any, plan: Any, data: Any) -> Any:
-    """What the start takes from a file, if the config asks for one.  Raises UsageError when it does not fit."""
-    from macmpi.methods.starts import Origin
+def check(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team) -> int:
+    """--check: rank 0 says what the run would take.  Raises UsageError.  Collective: yes."""
+    from macmpi.plan.estimate import estimate
+    from macmpi.training.launch import on_root, origin_of
 
-    if config.start.method == "file":
-        from macmpi.data.dataset import read_codes
-
-        return Origin(coordinates=read_codes(Path(config.start.coordinates), plan.n_train, plan.chain.site_sizes[0]))
-    if config.start.method != "model":
-        return Origin()
-    from macmpi.results.model import load
-
-    try:
-        return Origin(load(config.start.model, config.start.weights).weights_for(plan.chain, data))
-    except UsageError as error:
-        raise UsageError(f'start.model = "{config.start.model}": {error}') from None
-
-
-def _nothing_left(state: Any, config: Any) -> str:
-    """A finished run has settled, or has come to its last iteration, which --iterations can move."""
-    from macmpi.plan.choices import longer
-
-    if state.finished == "converged":
-        return (
-            f"(settled after {state.iteration} iterations): nothing is left to do; "
-            f"{longer(config)}, with another --output, trains longer"
-        )
-    return f"({state.iteration} iterations); --iterations N with a larger N goes on, another --output starts again"
-
-
-def _complete(state: Any, config: Any, directory: Any) -> bool:
-    """A run ends by settling or at its last iteration, and with the model of that; a larger --iterations reopens only
-    the second kind."""
-    from macmpi.results.model import is_made_from
-
-    ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
-    return ended and is_made_from(directory.model, state)
+    on_root(team, lambda: origin_of(config, plan, source.outline()))
+    team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
+    team.from_root(lambda: say("\n".join(estimate(plan, config, sizes.autoencoder))))
+    return 0
 
 
 def main() -> None:

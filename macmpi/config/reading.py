@@ -160,15 +160,33 @@ def _other_branch(mistake: Any) -> bool:
     return branch is not None and bool(branch["one"]) is isinstance(mistake["input"], list)
 
 
+PLAIN = {
+    "too_short": "is an empty list; give one value or more, as in {name} = [5]",
+    "list_type": "should be a list, as in {name} = [5]",
+    "bool_type": "should be true or false",
+    "int_type": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "float_type": "should be a number",
+    "string_type": "should be text, in quotes",
+}
+"""pydantic's kinds of mistakes whose own messages speak of its types."""
+
+
+def _unknown(where: list[str]) -> str:
+    """The key that is meant: one much like it in its table, or one of its name in other tables."""
+    known, tables = known_keys(where[:-1]), known_keys([])
+    elsewhere = [f"{table}.{where[-1]}" for table in tables if where[-1] in known_keys([table])]
+    close = [".".join([*where[:-1], word]) for word in difflib.get_close_matches(where[-1], known, n=1)]
+    meant = " or ".join(close or elsewhere)
+    return f"did you mean {meant}?" if meant else f"known here: {', '.join(known)}"
+
+
 def _explain(mistake: Any) -> str:
     parts = [str(part) for part in mistake["loc"] if not BRANCH.fullmatch(str(part))]
     where = [part if part.isprintable() else repr(part) for part in parts]
     key = ".".join(where) or "the file"
     if mistake["type"] == "unexpected_keyword_argument":
-        known = known_keys(where[:-1])
-        close = difflib.get_close_matches(where[-1], known, n=1)
-        did = f"did you mean {'.'.join([*where[:-1], close[0]])}?" if close else f"known here: {', '.join(known)}"
-        return f"{key}: unknown key; {did}"
+        return f"{key}: unknown key; {_unknown(where)}"
     if mistake["type"].startswith("dataclass"):
         return f"{key}: should be a table, [{key}]"
     given = f" (given: {mistake['input']!r:.80})" if not isinstance(mistake["input"], dict) else ""
@@ -177,7 +195,8 @@ def _explain(mistake: Any) -> str:
         close = difflib.get_close_matches(mistake["input"], known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(map(repr, known))}"
         return f"{key}: unknown word; {hint}{given}"
-    return f"{key}: {mistake['msg'].removeprefix('Value error, ')}{given}"
+    said = PLAIN.get(mistake["type"], mistake["msg"].removeprefix("Value error, ").removeprefix("Input "))
+    return f"{key}: {said.format(name=where[-1]) if mistake['type'] in PLAIN else said}{given}"
 
 
 def known_keys(tables: list[str]) -> list[str]:

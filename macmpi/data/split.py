@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.parallel.streams import stream
 from macmpi.typing import Array
@@ -20,17 +21,23 @@ def sizes(n: int, config: Data) -> tuple[int, int]:
     return min(config.points or n - held, n - held), held
 
 
-def order(n: int, config: Data) -> Array:
-    """A random order of n rows: those of validation, then those of training.  4 bytes a row.  Collective: no."""
-    found = np.arange(n, dtype=np.uint32 if n <= 2**32 else np.int64)
-    stream(config.seed, "split").shuffle(found)
-    return found
+def counted(n: int, config: Data) -> list[range]:
+    """As many rows as there will be for each, not those that there will be.  Collective: no."""
+    return [range(size) for size in sizes(n, config)]
 
 
-def packed(n: int, config: Data) -> list[Array]:
-    """The bits of the training rows, and of the validation rows.  5 bytes a row.  Collective: no."""
-    found, (train, held) = order(n, config), sizes(n, config)
-    return [_bits(rows, n) for rows in (found[held : held + train], found[:held])]
+def drawn(n: int, config: Data) -> list[Rows]:
+    """The training rows, and the validation rows, the first of a random order.  5 bytes a row.  Raises UsageError.
+
+    Collective: no.
+    """
+    train, held = sizes(n, config)
+    try:
+        found = np.arange(n, dtype=np.uint32 if n <= 2**32 else np.int64)
+        stream(config.seed, "split").shuffle(found)
+        return [Rows(_bits(rows, n)) for rows in (found[held : held + train], found[:held])]
+    except MemoryError:
+        raise UsageError(f"{config.source}: dataset X has {n:,} rows, too many for this machine to number") from None
 
 
 def _bits(rows: Array, n: int) -> Array:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, __version__, files
+from macmpi.data.checks import as_rows
 from macmpi.data.dataset import Dataset, Scaling
-from macmpi.data.own_file import check
 from macmpi.files import DAMAGE, first_line, image, replace_file
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import build
@@ -67,15 +67,20 @@ class Model:
 
     def probabilities(self, X: Array) -> Array:
         """A classifier's probability of each class: (N, D) -> (N, classes)."""
-        if self.classes is None:
-            raise UsageError("this model is no classifier: use predict")
+        self.check_action("probabilities")
         return softmax(self._run(X, 0, len(self.chain.maps), "X"))
 
     def reconstruct(self, X: Array) -> Array:
         """An autoencoder's output for X: (N, D) -> (N, D), or (N,) where it was trained on that."""
-        if not self.autoencoder:
-            raise UsageError("this model is not an autoencoder: use predict")
+        self.check_action("reconstruct")
         return self.predict(X)
+
+    def check_action(self, name: str) -> None:
+        """Raises UsageError where the net does not have this method, whatever the data.  Collective: no."""
+        if name == "probabilities" and self.classes is None:
+            raise UsageError("this model is no classifier: use predict")
+        if name == "reconstruct" and not self.autoencoder:
+            raise UsageError("this model is not an autoencoder: use predict")
 
     def encode(self, X: Array) -> Array:
         """Codes of X: (N, D) -> (N, H_code)."""
@@ -122,7 +127,7 @@ class Model:
 
     def _run(self, A: Array, start: int, stop: int, name: str) -> Array:
         part, whole, A = self.chain.part(start, stop), len(self.chain.maps), np.asarray(A)
-        A = check(A if A.ndim == 1 and part.n_in == 1 else np.atleast_2d(A), name, rows=1)
+        A = as_rows(A if A.ndim == 1 and part.n_in == 1 else np.atleast_2d(A), name, rows=1)
         if A.shape[1] != part.n_in:
             raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {part.n_in}")
         out = np.empty((len(A), part.n_out))
@@ -194,7 +199,9 @@ def is_made_from(path: Path, state: State) -> bool:
 def load(path: str | Path, weights: str = "last") -> Model:
     """The model of a model.h5.  weights: "last" or "best".  Raises UsageError.  Collective: no."""
     if os.path.isdir(path):
-        raise UsageError(f"{path} is not a model: it is a folder; name {Path(path) / 'model.h5'}")
+        inside = Path(path) / "model.h5"
+        remedy = f"name {inside}" if inside.is_file() else "name the model.h5 of a run directory"
+        raise UsageError(f"{path} is not a model: it is a folder; {remedy}")
     if not os.path.isfile(path):
         raise UsageError(f"{path} is not a model: there is no such file")
     try:

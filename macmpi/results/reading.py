@@ -12,8 +12,9 @@ import numpy as np
 
 from macmpi import UsageError, config
 from macmpi.config import Config
-from macmpi.data.dataset import Dataset, load
-from macmpi.data.sources import read_file
+from macmpi.data.dataset import Dataset
+from macmpi.data.reading import read_file
+from macmpi.data.source import Whole
 from macmpi.nets.build import build_chain
 from macmpi.results.model import Model
 from macmpi.results.model import load as load_model
@@ -123,7 +124,7 @@ def _data(config: Config, facts: dict[str, Any]) -> Dataset:
     """The data of a run.  Raises UsageError when they are gone or have changed, or were sharded."""
     if config.parallel.data == "sharded":
         raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
-    data = load(config.data, config.model.loss == "cross_entropy", config.model.precision)
+    data = Whole(config).outline()
     if data.sha256 != facts["data_sha256"]:
         raise UsageError(f"they have changed since (data.source = {config.data.source!r})")
     return data

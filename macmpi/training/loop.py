@@ -55,7 +55,8 @@ def train(job: Job, plan: Plan, data: Dataset, team: Team) -> int:
     ready_products()
     clock = Clock()
     team.set_clock(clock, job.config.run.deadline)
-    run = Training(job, data, team, clock, choose(job.config, plan, data, team, clock))
+    method = choose(job.config, plan, data, team, clock)
+    run = Training(job, data, team, clock, method)
     spare_living()
     state = run.begin()
     while not state.finished:
@@ -69,8 +70,9 @@ class Training:
     """The loop around a method: records, decisions, checkpoints."""
 
     def __init__(self, job: Job, data: Dataset, team: Team, clock: Clock, method: Method) -> None:
-        self.job, self.data, self.team = job, data, team
-        self.clock, self.method, plan = clock, method, method.plan
+        self.job, self.team, self.clock = job, team, clock
+        self.data = data
+        self.method, plan = method, method.plan
         self.saved_at = self.paused_at = self.sweep_began = now()
         self.stop = StopRequest()
         self.longest = self.saving = 0.0

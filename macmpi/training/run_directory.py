@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -41,13 +42,11 @@ class RunDirectory:
         self.model = path / "model.h5"
         self.lock = Lock(path / "lock")
 
-    def resume(
-        self, mode: str, config: Config, sha256: str, without_points: bool = False
-    ) -> tuple[Path, State[Any]] | None:
-        """The checkpoint to go on from, or None for a new run.  mode: "no", "auto" or the path of a checkpoint.
+    def resume(self, mode: str, config: Config, without_points: bool = False) -> tuple[Path, State[Any], str] | None:
+        """The checkpoint to go on from and the sum of its data, or None.  mode: "no", "auto" or a checkpoint's path.
 
         without_points: as of checkpoint.read.  Raises UsageError when the folder is in use by another run, holds
-        one already, or when the config or the data differ.
+        one already, or when the config differs.
         """
         self.lock.take()
         found = checkpoint.newest(self.checkpoints, without_points) if mode == "auto" else _named(mode, without_points)
@@ -60,7 +59,7 @@ class RunDirectory:
             return None
         path, state, labels = found
         try:
-            saved, sha256_then = dict(json.loads(labels["config"])), labels["data_sha256"]
+            saved, sha256 = dict(json.loads(labels["config"])), labels["data_sha256"]
         except (LookupError, TypeError, ValueError, RecursionError):
             raise UsageError(f"a checkpoint of {self.path} does not say which config and data it is of") from None
         wanted = flat(config)
@@ -72,12 +71,15 @@ class RunDirectory:
         if differ:
             pairs = ", ".join(f"{k} (was {saved.get(k)!r}, is {wanted.get(k)!r})" for k in differ)
             raise UsageError(f"cannot resume {self.path} with another config: {pairs}; use another --output")
+        return path, state, sha256
+
+    def check_data(self, sha256_then: str, sha256: str, config: Config) -> None:
+        """Raises UsageError where a checkpoint is of other data."""
         if sha256_then != sha256:
             raise UsageError(
                 f"cannot resume {self.path}: the data have changed since (data.source = {config.data.source!r}); "
                 "use another --output"
             )
-        return path, state
 
     def _holds_a_run(self) -> bool:
         return os.path.exists(self.path / "config.toml") or bool(checkpoint.saved(self.checkpoints))
@@ -88,6 +90,9 @@ class RunDirectory:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self.lock.claim()
             self._remove_partial()
+            for path in (self.curve, self.start, self.model):
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             files.replace_file(self.path / "config.toml", dump(config).encode())
             log = self.path / "provenance.json"
             text = json.dumps({"launches": [*_launches(log), facts]}, indent=1) + "\n"

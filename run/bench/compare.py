@@ -89,12 +89,12 @@ def cell(seconds: float, validation: float) -> str:
 def reference(study: who.Study) -> dict[str, float]:
     """What E1 train is compared with, by name."""
     from macmpi import config
-    from macmpi.data import dataset
+    from macmpi.data import whole
     from macmpi.nets.build import build_chain
     from macmpi.results import reference_errors
 
     keys = config.read(Path(study.config), [])
-    dataset = dataset.load(keys.data, False, "float64")
+    dataset = whole.load(keys.data)
     chain = build_chain(keys.model, dataset.X.shape[1], dataset.Y.shape[1])
     return {level.name: level.value for level in reference_errors.levels(chain, dataset)}
 

@@ -44,7 +44,7 @@ from workload import flops, trace  # noqa: E402
 
 from macmpi import UsageError  # noqa: E402
 from macmpi import config as configs  # noqa: E402
-from macmpi.data import dataset as datasets  # noqa: E402
+from macmpi.data.source import Whole  # noqa: E402
 
 PREDICTED = [1, 2, 4, 8, 12, 16, 24, 48, 96, 192, 384, 768, 1024, 2048, 4096]
 
@@ -139,7 +139,7 @@ def predictions(problem: Problem, result: dict[str, Any], ranks: Sequence[int], 
 def weak(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -> dict[str, Any]:
     """Points in proportion to ranks: the largest number of ranks has all of them."""
     config = configs.read(problem.path, list(problem.settings))
-    whole = len(datasets.load(config.data, config.model.loss == "cross_entropy", config.model.precision).X)
+    whole = len(Whole(config).outline().X)
     kinds = [Kind(r, 1, (*problem.settings, f"data.points={whole * r // max(ranks)}")) for r in ranks]
     found = dict(zip(ranks, measure(problem.path, kinds, problem.iterations, repeats, folder), strict=True))
     return {

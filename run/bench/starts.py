@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import config as configs
-from macmpi.data import dataset as datasets
+from macmpi.data.source import Whole
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
@@ -25,7 +25,7 @@ def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, 
     found = folder / f"task-{name}.json"
     if not found.exists():
         keys = configs.read(Path(config), list(settings))
-        data = datasets.load(keys.data, keys.model.loss == "cross_entropy", keys.model.precision)
+        data = Whole(keys).outline()
         plan = make_plan(keys, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
         method: Any = choose(keys, plan, data, Serial(), Clock())
         weights = method.parts.weights(start(method, keys, Origin()))

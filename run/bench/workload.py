@@ -20,7 +20,7 @@ from scipy import linalg
 from speedup_model import Work
 
 from macmpi import config as configs
-from macmpi.data import dataset as datasets
+from macmpi.data.source import Whole
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import Regressions
 from macmpi.methods.choose import choose
@@ -67,7 +67,7 @@ def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[M
     """The method of a config and its first State, in this process, which keeps memory as the program does."""
     ready_memory()
     config = configs.read(path, list(settings))
-    data = datasets.load(config.data, config.model.loss == "cross_entropy", config.model.precision)
+    data = Whole(config).outline()
     if counted:
         X = data.X.view(Counted)
         data = replace(data, X=X, Y=X if data.autoencoder else data.Y.view(Counted))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from launch.cases import points, snapshot, write_case
+from launch.here import run_here
 from launch.launching import Outcome, run_program
 
 import macmpi
@@ -383,13 +385,27 @@ def test_check_prints_sizes_and_creates_nothing(ranks: int, folder: Path) -> Non
         ("node", "cg", 0),
         ("node", "stochastic", 2),
         ("sharded", "stochastic", 0),
-        ("sharded", "mac", 2),
+        ("sharded", "mac", 0),
     ],
 )
 def test_check_of_other_methods_and_kinds_of_data(data: str, method: str, ranks: int, folder: Path) -> None:
     words = ("--set", f'parallel.data="{data}"', "--set", f'method.name="{method}"')
     out = answered(folder, "autoencoder.toml", "--check", *words, ranks=ranks).out
     assert re.search(rf"^iteration +about .* predicted with a core a rank \({method}", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("run.threads=1000", rf"run.threads = 1000: this machine has {os.cpu_count()} cores"),
+        ("baseline.batch=1000", r"baseline.batch = 1000: there are 37 training points; a minibatch is all of them"),
+    ],
+)
+def test_more_than_there_is_of_is_said_in_one_line(setting: str, said: str, folder: Path) -> None:
+    words = ("autoencoder.toml", "--check", "--set", 'method.name="sgd"')
+    assert run_here(*words, cwd=folder, code=0).err == ""
+    (line,) = run_here(*words, "--set", setting, cwd=folder, code=0).err.splitlines()
+    assert line.startswith(f"macmpi: {said}")
 
 
 def test_check_refuses_what_a_run_refuses(folder: Path) -> None:

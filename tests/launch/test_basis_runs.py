@@ -50,9 +50,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 # --- selection --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_any_number_of_ranks_selects_with_the_bits_of_one_process(ranks: int, runs: Runs) -> None:
-    assert_same_run(runs("architecture", 0), runs("architecture", ranks))
+def test_two_ranks_select_with_the_bits_of_one_process(runs: Runs) -> None:
+    assert_same_run(runs("architecture", 0), runs("architecture", 2))
 
 
 def test_the_curve_shows_what_was_selected_and_what_it_costs(runs: Runs) -> None:
@@ -73,7 +72,7 @@ def test_the_curve_shows_what_was_selected_and_what_it_costs(runs: Runs) -> None
 
 
 def test_the_model_has_the_selected_sizes_and_encodes_and_decodes(runs: Runs, tmp_path: Path) -> None:
-    run = runs("architecture", 3)
+    run = runs("architecture", 2)
     records, sizes = curve(run), curve(run)[-1]["centres"]
     data = run.parent / "points.npz"
     X = np.load(data)["X"]
@@ -95,7 +94,7 @@ def test_the_model_has_the_selected_sizes_and_encodes_and_decodes(runs: Runs, tm
     np.testing.assert_allclose(predict(tmp_path / "codes.npy", "decoded.npy", "decode"), found.reconstruct(X))
 
 
-@pytest.mark.parametrize(("cut", "first", "then"), [(3, 3, 2), (4, 0, 5)])
+@pytest.mark.parametrize(("cut", "first", "then"), [(3, 3, 0), (4, 0, 5)])
 def test_a_run_goes_on_over_a_selection_with_the_same_bits(
     cut: int, first: int, then: int, runs: Runs, tmp_path: Path
 ) -> None:
@@ -112,7 +111,7 @@ def test_a_run_goes_on_over_a_selection_with_the_same_bits(
 def test_a_finished_selection_is_finished(runs: Runs, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(runs("architecture", 2).parent, tmp_path / "copy"))
     before = snapshot(folder)
-    outcome = launch(folder, "architecture", "--iterations", 8, "--resume", "auto", ranks=2)
+    outcome = launch(folder, "architecture", "--iterations", 8, "--resume", "auto")
     assert outcome.out.count("is finished") == 1
     assert snapshot(folder) == before
 
@@ -120,7 +119,7 @@ def test_a_finished_selection_is_finished(runs: Runs, tmp_path: Path) -> None:
 def test_check_and_no_iterations(tmp_path: Path) -> None:
     write_case(tmp_path, "architecture")
     before = snapshot(tmp_path)
-    out = launch(tmp_path, "architecture", "--check", ranks=2).out
+    out = launch(tmp_path, "architecture", "--check").out
     assert "6-40-2-30-6" in out
     assert snapshot(tmp_path) == before
     launch(tmp_path, "architecture", "--iterations", 0)
@@ -138,22 +137,21 @@ def test_another_run_starts_from_the_selected_net(runs: Runs, tmp_path: Path) ->
     sizes = curve(run)[-1]["centres"]
     keys = ('start.method="model"', 'start.model="run/model.h5"', f"model.hidden=[{sizes[0]},2,{sizes[1]}]")
     settings = [part for key in (*keys, "penalty.mu0=5.0") for part in ("--set", key)]
-    for output, ranks in (("alone", 0), ("all_or_raise", 3)):
+    for output, ranks in (("alone", 0), ("launched", 3)):
         launch(folder, case, *settings, "--iterations", 4, output=output, ranks=ranks)
-    assert_same_run(folder / "alone", folder / "all_or_raise")
+    assert_same_run(folder / "alone", folder / "launched")
     begun, ended = curve(folder / "alone")[0], curve(run)[-1]
     assert begun["E1_train"] == pytest.approx(ended["E1_train"], rel=1e-12)
     assert begun["E1_val"] == pytest.approx(ended["E1_val"], rel=1e-12)
     np.savez(folder / "points.npz", X=points(7, 61, 6), X_val=points(2, 17, 6))
     before = snapshot(folder)
-    outcome = launch(folder, case, *settings, "--iterations", 4, output="other", ranks=2, code=2)
+    outcome = launch(folder, case, *settings, "--iterations", 4, output="other", code=2)
     assert outcome.err.count("macmpi: ") == 1
     assert "scaling" in outcome.err
     assert snapshot(folder) == before
 
 
-def test_alternating_optimisation_has_the_bits_of_one_process(runs: Runs) -> None:
-    assert_same_run(runs("alternating", 0), runs("alternating", 5))
+def test_alternating_optimisation_lowers_the_error_of_the_net_itself(runs: Runs) -> None:
     records = curve(runs("alternating", 0))
     assert [r["phase"] for r in records] == ["start", *["iteration"] * 4, "postprocess"]
     assert records[-1]["E1_train"] < records[0]["E1_train"]
@@ -170,10 +168,10 @@ def test_both_methods_begin_at_the_same_net(runs: Runs, tmp_path: Path) -> None:
     assert ours == theirs
 
 
-def test_alternating_optimisation_goes_on_with_the_same_bits(runs: Runs, tmp_path: Path) -> None:
+def test_alternating_optimisation_on_2_and_then_5_ranks_has_the_bits_of_one_process(runs: Runs, tmp_path: Path) -> None:
     write_case(tmp_path, "alternating")
     launch(tmp_path, "alternating", "--iterations", 2, ranks=2)
-    launch(tmp_path, "alternating", "--iterations", 4, "--resume", "auto", ranks=3)
+    launch(tmp_path, "alternating", "--iterations", 4, "--resume", "auto", ranks=5)
     assert_same_run(tmp_path / "run", runs("alternating", 0), every_checkpoint=False)
 
 
@@ -184,7 +182,7 @@ def test_codes_of_a_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "codes.npz", Z=Z)
     keys = ("start.method='file'", "start.coordinates='codes.npz'", "penalty.ridge=0.0", "model.hidden=[61,2,61]")
     settings = [part for key in keys for part in ("--set", key)]
-    launch(tmp_path, "architecture", *settings, "--iterations", 0, ranks=3)
+    launch(tmp_path, "architecture", *settings, "--iterations", 0, ranks=2)
     found = macmpi.load(str(tmp_path / "run" / "model.h5"))
     np.testing.assert_allclose(found.encode(np.load(tmp_path / "points.npz")["X"]), Z, atol=1e-3)
 
@@ -199,6 +197,6 @@ def test_coil_has_the_same_bits_on_1_and_2_ranks(tmp_path: Path) -> None:
     settings = [part for key in keys for part in ("--set", key)]
     words = (ROOT / "run" / "coil_select.toml", *settings, "--iterations", 3, "--output")
     run_here(*words, "alone", cwd=tmp_path, code=0)
-    run_program(*words, "all_or_raise", ranks=2, cwd=tmp_path, timeout=150.0, code=0)
-    assert_same_run(tmp_path / "alone", tmp_path / "all_or_raise")
+    run_program(*words, "launched", ranks=2, cwd=tmp_path, timeout=150.0, code=0)
+    assert_same_run(tmp_path / "alone", tmp_path / "launched")
     assert curve(tmp_path / "alone")[2]["changed"] is True

@@ -152,7 +152,7 @@ def test_a_model_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("case", "reader"), [("autoencoder", "macmpi.data.dataset.load"), ("sharded", "macmpi.data.survey.survey")]
+    ("case", "reader"), [("autoencoder", "macmpi.data.whole.load"), ("sharded", "macmpi.data.shards.survey")]
 )
 def test_the_deadline_of_the_config_holds_while_data_are_read(
     case: str, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -174,6 +174,21 @@ def test_the_deadline_of_the_config_holds_while_data_are_read(
         run.run(Waiting(), [str(config), "--set", "run.deadline=12345.0"])
 
 
+def test_a_folder_is_refused_before_the_points_are_given_to_the_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = write_case(tmp_path, "autoencoder").name
+    run_here(name, "--iterations", 0, "--output", "run", cwd=tmp_path, code=0)
+
+    def loading(*arguments: Any) -> NoReturn:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr("macmpi.data.source.Whole.load", loading)
+    for words in ((), ("--resume", "auto", "--set", "model.hidden=[3]")):
+        outcome = run_here(name, "--output", "run", *words, cwd=tmp_path, code=2)
+        assert "another --output" in outcome.err or "name another folder with --output" in outcome.err
+
+
 def config(folder: Path, activation: str, **tables: str) -> str:
     words = [
         f"[{table}]\n{keys}"
@@ -192,7 +207,7 @@ def heavy(folder: Path) -> None:
 def test_a_run_that_diverges_does_not_say_that_it_is_finished(tmp_path: Path) -> None:
     """Full-batch descent far beyond the longest stable step: each step is longer than the last, and all are finite."""
     heavy(tmp_path)
-    method = {"method": 'name = "sgd"', "baseline": "rate = 30.0\nbatch = 800"}
+    method = {"method": 'name = "sgd"', "baseline": "rate = 30.0\nbatch = 640"}
     arguments = (config(tmp_path, "tanh", **method), "--iterations")
     run_here(*arguments, 0, "--output", "begun", cwd=tmp_path, code=0)
     for resume in ("no", "auto"):
@@ -212,7 +227,7 @@ def test_a_run_that_diverges_does_not_say_that_it_is_finished(tmp_path: Path) ->
 def test_an_error_beyond_what_numbers_hold_ends_the_run_with_one_line_and_its_remedies(tmp_path: Path) -> None:
     """One step with a rate so large that the weights are finite and the squares of the outputs are not."""
     heavy(tmp_path)
-    method = {"method": 'name = "sgd"', "baseline": "rate = 1e150\nbatch = 800"}
+    method = {"method": 'name = "sgd"', "baseline": "rate = 1e150\nbatch = 640"}
     words = (config(tmp_path, "relu", **method), "--iterations", 4)
     outcome = run_here(*words, "--output", "run", cwd=tmp_path, code=INTERNAL)
     (line,) = outcome.err.splitlines()

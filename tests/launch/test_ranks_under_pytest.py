@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def test_before(team):
     team.barrier("a test")
 
 @whole
-def test_fault(team):
+@pytest.mark.parametrize("rank", RANKS)
+def test_fault(team, rank):
     FAULT
     team.barrier("a test")
 
@@ -33,36 +35,37 @@ def test_after(team):
 """
 
 
-def under_pytest(fault: str, folder: Path) -> Outcome:
+def under_pytest(fault: str, ranks: list[int], folder: Path) -> Outcome:
+    """A session of three ranks, with the fault in each of these."""
     shutil.copy(ROOT / "tests" / "mpi" / "conftest.py", folder)
-    (folder / "test_ranks.py").write_text(TESTS.replace("FAULT", fault))
+    (folder / "test_ranks.py").write_text(TESTS.replace("FAULT", fault).replace("RANKS", str(ranks)))
     options = ("--with-mpi", "--timeout", 20, "--timeout-method", "thread", "-p", "no:cacheprovider", "-c", "/dev/null")
     path = f"{ROOT}:{ROOT / 'tests'}"
     program = ("-m", "pytest", "-v", *options, "--rootdir", folder, folder)
     return run_program(program=program, ranks=3, cwd=folder, env={"PYTHONPATH": path})
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_rank_that_fails_as_the_others_pass_fails_the_test(rank: int, tmp_path: Path) -> None:
+def test_a_rank_that_fails_as_the_others_pass_fails_the_test(tmp_path: Path) -> None:
     """After the last exchange: all come to the verdict, the next test runs, and rank 0 alone prints."""
-    outcome = under_pytest(f"team.barrier('a test'); assert team.rank != {rank}, 'deliberate'; return", tmp_path)
+    outcome = under_pytest("team.barrier('a test'); assert team.rank != rank, 'deliberate'; return", [0, 2], tmp_path)
     assert outcome.code != 0
     assert outcome.left == []
-    assert "2 passed" in outcome.out and "1 failed" in outcome.out
+    assert "2 passed" in outcome.out and "2 failed" in outcome.out
     assert outcome.out.count("test session starts") == 1
-    assert f"--- rank {rank} ---" in outcome.out and "deliberate" in outcome.out
+    for rank in (0, 2):
+        assert re.search(rf"^--- rank {rank} ---\n(?:(?!^---).)*deliberate", outcome.out, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_that_fails_while_the_others_wait_for_it_ends_them(rank: int, tmp_path: Path) -> None:
-    outcome = under_pytest(f"assert team.rank != {rank}, 'deliberate'", tmp_path)
+    outcome = under_pytest("assert team.rank != rank, 'deliberate'", [rank], tmp_path)
     assert outcome.code != 0
     assert outcome.left == []
     assert f"rank {rank} has failed" in outcome.err and "deliberate" in outcome.err
 
 
 def test_a_rank_that_never_comes_is_given_up(tmp_path: Path) -> None:
-    outcome = under_pytest("team.set_clock(None, 1.0); time.sleep(300.0 * (team.rank == 1))", tmp_path)
+    outcome = under_pytest("team.set_clock(None, 1.0); time.sleep(300.0 * (team.rank == rank))", [1], tmp_path)
     assert outcome.code != 0
     assert outcome.left == []
     assert "rank 0/3: no answer from the other ranks" in outcome.err

@@ -39,7 +39,7 @@ def begun(config: Config, n: int = 151) -> tuple[Mac, State]:
     """A state with coordinates that are not feasible, before a W-step."""
     config = replace(config, parallel=SHARDED)
     data = data_of(config, n)
-    mac: Any = choose(config, make_plan(config, *data.sizes, 1), data, Serial(), Clock())
+    mac: Any = choose(config, make_plan(config, *data.sizes.counts, 1), data, Serial(), Clock())
     state = start(mac, config, Origin())
     mac.begin(state)
     mac.z_step(state)

@@ -48,7 +48,7 @@ def data_of(config: Config, n: int = 151) -> Dataset:
 
 def curve(config: Config) -> list[Errors]:
     data = data_of(config)
-    plan = make_plan(config, *data.sizes, 1)
+    plan = make_plan(config, *data.sizes.counts, 1)
     method = choose(config, plan, data, Serial(), Clock())
     state = start(method, config, Origin())
     found = [method.evaluate(state, feasible=True)]

@@ -309,6 +309,33 @@ def test_a_slip_in_a_tables_name_gets_a_suggestion(table: str, folder: Path) -> 
     assert f"{slip}: unknown key; did you mean {table}?" in refusal(f"[{slip}]\n", folder)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('loss = "squared"', "loss: unknown key; did you mean model.loss?"),
+        ("[penalty]\nhidden = [3]", "penalty.hidden: unknown key; did you mean model.hidden?"),
+        ("rate = 0.1", "rate: unknown key; did you mean w_step.rate or baseline.rate?"),
+    ],
+)
+def test_a_key_in_the_wrong_table_is_told_where_it_belongs(text: str, said: str, folder: Path) -> None:
+    assert said in refusal(text, folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model.hidden = []", "model.hidden: is an empty list; give one value or more, as in hidden = [5]"),
+        ("model.hidden = 7", "model.hidden: should be a list, as in hidden = [5]"),
+        ("z_step.iterations = 1.5", "z_step.iterations: should be a whole number"),
+        ('penalty.mu0 = "ten"', "penalty.mu0: should be a number"),
+        ("start.gradient_step = 3", "start.gradient_step: should be true or false"),
+        ("penalty.factor = 0.5", "penalty.factor: should be greater than 1"),
+    ],
+)
+def test_a_mistake_is_said_without_the_words_of_a_library(text: str, said: str, folder: Path) -> None:
+    assert said in refusal(text, folder)
+
+
 def test_a_key_unlike_any_other_gets_none(folder: Path) -> None:
     text = refusal("penalty.qqqqq = 1", folder)
     assert "penalty.qqqqq: unknown key" in text

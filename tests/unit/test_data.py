@@ -16,10 +16,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.dataset import Dataset, Scaling, fit_scaling, load, share, split
-from macmpi.data.own_file import check
-from macmpi.data.sources import Raw, folder, read_file
-from macmpi.data.survey import opened, survey
+from macmpi.data.checks import as_rows
+from macmpi.data.dataset import Dataset, Scaling, fit_scaling, share
+from macmpi.data.named_sets import folder
+from macmpi.data.parts import parts_of, raw_of
+from macmpi.data.reading import Raw, read_file
+from macmpi.data.shards import survey
+from macmpi.data.split import drawn
+from macmpi.data.whole import load
 from macmpi.parallel.team import Serial
 from macmpi.parallel.tiles import Tile
 from macmpi.predict import read_points
@@ -269,22 +273,25 @@ def test_a_range_of_nothing_is_left_alone() -> None:
 def test_a_split_takes_each_point_once(n: int, fraction: float, seed: int) -> None:
     X = np.arange(n, dtype=float)[:, None]
     config = Data(validation=fraction, seed=seed)
-    parts = split(Raw(X, Y=10.0 * X), config)
-    assert parts.X_val is not None and parts.Y is not None
-    assert len(parts.X) >= 1
-    assert abs(len(parts.X_val) - fraction * n) <= 1.0
-    assert len(parts.X_val) >= 1
-    assert sorted([*parts.X[:, 0], *parts.X_val[:, 0]]) == list(range(n))
-    assert_array_equal(parts.Y, 10.0 * parts.X)
-    again = split(Raw(X), config)
-    assert_array_equal(again.X, parts.X)
+    rows = drawn(n, config)
+    train, held = (found[:] for found in rows)
+    assert len(train) >= 1
+    assert abs(len(held) - fraction * n) <= 1.0
+    assert len(held) >= 1
+    assert sorted([*train, *held]) == list(range(n))
+    if len(train) < 2:
+        return
+    inputs, targets = parts_of(Raw(X, Y=10.0 * X), config, drawn)
+    assert targets is not None
+    for x, y, where in zip(inputs, targets, (train, held), strict=True):
+        assert_array_equal(x.whole(), X[where])
+        assert_array_equal(y.whole(), 10.0 * X[where])
 
 
 def test_the_seed_of_the_data_draws_the_split() -> None:
-    X = np.arange(100.0)[:, None]
-    drawn = [split(Raw(X), Data(seed=seed)).X_val for seed in (0, 0, 1)]
-    assert_array_equal(drawn[0], drawn[1])
-    assert (drawn[0] != drawn[2]).any()
+    held = [drawn(100, Data(seed=seed))[1][:] for seed in (0, 0, 1)]
+    assert_array_equal(held[0], held[1])
+    assert (held[0] != held[2]).any()
 
 
 def test_points_keeps_some_of_the_training_points_in_their_order(write: Write, random: np.random.Generator) -> None:
@@ -376,7 +383,7 @@ def test_ragged_and_pickled_arrays(tmp_path: Path) -> None:
     for name in ("words", "records"):
         array = read_file(tmp_path / "ragged.h5", (name,))[name]
         with pytest.raises(UsageError, match="real numbers are needed"):
-            check(array, name)
+            as_rows(array, name)
     with pytest.raises(UsageError, match="is a group, not a dataset"):
         read_file(tmp_path / "ragged.h5", ("group",))
 
@@ -491,7 +498,10 @@ def test_a_value_above_the_limit_is_refused_with_the_limit_and_the_remedy(
     path = write(X=X)
 
     def opened_and_read() -> None:
-        opened(of(path), labels=False, split=lambda n, config: (range(16), range(16, n))).X.read(Tile(0, 16))
+        inputs, _ = parts_of(
+            raw_of(of(path), False, unread=True), of(path), lambda n, config: (range(16), range(16, n))
+        )
+        inputs[0].read(Tile(0, 16))
 
     for read in (lambda: load(of(path)), opened_and_read):
         with pytest.raises(UsageError) as refused:

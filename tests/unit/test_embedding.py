@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.data.sources import folder, read_file
+from macmpi.data.named_sets import folder
+from macmpi.data.reading import read_file
 from macmpi.methods.embedding import FLAT, SPREAD, affinities, elastic_embedding, elastic_energy, principal_codes
 from macmpi.typing import Array
 

@@ -17,7 +17,7 @@ import pytest
 from scipy.io import savemat
 
 from macmpi import UsageError, fetch
-from macmpi.data.sources import folder
+from macmpi.data.named_sets import folder
 from macmpi.fetch import convert_coil, convert_usps, fetch_coil, fetch_usps, read_coil_zip
 from macmpi.typing import Array
 

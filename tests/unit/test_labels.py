@@ -14,8 +14,9 @@ from numpy.testing import assert_array_equal
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.dataset import Dataset, load
-from macmpi.data.survey import survey
+from macmpi.data.dataset import Dataset
+from macmpi.data.shards import survey
+from macmpi.data.whole import load
 from macmpi.typing import Array
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=40)

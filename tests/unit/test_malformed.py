@@ -18,7 +18,8 @@ from scipy.io import savemat
 
 from macmpi import UsageError, config, fetch
 from macmpi.config import Data
-from macmpi.data import dataset, shards, survey
+from macmpi.data import shards
+from macmpi.data.whole import load
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.team import Serial
 
@@ -49,14 +50,14 @@ def mat() -> bytes:
 
 
 def whole(path: Path) -> None:
-    dataset.load(Data(source=str(path)), labels=True)
+    load(Data(source=str(path)), labels=True)
 
 
 def sharded(path: Path) -> None:
     source = Data(source=str(path))
-    found = survey.survey(source, labels=True)
-    n, n_val = (partition_points(size, 1, sharded=True) for size in found.sizes[2:])
-    shards.load(source, found, "float64", (n, n_val), Serial())
+    found = shards.survey(source, labels=True)
+    n, n_val = (partition_points(size, 1, sharded=True) for size in found.counts[2:])
+    shards.load(source, found.classes, "float64", (n, n_val), Serial())
 
 
 def as_config(path: Path) -> None:

@@ -292,6 +292,12 @@ def test_a_folder_is_told_from_a_file_that_is_missing(autoencoder: Saved) -> Non
     assert str(caught.value) == f"{folder} is not a model: it is a folder; name {folder / 'model.h5'}"
 
 
+def test_a_folder_that_is_named_as_a_model_is_not_told_to_hold_one(tmp_path: Path) -> None:
+    (tmp_path / "model.h5").mkdir()
+    with pytest.raises(UsageError, match=r"model\.h5 is not a model: it is a folder; name the model\.h5 of a run"):
+        model.load(tmp_path / "model.h5")
+
+
 @pytest.mark.parametrize("name", ["empty", "text", "data", "checkpoint"])
 def test_a_file_that_is_damaged_is_not_told_in_words_of_hdf5(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"it is damaged, or no model\.h5, .* with --resume auto"):

@@ -93,11 +93,16 @@ def test_what_a_model_cannot_do_ends_with_one_line(model: Path, tmp_path: Path) 
     done = predict(model, tmp_path / "x.npy", "--output", tmp_path / "y.npy", "--what", "probabilities")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "use predict" in done.stderr
+    assert "x.npy" not in done.stderr
 
 
 @pytest.mark.parametrize(
     ("points", "output", "said"),
-    [("x.npy", "y.txt", "y.txt"), ("none.npy", "y.npy", "none.npy"), ("narrow.npy", "y.npy", "3 columns")],
+    [
+        ("x.npy", "y.txt", "y.txt"),
+        ("none.npy", "y.npy", "none.npy"),
+        ("narrow.npy", "y.npy", "narrow.npy: X has 3 columns; the model takes 4"),
+    ],
 )
 def test_mistakes_end_with_one_line_and_write_nothing(
     model: Path, tmp_path: Path, points: str, output: str, said: str

@@ -15,7 +15,8 @@ from unit.crew import crew
 
 from macmpi import UsageError
 from macmpi.config import Config, Data, Parallel
-from macmpi.data import dataset, shards, survey
+from macmpi.data import parts, shards, split
+from macmpi.data import whole as wholes
 from macmpi.data.dataset import Dataset
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.tiles import Tile
@@ -69,9 +70,9 @@ def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64
     """What each rank reads, or the error that it raises."""
 
     def work(team: Any) -> Dataset:
-        found = team.from_root(lambda: survey.survey(config, labels))
-        n, n_val = (partition_points(size, ranks, sharded=True) for size in found.sizes[2:])
-        return shards.load(config, found, dtype, (n, n_val), team)
+        found = team.from_root(lambda: shards.survey(config, labels))
+        n, n_val = (partition_points(size, ranks, sharded=True) for size in found.counts[2:])
+        return shards.load(config, found.classes, dtype, (n, n_val), team)
 
     return crew(ranks, work)
 
@@ -88,7 +89,7 @@ def together(parts: list[Dataset]) -> dict[str, np.ndarray]:
 def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any, tmp_path: Path) -> None:
     labels = "labels" in name
     config = Data(write(tmp_path, FILES[name]), scale=scale)
-    whole, sums = dataset.load(config, labels), set()
+    whole, sums = wholes.load(config, labels), set()
     for ranks in RANKS:
         parts = loaded(config, ranks, labels)
         for key, found in together(parts).items():
@@ -110,7 +111,7 @@ def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any,
 @pytest.mark.parametrize("name", ["split by the file", "drawn regression"])
 def test_every_choice_of_points_is_that_of_one_process(name: str, keys: dict[str, Any], tmp_path: Path) -> None:
     config = Data(write(tmp_path, FILES[name]), **keys)
-    whole = dataset.load(config)
+    whole = wholes.load(config)
     for key, found in together(loaded(config, 3)).items():
         assert_allclose(found, getattr(whole, key), rtol=1e-12, atol=1e-12)
 
@@ -118,7 +119,7 @@ def test_every_choice_of_points_is_that_of_one_process(name: str, keys: dict[str
 @pytest.mark.parametrize("name", ["drawn", "labels"])
 def test_single_precision(name: str, tmp_path: Path) -> None:
     config = Data(write(tmp_path, FILES[name]))
-    whole = dataset.load(config, name == "labels", "float32")
+    whole = wholes.load(config, name == "labels", "float32")
     for key, found in together(loaded(config, 3, name == "labels", "float32")).items():
         assert found.dtype == np.float32
         assert_allclose(found, getattr(whole, key), rtol=1e-6, atol=1e-6)
@@ -150,13 +151,13 @@ def test_the_sum_tells_data_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["split by the file", "drawn"])
 def test_no_row_is_read_by_two_ranks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[tuple[str, int], set[int]] = {}
-    read = survey.Part.read
+    read = parts.Part.read
 
-    def noted(part: survey.Part, tile: Tile) -> np.ndarray:
+    def noted(part: parts.Part, tile: Tile) -> np.ndarray:
         seen.setdefault((part.name, threading.get_ident()), set()).update(np.asarray(part.rows[tile.rows]).tolist())
         return read(part, tile)
 
-    monkeypatch.setattr(survey.Part, "read", noted)
+    monkeypatch.setattr(parts.Part, "read", noted)
     config = Data(write(tmp_path, FILES[name]))
     loaded(config, 3)
     for name in {name for name, _ in seen}:
@@ -180,8 +181,8 @@ def test_rows_far_apart_are_not_read_with_all_between_them() -> None:
     A = np.arange(100_000.0)[:, None]
     rows = np.sort(np.random.default_rng(3).choice(len(A), 50, replace=False))
     source = Counting(A)
-    assert_array_equal(survey.Part(source, rows, "X").read(Tile(10, 40)), A[rows[10:40]])
-    assert source.largest <= survey.GAP * 30
+    assert_array_equal(parts.Part(source, rows, "X").read(Tile(10, 40)), A[rows[10:40]])
+    assert source.largest <= parts.GAP * 30
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ def test_bad_data_are_refused_on_all_ranks_as_on_one(name: str, tmp_path: Path) 
     arrays, named = REFUSED[name]
     config, labels = Data(write(tmp_path, arrays)), name.startswith("labels")
     with pytest.raises(UsageError):
-        dataset.load(config, labels)
+        wholes.load(config, labels)
     errors = loaded(config, 3, labels)
     assert len({str(error) for error in errors}) == 1
     for error in errors:
@@ -253,7 +254,7 @@ def test_bad_data_are_refused_on_all_ranks_as_on_one(name: str, tmp_path: Path) 
 def test_more_points_than_there_are(tmp_path: Path) -> None:
     for name in ("split by the file", "drawn"):
         config = Data(write(tmp_path, FILES[name]), validation=0.5)
-        left = N if name != "drawn" else len(dataset.drawn(N, config)[0])
+        left = N if name != "drawn" else len(split.drawn(N, config)[0])
         config = replace(config, points=left + 1)
         for error in loaded(config, 2):
             assert f"data.points = {left + 1}, but there are {left} training points" in str(error)
@@ -293,15 +294,15 @@ def test_a_chunk_that_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_file_that_one_rank_cannot_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, calls, opened = write(tmp_path, FILES["drawn"]), [], survey.opened
+    source, calls, raw_of = write(tmp_path, FILES["drawn"]), [], shards.raw_of
 
-    def failing(config: Data, labels: bool, split: Any) -> Any:
+    def failing(config: Data, labels: bool, unread: bool) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise UsageError(f"{config.source} cannot be read: not from here")
-        return opened(config, labels, split)
+        return raw_of(config, labels, unread)
 
-    monkeypatch.setattr(shards, "opened", failing)
+    monkeypatch.setattr(shards, "raw_of", failing)
     for error in loaded(Data(source), 3):
         assert "not from here" in str(error)
 
@@ -310,7 +311,7 @@ def test_terabytes_that_are_only_declared(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "points.h5", "w") as file:
         file.create_dataset("X", (10**15, 100), dtype="f8", chunks=(100, 100))
     with pytest.raises(UsageError, match=r"points\.h5: dataset X says it is .* but 0 are stored"):
-        survey.survey(Data(str(tmp_path / "points.h5")), False)
+        shards.survey(Data(str(tmp_path / "points.h5")), False)
 
 
 # --- before anything is read ------------------------------------------------------------------------------------------
@@ -320,11 +321,11 @@ def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_
     """Against the data set that is read whole."""
     for name in ("regression", "labels", "drawn"):
         config, labels = Data(write(tmp_path, FILES[name])), name == "labels"
-        found, whole = survey.survey(config, labels), dataset.load(config, labels)
-        assert found.sizes == whole.sizes
+        found, whole = shards.survey(config, labels), wholes.load(config, labels)
+        assert found.counts == whole.sizes.counts
         assert_array_equal(found.classes, whole.classes)
-        blank = found.blank()
-        assert [A.shape[1] for A in (blank.X, blank.Y)] == list(found.sizes[:2])
+        blank = shards.blank(found)
+        assert [A.shape[1] for A in (blank.X, blank.Y)] == list(found.counts[:2])
         assert_array_equal(blank.scaling_y.apply(np.ones((1, found.n_out))), 1.0)
 
 

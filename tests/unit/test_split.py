@@ -1,4 +1,4 @@
-"""A split is the same drawn whole or as bits, and no rank but the one that draws it lists all rows."""
+"""A split is a permutation's, kept as bits, and no rank but the one that draws it lists all rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.testing import assert_array_equal
 from unit.crew import crew
 
 from macmpi.config import Data
-from macmpi.data import dataset, shards, split, survey
-from macmpi.data.split import Rows, packed
+from macmpi.data import parts, shards, split
+from macmpi.data.split import Rows, drawn
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
@@ -35,11 +35,9 @@ def by_permutation(n: int, config: Data) -> tuple[Any, Any]:
 @pytest.mark.parametrize("n", [2, 3, 9, 1203, MANY])
 @pytest.mark.parametrize("points", [0, 1, 7])
 @pytest.mark.parametrize("validation", [0.01, 0.2, 0.99])
-def test_bits_and_lists_are_the_permutations_rows(n: int, points: int, validation: float) -> None:
+def test_bits_are_the_permutations_rows(n: int, points: int, validation: float) -> None:
     config = Data(points=min(points, n - 1), validation=validation, seed=n)
-    for whole, drawn, bits in zip(by_permutation(n, config), dataset.drawn(n, config), packed(n, config), strict=True):
-        assert_array_equal(drawn, whole)
-        rows = Rows(bits)
+    for whole, rows in zip(by_permutation(n, config), drawn(n, config), strict=True):
         assert len(rows) == len(whole)
         assert_array_equal(rows[:], whole)
     assert split.sizes(n, config) == tuple(map(len, by_permutation(n, config)))
@@ -64,14 +62,14 @@ def test_one_rank_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     def noted(n: int, keys: Data) -> Any:
         drawers.append(threading.get_ident())
-        return packed(n, keys)
+        return drawn(n, keys)
 
-    monkeypatch.setattr(survey, "packed", noted)
+    monkeypatch.setattr(shards, "drawn", noted)
 
     def work(team: Any) -> tuple[int, Any]:
-        found = team.from_root(lambda: survey.survey(config, False))
-        deals = [partition_points(size, 3, sharded=True) for size in found.sizes[2:]]
-        return threading.get_ident(), shards.load(config, found, "float64", deals, team)
+        found = team.from_root(lambda: shards.survey(config, False))
+        deals = [partition_points(size, 3, sharded=True) for size in found.counts[2:]]
+        return threading.get_ident(), shards.load(config, found.classes, "float64", deals, team)
 
     found = crew(3, work)
     assert drawers == [found[0][0]]
@@ -85,12 +83,11 @@ def test_a_rank_that_is_given_the_bits_needs_no_memory_for_all_rows(tmp_path: Pa
     with h5py.File(tmp_path / "points.h5", "w") as file:
         file["X"] = np.zeros((n, 1), np.int8)
     config = Data(str(tmp_path / "points.h5"))
-    bits = packed(n, config)
-    for rows in ([Rows(b) for b in bits], [range(800_000), range(200_000)]):
-        given: Any = rows
+    for rows in (drawn(n, config), split.counted(n, config)):
         tracemalloc.start()
-        survey.survey(config, False)
-        survey.opened(config, False, lambda n, keys, rows=given: rows).X.read(Tile(700_000, 700_100))
+        shards.survey(config, False)
+        inputs, _ = parts.parts_of(parts.raw_of(config, False, unread=True), config, lambda n, keys, rows=rows: rows)  # type: ignore[misc]
+        inputs[0].read(Tile(700_000, 700_100))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < n

@@ -42,7 +42,7 @@ def begun(name: str) -> tuple[Mac, State, tuple[Job, ...]]:
     """A state with its Grams and with coordinates that are not feasible, and the jobs that travel."""
     config = replace(CONFIGS[name], parallel=Parallel("sharded"), start=Start(gradient_step=False))
     data = data_of(config)
-    mac = Mac(make_plan(config, *data.sizes, 1), data, Serial(), Clock())
+    mac = Mac(make_plan(config, *data.sizes.counts, 1), data, Serial(), Clock())
     state = mac.start(2.0, False, 0)
     mac.begin(state)
     mac.w_step(state)

@@ -32,7 +32,7 @@ def dataset(targets: int = 0, labels: tuple[int, ...] = ()) -> Dataset:
 
 def told(model: Model, data: Dataset, ranks: int = 1, **keys: Any) -> list[str]:
     config = Config(model=model, **keys)
-    plan: Plan = make_plan(config, *data.sizes, ranks)
+    plan: Plan = make_plan(config, *data.sizes.counts, ranks)
     return describe(plan, data, ranks, ACCOUNT).splitlines()
 
 
@@ -118,5 +118,5 @@ def test_weights_are_those_of_the_plan() -> None:
     for model in (Model([7, 3]), replace(BASIS, hidden=[30, 3, 40])):
         data = dataset()
         config = Config(model=model, start=Start("pca"))
-        plan = make_plan(config, *data.sizes, 1)
+        plan = make_plan(config, *data.sizes.counts, 1)
         assert f" {plan.offsets.weights[-1]:,} weights," in describe(plan, data, 1, ACCOUNT)

@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 
 import macmpi
 from macmpi import UsageError, files, run
-from macmpi.data.sources import read_file
+from macmpi.data.reading import read_file
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.team import Serial
 from macmpi.state import MacState, State
@@ -250,7 +250,13 @@ def test_a_lock_that_points_elsewhere_is_not_followed(model: Path, folder: Path)
     assert (folder / "precious").read_text() == "mine"
 
 
-@pytest.mark.parametrize("entry", ["lock", "model.h5.tmp", "config.toml", "checkpoints/iteration-000003.h5.tmp"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("lock", "model.h5", "model.h5.tmp", "start.h5", "curve.jsonl", "config.toml"),
+        "checkpoints/iteration-000003.h5.tmp",
+    ],
+)
 def test_a_folder_in_the_place_of_a_file_is_named(entry: str, model: Path, folder: Path) -> None:
     (folder / "new" / entry).mkdir(parents=True)
     with pytest.raises(UsageError) as caught:

@@ -76,7 +76,7 @@ def wide(team: Team, w_step: WStep) -> tuple[Mac, State]:
     """Layers of several tiles of units, the same state on every rank."""
     random = np.random.default_rng(8)
     alone = method((90, 70), n=60)
-    plan = make_plan(Config(model=Model([90, 70]), w_step=w_step), *alone.data.sizes, team.size)
+    plan = make_plan(Config(model=Model([90, 70]), w_step=w_step), *alone.data.sizes.counts, team.size)
     mac = Mac(plan, alone.data, team, Clock())
     state = State(random.normal(size=plan.offsets.weights[-1]) / 4.0, random.random((60, 160)), 10.0, MacState())
     mac.begin(state)
@@ -234,14 +234,14 @@ def test_trained_layers_come_to_all_ranks_and_nothing_else_changes(ranks: int) -
     keys = CODEWORDS["deep"]
     plain = method(**keys)
     begun = anywhere(plain)
-    (layer,) = (layer for rank in plain.plan.work.trailing_layers.fitted for layer in rank)
+    (layer,) = (layer for rank in plain.plan.work.work.trailing_layers.fitted for layer in rank)
     begun.weights[layer.place] += np.random.default_rng(1).normal(size=layer.place.stop - layer.place.start)
     before = begun.weights.copy()
 
     def work(team: Team) -> State:
         mac = Mac(replace(plain.plan, ranks=team.size), plain.data, team, Clock())
         state = replace(begun, weights=before.copy())
-        train(mac.parts, mac.plan.work.trailing_layers, state)
+        train(mac.parts, mac.plan.work.work.trailing_layers, state)
         return state
 
     for state in crew(ranks, work):

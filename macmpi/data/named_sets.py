@@ -1,45 +1,23 @@
-"""Where data come from: the named data sets, and how files are read."""
+"""The named data sets: where their files lie, and what is made of them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
+from macmpi.data.reading import Raw, read_file
 from macmpi.parallel.streams import stream
 from macmpi.typing import Array
 
 FOLDER_VARIABLE = "MACMPI_DATA"
 HELD_OBJECTS = (1, 4)
 """COIL's duck and cat: every other pose of theirs is for validation."""
-
-
-@dataclass(frozen=True)
-class Raw:
-    """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
-    labels: Y holds class labels, (N, 1); one_dimensional: the targets, Y or X, are numbers that the file has as (N,).
-
-    For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
-    order, the places of the same points on their group's closed curve; shape, height and width of a row that is an
-    image.
-    """
-
-    X: Array
-    Y: Array | None = None
-    X_val: Array | None = None
-    Y_val: Array | None = None
-    scale: str = "standard"
-    scale_y: str = "standard"
-    labels: bool = False
-    one_dimensional: bool = False
-    groups: tuple[Array, Array] | None = None
-    order: tuple[Array, Array] | None = None
-    shape: tuple[int, int] | None = None
 
 
 def folder() -> Path:
@@ -82,7 +60,7 @@ def read_coil(config: Data, labels: bool) -> Raw:
     return replace(raw, order=(places[train], places[validation]))
 
 
-SOURCES: dict[str, Callable[[Data, bool], Raw]] = {"digits": read_digits, "usps": read_usps, "coil": read_coil}
+NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {"digits": read_digits, "usps": read_usps, "coil": read_coil}
 
 FILES = {"usps": "usps.h5", "coil": "coil20.h5"}
 
@@ -126,52 +104,3 @@ def _pictures(images: Array, shape: tuple[int, int], classes: Array, parts: tupl
 
 def _column(labels: Array) -> Array:
     return labels.astype(np.float64)[:, None]
-
-
-def check_there(path: Path, key: str) -> None:
-    """Raises UsageError, naming the config's key, unless there is such a file; names that no file can have are none."""
-    if not os.path.isfile(path):
-        raise UsageError(f"{key}: {os.path.abspath(path)} does not exist")
-
-
-LISTED = 8
-"""Names of what a file holds that a message can list."""
-
-
-def contents(path: Path) -> str:
-    """What an HDF5 or npz file holds, in words, of one that `read_file` can read."""
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            names = list(file)
-    else:
-        from macmpi import files
-
-        with files.opened(path) as file:
-            names = list(file)
-    listed = [ascii(name)[1:-1] for name in names[:LISTED]]
-    return f"it holds {', '.join(listed) or 'nothing'}{', ...' if len(names) > LISTED else ''}"
-
-
-def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
-    """The datasets of an HDF5 or npz file that are there.  Nothing is ever unpickled.  Raises UsageError."""
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                found = {name: file[name] for name in names if name in file}
-            if any(not isinstance(array, np.ndarray) for array in found.values()):  # bytes, of a member that is none
-                raise ValueError("a member of it is no .npy file")
-            return found
-        from macmpi import files
-
-        with files.opened(path) as file:
-            held = set(file)
-            return {name: np.asarray(files.array(file, name)) for name in names if name in held}
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    except MemoryError:
-        raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
-    except Exception as error:  # noqa: BLE001 - whatever NumPy, zipfile and h5py raise, the file is what is wrong
-        text = (str(error).splitlines() or [type(error).__name__])[0]
-        if "pickle" in text:
-            text = "it is not a file of plain arrays"
-        raise UsageError(f"{path} cannot be read: {text}") from None

@@ -1,0 +1,201 @@
+"""What is refused of data, once for data read whole and for data of which each rank reads its own rows.
+
+First what headers tell (kinds, shapes, what fits what), then the numbers (finite, of a usable size, labels), then what
+is left after the split (enough points, classes, columns that vary).  Collective: no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.config import Data
+from macmpi.data.reading import contents
+from macmpi.typing import Array
+
+HUGE = 1e100
+"""Values from here on are taken for mistakes: their squares would overflow."""
+
+HUGE_SINGLE = 1e12
+"""The limit for scaled data that are held in single precision."""
+
+EXACT = 2.0**53
+"""From here on float64 rounds whole numbers."""
+
+MOST_CLASSES = 10_000
+"""Targets are one-hot, so that every class is an output."""
+
+
+# --- what headers tell ------------------------------------------------------------------------------------------------
+
+
+def check_datasets(found: Mapping[str, Any], path: Path, labels: bool) -> None:
+    """Raises UsageError unless X, Y, X_val and Y_val, arrays or HDF5 datasets, are rows of numbers that fit each other.
+
+    labels: Y must be there, one column of it.
+    """
+    if "X" not in found:
+        raise UsageError(f"{path}: there is no dataset X; {contents(path)}")
+    for name, array in found.items():
+        check_rows(array, f"{path}: dataset {name}")
+    for a, b in (("X", "Y"), ("X_val", "Y_val")):
+        check_as_many(found, a, b, path)
+    for a, b in (("X", "X_val"), ("Y", "Y_val")):
+        if a in found and b in found and columns(found[a]) != columns(found[b]):
+            raise UsageError(f"{path}: {a} has {columns(found[a])} columns but {b} has {columns(found[b])}")
+    if ("Y" in found and "X_val" in found) != ("Y_val" in found):
+        raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
+    if labels and "Y" not in found:
+        raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
+    if labels and columns(found["Y"]) != 1:
+        raise UsageError(
+            f"{path}: dataset Y has {columns(found['Y'])} columns; "
+            "class labels are one whole number a row (of one-hot rows: Y.argmax(1))"
+        )
+
+
+def check_groups(found: Mapping[str, Any], numbers: Mapping[str, Array], path: Path) -> None:
+    """Raises UsageError unless groups and groups_val are whole numbers (N,), one for each of the points."""
+    for name, array in numbers.items():
+        if array.dtype.kind not in "iu" or array.ndim != 1:
+            raise UsageError(
+                f"{path}: dataset {name} holds {array.dtype} of shape {array.shape}; integers of shape (N,) are needed"
+            )
+    if "groups" not in numbers or ("X_val" in found) != ("groups_val" in numbers):
+        raise UsageError(f"{path}: groups_val goes with X_val and groups: give both datasets or neither")
+    for a, b in (("X", "groups"), ("X_val", "groups_val")):
+        check_as_many({**found, **numbers}, a, b, path)
+
+
+def columns(array: Any) -> int:
+    """How many numbers a row has: of images (N, h, w) h w, of (N,) 1."""
+    return int(np.prod(array.shape[1:], dtype=np.int64))
+
+
+def check_as_many(found: Mapping[str, Any], a: str, b: str, path: Path) -> None:
+    """Raises UsageError where both datasets are there, with different numbers of rows."""
+    if a in found and b in found and len(found[a]) != len(found[b]):
+        raise UsageError(f"{path}: {a} has {len(found[a])} rows but {b} has {len(found[b])}")
+
+
+def check_rows(array: Any, name: str, rows: int = 2) -> None:
+    """Raises UsageError unless an array or an HDF5 dataset holds at least so many rows of real numbers."""
+    if array.dtype.kind not in "biuf":
+        text = f"{name} holds {array.dtype}; real numbers are needed"
+        if array.dtype.kind in "SUO" and name.endswith(("dataset Y", "dataset Y_val")):
+            text += (
+                ": number classes that are text by np.unique(Y, return_inverse=True)[1], those of Y and Y_val together"
+            )
+        raise UsageError(text)
+    if not array.shape:
+        raise UsageError(f"{name} is a single number; rows of features are needed: (N, D)")
+    if len(array) < rows or not array.size:
+        shape = array.shape if len(array.shape) > 1 else (len(array), 1)
+        raise UsageError(f"{name} has shape {shape}; at least {rows} rows and 1 column are needed")
+
+
+# --- the numbers ------------------------------------------------------------------------------------------------------
+
+
+def as_rows(array: Array, name: str, rows: int = 2) -> Array:
+    """`array` as float64 rows: (N,) becomes (N, 1), images (N, h, w) become (N, h w).
+
+    Raises UsageError naming the first bad index.
+    """
+    check_rows(array, name, rows)
+    numbers = np.ascontiguousarray(array.reshape(len(array), -1), dtype=np.float64)
+    check_values(numbers, name)
+    check_units(float(np.abs(numbers).max()), name)
+    return numbers
+
+
+def check_values(numbers: Array, name: str, rows: Array | None = None) -> None:
+    """Raises UsageError, naming the first, where numbers (n, D) are not finite or too large to be squared.
+
+    rows: which rows of the dataset they are, where they are only some.
+    """
+    bad = np.argwhere(~(np.abs(numbers) < HUGE))
+    if not len(bad):
+        return
+    row, column = bad[0].tolist()
+    value = numbers[row, column]
+    remedy = f"the limit is {HUGE:g}: rescale" if np.isfinite(value) else "remove or fill"
+    place, rest = f"[{row}, {column}] ({len(bad)} such values)", f"{remedy} them"
+    if rows is not None:
+        place, rest = f"[{int(rows[row])}, {column}]", f"{remedy} it"
+    raise UsageError(f"{name} is {value} at {place}; {rest}")
+
+
+def check_units(largest: float, name: str) -> None:
+    """Raises UsageError where the largest size of a number vanishes when it is squared."""
+    if 0.0 < largest < 1.0 / HUGE:
+        raise UsageError(f"{name} holds nothing larger than {largest:g}; choose other units")
+
+
+def as_labels(array: Array, name: str) -> Array:
+    """Labels (N,) or (N, 1) as float64 (N, 1).  Raises UsageError unless they are whole numbers that it tells apart."""
+    rows, flat = as_rows(array, name), array.ravel()
+    bad = np.flatnonzero(flat != np.round(flat))
+    if len(bad):
+        raise UsageError(
+            f"{name} is {flat[bad[0]]:g} at [{bad[0]}]; class labels are whole numbers "
+            '(for real targets use model.loss = "squared")'
+        )
+    large = np.flatnonzero(np.abs(flat.astype(np.float64)) >= EXACT)
+    if len(large):
+        raise UsageError(
+            f"{name} is {flat[large[0]]:g} at [{large[0]}]: labels at or beyond 2^53 may be several in one; "
+            "number the classes from 0"
+        )
+    return rows
+
+
+# --- after the split --------------------------------------------------------------------------------------------------
+
+
+def check_enough(config: Data, n: int, n_val: int, left: int) -> None:
+    """Raises UsageError unless n >= 2, n_val >= 1 and data.points asks for no more than the `left` training points."""
+    if config.points > left:
+        raise UsageError(f"data.points = {config.points}, but there are {left} training points")
+    if n < 2:
+        raise UsageError(f'data.source = "{config.source}": only {n} training point is left; at least 2 are needed')
+    if not n_val:
+        raise UsageError(f'data.source = "{config.source}": there is no validation point; at least 1 is needed')
+
+
+def classes_of(Y: Array, Y_val: Array, source: str) -> Array:
+    """The labels that occur in (N, 1) and (M, 1), ascending.  Raises UsageError.  Cost: a sort."""
+    classes = np.unique(np.concatenate([Y, Y_val])).astype(np.int64)
+    if not 2 <= len(classes) <= MOST_CLASSES:
+        raise UsageError(
+            f'data.source = "{source}": Y holds {len(classes)} classes; 2 to {MOST_CLASSES:,} are possible '
+            '(for real targets use model.loss = "squared")'
+        )
+    if not np.ptp(Y):
+        raise UsageError(f'data.source = "{source}": all training points belong to one class')
+    if not np.isin(Y_val, Y).any():
+        seen, asked = (", ".join(f"{int(c)}" for c in np.unique(A)[:5]) for A in (Y, Y_val))
+        raise UsageError(
+            f'data.source = "{source}": Y_val holds classes ({asked}) none of which occurs in Y ({seen}); '
+            "a net cannot learn them"
+        )
+    return classes
+
+
+def check_varied(low: Array, high: Array, name: str, source: str) -> None:
+    """Raises UsageError where the least and the largest number of every column (D,) of the training points agree."""
+    if not (high > low).any():
+        raise UsageError(f'data.source = "{source}": every column of {name.rsplit(" ", 1)[-1]} is constant')
+
+
+def check_single(largest: float, source: str) -> None:
+    """Raises UsageError where scaled data are too large for single precision."""
+    if largest > HUGE_SINGLE:
+        raise UsageError(
+            f'data.source = "{source}" holds values beyond {HUGE_SINGLE:g}, too large for '
+            'model.precision = "float32"; scale the data (data.scale), or use float64'
+        )

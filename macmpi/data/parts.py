@@ -1,0 +1,104 @@
+"""The training and the validation rows of a data set, each read from its array or its file when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.config import Data
+from macmpi.data.checks import as_labels, check_enough, check_values, columns
+from macmpi.data.named_sets import NAMED_SETS
+from macmpi.data.reading import Raw
+from macmpi.data.split import Rows
+from macmpi.data.user_file import read_own
+from macmpi.files import first_line
+from macmpi.parallel.tiles import Tile
+from macmpi.typing import Array
+
+GAP = 16
+"""Rows between two wanted ones that are read along; a wider gap is skipped."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.  name: for messages."""
+
+    source: Any
+    rows: range | Rows
+    name: str
+
+    @property
+    def width(self) -> int:
+        return columns(self.source)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, tile: Tile) -> Array:
+        """Rows of the part (n, width), float64.  Raises UsageError at the first value that is no usable number."""
+        rows = np.asarray(self.rows[tile.rows])
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1)
+        try:
+            blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
+        except (OSError, RuntimeError) as error:
+            raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
+        found = np.concatenate(blocks).reshape(len(rows), -1).astype(np.float64)
+        check_values(found, self.name, rows)
+        return found
+
+    def labels(self) -> Array:
+        """Those of a part (n, 1), once all of its dataset have been checked.  Raises UsageError."""
+        try:
+            array = np.asarray(self.source[()])
+        except (OSError, RuntimeError) as error:
+            raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
+        return as_labels(array, self.name)[np.asarray(self.rows[:])]
+
+    def whole(self) -> Array:
+        """All rows, as they are in an array that has been checked."""
+        rows: Any = self.rows
+        return self.source[rows.start : rows.stop] if isinstance(rows, range) else self.source[rows[:]]
+
+
+Parts = tuple[Part, Part]
+"""The training and the validation rows."""
+
+
+Draw = Callable[[int, Data], Sequence[range | Rows]]
+"""Which of n rows are for training, and which for validation."""
+
+
+def raw_of(config: Data, labels: bool, unread: bool = False) -> Raw:
+    """The arrays of a data set; unread: of the user's own HDF5 file as datasets, else small and read whole.
+
+    Raises UsageError.  Collective: no.
+    """
+    named = NAMED_SETS.get(config.source)
+    raw = named(config, labels) if named else read_own(config, labels, unread)
+    return raw if config.scale == "auto" else replace(raw, scale=config.scale, scale_y=config.scale)
+
+
+def parts_of(raw: Raw, config: Data, draw: Draw) -> tuple[Parts, Parts | None]:
+    """The parts of X and, but for autoencoders, of Y.  Raises UsageError.  Collective: no.
+
+    Their rows are the first data.points of X and all of X_val, or where there is no X_val those that are drawn.
+    """
+    left = n = len(raw.X)
+    if raw.X_val is not None:
+        rows: Sequence[range | Rows] = [range(min(config.points or n, n)), range(len(raw.X_val))]
+    else:
+        rows = draw(n, config)
+        left = n - len(rows[1])
+    check_enough(config, len(rows[0]), len(rows[1]), left)
+    X = two_parts(raw.X, raw.X_val, rows, f"{config.source}: dataset X")
+    return X, None if raw.Y is None else two_parts(raw.Y, raw.Y_val, rows, f"{config.source}: dataset Y")
+
+
+def two_parts(first: Any, second: Any, rows: Sequence[range | Rows], name: str = "") -> Parts:
+    """Training rows of the first array, and validation rows of the second one, or of the first if that is None."""
+    held = (first, name) if second is None else (second, f"{name}_val")
+    return Part(first, rows[0], name), Part(held[0], rows[1], held[1])

@@ -1,0 +1,88 @@
+"""Where a run's points come from: a source says its sizes before anything is allocated, and then loads the points.
+
+Rank 0 reads the data set and shares it (`Whole`), or each rank reads its own rows alone (`Sharded`); `data/checks.py`
+has the checks of both.  This module is light: rank 0 can refuse data before the other ranks import NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from macmpi.config import Config
+    from macmpi.data.dataset import Dataset, Sizes
+    from macmpi.parallel.partition import PointPartition
+    from macmpi.parallel.team import Team
+
+    Points = tuple[PointPartition, PointPartition]
+
+
+class Whole:
+    """A data set that rank 0 reads whole, and shares with all ranks."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._data: Dataset | None = None
+
+    def sizes(self) -> Sizes:
+        """Points, inputs, outputs and classes.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
+        return self.outline().sizes
+
+    def outline(self) -> Dataset:
+        """A data set of these sizes, with its classes and scaling: here the data themselves.  Raises UsageError.
+
+        Collective: no (rank 0).
+        """
+        if self._data is None:
+            from macmpi.data.whole import load
+
+            self._data = load(self.config.data, has_labels(self.config), self.config.model.precision)
+        return self._data
+
+    def load(self, team: Team, points: Points) -> Dataset:
+        """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
+
+        points: the partitions of the training and of the validation points.
+        """
+        from macmpi.data.dataset import share
+
+        data, self._data = self._data, None
+        return share(team, data)
+
+
+class Sharded:
+    """A data set of which each rank reads its own rows alone; of a classifier rank 0 reads all labels, too."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def sizes(self) -> Sizes:
+        from macmpi.data.shards import survey
+
+        self._sizes = survey(self.config.data, has_labels(self.config))
+        return self._sizes
+
+    def outline(self) -> Dataset:
+        """It has no points and is not scaled."""
+        from macmpi.data.shards import blank
+
+        return blank(self._sizes)
+
+    def load(self, team: Team, points: Points) -> Dataset:
+        from macmpi.data.shards import load
+
+        classes = team.from_root(lambda: self._sizes.classes)
+        return load(self.config.data, classes, self.config.model.precision, points, team)
+
+
+Source = Whole | Sharded
+
+
+def source_of(config: Config) -> Source:
+    """The data set that a config names."""
+    return Sharded(config) if config.parallel.data == "sharded" else Whole(config)
+
+
+def has_labels(config: Config) -> bool:
+    """The targets are classes."""
+    return config.model.loss == "cross_entropy"

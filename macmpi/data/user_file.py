@@ -1,0 +1,67 @@
+"""The user's own files: a data set, and the coordinates that a run can start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.config import Data
+from macmpi.data.checks import as_labels, as_rows, check_datasets, check_groups
+from macmpi.data.named_sets import NAMED_SETS
+from macmpi.data.reading import Raw, check_there, read_file, read_headers
+from macmpi.typing import Array
+
+POINTS, GROUPS = ("X", "Y", "X_val", "Y_val"), ("groups", "groups_val")
+
+
+def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
+    """X and optionally Y, X_val, Y_val, groups, groups_val of the user's own file, checked.
+
+    unread: of an HDF5 file its datasets, of which the headers alone are read and checked, and no groups.
+    Raises UsageError.  Collective: no.
+    """
+    path = Path(config.source)
+    if path.suffix not in (".h5", ".hdf5", ".npz"):
+        known = ", ".join(f'"{name}"' for name in NAMED_SETS)
+        raise UsageError(f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file')
+    check_there(path, "data.source")
+    unread = unread and path.suffix != ".npz"
+    held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS))
+    numbers = {name: held.pop(name) for name in GROUPS if name in held}
+    check_datasets(held, path, labels)
+    scale, scale_y = ("range" if name in held and held[name].dtype.kind in "iu" else "standard" for name in "XY")
+    flat = not labels and len(held["Y" if "Y" in held else "X"].shape) == 1
+    if unread:
+        return Raw(**held, scale=scale, scale_y=scale_y, labels=labels, one_dimensional=flat)
+    points: dict[str, Any] = {
+        name: (as_labels if labels and "Y" in name else as_rows)(array, f"{path}: dataset {name}")
+        for name, array in held.items()
+    }
+    groups = None
+    if numbers:
+        check_groups(points, numbers, path)
+        every = numbers["groups"].astype(np.int64)
+        groups = every, numbers.get("groups_val", every[:0]).astype(np.int64)
+    shape = held["X"].shape[1:] if held["X"].ndim == 3 else None
+    return Raw(**points, scale=scale, scale_y=scale_y, labels=labels, one_dimensional=flat, groups=groups, shape=shape)
+
+
+def read_codes(path: Path, rows: int, columns: int) -> Array:
+    """Coordinates (rows, columns) of the training points, in their order: dataset Z or codes of an HDF5 or npz file.
+
+    Raises UsageError.
+    """
+    check_there(path, "start.coordinates")
+    arrays = read_file(path, ("Z", "codes", "Y"))
+    if not arrays:
+        raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")
+    name, array = next(iter(arrays.items()))
+    Z = as_rows(array, f"{path}: dataset {name}")
+    if Z.shape != (rows, columns):
+        raise UsageError(
+            f"{path}: dataset {name} has shape {Z.shape}; a code of {columns} for each of {rows} points is needed"
+        )
+    return Z

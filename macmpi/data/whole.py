@@ -1,0 +1,69 @@
+"""Data that one process reads whole: checked, split and scaled."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from macmpi.config import Data
+from macmpi.data.checks import check_single, check_varied, classes_of
+from macmpi.data.dataset import Dataset, Scaling, fit_scaling
+from macmpi.data.parts import Parts, parts_of, raw_of, two_parts
+from macmpi.data.reading import Raw
+from macmpi.data.split import drawn
+from macmpi.typing import Array
+
+
+def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset:
+    """The data set of a config, checked, split and scaled; labels: with the class of each point as its target.
+
+    Raises UsageError.  Collective: no (rank 0).
+    """
+    raw, classes = raw_of(config, labels), None
+    inputs, targets = parts_of(raw, config, drawn)
+    X, X_val, scaling_x = Y, Y_val, scaling_y = _scaled(inputs, raw.scale, config, varied=targets is None)
+    if targets and raw.labels:
+        labels_, labels_val = (part.whole() for part in targets)
+        classes = classes_of(labels_, labels_val, config.source)
+        Y, Y_val = (np.equal(y, classes).astype(np.float64) for y in (labels_, labels_val))
+        scaling_y = fit_scaling(Y, "none")
+    elif targets:
+        Y, Y_val, scaling_y = _scaled(targets, raw.scale_y, config, varied=True)
+    if np.dtype(dtype) == np.float32:
+        check_single(max(np.abs(A).max() for A in (X, X_val, Y, Y_val)), config.source)
+    digest = hashlib.sha256()
+    for array in (X, Y, X_val, Y_val):
+        digest.update(str(array.shape).encode() + array.tobytes())
+    x, x_val = np.asarray(X, dtype), np.asarray(X_val, dtype)
+    y, y_val = (np.asarray(Y, dtype), np.asarray(Y_val, dtype)) if targets else (x, x_val)
+    return Dataset(
+        *(x, y, x_val, y_val, scaling_x, scaling_y),
+        sha256=digest.hexdigest(),
+        classes=classes,
+        one_dimensional=raw.one_dimensional,
+        groups=_divided(raw.groups, raw, inputs),
+        order=_divided(raw.order, raw, inputs),
+        shape=raw.shape,
+    )
+
+
+def _scaled(parts: Parts, kind: str, config: Data, varied: bool) -> tuple[Array, Array, Scaling]:
+    """Training and validation rows, and the scaling, which the training rows determine.
+
+    varied: raise UsageError if all columns are constant.
+    """
+    X, X_val = (part.whole() for part in parts)
+    if varied:
+        check_varied(X.min(axis=0), X.max(axis=0), parts[0].name, config.source)
+    scaling = fit_scaling(X, kind)
+    return np.ascontiguousarray(scaling.apply(X)), np.ascontiguousarray(scaling.apply(X_val)), scaling
+
+
+def _divided(pair: tuple[Array, Array] | None, raw: Raw, inputs: Parts) -> tuple[Array, Array] | None:
+    """Numbers of the points, such as their groups, for training and for validation."""
+    if pair is None:
+        return None
+    train, held = two_parts(pair[0], None if raw.X_val is None else pair[1], [part.rows for part in inputs])
+    return train.whole(), held.whole()

@@ -1,0 +1,129 @@
+"""From a plan to training: the folder is taken, the points are loaded, and a checkpoint or a start is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from macmpi import Done, UsageError
+from macmpi.config import Config
+from macmpi.console import warn
+from macmpi.data.dataset import Dataset, Sizes, share_arrays
+from macmpi.data.source import Source
+from macmpi.data.user_file import read_codes
+from macmpi.methods.starts import Origin
+from macmpi.parallel.kernels import arithmetics, mixture, words
+from macmpi.parallel.team import BINDINGS, Team
+from macmpi.plan.choices import longer
+from macmpi.plan.estimate import node_bytes, selecting
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.results import model
+from macmpi.state import State
+from macmpi.training.loop import Job, train
+from macmpi.training.run_directory import RunDirectory, provenance
+from macmpi.training.sharded_checkpoint import rows_of
+from macmpi.training.stored import rows_of_points, with_rows
+
+Found = tuple[Path, State[Any], str] | None
+"""A checkpoint, its state, and the sum of its data."""
+
+
+def launch_training(
+    args: Any, began: float, config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team
+) -> int:
+    """Train in the folder --output; gives the exit code.  Raises UsageError, and Done where nothing is left to do.
+
+    args: the command line, parsed, and as argv.  Collective: yes.
+    """
+    directory, computed_on = RunDirectory(args.output), arithmetics(team)
+    with directory.lock:
+        found: Found = on_root(team, lambda: directory.resume(args.resume, config, plan.sharded))
+        if plan.shared:
+            team.share_memory(team.from_root(lambda: node_bytes(plan, sizes.autoencoder, selecting(config))))
+        data = source.load(team, (plan.work.train, plan.work.validation))
+        mpi = BINDINGS, team.library
+        facts = partial(provenance, computed_on, config.run.threads, mpi, data.sha256, args.argv)
+        origin = on_root(team, lambda: prepare(directory, found, config, plan, data, facts)) or Origin()
+        state = state_of(found, plan, team)
+        found = None
+        if hidden := [] if state is None else state.own.hidden:
+            plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes.counts, team.size)
+        job = Job(config, directory, began, args.max_time, state, origin, words(computed_on[0]["blas"]))
+        return train(job, plan, data, team)
+
+
+def on_root(team: Team, step: Callable[[], Any]) -> Any:
+    """What `step` gives on rank 0, where it stays; None on the others.  Raises its MacmpiError on all.
+
+    Collective: yes.
+    """
+    kept: list[Any] = []
+    team.from_root(lambda: kept.append(step()))
+    return kept[0] if kept else None
+
+
+def prepare(
+    directory: RunDirectory,
+    found: Found,
+    config: Config,
+    plan: Plan,
+    data: Dataset,
+    facts: Callable[[], dict[str, Any]],
+) -> Origin:
+    """What the run starts from.  The folder is made once the checkpoint may go on, or the start fits.
+
+    facts: the provenance.  Raises UsageError, and Done where the run is finished.  Collective: no (rank 0).
+    """
+    if found is not None:
+        _, state, sha256 = found
+        directory.check_data(sha256, data.sha256, config)
+        ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
+        if ended and model.is_made_from(directory.model, state):  # --iterations reopens only the latter
+            raise Done(f"{directory.path} is finished {_nothing_left(state, config)}")
+    origin = origin_of(config, plan, data) if found is None else Origin()
+    made_by = facts()
+    changed = directory.compare(made_by) if found else ""
+    directory.create(config, made_by)
+    if unlike := changed or mixture(made_by["kernels"]):
+        warn(unlike)
+    return origin
+
+
+def _nothing_left(state: State[Any], config: Config) -> str:
+    """A finished run has settled, or has come to its last iteration, which --iterations can move."""
+    if state.finished == "converged":
+        return (
+            f"(settled after {state.iteration} iterations): nothing is left to do; "
+            f"{longer(config)}, with another --output, trains longer"
+        )
+    return f"({state.iteration} iterations); --iterations N with a larger N goes on, another --output starts again"
+
+
+def origin_of(config: Config, plan: Plan, data: Dataset) -> Origin:
+    """What the start takes from a file, if the config asks for one.  Raises UsageError when it does not fit."""
+    if config.start.method == "file":
+        return Origin(coordinates=read_codes(Path(config.start.coordinates), plan.n_train, plan.chain.site_sizes[0]))
+    if config.start.method != "model":
+        return Origin()
+    try:
+        return Origin(model.load(config.start.model, config.start.weights).weights_for(plan.chain, data))
+    except UsageError as error:
+        raise UsageError(f'start.model = "{config.start.model}": {error}') from None
+
+
+def state_of(found: Found, plan: Plan, team: Team) -> State[Any] | None:
+    """Rank 0's checkpoint on every rank, with the coordinates of the points that it holds.  Collective: yes."""
+    path, state, _ = found or (None, None, None)
+    rows = []
+    if state is not None and not plan.sharded:
+        own = rows_of_points(state)
+        rows, state = list(own.values()), with_rows(state, dict.fromkeys(own))
+    path, state = team.from_root(lambda: (path, state))
+    if path is None or state is None:
+        return None
+    if plan.sharded:
+        return team.all_or_raise(lambda: rows_of(path, state, plan.work.train, team.rank))
+    return with_rows(state, dict(zip(rows_of_points(state), share_arrays(team, rows), strict=True)))
