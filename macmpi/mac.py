@@ -22,7 +22,7 @@ from macmpi.half_steps.first_state import start_at, start_from
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.place import place
 from macmpi.half_steps.postprocessing import postprocess
-from macmpi.half_steps.w_step import keep_better, regress, train, words
+from macmpi.half_steps.w_step import keep_better, solve, words
 from macmpi.half_steps.z_problems import prepare_z, z_inputs, z_problem
 from macmpi.nets.losses import times
 from macmpi.parallel.blocks import commonly
@@ -55,7 +55,7 @@ class Mac:
         self.parts.first(state)
         if not len(state.own.grams):
             state.own.grams = self.parts.no_grams()
-            regress(self.parts, self.plan.work.first_gram, state)
+            solve(self.parts, self.plan.work.first_gram, state)
         state.own.grams = commonly(self.team, state.own.grams)
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[MacState]:
@@ -98,9 +98,9 @@ class Mac:
         parts, plan = self.parts, self.plan
         before = state.weights.copy() if plan.chain.quantised else state.weights
         renew = state.iteration % plan.factor_every == 0
-        train(parts, plan.work.leading_layers, state)
-        regress(parts, plan.work.w_step if renew else plan.exact_units, state)
-        train(parts, plan.work.trailing_layers, state)
+        solve(parts, plan.work.leading_layers, state)
+        solve(parts, plan.work.w_step if renew else plan.exact_units, state)
+        solve(parts, plan.work.trailing_layers, state)
         keep_better(parts, before, state)
         state.position = Z_STEP
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
-from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Task, Tour, WorkList
+from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Task, Tour, WorkList
 from macmpi.reductions import OverPoints
 from macmpi.typing import Array
 
@@ -23,6 +23,8 @@ class Tasks(Protocol):
     def solve(self, job: Job) -> None: ...
 
     def tour(self, jobs: Sequence[Job]) -> None: ...
+
+    def train(self, layer: Layer) -> None: ...
 
     def exchange(self, exchange: Exchange) -> None: ...
 
@@ -49,6 +51,8 @@ def _do(task: Task, tasks: Tasks, over_points: OverPoints) -> None:
             tasks.solve(task)
         case Tour():
             tasks.tour(task.jobs)
+        case Layer():
+            tasks.train(task)
 
 
 def exchanged(array: Array, exchange: Exchange, team: Team) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from macmpi.half_steps.metrics import renew_metric
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.w_step import fit, train
+from macmpi.half_steps.w_step import fit, solve
 from macmpi.plan.initial import random_weights
 from macmpi.solvers.w_problem import SegmentProblem, gradients
 from macmpi.state import MacState, State
@@ -37,7 +37,7 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacStat
     for k, segment in enumerate(plan.chain.segments):
         if segment.trailing:
             parts.feasible(state)
-            train(parts, plan.work.untrained(k, state.weights), state)
+            solve(parts, plan.work.untrained(k, state.weights), state)
     if gradient_step and plan.chain.differentiable:
         gradient = np.zeros(len(weights))
         if team.rank == 0 or plan.sharded:

@@ -86,12 +86,6 @@ class Parts:
         if not self.plan.sharded:
             self.team.gather_rows(rows, self.plan.work.train.row_counts)
 
-    @contextmanager
-    def exchanging(self, flat: Array, places: Sequence[Sequence[slice]]) -> Iterator[None]:
-        """Inside, each rank writes its own places of a flat array; then it has all of them.  Collective: yes."""
-        yield
-        self.team.gather_parts(flat, places)
-
     def feasible(self, state: State[Any]) -> None:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
         chain, weights = self.plan.chain, self.weights(state)

@@ -23,14 +23,14 @@ from macmpi.typing import Array
 class WInputs:
     """The regressions of a work list are made of this, and of the weights and Grams of the state.
 
-    first: what never changes; features, rounded: what each segment multiplies, and that as directions and Grams read
-    it; coordinates: z_k - u_k of all sites, or sharded z_k; cores: the targets of this rank's regressions that a
-    quantiser follows.
+    first: what never changes, if it is needed; features, rounded: what each segment multiplies, and that as directions
+    and Grams read it; coordinates: z_k - u_k of all sites, or sharded z_k; cores: the targets of this rank's
+    regressions that a quantiser follows.
     """
 
     parts: Parts
     state: State[MacState]
-    first: First
+    first: First | None
     metrics: tuple[Metric, ...]
     coordinates: Array
     features: dict[int, Rows] = field(default_factory=dict)
@@ -40,24 +40,25 @@ class WInputs:
 
 def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     """What the regressions of a work list need: features by points, then Allgatherv.  Collective: yes."""
-    given = at_rest(parts, state, bool(work.jobs))
+    first = parts.first(state) if 0 in work.features else None
+    given = at_rest(parts, state, first) if work.jobs else WInputs(parts, state, first, (), state.Z)
     for k in work.segments | work.fresh:
         given.features[k] = given.rounded[k] = parts.inputs(k, state)
     for k in work.features:
-        given.features[k] = parts.features(k, state) if k else given.first.features
-        given.rounded[k] = parts.rounded(k, given.features[k]) if k else given.first.rounded
+        given.features[k] = parts.features(k, state) if k or first is None else first.features
+        given.rounded[k] = parts.rounded(k, given.features[k]) if k or first is None else first.rounded
     for k in {job.segment for job in work.jobs_of(parts.team.rank)}:
         if parts.plan.chain.segments[k].trailing:
             given.cores[k] = _core_targets(given, k)
     return given
 
 
-def at_rest(parts: Parts, state: State[MacState], measured: bool = True) -> WInputs:
-    """What targets are made of, without features.  measured: the state has a metric.  Collective: yes."""
-    forms, Z = metrics(parts.plan, state) if measured else (), state.Z
-    if measured and parts.plan.choices.schedule.multipliers and not parts.plan.sharded:
+def at_rest(parts: Parts, state: State[MacState], first: First | None = None) -> WInputs:
+    """What targets are made of, without features.  Collective: no."""
+    forms, Z = metrics(parts.plan, state), state.Z
+    if parts.plan.choices.schedule.multipliers and not parts.plan.sharded:
         Z = Z - shift(parts.plan, forms, state.own.multipliers)
-    return WInputs(parts, state, parts.first(state), forms, Z)
+    return WInputs(parts, state, first, forms, Z)
 
 
 def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:

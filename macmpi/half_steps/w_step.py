@@ -14,7 +14,7 @@ from macmpi.half_steps.ring import parmac
 from macmpi.half_steps.w_problems import WInputs, at_rest, layer_gram, prepare_w, targets, w_problem
 from macmpi.parallel import balance
 from macmpi.plan.plan import Plan
-from macmpi.plan.work_lists import Exchange, Gram, Job, LayerWork, WorkList
+from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
@@ -30,41 +30,31 @@ def words(plan: Plan) -> str:
 def fit(parts: Parts, segments: Sequence[int], state: State[MacState]) -> None:
     """The W-step of some segments alone, not over-relaxed.  Collective: yes."""
     work = parts.plan.work
-    train(parts, work.leading(segments), state)
+    solve(parts, work.leading(segments), state)
     if 0 in segments:
         parts.begin_with(None)
-    regress(parts, work.regressions(segments), state, plain=True)
-    train(parts, work.trailing(segments), state)
+    solve(parts, work.regressions(segments), state, plain=True)
+    solve(parts, work.trailing(segments), state)
 
 
-def train(parts: Parts, work: LayerWork, state: State[MacState]) -> None:
-    """Layers that no regression fits, each by its trainer, then Allgatherv of their weights.  Collective: yes."""
-    plan = parts.plan
-    with parts.exchanging(state.weights, work.parts), parts.clock("w"):
-        for layer in (*work.copied, *work.fitted[parts.team.rank]):
-            before = plan.chain.segments[layer.segment].part(0, layer.map)
-            inputs = before.forward(parts.weights(state), parts.inputs(layer.segment, state))
-            present = state.weights[layer.place].reshape(plan.chain.block_shapes[layer.block])
-            found = plan.centres(layer.block, inputs, present if present.any() else None)
-            state.weights[layer.place] = found.ravel()
+def solve(parts: Parts, work: WorkList, state: State[MacState], plain: bool = False) -> None:
+    """A work list: layers by their trainers, or regressions and the Grams that it makes again.
 
-
-def regress(parts: Parts, work: WorkList, state: State[MacState], plain: bool = False) -> None:
-    """The regressions of a work list, and the Grams that it makes again.  plain: nothing is over-relaxed.
-
-    Collective: yes.
+    plain: nothing is over-relaxed.  Collective: yes.
     """
+    if not work.phases:
+        return
     with parts.clock("w"):
         given = prepare_w(parts, work, state)
     first, ridge = given.first, parts.plan.unit_ridge(0, state.mu)
-    kept = {0: first.factor} if 0 not in work.fresh and first.ridge == ridge else {}
-    tasks = Regressions(given, plain, kept)
+    kept = {0: first.factor} if first and 0 not in work.fresh and first.ridge == ridge else {}
+    tasks = Solving(given, plain, kept)
     carry_out(work, tasks, parts.points, parts.team, parts.clock)
-    if 0 in tasks.factors:
+    if first and 0 in tasks.factors:
         parts.begin_with(replace(first, ridge=ridge, factor=tasks.factors[0]))
 
 
-class Regressions:
+class Solving:
     """The tasks of a W-step; weights and Grams in place in its State.  Collective: where a method says so.
 
     factors: what has been made of the Gram of each segment.
@@ -105,6 +95,15 @@ class Regressions:
     def tour(self, jobs: Sequence[Job]) -> None:
         """Regressions on their way round the ring.  Collective: yes."""
         parmac.solve(self.given, jobs)
+
+    def train(self, layer: Layer) -> None:
+        """A layer that no regression fits.  Collective: no."""
+        parts, state, plan = self.given.parts, self.given.state, self.given.parts.plan
+        before = plan.chain.segments[layer.segment].part(0, layer.map)
+        inputs = before.forward(parts.weights(state), parts.inputs(layer.segment, state))
+        present = state.weights[layer.place].reshape(plan.chain.block_shapes[layer.block])
+        found = plan.centres(layer.block, inputs, present if present.any() else None)
+        state.weights[layer.place] = found.ravel()
 
     def exchange(self, exchange: Exchange) -> None:
         """Grams or weights.  Collective: yes."""

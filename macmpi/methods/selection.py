@@ -27,7 +27,7 @@ from macmpi.mac import Mac
 from macmpi.methods.around import Around
 from macmpi.nets.design import adjoint
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.work_lists import Exchange, Gram, Job, WorkList
+from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem, values
 from macmpi.state import Z_STEP, MacState, Pause, State, never
@@ -213,6 +213,10 @@ class Trial:
 
     def tour(self, jobs: Sequence[Job]) -> None:
         """Nothing travels where architectures are selected.  Collective: no."""
+        raise NotImplementedError
+
+    def train(self, layer: Layer) -> None:
+        """No layer is trained while candidates are compared.  Collective: no."""
         raise NotImplementedError
 
     def exchange(self, exchange: Exchange) -> None:

@@ -10,11 +10,10 @@ import numpy as np
 
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
-from macmpi.parallel.balance import assigned, places
 from macmpi.parallel.partition import PointPartition, partition_points
 from macmpi.plan.choices import Choices
 from macmpi.plan.offsets import Offsets
-from macmpi.plan.work_lists import Factor, Gram, Job, Layer, LayerWork, Tour, WorkList, all_jointly, each_its_own
+from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
 
 
 @dataclass(frozen=True)
@@ -71,12 +70,12 @@ class Work:
         return self.regressions([], [0])
 
     @cached_property
-    def leading_layers(self) -> LayerWork:
+    def leading_layers(self) -> WorkList:
         """The layers before the regressions of a W-step that trainers fit: those whose inputs change."""
         return self.leading(range(1, len(self.chain.segments)))
 
     @cached_property
-    def trailing_layers(self) -> LayerWork:
+    def trailing_layers(self) -> WorkList:
         """The layers that trainers fit after the regressions of a W-step."""
         return self.trailing(range(len(self.chain.segments)))
 
@@ -139,27 +138,25 @@ class Work:
     def _by_unit(self, segment: int) -> bool:
         return self.choices.regressions[segment].by_unit
 
-    def leading(self, segments: Sequence[int]) -> LayerWork:
+    def leading(self, segments: Sequence[int]) -> WorkList:
         """The layers of some segments that trainers fit before the regressions of a W-step."""
-        return self._assigned([layer for k in segments for layer in self._layers(k, self.chain.segments[k].leading)])
+        return self._trained([layer for k in segments for layer in self._layers(k, self.chain.segments[k].leading)])
 
-    def trailing(self, segments: Sequence[int]) -> LayerWork:
+    def trailing(self, segments: Sequence[int]) -> WorkList:
         """Those that they fit after them."""
-        return self._assigned([layer for k in segments for layer in self._layers(k, self.chain.segments[k].trailing)])
+        return self._trained([layer for k in segments for layer in self._layers(k, self.chain.segments[k].trailing)])
 
-    def untrained(self, segment: int, weights: np.ndarray) -> LayerWork:
+    def untrained(self, segment: int, weights: np.ndarray) -> WorkList:
         """A segment's trailing layers whose weights are 0: not yet found."""
-        found = self.trailing([segment])
-        fitted = tuple(tuple(f for f in rank if not weights[f.place].any()) for rank in found.fitted)
-        return LayerWork(tuple(f for f in found.copied if not weights[f.place].any()), fitted, places(fitted))
+        layers = self._layers(segment, self.chain.segments[segment].trailing)
+        return self._trained([layer for layer in layers if not weights[layer.place].any()])
 
     def _layers(self, segment: int, maps: Sequence[int]) -> list[Layer]:
         numbers = ((i, self.chain.segments[segment].blocks[i]) for i in maps)
         placed = [(i, b, self.offsets.block(b)) for i, b in numbers if b is not None]
         return [Layer(segment, i, b, place, float(place.stop - place.start)) for i, b, place in placed]
 
-    def _assigned(self, layers: Sequence[Layer]) -> LayerWork:
-        trainers = self.choices.trainers
-        copied = tuple(f for f in layers if trainers[f.block].copies and not f.map)  # its inputs are coordinates
-        fitted = assigned([layer for layer in layers if layer not in copied], self.ranks)
-        return LayerWork(copied, fitted, places(fitted))
+    def _trained(self, layers: Sequence[Layer]) -> WorkList:
+        copies = [self.choices.trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
+        copied, fitted = ([f for f, c in zip(layers, copies, strict=True) if c == which] for which in (True, False))
+        return trained(copied, fitted, self.ranks)

@@ -52,7 +52,18 @@ class Tour:
     jobs: tuple[Job, ...]
 
 
-Task = Gram | Factor | Job | Tour
+@dataclass(frozen=True)
+class Layer:
+    """A layer that a trainer fits: map number `map` of a segment.  place: where its weights lie."""
+
+    segment: int
+    map: int
+    block: int
+    place: slice
+    cost: float
+
+
+Task = Gram | Factor | Job | Tour | Layer
 
 
 class Exchange(NamedTuple):
@@ -108,6 +119,12 @@ class WorkList:
         return tuple(gram for task in self.tasks for gram in _grams(task))
 
     @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers that trainers fit, each once."""
+        found = {task.block: task for task in self.tasks for task in _layers(task)}
+        return tuple(found.values())
+
+    @cached_property
     def segments(self) -> frozenset[int]:
         """Those that have jobs."""
         return frozenset(job.segment for job in self.jobs)
@@ -134,6 +151,12 @@ def _jobs(task: Task) -> Iterator[Job]:
 def _grams(task: Task) -> Iterator[Gram]:
     match task:
         case Gram():
+            yield task
+
+
+def _layers(task: Task) -> Iterator[Layer]:
+    match task:
+        case Layer():
             yield task
 
 
@@ -173,6 +196,13 @@ def _joined(*lists: Assigned[Any]) -> Assigned[Any]:
     return tuple(sum(own, ()) for own in zip(*lists, strict=True))
 
 
+def trained(copied: Sequence[Layer], fitted: Sequence[Layer], ranks: int) -> WorkList:
+    """Layers that trainers fit: `copied` from coordinates by every rank for itself, the others each by one rank."""
+    owned = assigned(fitted, ranks)
+    own = tuple((*copied, *rank) for rank in owned)
+    return WorkList(_not_empty(Phase((), own, Exchange("weights", places(owned)))))
+
+
 def assign_work(
     jobs: Sequence[Job], rows: Sequence[Gram], ranks: int
 ) -> tuple[Assigned[Gram], Assigned[Job], Assigned[Job]]:
@@ -198,23 +228,3 @@ def assign_work(
 
     counts = range(0, len(free) + 1, -(-(len(free) + 1) // SPLITS)) if ranks > 1 else [0]
     return split(min(counts, key=lambda count: split(count, False)[1]), True)[0]
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer that a trainer fits: map number `map` of a segment.  place: where its weights lie."""
-
-    segment: int
-    map: int
-    block: int
-    place: slice
-    cost: float
-
-
-@dataclass(frozen=True)
-class LayerWork:
-    """Layers that trainers fit: `copied` from coordinates by every rank for itself, the others each by one rank."""
-
-    copied: tuple[Layer, ...]
-    fitted: tuple[tuple[Layer, ...], ...]
-    parts: tuple[tuple[slice, ...], ...]

@@ -22,7 +22,7 @@ from speedup_model import Work
 from macmpi import config as configs
 from macmpi.data.source import Whole
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.w_step import Regressions
+from macmpi.half_steps.w_step import Solving
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.selection import Selection, Trial
@@ -98,7 +98,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(type(plan.choices.z_solver), "solve", "point", lambda *_: 0))
         for name in ("features", "rounded"):
             stack.enter_context(wrap(Parts, name, "feature", lambda parts, k, *_: k))
-        stack.enter_context(wrap(Regressions, "_factor", "local", lambda tasks, k, *_: k))
+        stack.enter_context(wrap(Solving, "_factor", "local", lambda tasks, k, *_: k))
         stack.enter_context(wrap(Trial, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
         stack.enter_context(wrap(Products, "__call__", "product", lambda products, V, M: V.shape[1]))

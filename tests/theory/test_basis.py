@@ -24,7 +24,7 @@ from theory.basis_nets import (
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset, Scaling
-from macmpi.half_steps.w_step import train
+from macmpi.half_steps.w_step import solve
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Serial
@@ -149,7 +149,7 @@ def test_with_the_centres_where_they_are_no_half_step_raises_e_q(make: Any, sett
     value = e_q(mac, state, keys)
     for half_step in (mac.z_step, mac.w_step) * 3:
         if half_step == mac.w_step:
-            train(mac.parts, mac.plan.work.leading_layers, state)
+            solve(mac.parts, mac.plan.work.leading_layers, state)
             value = e_q(mac, state, keys)
         half_step(state)
         before, value = value, e_q(mac, state, keys)

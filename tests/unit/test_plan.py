@@ -238,14 +238,15 @@ def test_regressions_and_trainers_share_the_weights_out(ranks: int, trained: Any
     owners = np.zeros(p.offsets.weights[-1], dtype=int)
     leading, trailing = p.work.leading(range(len(p.chain.segments))), p.work.trailing_layers
     for deal, blocks in ((leading, before), (trailing, after)):
-        layers = [*deal.copied, *(layer for rank in deal.fitted for layer in rank)]
-        assert sorted(layer.block for layer in layers) == blocks
-        assert len(deal.fitted) == len(deal.parts) == ranks
-        assert deal.parts == tuple(tuple(layer.place for layer in rank) for rank in deal.fitted)
-        for layer in layers:
+        assert sorted(layer.block for layer in deal.layers) == blocks
+        copied = {f.block for f in deal.layers if p.choices.trainers[f.block].copies and f.map == 0}
+        for rank in range(ranks) if blocks else ():
+            own = {layer.block: layer.place for layer in deal.phases[0].own[rank]}
+            assert copied <= own.keys()
+            assert weight_parts(deal)[rank] == tuple(place for b, place in own.items() if b not in copied)
+        for layer in deal.layers:
             assert layer.place == slice(p.offsets.weights[layer.block], p.offsets.weights[layer.block + 1])
             assert p.chain.segments[layer.segment].blocks[layer.map] == layer.block
-            assert (layer in deal.copied) == (p.choices.trainers[layer.block].copies and layer.map == 0)
             owners[layer.place] += 1
     for part in (part for rank in weight_parts(p.work.w_step) for part in rank):
         owners[part] += 1
@@ -264,27 +265,24 @@ def test_layers_do_not_depend_on_the_ranks(trained: Any) -> None:
             (p.work.leading([len(p.chain.sites)]), alone.work.leading([len(p.chain.sites)])),
             (p.work.leading([0]), alone.work.leading([0])),
         ):
-            assert deal.copied == single.copied
-            dealt = sorted((layer for rank in deal.fitted for layer in rank), key=lambda layer: layer.block)
-            assert dealt == list(single.fitted[0])
+            assert sorted(deal.layers, key=lambda f: f.block) == sorted(single.layers, key=lambda f: f.block)
         assert replace(p, ranks=1) == alone
 
 
 def test_the_w_step_trains_the_layers_whose_inputs_change() -> None:
     p = trainable(TRAINED["radial basis functions"][0], 1)
-    assert [layer.block for layer in p.work.leading([0]).fitted[0]] == [0]
-    assert [layer.block for layer in p.work.leading_layers.fitted[0]] == [2]
-    assert [layer.block for layer in p.work.leading([len(p.chain.sites)]).fitted[0]] == [2]
-    assert not p.work.trailing_layers.fitted[0]
+    assert [layer.block for layer in p.work.leading([0]).layers] == [0]
+    assert [layer.block for layer in p.work.leading_layers.layers] == [2]
+    assert [layer.block for layer in p.work.leading([len(p.chain.sites)]).layers] == [2]
+    assert not p.work.trailing_layers.phases
 
 
 def test_layers_that_have_weights_already_are_not_untrained() -> None:
     p = trainable(TRAINED["codewords"][0], 2)
     weights = np.zeros(p.offsets.weights[-1])
-    assert [layer.block for rank in p.work.untrained(0, weights).fitted for layer in rank] == [1]
+    assert [layer.block for layer in p.work.untrained(0, weights).layers] == [1]
     weights[p.offsets.weights[1]] = 1.0
-    found = p.work.untrained(0, weights)
-    assert not any(found.fitted) and not any(found.parts)
+    assert not p.work.untrained(0, weights).phases
 
 
 def test_what_a_plan_says_of_its_layers() -> None:

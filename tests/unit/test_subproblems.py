@@ -14,7 +14,7 @@ from macmpi.data.dataset import Dataset, Scaling
 from macmpi.half_steps import w_step
 from macmpi.half_steps.metrics import metrics, renew_metric
 from macmpi.half_steps.w_problems import targets
-from macmpi.half_steps.w_step import fit, train
+from macmpi.half_steps.w_step import fit, solve
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
@@ -209,9 +209,9 @@ def test_a_trainer_reads_what_lies_before_its_layer(monkeypatch: pytest.MonkeyPa
     mac, state = begun({}, **BASIS, method="pca")
     words, coded = begun({}, hidden=[4, 3], activation=["quantise", "tanh"], words=7)
     monkeypatch.setattr(Plan, "centres", noted)
-    train(mac.parts, mac.plan.work.leading_layers, state)
+    solve(mac.parts, mac.plan.work.leading_layers, state)
     assert_array_equal(seen.pop(), state.Z)
-    train(words.parts, words.plan.work.trailing_layers, coded)
+    solve(words.parts, words.plan.work.trailing_layers, coded)
     W = words.parts.weights(coded)[0]
     assert_allclose(seen.pop(), words.data.X @ W[:, :-1].T + W[:, -1], rtol=1e-12)
 

@@ -15,7 +15,7 @@ from unit.crew import crew
 
 from macmpi.config import Config, Model, WStep
 from macmpi.half_steps import w_step
-from macmpi.half_steps.w_step import keep_better, regress, train
+from macmpi.half_steps.w_step import keep_better, solve
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
@@ -59,7 +59,7 @@ def test_a_regression_lowers_its_objective_and_touches_only_its_own_places(name:
         state, work_list = anywhere(mac), mac.plan.work.regressions([k])
         weights, grams = state.weights.copy(), state.own.grams.copy()
         jobs = list(work_list.jobs)
-        regress(mac.parts, work_list, state)
+        solve(mac.parts, work_list, state)
         own = mask(jobs, len(weights))
         assert own.any()
         assert_array_equal(state.weights[~own], weights[~own])
@@ -120,7 +120,7 @@ def test_a_work_list_gives_the_same_weights_on_any_number_of_ranks(
     def found(team: Team) -> tuple[Array, Array]:
         mac, state = wide(team, w_step)
         for work_list in work_lists(mac):
-            regress(mac.parts, work_list, state)
+            solve(mac.parts, work_list, state)
         return state.weights, state.own.grams
 
     mac, state = wide(Serial(), w_step)
@@ -148,7 +148,7 @@ def test_each_rank_does_its_own_jobs_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
     def work(team: Team) -> None:
         mac, state = wide(team, WStep())
-        regress(mac.parts, mac.plan.work.w_step, state)
+        solve(mac.parts, mac.plan.work.w_step, state)
 
     crew(3, work)
     assert all(done)
@@ -234,14 +234,14 @@ def test_trained_layers_come_to_all_ranks_and_nothing_else_changes(ranks: int) -
     keys = CODEWORDS["deep"]
     plain = method(**keys)
     begun = anywhere(plain)
-    (layer,) = (layer for rank in plain.plan.work.work.trailing_layers.fitted for layer in rank)
+    (layer,) = plain.plan.work.trailing_layers.layers
     begun.weights[layer.place] += np.random.default_rng(1).normal(size=layer.place.stop - layer.place.start)
     before = begun.weights.copy()
 
     def work(team: Team) -> State:
         mac = Mac(replace(plain.plan, ranks=team.size), plain.data, team, Clock())
         state = replace(begun, weights=before.copy())
-        train(mac.parts, mac.plan.work.work.trailing_layers, state)
+        solve(mac.parts, mac.plan.work.trailing_layers, state)
         return state
 
     for state in crew(ranks, work):
