@@ -1,5 +1,6 @@
 """The config of a run: its tables with their defaults, and how a TOML file becomes one."""
 
+from macmpi.config.gone import gone
 from macmpi.config.reading import RUN_TIME_KEYS, Config, dump, flat, known_keys, read, validate
 from macmpi.config.tables import (
     LAYERS,
@@ -43,6 +44,7 @@ __all__ = [
     "ZStep",
     "dump",
     "flat",
+    "gone",
     "known_keys",
     "read",
     "validate",

@@ -137,10 +137,7 @@ class Penalty:
     mu_every: Annotated[int, Ge(0)] = 0
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
-    site_weights: list[Annotated[float, Ge(1e-6), Le(1e6)]] = field(default_factory=list)
     metric: Literal["identity", "variance", "curvature"] = "identity"
-    enough: Annotated[float, Gt(0.0), Lt(1.0)] = 0.8
-    multiplier_max: Positive = 100.0
     ridge: Annotated[float, Ge(0.0), Le(1e12)] = 0.01
     ridge_scale: Literal["unit", "objective"] = "unit"
     ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4

@@ -54,16 +54,15 @@ class Subproblems:
         return block_views(state.weights, self.plan.chain.block_shapes)
 
     def metrics(self, state: State) -> tuple[Metric, ...]:
-        """mu w_k M_k of each site."""
+        """mu M_k of each site."""
         plan = self.plan
-        scales = [state.mu * w for w in plan.site_weights]
         if plan.metric == "identity":
-            return tuple(metric(scale, plan.dtype) for scale in scales)
+            return (metric(state.mu, plan.dtype),) * len(plan.chain.sites)
         forms, at = [], 0
-        for h, scale in zip(plan.chain.site_sizes, scales, strict=True):
+        for h in plan.chain.site_sizes:
             shape = (h, h) if plan.metric == "curvature" else (h,)
             size = int(np.prod(shape))
-            forms.append(metric(scale * state.metric[at : at + size].reshape(shape), plan.dtype))
+            forms.append(metric(state.mu * state.metric[at : at + size].reshape(shape), plan.dtype))
             at += size
         return tuple(forms)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import StorageError, UsageError, __version__, files
-from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
+from macmpi.config import RUN_TIME_KEYS, Config, dump, flat, gone
 from macmpi.console import warn
 from macmpi.machine.lock import Lock
 from macmpi.parallel import kernels
@@ -62,6 +62,9 @@ class RunDirectory:
             saved, sha256_then = dict(json.loads(labels["config"])), labels["data_sha256"]
         except (LookupError, TypeError, ValueError, RecursionError):
             raise UsageError(f"a checkpoint of {self.path} does not say which config and data it is of") from None
+        for sentence in filter(None, (gone(key, value) for key, value in saved.items())):
+            raise UsageError(f"cannot resume {self.path}: {sentence}")
+        saved = {key: value for key, value in saved.items() if gone(key, value) is None}
         wanted = flat(config)
         differ = sorted(
             k

@@ -57,7 +57,7 @@ CASES = {
                 "sites": ["none", "after", "before"],
                 "loss": "cross_entropy",
             },
-            "penalty": {"method": "augmented_lagrangian", "tolerance": 0.2, "enough": 0.9, "metric": "variance"},
+            "penalty": {"method": "augmented_lagrangian", "tolerance": 0.2, "metric": "variance"},
             "w_step": {"factor_every": 2, "forcing": 0.5},
         },
     ),

@@ -93,9 +93,8 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     for sites in ("after", "before", ["none", "before", "after"], ["after", "none", "before"]):
         yield WIDE, {**lagrangian, "model.sites": sites, "z_step.solver": next(z)}
     yield CLASSES, {**lagrangian, "model.sites": ["before", "after"], "model.loss": "cross_entropy"}
-    weights = {"penalty.site_weights": [2.0, 0.5]}
     for metric, sites in (("variance", "after"), ("curvature", "before")):
-        keys = {"penalty.metric": metric, "model.sites": sites, **weights}
+        keys = {"penalty.metric": metric, "model.sites": sites}
         yield SMALL, {**keys, "z_step.solver": next(z)}
         yield CLASSES, {**keys, **lagrangian, "model.loss": "cross_entropy", "z_step.solver": next(z)}
     yield SMALL, {"penalty.metric": "variance", "model.activation": "softmax", "model.sites": ["none", "after"]}

@@ -80,7 +80,7 @@ def test_these_gradients_are_those_of_the_objectives(sites: str) -> None:
 MEASURES: dict[str, dict[str, Any]] = {
     "after": {},
     "before": {"sites": "before"},
-    "mixed": {"sites": "before", "site_weights": [0.3, 4.0]},
+    "mixed": {"sites": ["before", "after"]},
     "variance": {"metric": "variance"},
     "curvature": {"metric": "curvature", "sites": "before"},
     "labels": {"loss": "cross_entropy"},

@@ -36,7 +36,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "k-means": {"model": {"centres": "kmeans"}, "penalty": {"ridge": 0.01}},
     "all points": {"model": {"hidden": [37, 2, 37], "centres": "points"}, "penalty": {"ridge": 0.01}},
     "points and k-means": {"model": {"hidden": [37, 2, 9], "centres": ["points", "kmeans"]}},
-    "site weight": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective", "site_weights": [7.0]}},
     "multipliers": {"penalty": {"method": "augmented_lagrangian", "ridge": 0.01}},
 }
 DATA = {"autoencoder": autoencoder, "regression": regression}
@@ -59,7 +58,7 @@ def made(setting: str, data: Dataset, mu: float = 3.0) -> tuple[Mac, State, Conf
 
 def targets(mac: Mac, state: State) -> Array:
     """Of f_1."""
-    mu = state.mu * mac.plan.site_weights[0]
+    mu = state.mu
     return state.Z - state.multipliers / mu if state.multipliers.size else state.Z
 
 
@@ -67,7 +66,7 @@ def by_point(mac: Mac, state: State, keys: Config) -> Array:
     """Eq. (4): (N,)."""
     f1, f2 = halves(mac, state, keys)
     C, R = state.Z - f1(mac.data.X), mac.data.Y - f2(state.Z)
-    values = 0.5 * state.mu * mac.plan.site_weights[0] * np.sum(C**2, axis=1) + 0.5 * np.sum(R**2, axis=1)
+    values = 0.5 * state.mu * np.sum(C**2, axis=1) + 0.5 * np.sum(R**2, axis=1)
     return values - (np.sum(state.multipliers * C, axis=1) if state.multipliers.size else 0.0)
 
 
@@ -135,7 +134,7 @@ def test_the_sum_over_points_and_the_ridge_are_e_q(setting: str) -> None:
     mac, state, keys = made(setting, autoencoder())
     ridge1, ridge2 = own_ridges(mac, state)
     f1, f2 = halves(mac, state, keys)
-    mu = state.mu * mac.plan.site_weights[0]
+    mu = state.mu
     expected = by_point(mac, state, keys).sum() + 0.5 * mu * ridge1 * f1.square + 0.5 * ridge2 * f2.square
     assert_allclose(e_q(mac, state, keys), expected, rtol=1e-12)
 
@@ -209,7 +208,7 @@ def test_e_q_of_the_record_has_no_ridge(setting: str) -> None:
     mac.sweep(state)
     errors, n = mac.evaluate(state), mac.plan.n_train
     f1, f2 = halves(mac, state, keys)
-    C, mu = state.Z - f1(mac.data.X), state.mu * mac.plan.site_weights[0]
+    C, mu = state.Z - f1(mac.data.X), state.mu
     assert_allclose(errors.E_Q * n, loss(mac, f2(state.Z)) + 0.5 * mu * np.sum(C**2), rtol=1e-11)
     assert_allclose(errors.constraint, np.mean(C**2), rtol=1e-11)
 

@@ -20,7 +20,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "before": {"sites": "before"},
     "none": {"sites": "none", "loss": "cross_entropy"},
     "augmented": AUGMENTED,
-    "augmented, mixed": {"sites": ["none", "after"], "site_weights": [3.0], **AUGMENTED},
+    "augmented, mixed": {"sites": ["none", "after"], **AUGMENTED},
     "variance": {"metric": "variance"},
     "curvature": {"metric": "curvature", "sites": "before", **AUGMENTED},
     "old factors": {"w_step": {"factor_every": 3, "forcing": 0.5, "cg_iterations": 3}, "z_step": {"forcing": 0.5}},

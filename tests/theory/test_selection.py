@@ -32,7 +32,6 @@ from macmpi.typing import Array
 SETTINGS: dict[str, dict[str, Any]] = {
     "objective": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective"}},
     "unit": {"penalty": {"ridge": 0.1}},
-    "site weight": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective", "site_weights": [7.0]}},
     "multipliers": {"penalty": {"method": "augmented_lagrangian", "ridge": 0.01}},
     "over-relaxed": {"penalty": {"ridge": 0.01}, "w_step": {"relaxation": 1.9}},
     "wide": {"model": {"hidden": [12, 100, 10]}, "penalty": {"ridge": 0.01}},
@@ -68,7 +67,7 @@ def inputs_and_targets(method: Selection, state: State, basis: int) -> tuple[Arr
     """Of f_1 or f_2: the multipliers move the targets of f_1."""
     if basis:
         return state.Z, method.data.Y
-    mu = state.mu * method.plan.site_weights[0]
+    mu = state.mu
     return method.data.X, state.Z - state.multipliers / mu if state.multipliers.size else state.Z
 
 
@@ -84,7 +83,7 @@ def alone(method: Selection, state: State, basis: int, count: int) -> float:
     A, T = inputs_and_targets(method, state, basis)
     C, width = order_of(method, A, basis)[:count], method.config.model.each("width", 2)[basis]
     ridge = own_ridges(method.mac, state)[basis]
-    scale = 1.0 if basis else state.mu * method.plan.site_weights[0]
+    scale = 1.0 if basis else state.mu
     return scale * fitted(gaussians(A, C, width), T, ridge)[1]
 
 
@@ -138,7 +137,7 @@ def test_the_incumbent_counts_as_it_is(setting: str) -> None:
     state.weights += 0.1 * random.normal(size=len(state.weights))
     method.mac.problems.forget_all()
     _, present = method._totals(state)
-    mu = state.mu * method.plan.site_weights[0]
+    mu = state.mu
     shifts = 0.5 * np.sum(state.multipliers**2) / mu
     assert_allclose(sum(present), total(method, state) + shifts, rtol=1e-10)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -19,8 +20,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from macmpi import UsageError, __version__, files
+from macmpi.config import Config, flat
+from macmpi.config.gone import GONE
 from macmpi.state import State
 from macmpi.training import checkpoint
+from macmpi.training.run_directory import RunDirectory
 
 LABELS = {"config": '{"model.hidden": [3, 2]}', "data_sha256": "0123abcd" * 8}
 
@@ -382,3 +386,25 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         save(tmp_path / "file" / "checkpoints")
+
+
+# --- configs of earlier versions --------------------------------------------------------------------------------------
+
+
+def stored(folder: Path, **keys: Any) -> RunDirectory:
+    """A run whose checkpoint holds further keys in its config."""
+    labels = {"config": json.dumps({**flat(Config()), **keys}), "data_sha256": "0123"}
+    checkpoint.save(folder / "checkpoints", state(), labels, 10)
+    return RunDirectory(folder)
+
+
+def test_a_run_with_keys_that_have_gone_goes_on_where_they_were_at_their_defaults(tmp_path: Path) -> None:
+    found = stored(tmp_path, **{key: default for key, (default, _) in GONE.items()}).resume("auto", Config(), "0123")
+    assert found is not None
+    assert_same(found[1], state())
+
+
+def test_a_run_with_another_value_is_told_the_version_that_reads_it(tmp_path: Path) -> None:
+    run = stored(tmp_path, **{"penalty.enough": 0.5})
+    with pytest.raises(UsageError, match=r"^cannot resume .*: penalty\.enough has gone .* macmpi 0\.1\.0, which reads"):
+        run.resume("auto", Config(), "0123")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from macmpi import UsageError, config
 from macmpi.config import RUN_TIME_KEYS, Config
+from macmpi.config.gone import GONE, WORDS
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
 
@@ -58,10 +59,7 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.mu_every": NOT_OWN,
     "penalty.tolerance": NOT_A_FRACTION,
     "penalty.tolerance_decay": [1.1, *NOT_POSITIVE],
-    "penalty.site_weights": [1.0, "1", True],
     "penalty.metric": ["Identity", "", 1, [1.0]],
-    "penalty.enough": [0.0, *NOT_A_FRACTION],
-    "penalty.multiplier_max": NOT_POSITIVE,
     "penalty.ridge": [-1e-3, True, "0", NAN, INF],
     "penalty.ridge_scale": ["units", "", 1],
     "penalty.ridge_until_mu": [-1.0, True, "0", NAN, INF],
@@ -269,12 +267,6 @@ def test_a_start_from_a_model_names_it(text: str, folder: Path) -> None:
     assert read('[start]\nmethod = "model"\nmodel = "model.h5"', folder).start.model == "model.h5"
 
 
-def test_weights_of_sites_are_positive_numbers(folder: Path) -> None:
-    text = refusal("penalty.site_weights = [1.0, 0.0, -1, 'a', inf]", folder)
-    assert text.startswith("4 mistakes")
-    assert all(f"penalty.site_weights.{i}: " in text for i in (1, 2, 3, 4))
-
-
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
@@ -319,6 +311,27 @@ def test_a_key_unlike_any_other_gets_none(folder: Path) -> None:
 def test_a_table_must_be_a_table(table: str, folder: Path) -> None:
     for value in (5, True, [1]):
         assert f"{table}: should be a table, [{table}]" in refusal(f"{table} = {toml(value)}", folder)
+
+
+OTHERS = {float: 0.123, int: 7, str: "other", list: [2.0]}
+"""A value of each type that no key had for its last default."""
+
+
+@pytest.mark.parametrize("key", GONE)
+def test_a_key_that_has_gone_is_dropped_at_its_last_default_and_explained_at_another(key: str, folder: Path) -> None:
+    default, why = GONE[key]
+    assert read(f"{key} = {toml(default)}", folder) == Config()
+    text = refusal(f"{key} = {toml(OTHERS[type(default)])}\npenalty.mu0 = -1.0", folder)
+    assert text.startswith("2 mistakes")
+    assert f"{key} has gone ({why}): leave it out, or use macmpi 0.1.0, which reads {key} = " in text
+    assert key not in DEFAULTS
+
+
+@pytest.mark.parametrize(("key", "word"), WORDS)
+def test_a_word_that_has_gone_is_explained(key: str, word: str, folder: Path) -> None:
+    text = refusal(f'{key} = "{word}"', folder)
+    assert text.startswith("1 mistake ")
+    assert f'{key} = "{word}" has gone ({WORDS[key, word]}): use "auto", or use macmpi 0.1.0' in text
 
 
 @pytest.mark.parametrize("text", ["a b", "penalty.mu0 =", "[penalty", "penalty.mu0 = 3\npenalty.mu0 = 4", "\x00"])

@@ -433,7 +433,6 @@ def test_what_the_config_says_reaches_the_parts() -> None:
             mu_every=4,
             tolerance=0.2,
             tolerance_decay=0.5,
-            site_weights=[4.0],
             ridge=0.7,
             ridge_scale="objective",
         ),
@@ -463,7 +462,7 @@ def test_what_the_config_says_reaches_the_parts() -> None:
     assert (p.schedule.mu0, p.schedule.factor, p.schedule.mu_max) == (2.0, 3.0, 50.0)
     assert (p.schedule.tolerance, p.schedule.tolerance_decay, p.schedule.max_iterations) == (0.2, 0.5, 12)
     assert p.schedule.every == 4
-    assert (p.site_weights, p.forcing, p.factor_every, p.metric) == ((4.0,), (0.8, 0.9), 3, "identity")
+    assert (p.forcing, p.factor_every, p.metric) == ((0.8, 0.9), 3, "identity")
     assert (p.ridge.value, p.ridge.scale, p.ridge.until_mu) == (0.7, "objective", 1e4)
     z, w, last = p.z_solver, p.w_solvers[0], p.w_solvers[-1]
     assert z == GaussNewtonZ(2, "primal", 1.1, 9, 0.3, 4)

@@ -98,18 +98,6 @@ TABLE = {
         ({"model.output": "linear"},),
         "`cross_entropy`",
     ),
-    "a weight too many": Row(
-        {"penalty.site_weights": [1.0, 2.0, 3.0]},
-        ("penalty.site_weights has 3 entries", "makes 2 sites", "give one for each"),
-        ({"penalty.site_weights": [1.0, 2.0]}, {"penalty.site_weights": []}),
-        "`site_weights`",
-    ),
-    "weights of layers without a site": Row(
-        {"penalty.site_weights": [1.0, 2.0], "model.sites": ["after", "none"]},
-        ("penalty.site_weights has 2 entries", "makes 1 sites", "give one for each"),
-        ({"penalty.site_weights": [2.0]},),
-        "`site_weights`",
-    ),
     "mu beyond float32": Row(
         {"model.precision": "float32"},
         ('model.precision = "float32"', "penalty.mu_max = 1e+08", "use penalty.mu_max = 10000, or float64"),
@@ -547,6 +535,7 @@ def page() -> list[str]:
 
 
 ELSEWHERE = (
+    '`activation` or `sites` of another length',
     '`start.method = "model"`',
     '`"elastic_embedding"` of',
     "a layer of another package",
@@ -687,7 +676,7 @@ def test_a_combination_is_planned_or_refused_and_a_plan_has_solvers_that_take_it
 @pytest.mark.parametrize("name", NESTED)
 def test_keys_of_half_steps_mean_nothing_to_methods_that_take_none(name: str) -> None:
     """Not even what would not fit: the plan is that of the defaults."""
-    penalty = Penalty("augmented_lagrangian", site_weights=[1.0, 2.0], metric="curvature")
+    penalty = Penalty("augmented_lagrangian", metric="curvature")
     method = Method(name)  # type: ignore[arg-type]
     config, plain = Config(method=method, penalty=penalty, z_step=ZStep("binary")), Config(method=method)
     assert make_plan(config, 5, 5, 40, 9, 2) == make_plan(plain, 5, 5, 40, 9, 2)

@@ -1,0 +1,33 @@
+"""Keys that have gone: what is said of each, and the defaults under which stored configs may still hold them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LAST = "0.1.0"
+"""The last version that reads them."""
+
+LOST, FIXED = "it lost in every benchmark", "its last default is a constant now"
+
+GONE: dict[str, tuple[Any, str]] = {
+    "penalty.site_weights": ([], LOST),
+    "penalty.enough": (0.8, FIXED),
+    "penalty.multiplier_max": (100.0, FIXED),
+}
+"""Key -> its last default, and why it has gone."""
+
+WORDS: dict[tuple[str, str], str] = {}
+"""A key and a word that it no longer takes -> why."""
+
+
+def gone(key: str, value: Any) -> str | None:
+    """What is to be said of a key that has gone: "" at its last default; None of any other key.  Collective: no."""
+    if key not in GONE:
+        why = WORDS.get((key, value)) if isinstance(value, str) else None
+        said = f'{key} = "{value}" has gone ({why}): use "auto"'
+    else:
+        default, why = GONE[key]
+        if value == default:
+            return ""
+        said = f"{key} has gone ({why}): leave it out"
+    return why and f"{said}, or use macmpi {LAST}, which reads {key} = {value!r:.80}"
