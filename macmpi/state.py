@@ -55,8 +55,8 @@ class State:
     weights (flat), Z (N, H_1 + ... + H_K), in the precision of the run; multipliers lambda, of the shape of Z, or
     empty; metric: the sites' forms M_k / mu, flat, or empty, and metric_mu: the mu at which they were made; grams:
     of the layers' inputs, flat float64; mu of the next half step; mu_done: that of the iteration done last (0: none
-    yet), which the postprocessing uses; e1_val: the validation error that the schedule compares with; fall:
-    the share by which it fell in the last iteration; reference: mean squared last move of the multipliers;
+    yet), which the postprocessing uses; e1_val: the validation error that the schedule compares with;
+    reference: mean squared last move of the multipliers;
     sizes: units of each hidden layer where they are not the config's; best_*: the weights with the lowest validation
     error so far, since the sizes changed last; next_half: "z" or "w"; seconds: training time so far;
     finished: why the run ended, or "".  Of the stochastic method: average of the weights, momentum (the last step),
@@ -74,7 +74,6 @@ class State:
     iteration: int = 0
     next_half: str = "z"
     e1_val: float = float("inf")
-    fall: float = 0.0
     reference: float = float("inf")
     best_weights: Array = field(default_factory=_empty)
     best_e1_val: float = float("inf")

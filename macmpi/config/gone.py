@@ -13,6 +13,8 @@ GONE: dict[str, tuple[Any, str]] = {
     "penalty.site_weights": ([], LOST),
     "penalty.enough": (0.8, FIXED),
     "penalty.multiplier_max": (100.0, FIXED),
+    "z_step.forcing": (0.0, LOST),
+    "w_step.forcing": (0.0, LOST),
 }
 """Key -> its last default, and why it has gone."""
 

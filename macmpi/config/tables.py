@@ -159,7 +159,6 @@ class ZStep:
     cg_iterations: PositiveInt = 4
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     cg_precision: Literal["double", "single"] = "double"
-    forcing: Annotated[float, Ge(0.0)] = 0.0
     halvings: Annotated[int, Ge(0), Le(60)] = 10
     memory: PositiveInt = 5
     enumerated: Annotated[int, Ge(0), Le(16)] = 10
@@ -180,7 +179,6 @@ class WStep:
     cg_iterations: Own = 0
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
     cg_precision: Literal["double", "single"] = "double"
-    forcing: Annotated[float, Ge(0.0)] = 0.0
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     halvings: Annotated[int, Ge(0), Le(60)] = 10
     factor_every: PositiveInt = 1

@@ -20,9 +20,6 @@ from macmpi.solvers.z_problem import Rows, ZProblem, split_columns
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
-LOOSEST = 0.5
-"""Linear systems are solved to this share of their residual at least."""
-
 FLOOR, DAMPING = 1e-2, 0.1
 """Bounds of the metrics: least variance, in shares of a site's largest; identity added to a mean curvature of 1."""
 
@@ -115,7 +112,6 @@ class Subproblems:
             Y=self.data.Y[rows],
             Z=state.Z[rows],
             shift=self._shift(rows, state, metrics) if shifted else None,
-            accuracy=self._accuracy(plan.forcing[0], state),
         )
 
     def _shift(self, rows: Rows, state: State, metrics: tuple[Metric, ...]) -> Array | None:
@@ -130,8 +126,8 @@ class Subproblems:
         """The regression of a job's weights at the state's coordinates, mu and multipliers."""
         k, plan = job.segment, self.plan
         self.last = "W", k, job.units
-        ridge, accuracy = plan.unit_ridge(k, state.mu), self._accuracy(plan.forcing[1], state)
-        key, shapes, segment = (plan.seed, state.iteration, k), plan.shapes(k), plan.chain.segments[k]
+        ridge, key = plan.unit_ridge(k, state.mu), (plan.seed, state.iteration, k)
+        shapes, segment = plan.shapes(k), plan.chain.segments[k]
         if job.units is not None:
             targets = self.core_targets(k, state, job.units.rows)
             term = Term(self.features(k, state), targets, self.rounded(k, state))
@@ -139,7 +135,7 @@ class Subproblems:
             local = self.local(k, state)
             shared, points = self.gram(k, state).G, plan.n_train
             together = self.points.in_pieces
-            return UnitProblem((term,), segment.activation, ridge, W, shared, accuracy, key, local, points, together)
+            return UnitProblem((term,), segment.activation, ridge, W, shared, key, local, points, together)
         loss = plan.loss if k == len(plan.chain.sites) else Squared(self._form(k, state))
         part = plan.features[k] if segment.leading else segment
         numbers = {block: i for i, block in enumerate(segment.regressed)}
@@ -147,9 +143,7 @@ class Subproblems:
         A = self.features(k, state) if segment.leading else self.inputs(k, state)
         T = self.targets(k, state)
         flat, together = state.weights[job.place], self.points.in_pieces
-        return SegmentProblem(
-            own, loss, A, T, shapes, ridge, flat, accuracy, key, points=plan.n_train, in_pieces=together
-        )
+        return SegmentProblem(own, loss, A, T, shapes, ridge, flat, key, points=plan.n_train, in_pieces=together)
 
     def _form(self, k: int, state: State) -> Metric:
         """The form in which a hidden segment's own regression is measured: M_k without mu."""
@@ -157,9 +151,6 @@ class Subproblems:
             return metric(1.0, self.plan.dtype)
         bounds = np.cumsum([0, *self.plan.chain.site_sizes])
         return metric(state.metric[bounds[k] : bounds[k + 1]], self.plan.dtype)
-
-    def _accuracy(self, forcing: float, state: State) -> float:
-        return min(forcing * abs(state.fall), LOOSEST)
 
     def inputs(self, k: int, state: State) -> Array:
         """z_{k-1}, with z_0 = x."""

@@ -53,11 +53,6 @@ class Progress:
         """Mean squared mu (z - f): by how much the multipliers would move now."""
         return self.mu * self.mu * self.constraint
 
-    @property
-    def fall(self) -> float:
-        """The share by which the validation error fell; negative when it rose."""
-        return (self.before - self.now) / self.before if 0.0 < self.before < math.inf else 1.0
-
 
 @dataclass(frozen=True)
 class Decision:

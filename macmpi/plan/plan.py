@@ -32,7 +32,6 @@ class Plan:
     plain_solvers: the W-solvers, none over-relaxed: of starts, selections and the postprocessing.
     w_names, by_unit: of each segment, the name of its W-solver and whether its units are solved apart.
     trainers: of the parameter blocks that no regression fits.
-    forcing: linear systems of the (Z-, W-)step are solved to this times the last relative fall of the validation error.
     factor_every: iterations after which a Gram that only preconditions is made again.  sharded: each rank holds its own
     points; all ranks do every W-job together and no result is exchanged.  ring: trains the jobs of inexact solvers,
     which then travel.  shared: a node has one copy of points and coordinates.  minibatch_parts: 0 without minibatches.
@@ -49,7 +48,6 @@ class Plan:
     by_unit: tuple[bool, ...]
     trainers: dict[int, Trainer]
     metric: str
-    forcing: tuple[float, float]
     factor_every: int
     dtype: np.dtype
     seed: int
@@ -277,7 +275,6 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         by_unit=tuple(by_unit for _, by_unit in named),
         trainers=choices.trainers(config.model, chain),
         metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
-        forcing=(config.z_step.forcing, config.w_step.forcing),
         factor_every=config.w_step.factor_every,
         dtype=np.dtype(config.model.precision),
         seed=config.start.seed,

@@ -95,7 +95,7 @@ class GaussNewtonW(Preconditioned):
         step = np.zeros_like(W)
         preconditioned = precondition(residual)
         P, ry = preconditioned, agreed(row_dots(residual, preconditioned))
-        small = max(self.cg_tolerance, problem.accuracy) ** 2 * ry
+        small = self.cg_tolerance**2 * ry
         moving = live & (ry > 0.0)
         for i in range(self.cg_iterations):
             first, last = i == 0, i + 1 == self.cg_iterations

@@ -100,7 +100,7 @@ class HessianFreeW(Unshared):
         P = precondition(R)
         ry = float(agreed(row_dots(R, P))[0])
         rounding = float(np.sqrt(np.finfo(problem.inputs.dtype).eps))
-        small = max(self.cg_tolerance, problem.accuracy, rounding) ** 2 * ry
+        small = max(self.cg_tolerance, rounding) ** 2 * ry
         for _ in range(cg_iterations):
             (HP,) = over_points(lambda rows: product(P, rows))  # noqa: B023
             HP += problem.ridge_part(P)[1]

@@ -39,7 +39,6 @@ class WProblem(Protocol):
     """A W-solver is given min over each row of theta of its objective, from theta = start.
 
     ridge -- of each unit or of the segment; shared -- what the units of a layer have in common, or (0, 0);
-    accuracy -- linear systems need not be solved to less than this share of their residual;
     key -- names the random streams of a stochastic solver: (seed, iteration, segment);
     in_pieces -- how ranks that solve it together share what does not depend on points, and agree on what they decide.
     """
@@ -60,9 +59,6 @@ class WProblem(Protocol):
 
     @property
     def shared(self) -> Array: ...
-
-    @property
-    def accuracy(self) -> float: ...
 
     @property
     def key(self) -> tuple[int, ...]: ...
@@ -122,7 +118,6 @@ class UnitProblem:
     ridge: float
     W: Array
     shared: Array
-    accuracy: float = 0.0
     key: tuple[int, ...] = ()
     local: Any = None
     points: int = 0
@@ -185,7 +180,6 @@ class SegmentProblem:
     shapes: tuple[tuple[int, int], ...]
     ridge: float
     flat: Array
-    accuracy: float = 0.0
     key: tuple[int, ...] = ()
     shared: Array = field(default_factory=lambda: np.zeros((0, 0)))
     points: int = 0

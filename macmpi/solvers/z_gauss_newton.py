@@ -79,8 +79,7 @@ class GaussNewtonZ:
         if choice not in ("dual", "primal"):
             return None
         stiffest = sample.loss.stiffness * max(float(np.abs(m.inverse).max()) for m in sample.metrics)
-        close = max(self.cg_tolerance, sample.accuracy) < SINGLE
-        single = self.cg_precision == "single" and not close and stiffest <= STIFF
+        single = self.cg_precision == "single" and self.cg_tolerance >= SINGLE and stiffest <= STIFF
         dtype = np.dtype(np.float32) if single else sample.Z.dtype
         if choice == "dual":
             precondition = dual_preconditioner(sample, average, dtype, np.float32 if single else np.float64)
@@ -91,7 +90,6 @@ class GaussNewtonZ:
 
     def solve(self, problem: ZProblem, shared: Shared | None) -> ZSolution:
         Z, errors, choice = problem.Z.copy(), np.empty(len(problem.Z)), self.choice(problem)
-        tolerance = max(self.cg_tolerance, problem.accuracy)
         for _ in range(self.iterations):
             errors, model = _linearised(problem, Z, shared)
             if choice == "direct_dual":
@@ -102,7 +100,7 @@ class GaussNewtonZ:
                 assert shared is not None
                 solve = dual if choice == "dual" else primal
                 with np.errstate(over="ignore", invalid="ignore"):  # such a step is not taken
-                    dZ = solve(model, shared.precondition, self.cg_iterations, tolerance)
+                    dZ = solve(model, shared.precondition, self.cg_iterations, self.cg_tolerance)
             self._line_search(problem, Z, dZ.astype(Z.dtype, copy=False), errors)
         return ZSolution(Z, errors)
 

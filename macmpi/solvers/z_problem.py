@@ -31,7 +31,7 @@ class ZProblem:
     The quadratic penalty has M_k = mu I and no shift; the augmented Lagrangian has u_k = M_k^-1 lambda_k.
     segments: f_1, ..., f_{K+1}; sizes (H_1, ..., H_K); metrics M_1, ..., M_K; X (n, D), Y (n, L), Z and shift
     (n, H_1 + ... + H_K): the rows of the points.  Points are independent: the answer for some rows is those
-    rows of the answer.  `accuracy`: linear systems need not be solved to less than this share of their residual.
+    rows of the answer.
     """
 
     segments: tuple[Segment, ...]
@@ -43,7 +43,6 @@ class ZProblem:
     Y: Array
     Z: Array
     shift: Array | None = None
-    accuracy: float = 0.0
 
     def sites(self, Z: Array) -> list[Array]:
         """The views z_1, ..., z_K of the columns of Z."""

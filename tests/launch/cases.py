@@ -58,7 +58,7 @@ CASES = {
                 "loss": "cross_entropy",
             },
             "penalty": {"method": "augmented_lagrangian", "tolerance": 0.2, "metric": "variance"},
-            "w_step": {"factor_every": 2, "forcing": 0.5},
+            "w_step": {"factor_every": 2},
         },
     ),
     "few": Case(5, 2, 3, 0, [2]),

@@ -114,7 +114,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         WIDE,
         {"z_step.iterations": 2, "z_step.relaxation": 1.0, "w_step.relaxation": 1.5, "start.gradient_step": False},
     )
-    yield WIDE, {"w_step.factor_every": 2, "w_step.cg_iterations": 5, "w_step.forcing": 0.5, "z_step.forcing": 0.5}
+    yield WIDE, {"w_step.factor_every": 2, "w_step.cg_iterations": 5}
     rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
     yield WIDE, rounded
     yield LONG, {**rounded, "w_step.factor_every": 2, "w_step.iterations": 2}

@@ -50,7 +50,6 @@ def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
         progress = Progress(state.iteration, state.mu, before, errors.validation, errors.constraint, state.reference)
         decision = mac.plan.schedule.decide(progress)
         state.note_validation(errors.validation)
-        state.fall = progress.fall
         if decision.multipliers:
             mac.move_multipliers(state)
             state.reference = progress.increment

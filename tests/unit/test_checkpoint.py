@@ -38,7 +38,6 @@ def state(iteration: int = 3) -> State:
         iteration=iteration,
         next_half="w",
         e1_val=0.1 + 0.2,
-        fall=-1.0 / 7.0,
         reference=0.7,
         best_weights=random.normal(size=12),
         best_e1_val=1.0 / 3.0,

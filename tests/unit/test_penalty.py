@@ -127,16 +127,6 @@ def test_the_tolerance_shrinks_whenever_mu_grows(raised: int) -> None:
     assert decided(mu, 1, 1.0, 1.0 - 0.99 * tolerance, schedule).mu == 5.0 * mu
 
 
-@often
-@given(before=ERRORS, now=ERRORS)
-def test_the_fall_is_the_relative_one(before: float, now: float) -> None:
-    assert Progress(1, 1.0, before, now).fall == pytest.approx(1.0 - now / before)
-
-
-def test_a_fall_from_nowhere_is_a_whole_one() -> None:
-    assert Progress(1, 1.0, math.inf, 2.0).fall == Progress(1, 1.0, 0.0, 2.0).fall == 1.0
-
-
 @pytest.mark.parametrize("errors", [(1.0, 0.1), (1.0, 0.999), (1.0, 2.0)])
 def test_mu_may_grow_after_so_many_iterations_instead(errors: tuple[float, float]) -> None:
     """Whatever the validation error does (section 4.3: after 70 iterations), and the run goes on at the largest mu."""

@@ -443,7 +443,6 @@ def test_what_the_config_says_reaches_the_parts() -> None:
             relaxation=1.1,
             cg_iterations=9,
             cg_tolerance=0.3,
-            forcing=0.8,
             halvings=4,
         ),
         w_step=WStep(
@@ -452,7 +451,6 @@ def test_what_the_config_says_reaches_the_parts() -> None:
             cg_iterations=6,
             cg_tolerance=0.4,
             cg_precision="single",
-            forcing=0.9,
             tolerance=0.6,
             halvings=7,
             factor_every=3,
@@ -462,7 +460,7 @@ def test_what_the_config_says_reaches_the_parts() -> None:
     assert (p.schedule.mu0, p.schedule.factor, p.schedule.mu_max) == (2.0, 3.0, 50.0)
     assert (p.schedule.tolerance, p.schedule.tolerance_decay, p.schedule.max_iterations) == (0.2, 0.5, 12)
     assert p.schedule.every == 4
-    assert (p.forcing, p.factor_every, p.metric) == ((0.8, 0.9), 3, "identity")
+    assert (p.factor_every, p.metric) == (3, "identity")
     assert (p.ridge.value, p.ridge.scale, p.ridge.until_mu) == (0.7, "objective", 1e4)
     z, w, last = p.z_solver, p.w_solvers[0], p.w_solvers[-1]
     assert z == GaussNewtonZ(2, "primal", 1.1, 9, 0.3, 4)

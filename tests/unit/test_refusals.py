@@ -535,7 +535,7 @@ def page() -> list[str]:
 
 
 ELSEWHERE = (
-    '`activation` or `sites` of another length',
+    "`activation` or `sites` of another length",
     '`start.method = "model"`',
     '`"elastic_embedding"` of',
     "a layer of another package",
