@@ -15,10 +15,17 @@ GONE: dict[str, tuple[Any, str]] = {
     "penalty.multiplier_max": (100.0, FIXED),
     "z_step.forcing": (0.0, LOST),
     "w_step.forcing": (0.0, LOST),
+    "z_step.direction": ("auto", "the solver counts the flops"),
+    "z_step.halvings": (10, FIXED),
+    "z_step.memory": (5, "its solver has gone"),
+    "z_step.enumerated": (10, FIXED),
 }
 """Key -> its last default, and why it has gone."""
 
-WORDS: dict[tuple[str, str], str] = {}
+WORDS: dict[tuple[str, str], str] = {
+    ("z_step.solver", "lbfgs"): LOST,
+    ("z_step.solver", "gradient"): LOST,
+}
 """A key and a word that it no longer takes -> why."""
 
 

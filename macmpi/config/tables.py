@@ -152,16 +152,12 @@ class Penalty:
 class ZStep:
     """How the coordinates of each point are found.  A solver takes the keys that it knows."""
 
-    solver: Literal["auto", "gauss_newton", "lbfgs", "gradient", "alternating", "binary"] = "auto"
-    direction: Literal["auto", "dual", "primal", "direct"] = "auto"
+    solver: Literal["auto", "gauss_newton", "alternating", "binary"] = "auto"
     iterations: Own = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
     cg_iterations: PositiveInt = 4
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     cg_precision: Literal["double", "single"] = "double"
-    halvings: Annotated[int, Ge(0), Le(60)] = 10
-    memory: PositiveInt = 5
-    enumerated: Annotated[int, Ge(0), Le(16)] = 10
     __pydantic_config__: ClassVar[Any] = STRICT
 
 

@@ -131,13 +131,10 @@ from macmpi.solvers.w_sgd import better as better  # noqa: E402
 from macmpi.solvers.w_thresholded import Thresholded as Thresholded  # noqa: E402
 from macmpi.solvers.z_alternating import AlternatingZ  # noqa: E402
 from macmpi.solvers.z_binary import BinaryZ  # noqa: E402
-from macmpi.solvers.z_descent import LBFGSZ, GradientZ  # noqa: E402
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ  # noqa: E402
 
 Z_SOLVERS: dict[str, type] = {
     "gauss_newton": GaussNewtonZ,
-    "lbfgs": LBFGSZ,
-    "gradient": GradientZ,
     "alternating": AlternatingZ,
     "binary": BinaryZ,
 }

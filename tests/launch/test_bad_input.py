@@ -154,7 +154,6 @@ OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
         (["start.width=0.0", "start.repulsion=-1.0"], ["2 mistakes", "start.width", "start.repulsion"]),
         ([FILE], ["coordinates"]),
         (["start.coordinates='short.npz'"], ["coordinates", "go together"]),
-        (["z_step.enumerated=17"], ["z_step.enumerated"]),
         (["selection.smallest=31"], ["selection.smallest = 31", "30 centres"]),
         (["selection.epsilon2=[]"], ["selection.epsilon2", "0 given"]),
         (["selection.epsilon2=[0.1,0.1,0.1]"], ["selection.epsilon2", "3 given"]),
@@ -187,7 +186,7 @@ OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
         (["method.name='alternating'", NONE, "model.activation=['rbf','tanh','rbf']"], ["linear code"]),
         (["z_step.solver='binary'", NONE], ['"binary" needs one site and bits']),
         (["model.activation='binary'", "model.sites='none'", *OTHER], ["without derivatives (binary)"]),
-        (["model.activation=['rbf','binary','rbf']", "z_step.solver='lbfgs'", NONE], ["are bits"]),
+        (["model.activation=['rbf','binary','rbf']", "z_step.solver='gauss_newton'", NONE], ["are bits"]),
         (["model.activation=['quantise','relu','relu']", "model.words=62", *OTHER], ["62 centres", "61 training"]),
         (
             ["model.activation='quantise'", "model.sites='after'", "model.hidden=[3]", *OTHER[:2], *GREEDY],

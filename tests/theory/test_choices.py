@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contracts.examples import point_gradients
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import (
     ACTIVATIONS,
@@ -53,10 +54,7 @@ W_CHOICES = [
 Z_SOLVERS: dict[str, dict[str, Any]] = {
     "gauss_newton": {},
     "dual": {"direction": "dual", "cg_tolerance": 1e-4, "relaxation": 1.6},
-    "primal": {"direction": "primal", "cg_iterations": 3},
     "direct": {"direction": "direct", "relaxation": 1.0},
-    "lbfgs": {"solver": "lbfgs", "memory": 1},
-    "gradient": {"solver": "gradient", "iterations": 3},
     "alternating": {"solver": "alternating", "iterations": 2},
 }
 MEASURES: dict[str, dict[str, Any]] = {
@@ -113,7 +111,7 @@ def test_no_half_step_of_any_z_solver_raises_the_objective(solver: str, loss: st
 
 
 @pytest.mark.parametrize("by", METHODS)
-@pytest.mark.parametrize("solver", ["gauss_newton", "primal", "direct", "alternating"])
+@pytest.mark.parametrize("solver", ["gauss_newton", "direct", "alternating"])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("measure", MEASURES)
 def test_no_half_step_raises_the_objective_in_any_metric(measure: str, loss: str, solver: str, by: str) -> None:
@@ -134,7 +132,7 @@ def test_every_z_solver_ends_where_the_objective_is_stationary(measure: str, los
     state = anywhere(mac, mu=3.0)
 
     def slope() -> float:
-        return float(np.abs(mac.problems.z_problem(slice(None), state).gradients(state.Z)[1]).max())
+        return float(np.abs(point_gradients(mac.problems.z_problem(slice(None), state), state.Z)[1]).max())
 
     first = slope()
     for _ in range(60):
@@ -293,7 +291,7 @@ def test_the_z_problems_gradient_is_that_of_the_objective(loss: str, measure: st
     mac = method((4, 3), n=6, loss=loss, **MEASURES[measure] | AUGMENTED)
     state = anywhere(mac)
     problem = mac.problems.z_problem(slice(None), state)
-    _, G = problem.gradients(state.Z)
+    _, G = point_gradients(problem, state.Z)
     expected = gradient(lambda: e_q(mac, state) - work(mac, state), state.Z)
     assert_allclose(G.ravel(), expected, rtol=1e-6, atol=1e-6)
 

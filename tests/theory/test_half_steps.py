@@ -24,7 +24,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "variance": {"metric": "variance"},
     "curvature": {"metric": "curvature", "sites": "before", **AUGMENTED},
     "old factors": {"w_step": {"factor_every": 3, "cg_iterations": 3}},
-    "stochastic": {"w_step": {"solver": "sgd", "batch": 8}, "z_step": {"solver": "lbfgs"}},
+    "stochastic": {"w_step": {"solver": "sgd", "batch": 8}, "z_step": {"solver": "alternating"}},
     "bits": {"activation": ["binary", "tanh"], "sites": ["after", "none"], **AUGMENTED},
     "codewords": {"activation": ["quantise", "tanh"], "metric": "variance"},
     "single": {"precision": "float32", "mu_max": 1e4, **AUGMENTED},

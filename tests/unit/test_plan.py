@@ -26,7 +26,6 @@ from macmpi.solvers.w_descent import LBFGSW
 from macmpi.solvers.w_gauss_newton import GaussNewtonW
 from macmpi.solvers.w_sgd import SGDW
 from macmpi.solvers.z_binary import BinaryZ
-from macmpi.solvers.z_descent import LBFGSZ
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 from macmpi.state import block_views
 
@@ -438,12 +437,10 @@ def test_what_the_config_says_reaches_the_parts() -> None:
         ),
         z_step=ZStep(
             "gauss_newton",
-            direction="primal",
             iterations=2,
             relaxation=1.1,
             cg_iterations=9,
             cg_tolerance=0.3,
-            halvings=4,
         ),
         w_step=WStep(
             iterations=5,
@@ -463,7 +460,7 @@ def test_what_the_config_says_reaches_the_parts() -> None:
     assert (p.factor_every, p.metric) == (3, "identity")
     assert (p.ridge.value, p.ridge.scale, p.ridge.until_mu) == (0.7, "objective", 1e4)
     z, w, last = p.z_solver, p.w_solvers[0], p.w_solvers[-1]
-    assert z == GaussNewtonZ(2, "primal", 1.1, 9, 0.3, 4)
+    assert z == GaussNewtonZ(2, 1.1, 9, 0.3)
     assert w == GaussNewtonW(5, 1.2, 6, 0.4, "single", 0.6, 7)
     assert last == ClosedForm(1.2)
     assert p.plain_solvers == (GaussNewtonW(5, 1.0, 6, 0.4, "single", 0.6, 7), ClosedForm())
@@ -471,7 +468,6 @@ def test_what_the_config_says_reaches_the_parts() -> None:
 
 def test_every_solver_of_the_config_gets_the_keys_that_it_knows() -> None:
     keys = {"iterations": 4, "halvings": 3, "memory": 2}
-    assert planned(37, (3,), 1, z_step=ZStep("lbfgs", **keys)).z_solver == LBFGSZ(4, 3, memory=2)
     sgd = planned(37, (3,), 1, w_step=WStep("sgd", iterations=2, batch=9, rate=0.3, momentum=0.5))
     assert sgd.w_solvers[0] == SGDW(2, 9, 0.3, 0.5)
     lbfgs = planned(37, (3,), 1, w_step=WStep("lbfgs", "same", tolerance=0.2, **keys))
@@ -486,7 +482,7 @@ def test_0_iterations_are_the_z_solvers_own(name: Any) -> None:
 
 
 def test_auto_takes_the_z_solver_of_bits_where_there_are_bits() -> None:
-    assert planned(37, (3,), 1, activation="binary", z_step=ZStep(enumerated=7)).z_solver == BinaryZ(enumerated=7)
+    assert planned(37, (3,), 1, activation="binary", z_step=ZStep(iterations=7)).z_solver == BinaryZ(7)
     assert planned(37, (3,), 1).z_solver == GaussNewtonZ()
 
 

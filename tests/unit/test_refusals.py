@@ -652,7 +652,6 @@ WORDS: dict[str, Any] = {
     "penalty.metric": st.sampled_from(["identity", "variance", "curvature"]),
     "penalty.ridge_scale": st.sampled_from(["unit", "objective"]),
     "z_step.solver": st.sampled_from(sorted(Z_SOLVERS)),
-    "z_step.direction": st.sampled_from(["auto", "dual", "primal", "direct"]),
     "w_step.solver": st.sampled_from(["auto", *sorted(W_SOLVERS.keys() - {"closed_form"})]),
     "w_step.linear_solver": st.sampled_from(["closed_form", "same"]),
 }
