@@ -8,6 +8,7 @@ LAST = "0.1.0"
 """The last version that reads them."""
 
 LOST, FIXED = "it lost in every benchmark", "its last default is a constant now"
+SLOW = "it has the curve of gauss_newton at eighteen times the cost"
 
 GONE: dict[str, tuple[Any, str]] = {
     "penalty.site_weights": ([], LOST),
@@ -19,12 +20,17 @@ GONE: dict[str, tuple[Any, str]] = {
     "z_step.halvings": (10, FIXED),
     "z_step.memory": (5, "its solver has gone"),
     "z_step.enumerated": (10, FIXED),
+    "w_step.halvings": (10, FIXED),
+    "w_step.factor_every": (1, LOST),
+    "w_step.memory": (10, FIXED),
 }
 """Key -> its last default, and why it has gone."""
 
 WORDS: dict[tuple[str, str], str] = {
     ("z_step.solver", "lbfgs"): LOST,
     ("z_step.solver", "gradient"): LOST,
+    ("w_step.solver", "gauss_newton_exact"): SLOW,
+    ("w_step.solver", "newton"): SLOW,
 }
 """A key and a word that it no longer takes -> why."""
 

@@ -165,9 +165,7 @@ class ZStep:
 class WStep:
     """How the weights of each unit or segment are found.  A solver takes the keys that it knows."""
 
-    solver: Literal[
-        "auto", "gauss_newton", "gauss_newton_exact", "newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"
-    ] = "auto"
+    solver: Literal["auto", "gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"] = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
     schedule: Literal["units", "ring"] = "units"
     iterations: Own = 0
@@ -176,9 +174,6 @@ class WStep:
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
     cg_precision: Literal["double", "single"] = "double"
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
-    halvings: Annotated[int, Ge(0), Le(60)] = 10
-    factor_every: PositiveInt = 1
-    memory: PositiveInt = 10
     batch: PositiveInt = 100
     rate: Positive = 0.1
     momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.9

@@ -31,10 +31,9 @@ class Plan:
 
     plain_solvers: the W-solvers, none over-relaxed: of starts, selections and the postprocessing.
     w_names, by_unit: of each segment, the name of its W-solver and whether its units are solved apart.
-    trainers: of the parameter blocks that no regression fits.
-    factor_every: iterations after which a Gram that only preconditions is made again.  sharded: each rank holds its own
-    points; all ranks do every W-job together and no result is exchanged.  ring: trains the jobs of inexact solvers,
-    which then travel.  shared: a node has one copy of points and coordinates.  minibatch_parts: 0 without minibatches.
+    trainers: of the parameter blocks that no regression fits.  sharded: each rank holds its own points; all ranks do
+    every W-job together and no result is exchanged.  ring: trains the jobs of inexact solvers, which then travel.
+    shared: a node has one copy of points and coordinates.  minibatch_parts: 0 without minibatches.
     """
 
     chain: Chain
@@ -48,7 +47,6 @@ class Plan:
     by_unit: tuple[bool, ...]
     trainers: dict[int, Trainer]
     metric: str
-    factor_every: int
     dtype: np.dtype
     seed: int
     n_train: int
@@ -240,12 +238,6 @@ class Plan:
         return self._deal(segments, segments[1:])
 
     @cached_property
-    def exact_units(self) -> WorkList:
-        """The W-step makes only those Grams again here that must be of the present inputs."""
-        segments = range(len(self.chain.segments))
-        return self._deal(segments, [k for k in segments if k and self.w_solvers[k].exact])
-
-    @cached_property
     def first_gram(self) -> WorkList:
         """The Gram of the first segment alone, computed once."""
         return self._deal([], [0])
@@ -275,7 +267,6 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         by_unit=tuple(by_unit for _, by_unit in named),
         trainers=choices.trainers(config.model, chain),
         metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
-        factor_every=config.w_step.factor_every,
         dtype=np.dtype(config.model.precision),
         seed=config.start.seed,
         n_train=n_train,

@@ -24,10 +24,10 @@ class GaussNewtonW(Preconditioned):
 
     An iteration linearises s, takes up to `cg_iterations` CG steps on the normal equations
     (A^T diag(s'^2) A + ridge I) p = A^T diag(s') r - ridge w, and backtracks each unit from step `relaxation`, then 1.
-    All units share one preconditioner, the Cholesky factor of the layer's Gram (now, or some iterations ago) plus
-    ridge, scaled with a unit's mean s'^2: no Gram of a unit's own is formed.  A unit stops once its objective falls by
-    less than `tolerance` in relative terms.  With `cg_precision` "single" residuals are rounded, and so are the inputs
-    that make directions of them: p, [A, 1] p and the Gram are then of single precision, but no objective is.
+    All units share one preconditioner, the Cholesky factor of the layer's Gram plus ridge, scaled with a unit's mean
+    s'^2: no Gram of a unit's own is formed.  A unit stops once its objective falls by less than `tolerance` in relative
+    terms.  With `cg_precision` "single" residuals are rounded, and so are the inputs that make directions of them: p,
+    [A, 1] p and the Gram are then of single precision, but no objective is.
 
     Rounds: iterations (2 + 2 cg_iterations + line search).  Cost: 2 N D w flops at the start, and 4 N D w times
     `cg_iterations` an iteration; D^3 / 3 for the factor of a layer.

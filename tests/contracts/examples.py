@@ -161,8 +161,6 @@ W_THOROUGH: dict[str, list[dict[str, Any]]] = {
         {"iterations": 1000, "cg_iterations": 30, "cg_tolerance": 0.0, "tolerance": 0.0, "halvings": 60},
     ],
     "closed_form": [{}],
-    "gauss_newton_exact": [EXACT_DIRECTION],
-    "newton": [EXACT_DIRECTION],
     "hessian_free": [EXACT_DIRECTION | {"iterations": 160, "cg_iterations": 20, "cg_tolerance": 0.1}],
     "lbfgs": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],
     "ncg": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],

@@ -58,7 +58,6 @@ CASES = {
                 "loss": "cross_entropy",
             },
             "penalty": {"method": "augmented_lagrangian", "tolerance": 0.2, "metric": "variance"},
-            "w_step": {"factor_every": 2},
         },
     ),
     "few": Case(5, 2, 3, 0, [2]),

@@ -114,10 +114,10 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         WIDE,
         {"z_step.iterations": 2, "z_step.relaxation": 1.0, "w_step.relaxation": 1.5, "start.gradient_step": False},
     )
-    yield WIDE, {"w_step.factor_every": 2, "w_step.cg_iterations": 5}
+    yield WIDE, {"w_step.cg_iterations": 5}
     rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
     yield WIDE, rounded
-    yield LONG, {**rounded, "w_step.factor_every": 2, "w_step.iterations": 2}
+    yield LONG, {**rounded, "w_step.iterations": 2}
     yield SMALL, {**rounded, "parallel.data": "sharded"}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
     yield SMALL, {"penalty.ridge_until_mu": 1.0}
@@ -182,7 +182,7 @@ def sharded(
     ring = {**own, "w_step.schedule": "ring", "w_step.batch": 9, "w_step.rate": 0.05}
     for data, linear in ((WIDE, "same"), (LONG, "closed_form")):
         yield data, {**ring, "w_step.linear_solver": linear, "w_step.iterations": 2}
-    yield WIDE, {**ring, **single, "model.sites": "before", "w_step.linear_solver": "same", "w_step.factor_every": 2}
+    yield WIDE, {**ring, **single, "model.sites": "before", "w_step.linear_solver": "same"}
     yield SMALL, {**ring, **lagrangian, "penalty.metric": "variance", "model.activation": "tanh"}
     yield CLASSES, {**ring, "model.loss": "cross_entropy", "model.sites": ["none", "after"], "w_step.rate": 1e-3}
     yield WIDE, {**ring, "method.acceleration": "momentum"}
@@ -221,7 +221,7 @@ def selections(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[t
     yield SMALL, {**BASIS, **SELECTING, "selection.every": 2, **lagrangian}
     yield SMALL, {**BASIS, **SELECTING, "start.method": "pca", **single}
     halves = {"model.activation": ["rbf", "linear", "sigmoid"], "model.hidden": [30, 2, 7], "model.width": 3.0}
-    yield SMALL, {**BASIS, **SELECTING, **halves, "w_step.factor_every": 2}
+    yield SMALL, {**BASIS, **SELECTING, **halves}
 
 
 def discrete(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

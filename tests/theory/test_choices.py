@@ -46,7 +46,7 @@ SITES: dict[str, Any] = {
 }
 LOSSES = ["squared", "cross_entropy"]
 ALL_SEGMENTS = ["auto", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"]
-UNITS_ALONE = ["gauss_newton", "gauss_newton_exact", "newton"]
+UNITS_ALONE = ["gauss_newton"]
 W_CHOICES = [
     *itertools.product(ALL_SEGMENTS, SITES, LOSSES),
     *itertools.product(UNITS_ALONE, ["after", "before", "mixed"], ["squared"]),
@@ -66,9 +66,6 @@ W_STEPS: dict[str, dict[str, Any]] = {
     "over-relaxed": {"relaxation": 1.6},
     "under-relaxed": {"relaxation": 0.4, "cg_iterations": 5},
     "linear by the same": {"linear_solver": "same"},
-    "old factors": {"factor_every": 3},
-    "exact": {"solver": "gauss_newton_exact", "linear_solver": "same", "iterations": 2},
-    "newton throughout": {"solver": "newton", "linear_solver": "same"},
     "fast sgd": {"solver": "sgd", "rate": 5.0, "batch": 3, "iterations": 2},
 }
 METHODS: dict[str, dict[str, Any]] = {"quadratic": {}, "augmented": AUGMENTED}

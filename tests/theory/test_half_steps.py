@@ -23,7 +23,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "augmented, mixed": {"sites": ["none", "after"], **AUGMENTED},
     "variance": {"metric": "variance"},
     "curvature": {"metric": "curvature", "sites": "before", **AUGMENTED},
-    "old factors": {"w_step": {"factor_every": 3, "cg_iterations": 3}},
+    "several steps of CG": {"w_step": {"cg_iterations": 3}},
     "stochastic": {"w_step": {"solver": "sgd", "batch": 8}, "z_step": {"solver": "alternating"}},
     "bits": {"activation": ["binary", "tanh"], "sites": ["after", "none"], **AUGMENTED},
     "codewords": {"activation": ["quantise", "tanh"], "metric": "variance"},
@@ -219,7 +219,7 @@ def test_the_order_of_the_points_does_not_matter(run: str) -> None:
     assert_allclose(shuffled.Z, state.Z[order], rtol=0.0, atol=1e-8)
 
 
-@pytest.mark.parametrize("run", ["after", "augmented", "variance", "old factors"])
+@pytest.mark.parametrize("run", ["after", "augmented", "variance", "several steps of CG"])
 def test_before_a_linear_activation_is_after_it(run: str) -> None:
     """Where the activation does nothing, both cuts give the same coordinates, and the same iterations."""
     after, before = (method((6, 4), "linear", **RUNS[run] | {"sites": sites}) for sites in SITES)

@@ -26,7 +26,6 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "multipliers, kept factors": {
         "model": {**NET, "sites": "before"},
         "penalty": {"method": "augmented_lagrangian", "metric": "variance"},
-        "w_step": {"factor_every": 2},
     },
     "feasible": {"model": NET, "method": {"acceleration": "feasible"}},
     "momentum": {"model": NET, "method": {"acceleration": "momentum"}},

@@ -464,7 +464,7 @@ def test_the_layers_without_basis_functions_get_their_w_step() -> None:
         "sites": ["none", "after", "after"],
         "width": 2.5,
     }
-    method, state = selecting(model=model, w_step={"factor_every": 3}, penalty={"ridge": 0.0})
+    method, state = selecting(model=model, penalty={"ridge": 0.0})
     assert [b.layer for b in method.bases] == [0]
     errors = [method.evaluate(state).E_Q]
     for i in range(6):

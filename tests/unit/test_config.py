@@ -24,7 +24,6 @@ NOT_A_COUNT = [0, -3, 1.0, True, "3", NAN, [3]]
 NOT_OWN = [-3, 1.0, True, "3", NAN, [3]]
 NOT_A_WIDTH = [1e-10, 1e10, *NOT_POSITIVE[:-1]]
 NOT_A_SEED = [-1, 2**63, 0.0, True, "0", NAN]
-NOT_HALVINGS = [-1, 61, 2.0, False, "3"]
 
 MISTAKES: dict[str, list[Any]] = {
     "data.source": [3, True, ["digits"], 1.5],
@@ -78,9 +77,6 @@ MISTAKES: dict[str, list[Any]] = {
     "w_step.cg_tolerance": NOT_A_FRACTION,
     "w_step.cg_precision": ["float32", "", 1, ["single"]],
     "w_step.tolerance": NOT_A_FRACTION,
-    "w_step.halvings": NOT_HALVINGS,
-    "w_step.factor_every": NOT_A_COUNT,
-    "w_step.memory": NOT_A_COUNT,
     "w_step.batch": NOT_A_COUNT,
     "w_step.rate": NOT_POSITIVE,
     "w_step.momentum": NOT_A_FRACTION,

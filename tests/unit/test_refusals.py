@@ -154,14 +154,14 @@ TABLE = {
         "a unit solver",
     ),
     "units and softmax": Row(
-        {"w_step.solver": "newton", "model.activation": ["tanh", "softmax"]},
-        ('w_step.solver = "newton"', "segment 2", "ends in softmax", ONE_OF),
+        {"w_step.solver": "gauss_newton", "model.activation": ["tanh", "softmax"]},
+        ('w_step.solver = "gauss_newton"', "segment 2", "ends in softmax", ONE_OF),
         (*ANY_OF, {"model.sites": "before"}, {"model.activation": "tanh"}),
         "a unit solver",
     ),
     "units and an output of softmax": Row(
-        {"w_step.solver": "gauss_newton_exact", "model.output": "softmax"},
-        ('w_step.solver = "gauss_newton_exact"', "segment 3", "ends in softmax", ONE_OF),
+        {"w_step.solver": "gauss_newton", "model.output": "softmax"},
+        ('w_step.solver = "gauss_newton"', "segment 3", "ends in softmax", ONE_OF),
         (*ANY_OF, {"model.output": "sigmoid"}),
         "a unit solver",
     ),
@@ -614,13 +614,13 @@ def test_weights_that_nothing_trains_are_named_with_their_segment(monkeypatch: p
 
 
 def test_an_activation_that_a_solver_cannot_train_under(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Smooth(W_SOLVERS["newton"]):  # type: ignore[misc]
+    class Smooth(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
         activations: ClassVar[frozenset[str]] = frozenset({"linear", "tanh"})
 
-    monkeypatch.setitem(W_SOLVERS, "newton", Smooth)
-    keys = {"w_step.solver": "newton", "model.activation": ["tanh", "relu"]}
+    monkeypatch.setitem(W_SOLVERS, "lbfgs", Smooth)
+    keys = {"w_step.solver": "lbfgs", "model.activation": ["tanh", "relu"]}
     text = refusal(keys)
-    assert 'w_step.solver = "newton" cannot train under "relu" (segment 2); use auto' in text
+    assert 'w_step.solver = "lbfgs" cannot train under "relu" (segment 2); use auto' in text
     for remedy in ({"w_step.solver": "auto"}, {"model.activation": "tanh"}):
         planned({**keys, **remedy})
 
