@@ -23,6 +23,7 @@ GONE: dict[str, tuple[Any, str]] = {
     "w_step.halvings": (10, FIXED),
     "w_step.factor_every": (1, LOST),
     "w_step.memory": (10, FIXED),
+    "selection.errors": ("half", "the paper adds C to E1 with its 1/2"),
 }
 """Key -> its last default, and why it has gone."""
 

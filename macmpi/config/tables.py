@@ -242,12 +242,11 @@ class Selection:
     """Model selection in the W-step of every `every`-th iteration: how many centres each RBF layer has.
 
     Candidates are smallest, smallest + step, ..., and the number that the layer starts with.  epsilon2: one for all
-    layers or one for each.  errors: "half", E1 + C as the paper prints it; "sum": the sum of squares, 2 E1 + C.
+    layers or one for each.
     """
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
     epsilon2: Positive | list[Positive] = field(default_factory=list)
-    errors: Literal["half", "sum"] = "half"
     every: Annotated[int, Ge(1)] = 11
     smallest: PositiveInt = 150
     step: PositiveInt = 25

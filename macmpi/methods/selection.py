@@ -275,7 +275,7 @@ def bases(config: Config, plan: Plan) -> list[Basis]:
     Collective: no.
     """
     keys, found = config.selection, list[Basis]()
-    a_parameter = CRITERIA[keys.criterion](plan.n_train) * (1.0 if keys.errors == "half" else 0.5)
+    a_parameter = CRITERIA[keys.criterion](plan.n_train)
     epsilons = keys.epsilons(len(plan.basis_sizes))
     for k, segment in enumerate(plan.chain.segments):
         if segment.leading:

@@ -149,7 +149,6 @@ OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
         (["method.cg_iterations=0"], ["method.cg_iterations"]),
         (["selection.criterion='AIC'"], ["selection.criterion", "'aic'"]),
         (["selection.every=0", "selection.smallest=0", "selection.step=0"], ["3 mistakes", "selection.every"]),
-        (["selection.errors='square'"], ["selection.errors"]),
         (["selection.epsilon2=[0.0]"], ["selection.epsilon2.0"]),
         (["start.width=0.0", "start.repulsion=-1.0"], ["2 mistakes", "start.width", "start.repulsion"]),
         ([FILE], ["coordinates"]),

@@ -214,8 +214,8 @@ def basis_functions(single: dict[str, Any], lagrangian: dict[str, Any]) -> Itera
 
 def selections(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
     """Model selection: in every iteration and in the second, with Grams whole and in rows."""
-    for criterion, errors, data in zip(CRITERIA, cycle(("half", "sum")), cycle((SMALL, WIDE))):
-        yield data, {**BASIS, **SELECTING, "selection.criterion": criterion, "selection.errors": errors}
+    for criterion, data in zip(CRITERIA, cycle((SMALL, WIDE))):
+        yield data, {**BASIS, **SELECTING, "selection.criterion": criterion}
     yield WIDE, {**BASIS, **SELECTING, "model.hidden": [70, 2, 55], "selection.epsilon2": [0.3, 0.05]}
     yield WIDE, {**BASIS, **SELECTING, "model.hidden": [55, 70, 45], **FILE}
     yield SMALL, {**BASIS, **SELECTING, "selection.every": 2, **lagrangian}
@@ -302,7 +302,7 @@ def words(choice: Choice) -> list[str]:
     found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}", f"data={c.parallel.data}"]
     trainers = {kind: name for name, kind in TRAINERS.items()}
     found += [f"centres={trainers[type(t)]}" for t in plan.trainers.values()]
-    found += [f"criterion={c.selection.criterion}", f"errors={c.selection.errors}"]
+    found += [f"criterion={c.selection.criterion}"]
     grams = [share.rows is not None for rank in plan.all_units.shares for share in rank]
     found += ["gram=rows"] if any(grams) else []
     if plan.chain.sites and plan.z_solver.bits:

@@ -103,7 +103,6 @@ MISTAKES: dict[str, list[Any]] = {
     "baseline.rate": NOT_POSITIVE,
     "selection.criterion": ["AIC", "", 1, ["aic"]],
     "selection.epsilon2": NOT_POSITIVE[:-1],
-    "selection.errors": ["Half", "", 2],
     "selection.every": NOT_A_COUNT,
     "selection.smallest": NOT_A_COUNT,
     "selection.step": NOT_A_COUNT,
