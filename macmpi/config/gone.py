@@ -23,6 +23,13 @@ GONE: dict[str, tuple[Any, str]] = {
     "w_step.halvings": (10, FIXED),
     "w_step.factor_every": (1, LOST),
     "w_step.memory": (10, FIXED),
+    "stochastic.memory": (0.95, FIXED),
+    "stochastic.probed": (64, FIXED),
+    "stochastic.curvature_every": (2, FIXED),
+    "stochastic.factor_every": (10, FIXED),
+    "stochastic.least_damping": (0.0, FIXED),
+    "baseline.restart": (100, FIXED),
+    "baseline.memory": (10, FIXED),
     "selection.errors": ("half", "the paper adds C to E1 with its 1/2"),
 }
 """Key -> its last default, and why it has gone."""

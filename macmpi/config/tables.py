@@ -200,13 +200,8 @@ class Stochastic:
     batch: PositiveInt = 250
     batch_max: PositiveInt = 500
     grow_every: PositiveInt = 60
-    memory: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
     averaging: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
-    probed: PositiveInt = 64
-    curvature_every: PositiveInt = 2
-    factor_every: PositiveInt = 10
     damping: Annotated[float, Ge(0.0)] = 0.0
-    least_damping: Annotated[float, Ge(0.0)] = 0.0
     patience: PositiveInt = 20
     parts: PositiveInt = 2
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -214,8 +209,6 @@ class Stochastic:
     def __post_init__(self) -> None:
         if self.batch_max < self.batch:
             raise ValueError(f"batch_max = {self.batch_max} is below batch = {self.batch}: raise batch_max too")
-        if self.damping and self.least_damping > self.damping:
-            raise ValueError(f"least_damping = {self.least_damping:g} is above damping = {self.damping:g}")
 
 
 @dataclass(frozen=True)
@@ -227,8 +220,6 @@ class Baseline:
     momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.0
     beta2: Annotated[float, Ge(0.0), Lt(1.0)] = 0.999
     parts: PositiveInt = 2
-    restart: PositiveInt = 100
-    memory: PositiveInt = 10
     patience: PositiveInt = 20
     __pydantic_config__: ClassVar[Any] = STRICT
 

@@ -87,6 +87,9 @@ def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
     return name, separable and "units" in takes
 
 
+REMADE = 10
+"""Minibatches of the stochastic method that share the layers' metrics and inverses."""
+
 LEAST = 32
 """Points of a minibatch of few points."""
 

@@ -130,9 +130,9 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield from basis_functions(single, lagrangian)
     yield from selections(single, lagrangian)
     yield from discrete(single, lagrangian)
-    small = {"method.name": "stochastic", "stochastic.batch": 7, "stochastic.probed": 3, "stochastic.parts": 4}
+    small = {"method.name": "stochastic", "stochastic.batch": 7, "stochastic.parts": 4}
     yield SMALL, {**small, "model.activation": "tanh"}
-    yield CLASSES, {**small, "model.loss": "cross_entropy", "stochastic.factor_every": 1}
+    yield CLASSES, {**small, "model.loss": "cross_entropy"}
     yield WIDE, {"method.name": "stochastic", "stochastic.batch": 60, "stochastic.grow_every": 1, **single}
     for i, name in enumerate(("sgd", "adam", "cg", "lbfgs")):
         keys = {"method.name": name, "baseline.batch": 9, "baseline.parts": 4, "baseline.momentum": 0.5}

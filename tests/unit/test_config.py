@@ -89,16 +89,13 @@ MISTAKES: dict[str, list[Any]] = {
             "batch",
             "batch_max",
             "grow_every",
-            "probed",
-            "curvature_every",
-            "factor_every",
             "patience",
             "parts",
         )
     },
-    **{f"stochastic.{name}": NOT_A_FRACTION for name in ("memory", "averaging")},
-    **{f"stochastic.{name}": NOT_POSITIVE[1:] for name in ("damping", "least_damping")},
-    **{f"baseline.{name}": NOT_A_COUNT for name in ("batch", "parts", "restart", "memory", "patience")},
+    **{f"stochastic.{name}": NOT_A_FRACTION for name in ("averaging",)},
+    **{f"stochastic.{name}": NOT_POSITIVE[1:] for name in ("damping",)},
+    **{f"baseline.{name}": NOT_A_COUNT for name in ("batch", "parts", "patience")},
     **{f"baseline.{name}": NOT_A_FRACTION for name in ("momentum", "beta2")},
     "baseline.rate": NOT_POSITIVE,
     "selection.criterion": ["AIC", "", 1, ["aic"]],
@@ -256,15 +253,8 @@ def test_a_start_from_a_model_names_it(text: str, folder: Path) -> None:
     assert read('[start]\nmethod = "model"\nmodel = "model.h5"', folder).start.model == "model.h5"
 
 
-@pytest.mark.parametrize(
-    ("keys", "says"),
-    [
-        ("batch = 600", "batch_max = 500 is below batch = 600"),
-        ("damping = 0.01\nleast_damping = 0.1", "least_damping = 0.1 is above damping = 0.01"),
-    ],
-)
-def test_bounds_the_wrong_way_round(keys: str, says: str, folder: Path) -> None:
-    assert says in refusal(f"[stochastic]\n{keys}", folder)
+def test_bounds_the_wrong_way_round(folder: Path) -> None:
+    assert "batch_max = 500 is below batch = 600" in refusal("[stochastic]\nbatch = 600", folder)
 
 
 def test_an_unknown_key_that_is_like_none_is_told_the_known_ones(folder: Path) -> None:

@@ -24,7 +24,7 @@ class Nested(Mac):
     """
 
     called: ClassVar[str]
-    reads: ClassVar[tuple[str, ...]]
+    reads: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
@@ -36,7 +36,14 @@ class Nested(Mac):
         given = ", ".join(f"{name} {vars(self.keys)[name]:g}" for name in self.reads)
         remedy = "a smaller baseline.rate" if "rate" in self.reads else "a smaller start.range"
         stepped = f"a step ({remedy} may help)" if "rate" in self.reads else "a step"
-        return Account(f"{self.called}: {given}", "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped, remedy)
+        return Account(
+            f"{self.called}: {given}" if given else self.called,
+            "at the end",
+            FLAT,
+            COORDINATES | {"seconds_z"},
+            stepped,
+            remedy,
+        )
 
     def begin(self, state: State) -> None:
         """Nothing is missing.  Collective: no."""
