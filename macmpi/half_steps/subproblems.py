@@ -135,7 +135,7 @@ class Subproblems:
             local = self.local(k, state)
             shared, points = self.gram(k, state).G, plan.n_train
             together = self.points.in_pieces
-            return UnitProblem((term,), segment.activation, ridge, W, shared, key, local, points, together)
+            return UnitProblem(term, segment.activation, ridge, W, shared, key, local, points, together)
         loss = plan.loss if k == len(plan.chain.sites) else Squared(self._form(k, state))
         part = plan.features[k] if segment.leading else segment
         numbers = {block: i for i, block in enumerate(segment.regressed)}

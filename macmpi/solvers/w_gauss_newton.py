@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -63,29 +62,29 @@ class GaussNewtonW(Preconditioned):
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)
-        fits = [Fit(term, FUNCTIONS[problem.activation]) for term in problem.terms]
-        (errors,) = over_points(lambda rows: _added(fit.start(W, rows) for fit in fits))
+        fit = Fit(problem.term, FUNCTIONS[problem.activation])
+        (errors,) = over_points(lambda rows: fit.start(W, rows))
         objective = problem.in_pieces.agreed(errors + ridge * ridge_value(W))
         live = np.ones(len(W), dtype=bool)
         for i in range(self.iterations):
-            step, moved = self._direction(problem, W, fits, live, over_points)
-            length, errors, stale = self._line_search(problem, W, step, fits, moved, errors, objective, over_points)
+            step, moved = self._direction(problem, W, fit, live, over_points)
+            length, errors, stale = self._line_search(problem, W, step, fit, moved, errors, objective, over_points)
             W += length[:, None] * step
             before, objective = objective, problem.in_pieces.agreed(errors + ridge * ridge_value(W))
             live &= before - objective > self.tolerance * before
             if i + 1 == self.iterations or not live.any():
                 break
-            over_points(lambda rows: _added(fit.move(length, rows, stale) for fit in fits))  # noqa: B023
+            over_points(lambda rows: fit.move(length, rows, stale))  # noqa: B023
         return W
 
     def _direction(
-        self, problem: UnitProblem, W: Array, fits: list[Fit], live: Array, over_points: OverPoints
+        self, problem: UnitProblem, W: Array, fit: Fit, live: Array, over_points: OverPoints
     ) -> tuple[Array, Array]:
         """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
         ridge, agreed = problem.ridge, problem.in_pieces.agreed
-        residual, slopes = over_points(lambda rows: _added(fit.gradient(rows) for fit in fits))
+        residual, slopes = over_points(lambda rows: fit.gradient(rows))
         residual[:, :-1] -= ridge * W[:, :-1]
-        factor, n = (self.lower(problem), True), problem.rows * len(problem.terms)
+        factor, n = (self.lower(problem), True), problem.rows
         scale = np.maximum(slopes / n, 1e-30)[:, None]
 
         def precondition(R: Array) -> Array:
@@ -100,13 +99,13 @@ class GaussNewtonW(Preconditioned):
         for i in range(self.cg_iterations):
             first, last = i == 0, i + 1 == self.cg_iterations
             curvature, *products = over_points(
-                lambda rows: _added(fit.product(P, last, rows) for fit in fits)  # noqa: B023
+                lambda rows: fit.product(P, last, rows)  # noqa: B023
             )
             curvature = agreed(curvature + ridge * ridge_value(P))
             moving = moving & (curvature > 0.0)
             alpha = np.where(moving, ry / np.where(moving, curvature, 1.0), 0.0)
             step += alpha[:, None] * P
-            over_points(lambda rows: _added(fit.advance(alpha, first, rows) for fit in fits))  # noqa: B023
+            over_points(lambda rows: fit.advance(alpha, first, rows))  # noqa: B023
             if last:
                 break
             HP = products[0]
@@ -126,7 +125,7 @@ class GaussNewtonW(Preconditioned):
         problem: UnitProblem,
         W: Array,
         step: Array,
-        fits: list[Fit],
+        fit: Fit,
         moved: Array,
         errors: Array,
         objective: Array,
@@ -139,9 +138,9 @@ class GaussNewtonW(Preconditioned):
         A fall must exceed the rounding of [A, 1] w and [A, 1] step: with nearly dependent inputs and no ridge, these
         can be huge.
         """
-        ridge, n = problem.ridge, problem.rows * len(fits)
+        ridge, n = problem.ridge, problem.rows
         root = 4.0 * np.sqrt(np.trace(problem.shared) / n)
-        resolution, of_step = (root * np.finfo(A.dtype).eps for A in (fits[0].a, fits[0].along))
+        resolution, of_step = (root * np.finfo(A.dtype).eps for A in (fit.a, fit.along))
         blurred = of_step * np.sqrt(row_dots(step, step)) if of_step > resolution else 0.0
         length, over = moved * self.relaxation, self.relaxation > 1.0
         pending = moved.copy()
@@ -149,7 +148,7 @@ class GaussNewtonW(Preconditioned):
         for _ in range(self.halvings + 1):
             if not pending.any():
                 break
-            (trial,) = over_points(lambda rows: _added(fit.trial(length, rows) for fit in fits))  # noqa: B023
+            (trial,) = over_points(lambda rows: fit.trial(length, rows))  # noqa: B023
             moved_to = W + length[:, None] * step
             blur = resolution * np.sqrt(row_dots(moved_to, moved_to)) + length * blurred
             value = trial + ridge * ridge_value(moved_to) + blur * (2.0 * np.sqrt(n * trial) + n * blur)
@@ -160,17 +159,8 @@ class GaussNewtonW(Preconditioned):
         return length, np.where(length > 0.0, trial, errors), bool(pending.any())
 
 
-def _added(parts: Iterable[tuple[Array, ...]]) -> tuple[Array, ...]:
-    """The sums of several terms, added one by one."""
-    total: tuple[Array, ...] | None = None
-    for part in parts:
-        total = part if total is None else tuple(a + b for a, b in zip(total, part, strict=True))
-    assert total is not None
-    return total
-
-
 class Fit:
-    """One term of a tile: what stays with the points between rounds, each (N, w).
+    """What stays with the points between rounds, each (N, w).
 
     a: pre-activations; s: their activations; r: targets less these; and in the precision of directions
     curvature: s'(a)^2; direction: [A, 1] P^T; along: [A, 1] step^T.

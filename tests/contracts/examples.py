@@ -179,7 +179,7 @@ W_ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     ],
     "closed_form": [{}, {"relaxation": 1.9}],
     "hessian_free": [{}, {"iterations": 3, "cg_iterations": 40, "cg_tolerance": 0.0, "tolerance": 0.0}],
-    "lbfgs": [{}, {"memory": 1, "iterations": 4, "halvings": 0}],
+    "lbfgs": [{}, {"iterations": 4, "halvings": 0}],
     "sgd": [{}, {"iterations": 2, "batch": 7, "rate": 1.0, "momentum": 0.0}],
 }
 """Other arguments under which the contract must hold; a solver that is not here is taken as it comes."""
@@ -239,7 +239,7 @@ def w_problem(
     over_points, term = summed(len(A), chunks), Term(A, T, A.astype(np.float32) if solver.rounds else None)
     if shared is None:
         shared = solver.prepare(term.read, over_points)
-    return UnitProblem((term,), activation, ridge, W, shared), over_points
+    return UnitProblem(term, activation, ridge, W, shared), over_points
 
 
 def summed(n: int, chunks: int) -> OverPoints:
@@ -261,11 +261,11 @@ def value(activation: str, a: Array) -> Array:
 
 
 def unit_objectives(problem: UnitProblem, W: Array) -> Array:
-    """1/2 sum over terms and points of (t - s(W [a; 1]))^2 and the ridge, recomputed: (w,)."""
+    """1/2 sum over points of (t - s(W [a; 1]))^2 and the ridge, recomputed: (w,)."""
     total = 0.5 * problem.ridge * np.sum(W[:, :-1] ** 2, axis=1)
-    for term in problem.terms:
-        r = term.targets - value(problem.activation, term.inputs @ W[:, :-1].T + W[:, -1])
-        total += 0.5 * np.sum(r * r, axis=0)
+    term = problem.term
+    r = term.targets - value(problem.activation, term.inputs @ W[:, :-1].T + W[:, -1])
+    total += 0.5 * np.sum(r * r, axis=0)
     return total
 
 

@@ -113,7 +113,7 @@ def test_the_target_of_a_unit_is_its_coordinate_less_the_multiplier_in_the_metri
     expected = [*(z - u for (z, *_), u in zip(sites, shifts, strict=True)), mac.data.Y]
     for job in mac.plan.all_units.jobs[0]:
         problem, units = mac.problems.w_problem(job, state), slice(None) if job.units is None else job.units.rows
-        found = problem.terms[0].targets if isinstance(problem, UnitProblem) else problem.targets
+        found = problem.term.targets if isinstance(problem, UnitProblem) else problem.targets
         assert_allclose(found, expected[job.segment][:, units], rtol=1e-10, atol=1e-12)
     problem = mac.problems.z_problem(slice(None), state)
     F = [f(a) for f, a in zip(layers(mac, state), [mac.data.X, *of_sites(mac, state.Z)], strict=True)]

@@ -74,7 +74,7 @@ def by_unit(mac: Mac, state: State) -> float:
     for job in mac.plan.all_units.jobs[0]:
         problem, k = mac.problems.w_problem(job, state), job.segment
         if isinstance(problem, UnitProblem):
-            (term,) = problem.terms
+            term = problem.term
             act = ACTIVATIONS[problem.activation]
             residuals.setdefault(k, []).append(term.targets - act(term.inputs @ problem.W[:, :-1].T + problem.W[:, -1]))
         else:

@@ -24,25 +24,16 @@ LAGRANGIAN = AugmentedLagrangian(mu0=1.0, factor=10.0, mu_max=1e4, tolerance=0.0
 # --- ridge ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("output", [False, True])
-@pytest.mark.parametrize("mu", [0.1, 1.0, 100.0])
-def test_of_unit_and_of_objective_differ_by_the_factor_of_the_units_residuals(mu: float, output: bool) -> None:
-    for scale in ("unit", "objective"):
-        ridge = Ridge(0.3, scale, 1e4)
-        assert ridge.of_objective(mu, output) == pytest.approx(ridge.of_unit(mu, output) * (1.0 if output else mu))
-
-
 def test_unit_ridge_is_the_same_in_every_units_own_regression() -> None:
     ridge = Ridge(0.3, "unit", 1e4)
     assert {ridge.of_unit(mu, output) for mu in (0.1, 1.0, 1e4) for output in (False, True)} == {0.3}
-    assert ridge.of_objective(10.0, output=False) == pytest.approx(3.0)
 
 
 def test_objective_ridge_is_the_same_in_e_q() -> None:
     ridge = Ridge(0.3, "objective", 1e4)
     for mu in (0.1, 1.0, 1e4):
         for output in (False, True):
-            assert ridge.of_objective(mu, output) == pytest.approx(0.3)
+            assert ridge.of_unit(mu, output) * (1.0 if output else mu) == pytest.approx(0.3)
     assert ridge.of_unit(10.0, output=False) == pytest.approx(0.03)
     assert ridge.of_unit(10.0, output=True) == 0.3
 
@@ -52,7 +43,7 @@ def test_no_ridge_beyond_its_mu() -> None:
         ridge = Ridge(0.3, scale, 100.0)
         for output in (False, True):
             assert ridge.of_unit(100.0, output) > 0.0
-            assert ridge.of_unit(100.1, output) == ridge.of_objective(100.1, output) == 0.0
+            assert ridge.of_unit(100.1, output) == 0.0
 
 
 # --- quadratic penalty ------------------------------------------------------------------------------------------------

@@ -109,14 +109,14 @@ class Activation:
     def n_out(self) -> int:
         return self.size
 
-    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return FUNCTIONS[self.name].value(A, np.empty_like(A) if out is None else out)
 
     def slope(self, B: Array) -> Array:
         """s'(a) from b = s(a)."""
         return FUNCTIONS[self.name].slope(B, np.empty_like(B))
 
-    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
         D = self.slope(B)
         return Tangent(jvp=lambda dA: dA * D, vjp=lambda dB: dB * D)
 
