@@ -13,6 +13,7 @@ from macmpi.nets.layers.activation import FUNCTIONS, Function
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import SINGLE
 from macmpi.solvers.grams import ELEMENTWISE, PASS, Preconditioned
+from macmpi.solvers.linear_systems import conjugate_gradients
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
 from macmpi.typing import Array
 
@@ -82,7 +83,7 @@ class GaussNewtonW(Preconditioned):
     ) -> tuple[Array, Array]:
         """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
         ridge, agreed = problem.ridge, problem.in_pieces.agreed
-        residual, slopes = over_points(lambda rows: fit.gradient(rows))
+        residual, slopes = over_points(fit.gradient)
         residual[:, :-1] -= ridge * W[:, :-1]
         factor, n = (self.lower(problem), True), problem.rows
         scale = np.maximum(slopes / n, 1e-30)[:, None]
@@ -91,33 +92,23 @@ class GaussNewtonW(Preconditioned):
             solved: Array = linalg.cho_solve(factor, R.T, check_finite=False)
             return solved.T / scale
 
-        step = np.zeros_like(W)
-        preconditioned = precondition(residual)
-        P, ry = preconditioned, agreed(row_dots(residual, preconditioned))
-        small = self.cg_tolerance**2 * ry
-        moving = live & (ry > 0.0)
-        for i in range(self.cg_iterations):
-            first, last = i == 0, i + 1 == self.cg_iterations
-            curvature, *products = over_points(
-                lambda rows: fit.product(P, last, rows)  # noqa: B023
-            )
+        def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
+            curvature, *products = over_points(lambda rows: fit.product(P, last, rows))
             curvature = agreed(curvature + ridge * ridge_value(P))
-            moving = moving & (curvature > 0.0)
-            alpha = np.where(moving, ry / np.where(moving, curvature, 1.0), 0.0)
-            step += alpha[:, None] * P
-            over_points(lambda rows: fit.advance(alpha, first, rows))  # noqa: B023
             if last:
-                break
-            HP = products[0]
-            HP[:, :-1] += ridge * P[:, :-1]
-            residual = residual - alpha[:, None] * HP
-            preconditioned = precondition(residual)
-            ry_old, ry = ry, agreed(row_dots(residual, preconditioned))
-            moving = moving & (ry > small)
-            if not moving.any():
-                break
-            P = preconditioned + np.where(moving, ry / np.where(moving, ry_old, 1.0), 0.0)[:, None] * P
-        step = agreed(step)
+                return curvature, None, P
+            products[0][:, :-1] += ridge * P[:, :-1]
+            return curvature, products[0], P
+
+        def taken(lengths: Array, first: bool) -> None:
+            over_points(lambda rows: fit.advance(lengths, first, rows))
+
+        step = agreed(
+            conjugate_gradients(
+                *(np.zeros_like(W), residual, product, precondition, self.cg_iterations, self.cg_tolerance),
+                *(live, agreed, taken),
+            )
+        )
         return step, live & (step != 0.0).any(axis=1)
 
     def _line_search(

@@ -7,7 +7,7 @@ Phi_k = B J_{K+1} ... J_{k+1}, the direction minimises, for each point,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,14 +15,12 @@ import numpy as np
 from macmpi.nets.design import row_dots
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Metric, dense, times
+from macmpi.solvers.linear_systems import Precondition, conjugate_gradients
 from macmpi.solvers.z_problem import split_columns
 from macmpi.typing import Array
 
 JITTER = 1e-15
 """Added to a direct system's diagonal, relative to its trace."""
-
-Precondition = Callable[[Array], Array]
-"""Gives a fresh array, the preconditioned residuals of some points, row by row."""
 
 
 @dataclass(frozen=True)
@@ -46,45 +44,6 @@ class Linearised:
         """term_k += J_k term_{k-1}, k = 2, ..., K: a forward tangent pass."""
         for k in range(1, len(terms)):
             terms[k] += self.tangents[k - 1].jvp(terms[k - 1])
-
-
-Product = Callable[[Array, bool], tuple[Array, Array | None, Array]]
-"""(P, last) -> P^T S P row by row, S P unless it is the last one, and what a unit of P adds to the answer."""
-
-
-def conjugate_gradients(
-    start: Array,
-    R: Array,
-    product: Product,
-    precondition: Precondition,
-    iterations: int,
-    tolerance: float,
-) -> Array:
-    """start + the sum of the CG steps of each row.
-
-    Every row has coefficients of its own; rows whose preconditioned residual has fallen to `tolerance` are masked.
-    """
-    X = start
-    preconditioned = precondition(R)
-    P, ry = preconditioned, row_dots(R, preconditioned)
-    small = tolerance**2 * ry
-    live = ry > 0.0
-    for i in range(iterations):
-        curvature, SP, T = product(P, i + 1 == iterations)
-        live = live & (curvature > 0.0)
-        alpha = np.where(live, ry / np.where(live, curvature, 1.0), 0.0)[:, None]
-        X += np.multiply(T, alpha, out=T)
-        if SP is None:
-            break
-        SP *= alpha
-        R -= SP
-        preconditioned = precondition(R)
-        ry_old, ry = ry, row_dots(R, preconditioned)
-        live = live & (ry > small)
-        if not live.any():
-            break
-        P = preconditioned + np.where(live, ry / np.where(live, ry_old, 1.0), 0.0)[:, None] * P
-    return X
 
 
 def dual(model: Linearised, precondition: Precondition, iterations: int, tolerance: float) -> Array:

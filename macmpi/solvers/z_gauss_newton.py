@@ -11,9 +11,9 @@ from macmpi.nets.losses import Metric
 from macmpi.nets.tape import Fixed, fixed
 from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import SINGLE, ZSolution
+from macmpi.solvers.linear_systems import Precondition
 from macmpi.solvers.z_directions import (
     Linearised,
-    Precondition,
     direct_dual,
     direct_primal,
     dual,

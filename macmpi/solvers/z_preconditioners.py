@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi.nets.inverse import inverse
 from macmpi.reductions import Average
-from macmpi.solvers.z_directions import Precondition
+from macmpi.solvers.linear_systems import Precondition
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
