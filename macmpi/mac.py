@@ -94,9 +94,8 @@ class Mac(Parts):
         """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes."""
         plan = self.plan
         before = state.weights.copy() if plan.chain.quantised else state.weights
-        renew = state.iteration % plan.factor_every == 0
         self.fitting.train(plan.leading_layers, state)
-        self.fitting.regress(plan.all_units if renew else plan.exact_units, state, plan.w_solvers)
+        self.fitting.regress(plan.all_units, state, plan.w_solvers)
         self.fitting.train(plan.trailing_layers, state)
         self.fitting.keep_better(before, state)
         state.position = Z_STEP

@@ -20,9 +20,6 @@ from macmpi.solvers.z_problem import Rows, ZProblem, split_columns
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 
-LOOSEST = 0.5
-"""Linear systems are solved to this share of their residual at least."""
-
 FLOOR, DAMPING = 1e-2, 0.1
 """Bounds of the metrics: least variance, in shares of a site's largest; identity added to a mean curvature of 1."""
 
@@ -54,16 +51,15 @@ class Subproblems:
         return block_views(state.weights, self.plan.chain.block_shapes)
 
     def metrics(self, state: State[MacState]) -> tuple[Metric, ...]:
-        """mu w_k M_k of each site."""
+        """mu M_k of each site."""
         plan = self.plan
-        scales = [state.mu * w for w in plan.site_weights]
         if plan.metric == "identity":
-            return tuple(metric(scale, plan.dtype) for scale in scales)
+            return (metric(state.mu, plan.dtype),) * len(plan.chain.sites)
         forms, at = [], 0
-        for h, scale in zip(plan.chain.site_sizes, scales, strict=True):
+        for h in plan.chain.site_sizes:
             shape = (h, h) if plan.metric == "curvature" else (h,)
             size = int(np.prod(shape))
-            forms.append(metric(scale * state.own.metric[at : at + size].reshape(shape), plan.dtype))
+            forms.append(metric(state.mu * state.own.metric[at : at + size].reshape(shape), plan.dtype))
             at += size
         return tuple(forms)
 
@@ -119,7 +115,6 @@ class Subproblems:
             Y=self.data.Y[rows],
             Z=state.Z[rows],
             shift=self._shift(rows, state, metrics) if shifted else None,
-            accuracy=self._accuracy(plan.forcing[0], state),
         )
 
     def _shift(self, rows: Rows, state: State[MacState], metrics: tuple[Metric, ...]) -> Array | None:
@@ -134,8 +129,8 @@ class Subproblems:
         """The regression of a job's weights at the state's coordinates, mu and multipliers."""
         k, plan = job.segment, self.plan
         self.last = "W", k, job.units
-        ridge, accuracy = plan.unit_ridge(k, state.mu), self._accuracy(plan.forcing[1], state)
-        key, shapes, segment = (plan.seed, state.iteration, k), plan.shapes(k), plan.chain.segments[k]
+        ridge, key = plan.unit_ridge(k, state.mu), (plan.seed, state.iteration, k)
+        shapes, segment = plan.shapes(k), plan.chain.segments[k]
         if job.units is not None:
             targets = self.core_targets(k, state, job.units.rows)
             term = Term(self.features(k, state), targets, self.rounded(k, state))
@@ -143,7 +138,7 @@ class Subproblems:
             local = self.local(k, state)
             shared, points = self.gram(k, state).G, plan.n_train
             together = self.points.in_pieces
-            return UnitProblem((term,), segment.activation, ridge, W, shared, accuracy, key, local, points, together)
+            return UnitProblem(term, segment.activation, ridge, W, shared, key, local, points, together)
         loss = plan.loss if k == len(plan.chain.sites) else Squared(self._form(k, state))
         part = plan.features[k] if segment.leading else segment
         numbers = {block: i for i, block in enumerate(segment.regressed)}
@@ -151,9 +146,7 @@ class Subproblems:
         A = self.features(k, state) if segment.leading else self.inputs(k, state)
         T = self.targets(k, state)
         flat, together = state.weights[job.place], self.points.in_pieces
-        return SegmentProblem(
-            own, loss, A, T, shapes, ridge, flat, accuracy, key, points=plan.n_train, in_pieces=together
-        )
+        return SegmentProblem(own, loss, A, T, shapes, ridge, flat, key, points=plan.n_train, in_pieces=together)
 
     def _form(self, k: int, state: State[MacState]) -> Metric:
         """The form in which a hidden segment's own regression is measured: M_k without mu."""
@@ -161,9 +154,6 @@ class Subproblems:
             return metric(1.0, self.plan.dtype)
         bounds = np.cumsum([0, *self.plan.chain.site_sizes])
         return metric(state.own.metric[bounds[k] : bounds[k + 1]], self.plan.dtype)
-
-    def _accuracy(self, forcing: float, state: State[MacState]) -> float:
-        return min(forcing * abs(state.history.fall), LOOSEST)
 
     def inputs(self, k: int, state: State[MacState]) -> Array:
         """z_{k-1}, with z_0 = x."""

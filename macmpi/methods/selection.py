@@ -225,7 +225,7 @@ class Trial:
         now = self.mac.problems.features(k, self.state)
         block = self.plan.chain.segments[k].regressed[0]
         W = self.mac.weights(self.state)[block][rows]
-        problem = UnitProblem((Term(now, T),), "linear", self.plan.unit_ridge(k, self.state.mu), W, np.zeros((0, 0)))
+        problem = UnitProblem(Term(now, T), "linear", self.plan.unit_ridge(k, self.state.mu), W, np.zeros((0, 0)))
         present = values(problem, W, self.mac.over_points).sum()
         return np.concatenate([[present], 0.5 * (np.einsum("nh,nh->", T, T, dtype=float) - gains)])
 
@@ -245,7 +245,7 @@ def bases(config: Config, plan: Plan) -> list[Basis]:
     Collective: no.
     """
     keys, found = config.selection, list[Basis]()
-    a_parameter = CRITERIA[keys.criterion](plan.n_train) * (1.0 if keys.errors == "half" else 0.5)
+    a_parameter = CRITERIA[keys.criterion](plan.n_train)
     epsilons = keys.epsilons(len(plan.basis_sizes))
     for k, segment in enumerate(plan.chain.segments):
         if segment.leading:

@@ -31,11 +31,9 @@ class Plan:
 
     plain_solvers: the W-solvers, none over-relaxed: of starts, selections and the postprocessing.
     w_names, by_unit: of each segment, the name of its W-solver and whether its units are solved apart.
-    trainers: of the parameter blocks that no regression fits.  site_weights: mu of a site in units of mu.
-    forcing: linear systems of the (Z-, W-)step are solved to this times the last relative fall of the validation error.
-    factor_every: iterations after which a Gram that only preconditions is made again.  sharded: each rank holds its own
-    points; all ranks do every W-job together and no result is exchanged.  ring: trains the jobs of inexact solvers,
-    which then travel.  shared: a node has one copy of points and coordinates.  minibatch_parts: 0 without minibatches.
+    trainers: of the parameter blocks that no regression fits.  sharded: each rank holds its own points; all ranks do
+    every W-job together and no result is exchanged.  ring: trains the jobs of inexact solvers, which then travel.
+    shared: a node has one copy of points and coordinates.  minibatch_parts: 0 without minibatches.
     """
 
     chain: Chain
@@ -48,10 +46,7 @@ class Plan:
     w_names: tuple[str, ...]
     by_unit: tuple[bool, ...]
     trainers: dict[int, Trainer]
-    site_weights: tuple[float, ...]
     metric: str
-    forcing: tuple[float, float]
-    factor_every: int
     dtype: np.dtype
     seed: int
     n_train: int
@@ -120,13 +115,12 @@ class Plan:
         return any(is_basis(m) for m in self.chain.maps)
 
     def weight_of(self, segment: int, mu: float) -> float:
-        """A segment's sum of squares weighs in E_Q mu of its site; 1 for the last, whose loss it is."""
-        return mu * self.site_weights[segment] if segment < len(self.chain.sites) else 1.0
+        """A segment's sum of squares weighs mu in E_Q; 1 for the last, whose loss it is."""
+        return mu if segment < len(self.chain.sites) else 1.0
 
     def unit_ridge(self, segment: int, mu: float) -> float:
         """Ridge of the segment's own regression, 1/2 sum r^2 + ridge/2 ||v||^2 (penalty.Ridge)."""
-        hidden = segment < len(self.chain.sites)
-        return self.ridge.of_unit(self.weight_of(segment, mu) if hidden else mu, not hidden)
+        return self.ridge.of_unit(mu, segment == len(self.chain.sites))
 
     def jobs(self, segment: int) -> list[Job]:
         """The segment's regressions: tiles of units, or one for all its weights."""
@@ -244,12 +238,6 @@ class Plan:
         return self._deal(segments, segments[1:])
 
     @cached_property
-    def exact_units(self) -> WorkList:
-        """The W-step makes only those Grams again here that must be of the present inputs."""
-        segments = range(len(self.chain.segments))
-        return self._deal(segments, [k for k in segments if k and self.w_solvers[k].exact])
-
-    @cached_property
     def first_gram(self) -> WorkList:
         """The Gram of the first segment alone, computed once."""
         return self._deal([], [0])
@@ -278,10 +266,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         w_names=tuple(name for name, _ in named),
         by_unit=tuple(by_unit for _, by_unit in named),
         trainers=choices.trainers(config.model, chain),
-        site_weights=tuple(penalty.site_weights or [1.0] * len(chain.sites)),
         metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
-        forcing=(config.z_step.forcing, config.w_step.forcing),
-        factor_every=config.w_step.factor_every,
         dtype=np.dtype(config.model.precision),
         seed=config.start.seed,
         n_train=n_train,

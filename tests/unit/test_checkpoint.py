@@ -37,7 +37,6 @@ def state(iteration: int = 3, record: type[Record] = MacState) -> State[Any]:
     random = np.random.default_rng(iteration)
     history = History(
         e1_val=0.1 + 0.2,
-        fall=-1.0 / 7.0,
         reference=0.7,
         best_weights=random.normal(size=12),
         best_e1_val=1.0 / 3.0,
@@ -388,3 +387,6 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         save(tmp_path / "file" / "checkpoints")
+
+
+# --- configs of earlier versions --------------------------------------------------------------------------------------

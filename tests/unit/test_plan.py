@@ -26,7 +26,6 @@ from macmpi.solvers.w_descent import LBFGSW
 from macmpi.solvers.w_gauss_newton import GaussNewtonW
 from macmpi.solvers.w_sgd import SGDW
 from macmpi.solvers.z_binary import BinaryZ
-from macmpi.solvers.z_descent import LBFGSZ
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 from macmpi.state import block_views
 
@@ -371,7 +370,7 @@ def test_what_is_early_waits_for_no_rows(
     """And every job is done once, early or late."""
     monkeypatch.setattr(tiles, "GRAM_WHOLE", whole)
     p = planned(*sizes, ranks, sites="before")
-    for deal in (p.all_units, p.exact_units, p.deal([len(p.chain.segments) - 1]), p.deal([0])):
+    for deal in (p.all_units, p.deal([len(p.chain.segments) - 1]), p.deal([0])):
         assert deal.jobs == tuple(a + b for a, b in zip(deal.early, deal.late, strict=True))
         waited_for = {share.segment for rank in deal.shares for share in rank}
         assert waited_for == {k for k in deal.fresh if p.large(k)}
@@ -433,19 +432,15 @@ def test_what_the_config_says_reaches_the_parts() -> None:
             mu_every=4,
             tolerance=0.2,
             tolerance_decay=0.5,
-            site_weights=[4.0],
             ridge=0.7,
             ridge_scale="objective",
         ),
         z_step=ZStep(
             "gauss_newton",
-            direction="primal",
             iterations=2,
             relaxation=1.1,
             cg_iterations=9,
             cg_tolerance=0.3,
-            forcing=0.8,
-            halvings=4,
         ),
         w_step=WStep(
             iterations=5,
@@ -453,32 +448,27 @@ def test_what_the_config_says_reaches_the_parts() -> None:
             cg_iterations=6,
             cg_tolerance=0.4,
             cg_precision="single",
-            forcing=0.9,
             tolerance=0.6,
-            halvings=7,
-            factor_every=3,
         ),
         run=Run(max_iterations=12),
     )
     assert (p.schedule.mu0, p.schedule.factor, p.schedule.mu_max) == (2.0, 3.0, 50.0)
     assert (p.schedule.tolerance, p.schedule.tolerance_decay, p.schedule.max_iterations) == (0.2, 0.5, 12)
     assert p.schedule.every == 4
-    assert (p.site_weights, p.forcing, p.factor_every, p.metric) == ((4.0,), (0.8, 0.9), 3, "identity")
+    assert p.metric == "identity"
     assert (p.ridge.value, p.ridge.scale, p.ridge.until_mu) == (0.7, "objective", 1e4)
     z, w, last = p.z_solver, p.w_solvers[0], p.w_solvers[-1]
-    assert z == GaussNewtonZ(2, "primal", 1.1, 9, 0.3, 4)
-    assert w == GaussNewtonW(5, 1.2, 6, 0.4, "single", 0.6, 7)
+    assert z == GaussNewtonZ(2, 1.1, 9, 0.3)
+    assert w == GaussNewtonW(5, 1.2, 6, 0.4, "single", 0.6)
     assert last == ClosedForm(1.2)
-    assert p.plain_solvers == (GaussNewtonW(5, 1.0, 6, 0.4, "single", 0.6, 7), ClosedForm())
+    assert p.plain_solvers == (GaussNewtonW(5, 1.0, 6, 0.4, "single", 0.6), ClosedForm())
 
 
 def test_every_solver_of_the_config_gets_the_keys_that_it_knows() -> None:
-    keys = {"iterations": 4, "halvings": 3, "memory": 2}
-    assert planned(37, (3,), 1, z_step=ZStep("lbfgs", **keys)).z_solver == LBFGSZ(4, 3, memory=2)
     sgd = planned(37, (3,), 1, w_step=WStep("sgd", iterations=2, batch=9, rate=0.3, momentum=0.5))
     assert sgd.w_solvers[0] == SGDW(2, 9, 0.3, 0.5)
-    lbfgs = planned(37, (3,), 1, w_step=WStep("lbfgs", "same", tolerance=0.2, **keys))
-    assert lbfgs.w_solvers == (LBFGSW(4, 0.2, 3, 2),) * 2
+    lbfgs = planned(37, (3,), 1, w_step=WStep("lbfgs", "same", iterations=4, tolerance=0.2))
+    assert lbfgs.w_solvers == (LBFGSW(4, 0.2),) * 2
 
 
 @pytest.mark.parametrize("name", Z_SOLVERS)
@@ -489,7 +479,7 @@ def test_0_iterations_are_the_z_solvers_own(name: Any) -> None:
 
 
 def test_auto_takes_the_z_solver_of_bits_where_there_are_bits() -> None:
-    assert planned(37, (3,), 1, activation="binary", z_step=ZStep(enumerated=7)).z_solver == BinaryZ(enumerated=7)
+    assert planned(37, (3,), 1, activation="binary", z_step=ZStep(iterations=7)).z_solver == BinaryZ(7)
     assert planned(37, (3,), 1).z_solver == GaussNewtonZ()
 
 
