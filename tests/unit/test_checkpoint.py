@@ -387,6 +387,3 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         save(tmp_path / "file" / "checkpoints")
-
-
-# --- configs of earlier versions --------------------------------------------------------------------------------------
