@@ -45,12 +45,21 @@ WORDS: dict[tuple[str, str], str] = {
 
 def gone(key: str, value: Any) -> str | None:
     """What is to be said of a key that has gone: "" at its last default; None of any other key.  Collective: no."""
-    if key not in GONE:
-        why = WORDS.get((key, value)) if isinstance(value, str) else None
-        said = f'{key} = "{value}" has gone ({why}): use "auto"'
-    else:
+    if key in GONE:
         default, why = GONE[key]
         if value == default:
             return ""
         said = f"{key} has gone ({why}): leave it out"
-    return why and f"{said}, or use macmpi {LAST}, which reads {key} = {value!r:.80}"
+    elif isinstance(value, str) and (key, value) in WORDS:
+        said = f'{key} = "{value}" has gone ({WORDS[key, value]}): use "auto"'
+    else:
+        return None
+    return f"{said}, or use macmpi {LAST}, which reads {key} = {_short(value)}"
+
+
+def _short(value: Any) -> str:
+    """A value as it may be shown: numbers and lists may be larger than Python prints."""
+    try:
+        return f"{value!r:.80}"
+    except (ValueError, RecursionError):
+        return "that"

@@ -333,6 +333,10 @@ def test_a_key_that_has_gone_is_dropped_at_its_last_default_and_explained_at_ano
     assert key not in DEFAULTS
 
 
+def test_a_key_that_has_gone_may_hold_what_cannot_be_printed(folder: Path) -> None:
+    assert "w_step.memory has gone" in refusal(f"w_step.memory = {hex(10**5000)}", folder)
+
+
 @pytest.mark.parametrize(("key", "word"), WORDS)
 def test_a_word_that_has_gone_is_explained(key: str, word: str, folder: Path) -> None:
     text = refusal(f'{key} = "{word}"', folder)
