@@ -97,9 +97,8 @@ class Mac:
         """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes."""
         parts, plan = self.parts, self.plan
         before = state.weights.copy() if plan.chain.quantised else state.weights
-        renew = state.iteration % plan.factor_every == 0
         solve(parts, plan.work.leading_layers, state)
-        solve(parts, plan.work.w_step if renew else plan.exact_units, state)
+        solve(parts, plan.work.w_step, state)
         solve(parts, plan.work.trailing_layers, state)
         keep_better(parts, before, state)
         state.position = Z_STEP

@@ -60,14 +60,13 @@ class Errors(NamedTuple):
 
 @dataclass
 class History:
-    """The schedule's memory: e1_val, the validation error that it compares with; fall, the share by which that fell.
+    """The schedule's memory: e1_val, the validation error that it compares with.
 
     reference: mean squared last move of the multipliers (inf: none yet); best_*: the weights with the lowest validation
     error since the sizes changed last.
     """
 
     e1_val: float = float("inf")
-    fall: float = 0.0
     reference: float = float("inf")
     best_weights: Array = field(default_factory=nothing)
     best_e1_val: float = float("inf")

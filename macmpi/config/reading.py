@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from macmpi import UsageError
+from macmpi.config.gone import gone
 from macmpi.config.tables import (
     LAYERS,
     NESTED,
@@ -122,12 +123,26 @@ def validate(table: dict[str, Any], name: str) -> Config:
     """Config from a parsed table.  Raises UsageError with all its mistakes in one message."""
     from pydantic import ValidationError
 
+    kept, lines = _without_gone(table)
     try:
-        return _adapter().validate_json(_json(table, name))
+        found: Config = _adapter().validate_json(_json(kept, name))
     except ValidationError as error:
-        lines = [_explain(mistake) for mistake in error.errors() if not _other_branch(mistake)]
+        lines += [_explain(mistake) for mistake in error.errors() if not _other_branch(mistake)]
+    if lines:
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
-        raise UsageError("\n  ".join([f"{count} in {name}:", *lines])) from None
+        raise UsageError("\n  ".join([f"{count} in {name}:", *lines]))
+    return found
+
+
+def _without_gone(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The table without keys that have gone, and what is to be said of those that are not at their last default."""
+    kept: dict[str, Any] = {}
+    said = []
+    for name, keys in table.items():
+        found = {key: gone(f"{name}.{key}", value) for key, value in keys.items()} if isinstance(keys, dict) else {}
+        said += [sentence for sentence in found.values() if sentence]
+        kept[name] = {k: v for k, v in keys.items() if found[k] is None} if isinstance(keys, dict) else keys
+    return kept, said
 
 
 def _json(value: Any, name: str, key: str = "") -> str:

@@ -137,10 +137,7 @@ class Penalty:
     mu_every: Annotated[int, Ge(0)] = 0
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
-    site_weights: list[Annotated[float, Ge(1e-6), Le(1e6)]] = field(default_factory=list)
     metric: Literal["identity", "variance", "curvature"] = "identity"
-    enough: Annotated[float, Gt(0.0), Lt(1.0)] = 0.8
-    multiplier_max: Positive = 100.0
     ridge: Annotated[float, Ge(0.0), Le(1e12)] = 0.01
     ridge_scale: Literal["unit", "objective"] = "unit"
     ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4
@@ -155,17 +152,12 @@ class Penalty:
 class ZStep:
     """How the coordinates of each point are found.  A solver takes the keys that it knows."""
 
-    solver: Literal["auto", "gauss_newton", "lbfgs", "gradient", "alternating", "binary"] = "auto"
-    direction: Literal["auto", "dual", "primal", "direct"] = "auto"
+    solver: Literal["auto", "gauss_newton", "alternating", "binary"] = "auto"
     iterations: Own = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
     cg_iterations: PositiveInt = 4
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     cg_precision: Literal["double", "single"] = "double"
-    forcing: Annotated[float, Ge(0.0)] = 0.0
-    halvings: Annotated[int, Ge(0), Le(60)] = 10
-    memory: PositiveInt = 5
-    enumerated: Annotated[int, Ge(0), Le(16)] = 10
     __pydantic_config__: ClassVar[Any] = STRICT
 
 
@@ -173,9 +165,7 @@ class ZStep:
 class WStep:
     """How the weights of each unit or segment are found.  A solver takes the keys that it knows."""
 
-    solver: Literal[
-        "auto", "gauss_newton", "gauss_newton_exact", "newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"
-    ] = "auto"
+    solver: Literal["auto", "gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"] = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
     schedule: Literal["units", "ring"] = "units"
     iterations: Own = 0
@@ -183,11 +173,7 @@ class WStep:
     cg_iterations: Own = 0
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
     cg_precision: Literal["double", "single"] = "double"
-    forcing: Annotated[float, Ge(0.0)] = 0.0
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
-    halvings: Annotated[int, Ge(0), Le(60)] = 10
-    factor_every: PositiveInt = 1
-    memory: PositiveInt = 10
     batch: PositiveInt = 100
     rate: Positive = 0.1
     momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.9
@@ -214,13 +200,8 @@ class Stochastic:
     batch: PositiveInt = 250
     batch_max: PositiveInt = 500
     grow_every: PositiveInt = 60
-    memory: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
     averaging: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
-    probed: PositiveInt = 64
-    curvature_every: PositiveInt = 2
-    factor_every: PositiveInt = 10
     damping: Annotated[float, Ge(0.0)] = 0.0
-    least_damping: Annotated[float, Ge(0.0)] = 0.0
     patience: PositiveInt = 20
     parts: PositiveInt = 2
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -228,8 +209,6 @@ class Stochastic:
     def __post_init__(self) -> None:
         if self.batch_max < self.batch:
             raise ValueError(f"batch_max = {self.batch_max} is below batch = {self.batch}: raise batch_max too")
-        if self.damping and self.least_damping > self.damping:
-            raise ValueError(f"least_damping = {self.least_damping:g} is above damping = {self.damping:g}")
 
 
 @dataclass(frozen=True)
@@ -241,8 +220,6 @@ class Baseline:
     momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.0
     beta2: Annotated[float, Ge(0.0), Lt(1.0)] = 0.999
     parts: PositiveInt = 2
-    restart: PositiveInt = 100
-    memory: PositiveInt = 10
     patience: PositiveInt = 20
     __pydantic_config__: ClassVar[Any] = STRICT
 
@@ -256,12 +233,11 @@ class Selection:
     """Model selection in the W-step of every `every`-th iteration: how many centres each RBF layer has.
 
     Candidates are smallest, smallest + step, ..., and the number that the layer starts with.  epsilon2: one for all
-    layers or one for each.  errors: "half", E1 + C as the paper prints it; "sum": the sum of squares, 2 E1 + C.
+    layers or one for each.
     """
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
     epsilon2: Positive | list[Positive] = field(default_factory=list)
-    errors: Literal["half", "sum"] = "half"
     every: Annotated[int, Ge(1)] = 11
     smallest: PositiveInt = 150
     step: PositiveInt = 25

@@ -17,15 +17,14 @@ FLOOR, DAMPING = 1e-2, 0.1
 
 
 def metrics(plan: Plan, state: State[MacState]) -> tuple[Metric, ...]:
-    """mu w_k M_k of each site.  Collective: no."""
-    scales = [state.mu * w for w in plan.site_weights]
+    """mu M_k of each site.  Collective: no."""
     if plan.choices.metric == "identity":
-        return tuple(metric(scale, plan.dtype) for scale in scales)
+        return (metric(state.mu, plan.dtype),) * len(plan.chain.sites)
     forms, at = [], 0
-    for h, scale in zip(plan.chain.site_sizes, scales, strict=True):
+    for h in plan.chain.site_sizes:
         shape = (h, h) if plan.choices.metric == "curvature" else (h,)
         size = int(np.prod(shape))
-        forms.append(metric(scale * state.own.metric[at : at + size].reshape(shape), plan.dtype))
+        forms.append(metric(state.mu * state.own.metric[at : at + size].reshape(shape), plan.dtype))
         at += size
     return tuple(forms)
 

@@ -21,9 +21,6 @@ from macmpi.solvers.z_problem import split_columns
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 
-LOOSEST = 0.5
-"""Linear systems are solved to this share of their residual at least."""
-
 
 @dataclass(frozen=True)
 class First:
@@ -56,10 +53,6 @@ class Parts:
     def weights(self, state: State[Any]) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
         return block_views(state.weights, self.plan.chain.block_shapes)
-
-    def accuracy(self, forcing: float, state: State[Any]) -> float:
-        """The share of their residual to which linear systems are solved.  Collective: no."""
-        return min(forcing * abs(state.history.fall), LOOSEST)
 
     def new_state(self, weights: Array) -> State[MacState]:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""

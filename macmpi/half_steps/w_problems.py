@@ -97,17 +97,17 @@ def layer_gram(given: WInputs, k: int) -> LayerGram:
 def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     """The regression of a job's weights, from the present ones.  factor: what is made of its Gram.  Collective: no."""
     k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
-    ridge, accuracy = plan.unit_ridge(k, state.mu), parts.accuracy(plan.forcing[1], state)
-    key, shapes, segment = (plan.seed, state.iteration, k), plan.chain.regressed_shapes(k), plan.chain.segments[k]
+    ridge, key = plan.unit_ridge(k, state.mu), (plan.seed, state.iteration, k)
+    shapes, segment = plan.chain.regressed_shapes(k), plan.chain.segments[k]
     flat, pieces = state.weights[job.place], parts.points.in_pieces
     if job.units is not None:
         T = given.cores[k][:, job.units.rows] if k in given.cores else targets(given, k, job.units.rows)
         term, W = Term(given.features[k], T, given.rounded[k]), flat.reshape(-1, shapes[0][1])
         shared, points = layer_gram(given, k).G, plan.n_train
-        return UnitProblem((term,), segment.activation, ridge, W, shared, accuracy, key, factor, points, pieces)
+        return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces)
     loss = plan.choices.loss if k == len(plan.chain.sites) else Squared(unit_metric(plan, k, state))
     part = plan.features[k] if segment.leading else segment
     numbers = {block: i for i, block in enumerate(segment.regressed)}
     own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
     A, T = given.features[k], targets(given, k)
-    return SegmentProblem(own, loss, A, T, shapes, ridge, flat, accuracy, key, points=plan.n_train, in_pieces=pieces)
+    return SegmentProblem(own, loss, A, T, shapes, ridge, flat, key, points=plan.n_train, in_pieces=pieces)

@@ -18,7 +18,7 @@ class ZInputs:
     """The Z-problems of a half step are made of this.
 
     weights: of each block; Z and multipliers of all points that this rank holds (the latter may be empty); metrics:
-    mu w_k M_k of each site; features: what the first segment's regression multiplies; accuracy: as in ZProblem.
+    mu M_k of each site; features: what the first segment's regression multiplies.
     """
 
     parts: Parts
@@ -27,7 +27,6 @@ class ZInputs:
     multipliers: Array
     metrics: tuple[Metric, ...]
     features: ByRows
-    accuracy: float
 
 
 def prepare_z(parts: Parts, state: State[MacState]) -> ZInputs:
@@ -38,9 +37,8 @@ def prepare_z(parts: Parts, state: State[MacState]) -> ZInputs:
 
 def z_inputs(parts: Parts, state: State[MacState]) -> ZInputs:
     """What the Z-problems of the present state are made of.  Collective: yes."""
-    accuracy = parts.accuracy(parts.plan.forcing[0], state)
     weights, forms = parts.weights(state), metrics(parts.plan, state)
-    return ZInputs(parts, weights, state.Z, state.own.multipliers, forms, parts.first(state).features, accuracy)
+    return ZInputs(parts, weights, state.Z, state.own.multipliers, forms, parts.first(state).features)
 
 
 def z_problem(given: ZInputs, rows: Rows, shifted: bool = True) -> ZProblem:
@@ -56,5 +54,4 @@ def z_problem(given: ZInputs, rows: Rows, shifted: bool = True) -> ZProblem:
         Y=parts.data.Y[rows],
         Z=given.Z[rows],
         shift=shift(plan, given.metrics, given.multipliers[rows]) if shifted and moves else None,
-        accuracy=given.accuracy,
     )

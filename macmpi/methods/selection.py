@@ -239,7 +239,7 @@ class Trial:
         gains = np.cumsum(np.einsum("mh,mh->m", U, U))[candidates - 1]
         W = parts.weights(state)[self.plan.chain.segments[k].regressed[0]][rows]
         term, ridge = Term(self.given.features[k], T), self.plan.unit_ridge(k, state.mu)
-        present = values(UnitProblem((term,), "linear", ridge, W, np.zeros((0, 0))), W, parts.over_points).sum()
+        present = values(UnitProblem(term, "linear", ridge, W, np.zeros((0, 0))), W, parts.over_points).sum()
         return np.concatenate([[present], 0.5 * (np.einsum("nh,nh->", T, T, dtype=float) - gains)])
 
 
@@ -258,7 +258,7 @@ def bases(config: Config, plan: Plan) -> list[Basis]:
     Collective: no.
     """
     keys, found = config.selection, list[Basis]()
-    a_parameter = CRITERIA[keys.criterion](plan.n_train) * (1.0 if keys.errors == "half" else 0.5)
+    a_parameter = CRITERIA[keys.criterion](plan.n_train)
     epsilons = keys.epsilons(len(plan.basis_sizes))
     for k, segment in enumerate(plan.chain.segments):
         if segment.leading:

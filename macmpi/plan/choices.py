@@ -106,9 +106,7 @@ def schedule(config: Config) -> Quadratic:
         return Patient(*common, patience=config.baseline.patience)
     if penalty.method == "quadratic":
         return Quadratic(*common, decay, every=every)
-    return AugmentedLagrangian(
-        *common, decay, every=every, enough=penalty.enough, multiplier_max=penalty.multiplier_max
-    )
+    return AugmentedLagrangian(*common, decay, every=every)
 
 
 def _has_sites(config: Config) -> bool:
@@ -154,6 +152,9 @@ def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
     return name, separable and "units" in takes
 
 
+REMADE = 10
+"""Minibatches of the stochastic method that share the layers' metrics and inverses."""
+
 LEAST = 32
 """Points of a minibatch of few points."""
 
@@ -171,6 +172,6 @@ def without_half_steps(config: Config) -> Config:
 
     Collective: no.
     """
-    penalty = replace(config.penalty, method="quadratic", site_weights=[], metric="identity")
+    penalty = replace(config.penalty, method="quadratic", metric="identity")
     model, z_step = replace(config.model, sites="none"), replace(config.z_step, solver="auto")
     return replace(config, model=model, penalty=penalty, z_step=z_step)

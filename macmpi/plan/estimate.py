@@ -11,9 +11,10 @@ from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.parallel import tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
-from macmpi.plan.choices import minibatch
+from macmpi.plan.choices import REMADE, minibatch
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Gram, Job
+from macmpi.solvers.descent import PAIRS
 
 PRODUCTS_Z = 12.0
 PRODUCTS_W = 10.0
@@ -133,10 +134,10 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
     rate = BLAS_SHARE * steady_rate() * (8 / item)
     beside, kept = 0.0, BUFFERS * weights
     if name == "stochastic":
-        keys, share = config.stochastic, max(plan.work.parts.row_counts) / N
+        share = max(plan.work.parts.row_counts) / N
         directions = sum(2.0 * h * d * (h + d) for h, d in chain.block_shapes)
-        inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / keys.factor_every
-        beside = N / minibatch(keys, N, 0) * (directions + inverses) / plan.ranks / rate
+        inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / REMADE
+        beside = N / minibatch(config.stochastic, N, 0) * (directions + inverses) / plan.ranks / rate
         kept += 5.0 * squares
     elif name in ("sgd", "adam"):
         batch = min(config.baseline.batch, N)
@@ -144,7 +145,7 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
         share, beside = -(-parts // plan.ranks) / parts, N / batch * SECONDS_A_BYTE * item * weights
     else:
         share = max(plan.work.train.row_counts) / N
-        kept += 2.0 * config.baseline.memory * weights
+        kept += 2.0 * PAIRS * weights
     seconds = PASSES[name] * 2.0 * N * weights * share / rate + beside
     idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
     lazy = f"; {idle} without points: more stochastic.parts, with other bits" if idle else ""

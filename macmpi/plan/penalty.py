@@ -27,10 +27,6 @@ class Ridge:
             return 0.0
         return self.value / mu if self.scale == "objective" and not output else self.value
 
-    def of_objective(self, mu: float, output: bool) -> float:
-        """lambda such that no half step raises E_Q + sum lambda/2 ||v||^2 at fixed mu."""
-        return self.of_unit(mu, output) * (1.0 if output else mu)
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -52,11 +48,6 @@ class Progress:
     def increment(self) -> float:
         """Mean squared mu (z - f): by how much the multipliers would move now."""
         return self.mu * self.mu * self.constraint
-
-    @property
-    def fall(self) -> float:
-        """The share by which the validation error fell; negative when it rose."""
-        return (self.before - self.now) / self.before if 0.0 < self.before < math.inf else 1.0
 
 
 @dataclass(frozen=True)

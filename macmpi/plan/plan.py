@@ -17,7 +17,6 @@ from macmpi.plan.layer_refusals import check_layers, check_method
 from macmpi.plan.offsets import Offsets, offsets
 from macmpi.plan.refusals import check, check_ring, check_sharded
 from macmpi.plan.work import Work
-from macmpi.plan.work_lists import WorkList
 
 
 @dataclass(frozen=True)
@@ -26,16 +25,11 @@ class Plan:
 
     choices: what the config names.  sharded: each rank holds its own points; all ranks do every regression jointly, and
     no result is exchanged.  shared: a node has one copy of points and coordinates.  minibatch_parts: 0 without
-    minibatches.  site_weights: mu of a site in units of mu.  forcing: linear systems of the (Z-, W-)step are solved to
-    this times the last relative fall of the validation error.  factor_every: iterations after which a Gram that only
-    preconditions is made again.
+    minibatches.
     """
 
     chain: Chain
     choices: Choices
-    site_weights: tuple[float, ...]
-    forcing: tuple[float, float]
-    factor_every: int
     dtype: np.dtype
     seed: int
     n_train: int
@@ -57,24 +51,17 @@ class Plan:
         return Work(self.chain, self.choices, self.offsets, *sizes, self.sharded, self.minibatch_parts)
 
     @cached_property
-    def exact_units(self) -> WorkList:
-        """The W-step makes only those Grams again here that must be of the present inputs."""
-        segments = range(len(self.chain.segments))
-        return self.work.regressions(segments, [k for k in segments if k and self.choices.regressions[k].solver.exact])
-
-    @cached_property
     def features(self) -> tuple[Segment, ...]:
         """The segments without what comes before the weights that a regression fits."""
         return tuple(s.part(s.core, len(s.maps)) for s in self.chain.segments)
 
     def weight_of(self, segment: int, mu: float) -> float:
-        """A segment's sum of squares weighs in E_Q mu of its site; 1 for the last, whose loss it is."""
-        return mu * self.site_weights[segment] if segment < len(self.chain.sites) else 1.0
+        """A segment's sum of squares weighs mu in E_Q; 1 for the last, whose loss it is."""
+        return mu if segment < len(self.chain.sites) else 1.0
 
     def unit_ridge(self, segment: int, mu: float) -> float:
         """Ridge of the segment's own regression, 1/2 sum r^2 + ridge/2 ||v||^2 (penalty.Ridge)."""
-        hidden = segment < len(self.chain.sites)
-        return self.choices.ridge.of_unit(self.weight_of(segment, mu) if hidden else mu, not hidden)
+        return self.choices.ridge.of_unit(mu, segment == len(self.chain.sites))
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
         """Let a trainer find a parameter block: the same on every rank."""
@@ -101,15 +88,12 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     """The plan of a run.  Raises UsageError, naming a remedy, for what does not fit together.  Collective: no."""
     if config.method.name in NESTED:
         config = without_half_steps(config)
-    chain, penalty = build_chain(config.model, n_in, n_out), config.penalty
+    chain = build_chain(config.model, n_in, n_out)
     check_layers(config, chain, n_train)
     check_method(config, chain)
     plan = Plan(
         chain=chain,
         choices=choose(config, chain),
-        site_weights=tuple(penalty.site_weights or [1.0] * len(chain.sites)),
-        forcing=(config.z_step.forcing, config.w_step.forcing),
-        factor_every=config.w_step.factor_every,
         dtype=np.dtype(config.model.precision),
         seed=config.start.seed,
         n_train=n_train,

@@ -24,25 +24,17 @@ JOINT = ", ".join(name for name, kind in W_SOLVERS.items() if "segment" in kind.
 def check(config: Config, chain: Chain, choices: Choices) -> None:
     """Refuse what does not fit together, each case in one sentence with a remedy."""
     model, penalty, z_solver = config.model, config.penalty, choices.z_solver
-    K = len(chain.sites)
     if model.loss == "cross_entropy" and model.output != "linear":
         raise UsageError(
             f'model.loss = "cross_entropy" has its own softmax: model.output = "{model.output}" does not go with it; '
             'use model.output = "linear"'
         )
-    if penalty.site_weights and len(penalty.site_weights) != K:
-        raise UsageError(
-            f"penalty.site_weights has {len(penalty.site_weights)} entries but model.sites makes {K} sites; "
-            "give one for each"
-        )
-    largest = penalty.mu_max * max([1.0, *penalty.site_weights])
-    if config.method.name not in NESTED and model.precision == "float32" and largest > FLOAT32_MU:
+    if config.method.name not in NESTED and model.precision == "float32" and penalty.mu_max > FLOAT32_MU:
         raise UsageError(
             f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
-            f"(penalty.mu_max = {penalty.mu_max:g}, with site_weights {largest:g}); "
-            f"use penalty.mu_max = {FLOAT32_MU:g}, or float64"
+            f"(penalty.mu_max = {penalty.mu_max:g}); use penalty.mu_max = {FLOAT32_MU:g}, or float64"
         )
-    if penalty.method == "augmented_lagrangian" and not K:
+    if penalty.method == "augmented_lagrangian" and not chain.sites:
         raise UsageError(
             'penalty.method = "augmented_lagrangian" needs constraints and model.sites = "none" has none; '
             'use model.sites = "after" or "before"'

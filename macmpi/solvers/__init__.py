@@ -123,7 +123,6 @@ from macmpi.solvers.centres import Trainer as Trainer  # noqa: E402
 from macmpi.solvers.closed_form import ClosedForm  # noqa: E402
 from macmpi.solvers.grams import Whitening as Whitening  # noqa: E402
 from macmpi.solvers.w_descent import LBFGSW, ConjugateGradientW, GradientW  # noqa: E402
-from macmpi.solvers.w_exact import ExactGaussNewtonW, NewtonW  # noqa: E402
 from macmpi.solvers.w_gauss_newton import GaussNewtonW  # noqa: E402
 from macmpi.solvers.w_hessian_free import HessianFreeW  # noqa: E402
 from macmpi.solvers.w_sgd import SGDW as SGDW  # noqa: E402
@@ -131,21 +130,16 @@ from macmpi.solvers.w_sgd import better as better  # noqa: E402
 from macmpi.solvers.w_thresholded import Thresholded as Thresholded  # noqa: E402
 from macmpi.solvers.z_alternating import AlternatingZ  # noqa: E402
 from macmpi.solvers.z_binary import BinaryZ  # noqa: E402
-from macmpi.solvers.z_descent import LBFGSZ, GradientZ  # noqa: E402
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ  # noqa: E402
 
 Z_SOLVERS: dict[str, type] = {
     "gauss_newton": GaussNewtonZ,
-    "lbfgs": LBFGSZ,
-    "gradient": GradientZ,
     "alternating": AlternatingZ,
     "binary": BinaryZ,
 }
 W_SOLVERS: dict[str, type] = {
     "gauss_newton": GaussNewtonW,
     "closed_form": ClosedForm,
-    "gauss_newton_exact": ExactGaussNewtonW,
-    "newton": NewtonW,
     "hessian_free": HessianFreeW,
     "lbfgs": LBFGSW,
     "ncg": ConjugateGradientW,

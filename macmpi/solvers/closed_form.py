@@ -109,8 +109,5 @@ def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = No
         A, T = term.inputs[rows], term.targets[rows]
         return adjoint(T if W is None else T - apply(A, W), A, problem.bias)
 
-    def partial(rows: slice) -> tuple[Array, ...]:
-        return (sum((product(term, rows) for term in problem.terms[1:]), product(problem.terms[0], rows)),)
-
-    (total,) = over_points(partial)
+    (total,) = over_points(lambda rows: (product(problem.term, rows),))
     return total

@@ -20,6 +20,9 @@ Gradients = Callable[[Array], tuple[Array, Array]]
 
 ARMIJO = 1e-4
 
+PAIRS = 10
+"""Steps and changes of the gradient that L-BFGS remembers."""
+
 
 class Direction(Protocol):
     """Gives search directions (m, P) from gradients, and keeps what it needs of earlier ones."""
@@ -72,7 +75,7 @@ class Conjugate:
 class LBFGS:
     """d = -H g, H from the last `memory` pairs of step and change of gradient of each row."""
 
-    memory: int
+    memory: int = PAIRS
     exact: bool = True
     _pairs: list[tuple[Array, Array, Array]] = field(default_factory=list)
     _gradient: Array | None = None

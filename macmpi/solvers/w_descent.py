@@ -76,9 +76,7 @@ class ConjugateGradientW(DescentW):
 
 @dataclass(frozen=True)
 class LBFGSW(DescentW):
-    """L-BFGS with `memory` pairs a row."""
-
-    memory: int = 10
+    """L-BFGS."""
 
     def direction(self) -> Direction:
-        return LBFGS(self.memory)
+        return LBFGS()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,6 +13,7 @@ from macmpi.nets.layers.activation import FUNCTIONS, Function
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import SINGLE
 from macmpi.solvers.grams import ELEMENTWISE, PASS, Preconditioned
+from macmpi.solvers.linear_systems import conjugate_gradients
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
 from macmpi.typing import Array
 
@@ -24,10 +24,10 @@ class GaussNewtonW(Preconditioned):
 
     An iteration linearises s, takes up to `cg_iterations` CG steps on the normal equations
     (A^T diag(s'^2) A + ridge I) p = A^T diag(s') r - ridge w, and backtracks each unit from step `relaxation`, then 1.
-    All units share one preconditioner, the Cholesky factor of the layer's Gram (now, or some iterations ago) plus
-    ridge, scaled with a unit's mean s'^2: no Gram of a unit's own is formed.  A unit stops once its objective falls by
-    less than `tolerance` in relative terms.  With `cg_precision` "single" residuals are rounded, and so are the inputs
-    that make directions of them: p, [A, 1] p and the Gram are then of single precision, but no objective is.
+    All units share one preconditioner, the Cholesky factor of the layer's Gram plus ridge, scaled with a unit's mean
+    s'^2: no Gram of a unit's own is formed.  A unit stops once its objective falls by less than `tolerance` in relative
+    terms.  With `cg_precision` "single" residuals are rounded, and so are the inputs that make directions of them: p,
+    [A, 1] p and the Gram are then of single precision, but no objective is.
 
     Rounds: iterations (2 + 2 cg_iterations + line search).  Cost: 2 N D w flops at the start, and 4 N D w times
     `cg_iterations` an iteration; D^3 / 3 for the factor of a layer.
@@ -63,62 +63,52 @@ class GaussNewtonW(Preconditioned):
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)
-        fits = [Fit(term, FUNCTIONS[problem.activation]) for term in problem.terms]
-        (errors,) = over_points(lambda rows: _added(fit.start(W, rows) for fit in fits))
+        fit = Fit(problem.term, FUNCTIONS[problem.activation])
+        (errors,) = over_points(lambda rows: fit.start(W, rows))
         objective = problem.in_pieces.agreed(errors + ridge * ridge_value(W))
         live = np.ones(len(W), dtype=bool)
         for i in range(self.iterations):
-            step, moved = self._direction(problem, W, fits, live, over_points)
-            length, errors, stale = self._line_search(problem, W, step, fits, moved, errors, objective, over_points)
+            step, moved = self._direction(problem, W, fit, live, over_points)
+            length, errors, stale = self._line_search(problem, W, step, fit, moved, errors, objective, over_points)
             W += length[:, None] * step
             before, objective = objective, problem.in_pieces.agreed(errors + ridge * ridge_value(W))
             live &= before - objective > self.tolerance * before
             if i + 1 == self.iterations or not live.any():
                 break
-            over_points(lambda rows: _added(fit.move(length, rows, stale) for fit in fits))  # noqa: B023
+            over_points(lambda rows: fit.move(length, rows, stale))  # noqa: B023
         return W
 
     def _direction(
-        self, problem: UnitProblem, W: Array, fits: list[Fit], live: Array, over_points: OverPoints
+        self, problem: UnitProblem, W: Array, fit: Fit, live: Array, over_points: OverPoints
     ) -> tuple[Array, Array]:
         """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
         ridge, agreed = problem.ridge, problem.in_pieces.agreed
-        residual, slopes = over_points(lambda rows: _added(fit.gradient(rows) for fit in fits))
+        residual, slopes = over_points(fit.gradient)
         residual[:, :-1] -= ridge * W[:, :-1]
-        factor, n = (self.lower(problem), True), problem.rows * len(problem.terms)
+        factor, n = (self.lower(problem), True), problem.rows
         scale = np.maximum(slopes / n, 1e-30)[:, None]
 
         def precondition(R: Array) -> Array:
             solved: Array = linalg.cho_solve(factor, R.T, check_finite=False)
             return solved.T / scale
 
-        step = np.zeros_like(W)
-        preconditioned = precondition(residual)
-        P, ry = preconditioned, agreed(row_dots(residual, preconditioned))
-        small = max(self.cg_tolerance, problem.accuracy) ** 2 * ry
-        moving = live & (ry > 0.0)
-        for i in range(self.cg_iterations):
-            first, last = i == 0, i + 1 == self.cg_iterations
-            curvature, *products = over_points(
-                lambda rows: _added(fit.product(P, last, rows) for fit in fits)  # noqa: B023
-            )
+        def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
+            curvature, *products = over_points(lambda rows: fit.product(P, last, rows))
             curvature = agreed(curvature + ridge * ridge_value(P))
-            moving = moving & (curvature > 0.0)
-            alpha = np.where(moving, ry / np.where(moving, curvature, 1.0), 0.0)
-            step += alpha[:, None] * P
-            over_points(lambda rows: _added(fit.advance(alpha, first, rows) for fit in fits))  # noqa: B023
             if last:
-                break
-            HP = products[0]
-            HP[:, :-1] += ridge * P[:, :-1]
-            residual = residual - alpha[:, None] * HP
-            preconditioned = precondition(residual)
-            ry_old, ry = ry, agreed(row_dots(residual, preconditioned))
-            moving = moving & (ry > small)
-            if not moving.any():
-                break
-            P = preconditioned + np.where(moving, ry / np.where(moving, ry_old, 1.0), 0.0)[:, None] * P
-        step = agreed(step)
+                return curvature, None, P
+            products[0][:, :-1] += ridge * P[:, :-1]
+            return curvature, products[0], P
+
+        def taken(lengths: Array, first: bool) -> None:
+            over_points(lambda rows: fit.advance(lengths, first, rows))
+
+        step = agreed(
+            conjugate_gradients(
+                *(np.zeros_like(W), residual, product, precondition, self.cg_iterations, self.cg_tolerance),
+                *(live, agreed, taken),
+            )
+        )
         return step, live & (step != 0.0).any(axis=1)
 
     def _line_search(
@@ -126,7 +116,7 @@ class GaussNewtonW(Preconditioned):
         problem: UnitProblem,
         W: Array,
         step: Array,
-        fits: list[Fit],
+        fit: Fit,
         moved: Array,
         errors: Array,
         objective: Array,
@@ -139,9 +129,9 @@ class GaussNewtonW(Preconditioned):
         A fall must exceed the rounding of [A, 1] w and [A, 1] step: with nearly dependent inputs and no ridge, these
         can be huge.
         """
-        ridge, n = problem.ridge, problem.rows * len(fits)
+        ridge, n = problem.ridge, problem.rows
         root = 4.0 * np.sqrt(np.trace(problem.shared) / n)
-        resolution, of_step = (root * np.finfo(A.dtype).eps for A in (fits[0].a, fits[0].along))
+        resolution, of_step = (root * np.finfo(A.dtype).eps for A in (fit.a, fit.along))
         blurred = of_step * np.sqrt(row_dots(step, step)) if of_step > resolution else 0.0
         length, over = moved * self.relaxation, self.relaxation > 1.0
         pending = moved.copy()
@@ -149,7 +139,7 @@ class GaussNewtonW(Preconditioned):
         for _ in range(self.halvings + 1):
             if not pending.any():
                 break
-            (trial,) = over_points(lambda rows: _added(fit.trial(length, rows) for fit in fits))  # noqa: B023
+            (trial,) = over_points(lambda rows: fit.trial(length, rows))  # noqa: B023
             moved_to = W + length[:, None] * step
             blur = resolution * np.sqrt(row_dots(moved_to, moved_to)) + length * blurred
             value = trial + ridge * ridge_value(moved_to) + blur * (2.0 * np.sqrt(n * trial) + n * blur)
@@ -160,17 +150,8 @@ class GaussNewtonW(Preconditioned):
         return length, np.where(length > 0.0, trial, errors), bool(pending.any())
 
 
-def _added(parts: Iterable[tuple[Array, ...]]) -> tuple[Array, ...]:
-    """The sums of several terms, added one by one."""
-    total: tuple[Array, ...] | None = None
-    for part in parts:
-        total = part if total is None else tuple(a + b for a, b in zip(total, part, strict=True))
-    assert total is not None
-    return total
-
-
 class Fit:
-    """One term of a tile: what stays with the points between rounds, each (N, w).
+    """What stays with the points between rounds, each (N, w).
 
     a: pre-activations; s: their activations; r: targets less these; and in the precision of directions
     curvature: s'(a)^2; direction: [A, 1] P^T; along: [A, 1] step^T.

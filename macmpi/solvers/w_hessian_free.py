@@ -13,6 +13,7 @@ from macmpi.nets.tape import Tape
 from macmpi.reductions import OverPoints
 from macmpi.solvers.descent import line_search
 from macmpi.solvers.grams import Unshared
+from macmpi.solvers.linear_systems import conjugate_gradients
 from macmpi.solvers.w_problem import SegmentProblem, gradients, values
 from macmpi.typing import Array
 
@@ -96,22 +97,13 @@ class HessianFreeW(Unshared):
             return np.concatenate([(B @ M).ravel() for B, M in zip(problem.blocks(R[0]), inverses, strict=True)])[None]
 
         agreed = problem.in_pieces.agreed
-        step, R = np.zeros_like(theta), -G
-        P = precondition(R)
-        ry = float(agreed(row_dots(R, P))[0])
-        rounding = float(np.sqrt(np.finfo(problem.inputs.dtype).eps))
-        small = max(self.cg_tolerance, problem.accuracy, rounding) ** 2 * ry
-        for _ in range(cg_iterations):
-            (HP,) = over_points(lambda rows: product(P, rows))  # noqa: B023
+
+        def multiplied(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
+            (HP,) = over_points(lambda rows: product(P, rows))
             HP += problem.ridge_part(P)[1]
-            curvature = float(agreed(row_dots(P, HP))[0])
-            if not curvature > 0.0:
-                break
-            step += (ry / curvature) * P
-            R = R - (ry / curvature) * HP
-            preconditioned = precondition(R)
-            ry_old, ry = ry, float(agreed(row_dots(R, preconditioned))[0])
-            if ry <= small:
-                break
-            P = preconditioned + (ry / ry_old) * P
-        return step
+            return agreed(row_dots(P, HP)), None if last else HP, P
+
+        tolerance = max(self.cg_tolerance, float(np.sqrt(np.finfo(problem.inputs.dtype).eps)))
+        return conjugate_gradients(
+            *(np.zeros_like(theta), -G, multiplied, precondition, cg_iterations, tolerance), agreed=agreed
+        )

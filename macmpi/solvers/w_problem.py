@@ -39,7 +39,6 @@ class WProblem(Protocol):
     """A W-solver is given min over each row of theta of its objective, from theta = start.
 
     ridge -- of each unit or of the segment; shared -- what the units of a layer have in common, or (0, 0);
-    accuracy -- linear systems need not be solved to less than this share of their residual;
     key -- names the random streams of a stochastic solver: (seed, iteration, segment);
     in_pieces -- how ranks that solve it together share what does not depend on points, and agree on what they decide.
     """
@@ -60,9 +59,6 @@ class WProblem(Protocol):
 
     @property
     def shared(self) -> Array: ...
-
-    @property
-    def accuracy(self) -> float: ...
 
     @property
     def key(self) -> tuple[int, ...]: ...
@@ -91,7 +87,7 @@ def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple
 
 @dataclass(frozen=True)
 class Term:
-    """One sum of a UnitProblem: inputs (N, D), targets (N, w); rounded: the inputs as directions may read them."""
+    """The points of a UnitProblem: inputs (N, D), targets (N, w); rounded: the inputs as directions may read them."""
 
     inputs: Rows
     targets: Rows
@@ -107,22 +103,20 @@ class Term:
 class UnitProblem:
     """Some units of one parameter block, over W = [V, c] of shape (w, D + 1), eq. (3) split by unit:
 
-        min over w_h of 1/2 sum_terms sum_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w.
+        min over w_h of 1/2 sum_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w.
 
-    The ridge leaves the biases c alone.  A dense layer has one term; shared weights have several.  Units are
-    independent: the answer for some units is those rows of the answer.  `activation` is a row of
-    layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in common: the solver's `prepare`; `local`
-    what this rank has made of it for all of them, or None.  Without biases W is V, (w, D).  points: their number,
-    where this rank holds only some of them (0: it holds all); in_pieces: how ranks that solve it together share what
-    does not depend on points.
+    The ridge leaves the biases c alone.  Units are independent: the answer for some units is those rows of
+    the answer.  `activation` is a row of layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in
+    common: the solver's `prepare`; `local` what this rank has made of it for all of them, or None.  Without biases W is
+    V, (w, D).  points: their number, where this rank holds only some of them (0: it holds all); in_pieces: how ranks
+    that solve it share what does not depend on points.
     """
 
-    terms: tuple[Term, ...]
+    term: Term
     activation: str
     ridge: float
     W: Array
     shared: Array
-    accuracy: float = 0.0
     key: tuple[int, ...] = ()
     local: Any = None
     points: int = 0
@@ -134,15 +128,15 @@ class UnitProblem:
 
     @property
     def rows(self) -> int:
-        return self.points or len(self.terms[0].targets)
+        return self.points or len(self.term.targets)
 
     @property
     def gram(self) -> LayerGram:
-        return LayerGram(self.shared, self.ridge, self.terms[0].read.dtype, self.bias, self.activation)
+        return LayerGram(self.shared, self.ridge, self.term.read.dtype, self.bias, self.activation)
 
     @property
     def n_in(self) -> int:
-        return self.terms[0].inputs.shape[1]
+        return self.term.inputs.shape[1]
 
     @property
     def bias(self) -> bool:
@@ -150,18 +144,17 @@ class UnitProblem:
         return self.W.shape[1] > self.n_in
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
-        function = FUNCTIONS[self.activation]
-        errors, G = np.zeros(len(theta)), np.zeros(theta.shape)
-        for term in self.terms:
-            A = term.inputs[rows]
-            a = apply(A, theta)
-            s = function.value(a, np.empty_like(a))
-            r = term.targets[rows] - s
-            errors += 0.5 * column_dots(r, r)
-            if slope:
-                r *= function.slope(s, np.empty_like(s))
-                G -= adjoint(r, A, self.bias)
-        return (errors, G) if slope else (errors,)
+        function, A = FUNCTIONS[self.activation], self.term.inputs[rows]
+        a = apply(A, theta)
+        s = function.value(a, np.empty_like(a))
+        r = self.term.targets[rows] - s
+        errors = 0.5 * column_dots(r, r).astype(float)
+        if not slope:
+            return (errors,)
+        r *= function.slope(s, np.empty_like(s))
+        G = np.zeros(theta.shape)
+        G -= adjoint(r, A, self.bias)
+        return errors, G
 
     def ridge_part(self, theta: Array) -> tuple[Array, Array]:
         slope = self.ridge * theta
@@ -185,7 +178,6 @@ class SegmentProblem:
     shapes: tuple[tuple[int, int], ...]
     ridge: float
     flat: Array
-    accuracy: float = 0.0
     key: tuple[int, ...] = ()
     shared: Array = field(default_factory=lambda: np.zeros((0, 0)))
     points: int = 0

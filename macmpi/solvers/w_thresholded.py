@@ -62,8 +62,8 @@ class Thresholded:
 
     def _objective(self, problem: UnitProblem, W: Array, over_points: OverPoints) -> Array:
         def partial(rows: slice) -> tuple[Array, ...]:
-            missed = (t.targets[rows] - (apply(t.inputs[rows], W) > 0.0) for t in problem.terms)
-            return (sum(0.5 * column_dots(R, R) for R in missed),)  # type: ignore[return-value]
+            R = problem.term.targets[rows] - (apply(problem.term.inputs[rows], W) > 0.0)
+            return (0.5 * column_dots(R, R),)
 
         (errors,) = over_points(partial)
         return errors + 0.5 * problem.ridge * ridge_value(W, problem.n_in)

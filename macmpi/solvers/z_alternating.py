@@ -30,7 +30,6 @@ class AlternatingZ:
     relaxation: float = 1.0
     cg_iterations: int = 4
     cg_tolerance: float = 0.01
-    halvings: int = 10
 
     needs: ClassVar[frozenset[str]] = frozenset({"jacobian"})
     descends: ClassVar[bool] = True
@@ -38,7 +37,7 @@ class AlternatingZ:
 
     @property
     def _inner(self) -> GaussNewtonZ:
-        return GaussNewtonZ(1, "auto", self.relaxation, self.cg_iterations, self.cg_tolerance, self.halvings)
+        return GaussNewtonZ(1, self.relaxation, self.cg_iterations, self.cg_tolerance)
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
         return [self._inner.prepare(one_site(sample, k), average) for k in range(len(sample.sizes))]

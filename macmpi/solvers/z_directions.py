@@ -1,4 +1,4 @@
-"""Gauss-Newton directions of the Z-step: in the space of the outputs (dual), of the coordinates (primal), or direct.
+"""Gauss-Newton directions of the Z-step: by CG in the space of the outputs (dual), or direct.
 
 With c_k = f_k(z_{k-1}) + u_k - z_k, a loss near its outputs 1/2 ||q - B dF||^2 + constant, and
 Phi_k = B J_{K+1} ... J_{k+1}, the direction minimises, for each point,
@@ -7,7 +7,7 @@ Phi_k = B J_{K+1} ... J_{k+1}, the direction minimises, for each point,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,14 +15,12 @@ import numpy as np
 from macmpi.nets.design import row_dots
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Metric, dense, times
+from macmpi.solvers.linear_systems import Precondition, conjugate_gradients
 from macmpi.solvers.z_problem import split_columns
 from macmpi.typing import Array
 
 JITTER = 1e-15
 """Added to a direct system's diagonal, relative to its trace."""
-
-Precondition = Callable[[Array], Array]
-"""Gives a fresh array, the preconditioned residuals of some points, row by row."""
 
 
 @dataclass(frozen=True)
@@ -46,45 +44,6 @@ class Linearised:
         """term_k += J_k term_{k-1}, k = 2, ..., K: a forward tangent pass."""
         for k in range(1, len(terms)):
             terms[k] += self.tangents[k - 1].jvp(terms[k - 1])
-
-
-Product = Callable[[Array, bool], tuple[Array, Array | None, Array]]
-"""(P, last) -> P^T S P row by row, S P unless it is the last one, and what a unit of P adds to the answer."""
-
-
-def conjugate_gradients(
-    start: Array,
-    R: Array,
-    product: Product,
-    precondition: Precondition,
-    iterations: int,
-    tolerance: float,
-) -> Array:
-    """start + the sum of the CG steps of each row.
-
-    Every row has coefficients of its own; rows whose preconditioned residual has fallen to `tolerance` are masked.
-    """
-    X = start
-    preconditioned = precondition(R)
-    P, ry = preconditioned, row_dots(R, preconditioned)
-    small = tolerance**2 * ry
-    live = ry > 0.0
-    for i in range(iterations):
-        curvature, SP, T = product(P, i + 1 == iterations)
-        live = live & (curvature > 0.0)
-        alpha = np.where(live, ry / np.where(live, curvature, 1.0), 0.0)[:, None]
-        X += T * alpha if T is P else np.multiply(T, alpha, out=T)
-        if SP is None:
-            break
-        SP *= alpha
-        R -= SP
-        preconditioned = precondition(R)
-        ry_old, ry = ry, row_dots(R, preconditioned)
-        live = live & (ry > small)
-        if not live.any():
-            break
-        P = preconditioned + np.where(live, ry / np.where(live, ry_old, 1.0), 0.0)[:, None] * P
-    return X
 
 
 def dual(model: Linearised, precondition: Precondition, iterations: int, tolerance: float) -> Array:
@@ -119,50 +78,6 @@ def dual_product(model: Linearised, P: Array, t: Sequence[Array], last: bool = F
         return curvature, None
     SP = P + model.tangents[-1].jvp(t[-1])
     return row_dots(P, SP), SP
-
-
-def primal(model: Linearised, precondition: Precondition, iterations: int, tolerance: float) -> Array:
-    """CG on the normal equations of all coordinates, (n, sum H).  Cost: 2 passes a CG iteration."""
-    dZ = model.empty
-    dZ.fill(0.0)
-    return conjugate_gradients(
-        dZ,
-        normal_right(model),
-        lambda P, last: (*normal_product(model, P, last), P),
-        precondition,
-        iterations,
-        tolerance,
-    )
-
-
-def normal_right(model: Linearised) -> Array:
-    """Minus the gradient at dz = 0."""
-    out = model.empty
-    b = split_columns(model.sizes, out)
-    for k, c in enumerate(model.feasible):
-        times(c, model.metrics[k].M, out=b[k])
-    pulls = [*[x.copy() for x in b[1:]], -model.residual]
-    for k, pull in enumerate(pulls):
-        b[k] -= model.tangents[k].vjp(pull)
-    return out
-
-
-def normal_product(model: Linearised, P: Array, last: bool = False) -> tuple[Array, Array | None]:
-    """P^T S P row by row, and S P unless it is the last one, for the normal equations' matrix S."""
-    out = np.empty_like(P)
-    p, b = split_columns(model.sizes, P), split_columns(model.sizes, out)
-    q = model.tangents[-1].jvp(p[-1])
-    curvature = row_dots(q, q)
-    for k in range(len(p)):
-        difference = p[k] if k == 0 else p[k] - model.tangents[k - 1].jvp(p[k - 1])
-        times(difference, model.metrics[k].M, out=b[k])
-        curvature += row_dots(difference, b[k])
-    if last:
-        return curvature, None
-    pulls = [*[x.copy() for x in b[1:]], -q]
-    for k, pull in enumerate(pulls):
-        b[k] -= model.tangents[k].vjp(pull)
-    return curvature, out
 
 
 def direct_dual(model: Linearised) -> Array:
@@ -235,14 +150,12 @@ def solve_rows(A: Array, B: Array) -> Array:
 def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iterations: int) -> dict[str, float]:
     """Flops of each direction for one point, counted.  passes: flops of a pass through J_2, ..., J_{K+1}.
 
-    CG stops after at most as many iterations as the system has unknowns; the primal one has no good preconditioner and
-    is counted at three times the iterations (measured: 8-12 against 1-4).
+    CG stops after at most as many iterations as the system has unknowns.
     """
     H, L = sum(sizes), outputs
     squares = sum(h * h for h in sizes)
     return {
         "dual": passes + min(cg_iterations, L) * (2.0 * passes + 2.0 * L * L),
-        "primal": passes + min(3 * cg_iterations, H) * (2.0 * passes + 2.0 * squares),
         "direct_dual": passes * (2.0 + L) + L * L * H + L**3 / 3.0,
         "direct_primal": passes * max(sizes) + 2.0 * squares * (max(sizes) + L) + H**3 / 3.0,
     }

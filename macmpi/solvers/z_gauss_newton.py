@@ -11,20 +11,17 @@ from macmpi.nets.losses import Metric
 from macmpi.nets.tape import Fixed, fixed
 from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import SINGLE, ZSolution
+from macmpi.solvers.linear_systems import Precondition
 from macmpi.solvers.z_directions import (
     Linearised,
-    Precondition,
     direct_dual,
     direct_primal,
     dual,
     flops_a_point,
-    primal,
 )
-from macmpi.solvers.z_preconditioners import dual_preconditioner, primal_preconditioner
+from macmpi.solvers.z_preconditioners import dual_preconditioner
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
-
-DIRECTIONS = ("auto", "dual", "primal", "direct")
 
 STIFF = 1e3
 """And so do those where the loss is more than so many times as stiff as a constraint: they may be ill-conditioned."""
@@ -42,30 +39,30 @@ class Shared:
 class GaussNewtonZ:
     """min over z of eq. (4), each point by itself, all points of a tile at once.
 
-    The direction is that of z_directions.py: "dual" and "primal" by preconditioned CG, "direct" by a factorisation a
-    point, in the smaller of the two spaces; "auto" takes the one that costs the fewest flops, counted.  The
-    preconditioner is the inverse of the system's mean over a sample of points, one for all.  With `cg_precision`
-    "single" inexact CG is done in float32; outputs, constraints and objectives never are.  A point's step starts at
-    `relaxation` (over-relaxation when above 1), then at 1, then is halved; the old z stays where nothing improves.
+    The direction is that of z_directions.py: "dual" by preconditioned CG, "direct" by a factorisation a point, in the
+    smaller of the two spaces; "auto" takes the one that costs the fewest flops, counted.  The preconditioner is the
+    inverse of the system's mean over a sample of points, one for all.  With `cg_precision` "single" inexact CG is done
+    in float32; outputs, constraints and objectives never are.  A point's step starts at `relaxation` (over-relaxation
+    when above 1), then at 1, then is halved; the old z stays where nothing improves.
 
     Cost of an iteration, with F = 2 n sum_{k >= 2} H_{k-1} H_k flops for a pass through the segments after the first:
     3 F and 2 F times the CG iterations, and 2 n L^2 for each use of the preconditioner.
     """
 
     iterations: int = 1
-    direction: str = "auto"
     relaxation: float = 1.5
     cg_iterations: int = 4
     cg_tolerance: float = 0.01
-    halvings: int = 10
     cg_precision: str = "double"
+    halvings: int = 10
+    direction: str = "auto"
 
     needs: ClassVar[frozenset[str]] = frozenset({"jacobian"})
     descends: ClassVar[bool] = True
     bits: ClassVar[bool] = False
 
     def choice(self, problem: ZProblem) -> str:
-        """ "dual", "primal", "direct_dual" or "direct_primal" for problems of this shape."""
+        """ "dual", "direct_dual" or "direct_primal" for problems of this shape."""
         shapes = [problem.weights[b].shape for s in problem.segments[1:] for b in s.weighted]
         passes = 2.0 * sum(h * d for h, d in shapes)
         flops = flops_a_point(problem.sizes, problem.Y.shape[1], passes, self.cg_iterations)
@@ -75,23 +72,17 @@ class GaussNewtonZ:
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Shared | None:
         """Make what the points of the chosen system share; None where it is solved directly."""
-        choice = self.choice(sample)
-        if choice not in ("dual", "primal"):
+        if self.choice(sample) != "dual":
             return None
         stiffest = sample.loss.stiffness * max(float(np.abs(m.inverse).max()) for m in sample.metrics)
-        close = max(self.cg_tolerance, sample.accuracy) < SINGLE
-        single = self.cg_precision == "single" and not close and stiffest <= STIFF
+        single = self.cg_precision == "single" and self.cg_tolerance >= SINGLE and stiffest <= STIFF
         dtype = np.dtype(np.float32) if single else sample.Z.dtype
-        if choice == "dual":
-            precondition = dual_preconditioner(sample, average, dtype, np.float32 if single else np.float64)
-        else:
-            precondition = primal_preconditioner(sample, average, dtype)
+        precondition = dual_preconditioner(sample, average, dtype, np.float32 if single else np.float64)
         maps = (pair for segment in sample.segments[1:] for pair in zip(segment.maps, segment.blocks, strict=True))
         return Shared(precondition, fixed(maps, [W.astype(dtype, copy=False) for W in sample.weights]))
 
     def solve(self, problem: ZProblem, shared: Shared | None) -> ZSolution:
         Z, errors, choice = problem.Z.copy(), np.empty(len(problem.Z)), self.choice(problem)
-        tolerance = max(self.cg_tolerance, problem.accuracy)
         for _ in range(self.iterations):
             errors, model = _linearised(problem, Z, shared)
             if choice == "direct_dual":
@@ -100,9 +91,8 @@ class GaussNewtonZ:
                 dZ = direct_primal(model)
             else:
                 assert shared is not None
-                solve = dual if choice == "dual" else primal
                 with np.errstate(over="ignore", invalid="ignore"):  # such a step is not taken
-                    dZ = solve(model, shared.precondition, self.cg_iterations, tolerance)
+                    dZ = dual(model, shared.precondition, self.cg_iterations, self.cg_tolerance)
             self._line_search(problem, Z, dZ.astype(Z.dtype, copy=False), errors)
         return ZSolution(Z, errors)
 

@@ -1,6 +1,6 @@
-"""Preconditioners of the Z-step's linear systems: inverses of their means over a sample of points, one for all.
+"""The preconditioner of the Z-step's dual systems: the inverse of their mean over a sample of points, one for all.
 
-Made in float64, the dual one in single precision where CG is; applied in the precision asked for.
+Made in float64, or in single precision where CG is; applied in the precision asked for.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from macmpi.nets.inverse import inverse
-from macmpi.nets.losses import dense
 from macmpi.reductions import Average
-from macmpi.solvers.z_directions import Precondition
+from macmpi.solvers.linear_systems import Precondition
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
@@ -65,21 +64,3 @@ def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype, mad
         if made != np.float64:
             return dual_preconditioner(sample, average, dtype)
         return lambda R: R.copy()  # one direction dwarfs all others: CG goes without
-
-
-def primal_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype) -> Precondition:
-    """Inverses of the mean diagonal blocks, M_k + J_{k+1}^T M_{k+1} J_{k+1}; M_{K+1} is the loss's Hessian."""
-    weights, sites = _cast(sample, np.float64)
-    outer = [dense(m.M, h) for m, h in zip(sample.metrics, sample.sizes, strict=True)]
-    F = average.rows(lambda rows: sample.segments[-1].forward(weights, sites[-1][rows]))
-    hessian = average.mean(lambda rows: sample.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
-    above = [*outer[1:], hessian]
-    blocks = [
-        inverse(M + segment.pullback(weights, A, up, average)).astype(dtype)
-        for M, segment, A, up in zip(outer, sample.segments[1:], sites, above, strict=True)
-    ]
-
-    def apply(R: Array) -> Array:
-        return np.hstack([r @ B for r, B in zip(sample.sites(R), blocks, strict=True)])
-
-    return apply

@@ -14,7 +14,7 @@ import numpy as np
 
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers import Tangent
-from macmpi.nets.losses import Loss, Metric, times
+from macmpi.nets.losses import Loss, Metric
 from macmpi.nets.tape import Fixed
 from macmpi.reductions import EVERY
 from macmpi.typing import Array
@@ -31,7 +31,7 @@ class ZProblem:
     The quadratic penalty has M_k = mu I and no shift; the augmented Lagrangian has u_k = M_k^-1 lambda_k.
     segments: f_1, ..., f_{K+1}; sizes (H_1, ..., H_K); metrics M_1, ..., M_K; X (n, D), Y (n, L), Z and shift
     (n, H_1 + ... + H_K): the rows of the points.  Points are independent: the answer for some rows is those
-    rows of the answer.  `accuracy`: linear systems need not be solved to less than this share of their residual.
+    rows of the answer.
     """
 
     segments: tuple[Segment, ...]
@@ -43,7 +43,6 @@ class ZProblem:
     Y: Array
     Z: Array
     shift: Array | None = None
-    accuracy: float = 0.0
 
     def sites(self, Z: Array) -> list[Array]:
         """The views z_1, ..., z_K of the columns of Z."""
@@ -94,18 +93,6 @@ class ZProblem:
         for metric, c in zip(self.metrics, missed, strict=True):
             total += 0.5 * metric.square(c)
         return total
-
-    def gradients(self, Z: Array) -> tuple[Array, Array]:
-        """The objective (n,) and its gradient (n, sum H) for all points.  Cost: two passes."""
-        F, tangents = self.linearise(Z)
-        G = np.empty_like(Z)
-        pairs = list(zip(self.sites(G), self.sites(Z), F, self.metrics, strict=False))
-        for g, z, f, metric in pairs:
-            times(z - f, metric.M, out=g)
-        pulls = [g for g, *_ in pairs[1:]] + [self.loss.residual(self.Y, F[-1])]
-        for (g, *_), pull, tangent in zip(pairs, pulls, tangents, strict=True):
-            g -= tangent.vjp(pull)
-        return self.combine(Z, F), G
 
 
 def split_columns(sizes: Sequence[int], Z: Array) -> list[Array]:

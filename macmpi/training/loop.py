@@ -142,13 +142,13 @@ class Training:
             state.history.best_iteration,
         )
 
-        def decide() -> tuple[Decision, float, bool, bool]:
+        def decide() -> tuple[Decision, bool, bool]:
             decision = self.plan.choices.schedule.decide(progress)
             stop = decision.stop is None and (asked or self._late())
             save = self._due() or decision.mu != mu or stop or decision.stop is not None
-            return decision, progress.fall, stop, save
+            return decision, stop, save
 
-        decision, state.history.fall, stop, save = self.team.from_root(decide)
+        decision, stop, save = self.team.from_root(decide)
         if decision.multipliers:
             began = now()
             self.method.move_multipliers(state)

@@ -1,6 +1,6 @@
 """What each choice reaches: E1 and cost of variants of a config, one after the other, on one rank.
 
-    python run/bench/choices.py run/usps_mac.toml --iterations 5 "" 'w_step.solver="newton"' 'penalty.metric="variance"'
+    python run/bench/choices.py run/usps_mac.toml --iterations 5 "" 'w_step.solver="lbfgs"' 'penalty.metric="variance"'
 
 A variant is a list of --set options; "" is the config as it is.  Seconds are medians of the iterations after the first;
 GFLOP-eq are seconds times this machine's own dgemm rate, measured beside each launch.

@@ -32,28 +32,19 @@ def test_slope_is_the_derivative_as_a_function_of_the_value(function: Function, 
     assert_allclose(slope, (ahead - behind) / (2.0 * h), rtol=1e-7, atol=1e-8)
 
 
-def test_bend_is_the_derivative_of_the_slope(function: Function, random: np.random.Generator) -> None:
-    a, h = away_from_kinks(random, (20, 4)), 1e-6
-    values = [function.value(a + step, np.empty_like(a)) for step in (h, -h, 0.0)]
-    ahead, behind = (function.slope(b, np.empty_like(b)) for b in values[:2])
-    bend = function.bend(values[2], np.empty_like(a))
-    assert_allclose(bend, (ahead - behind) / (2.0 * h), rtol=1e-7, atol=1e-8)
-
-
 def test_no_slope_is_beyond_the_steepest_and_some_is_near_it(function: Function) -> None:
     b = function.value(np.linspace(-9.0, 9.0, 2000)[None], np.empty((1, 2000)))
     largest = function.slope(b, np.empty_like(b)).max()
     assert 0.999 * function.steepest < largest <= function.steepest
 
 
-def test_value_slope_and_bend_write_to_out(function: Function, random: np.random.Generator) -> None:
+def test_value_and_slope_write_to_out(function: Function, random: np.random.Generator) -> None:
     a, out = random.normal(size=(5, 3)), np.full((5, 3), np.nan)
     assert function.value(a.copy(), out) is out
     assert np.isfinite(out).all()
-    for derivative in (function.slope, function.bend):
-        to = np.full((5, 3), np.nan)
-        assert derivative(out.copy(), to) is to
-        assert np.isfinite(to).all()
+    to = np.full((5, 3), np.nan)
+    assert function.slope(out.copy(), to) is to
+    assert np.isfinite(to).all()
 
 
 def test_value_in_place(function: Function, random: np.random.Generator) -> None:
@@ -63,11 +54,10 @@ def test_value_in_place(function: Function, random: np.random.Generator) -> None
     assert_array_equal(a, apart)
 
 
-def test_derivatives_leave_the_values_alone(function: Function, random: np.random.Generator) -> None:
+def test_the_slope_leaves_the_values_alone(function: Function, random: np.random.Generator) -> None:
     b = function.value(random.normal(size=(5, 3)), np.empty((5, 3)))
     before = b.copy()
     function.slope(b, np.empty_like(b))
-    function.bend(b, np.empty_like(b))
     assert_array_equal(b, before)
 
 
@@ -75,10 +65,9 @@ def test_extreme_inputs_are_finite_and_silent(function: Function) -> None:
     with warnings.catch_warnings(), np.errstate(over="warn", divide="warn", invalid="warn"):
         warnings.simplefilter("error")
         b = function.value(EXTREMES.copy(), np.empty_like(EXTREMES))
-        slope, bend = (derivative(b, np.empty_like(b)) for derivative in (function.slope, function.bend))
+        slope = function.slope(b, np.empty_like(b))
     assert np.isfinite(b).all()
     assert np.isfinite(slope).all()
-    assert np.isfinite(bend).all()
 
 
 def test_a_config_may_name_it(name: str) -> None:

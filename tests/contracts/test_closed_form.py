@@ -36,7 +36,7 @@ def design(A: Array, bias: bool) -> Array:
 def problem_of(A: Array, T: Array, W: Array, ridge: float, bias: bool, solver: Any = None) -> tuple[UnitProblem, Any]:
     over_points = summed(len(A), 3)
     shared = (solver or ClosedForm()).prepare(A, over_points, bias)
-    return UnitProblem((Term(A, T),), "linear", ridge, W, shared), over_points
+    return UnitProblem(Term(A, T), "linear", ridge, W, shared), over_points
 
 
 def made(random: np.random.Generator, bias: bool, ridge: float, kind: str = "plain", n: int = 30) -> Any:
@@ -46,14 +46,14 @@ def made(random: np.random.Generator, bias: bool, ridge: float, kind: str = "pla
 
 def ridge_fit(problem: UnitProblem) -> Array:
     """The minimiser, by the normal equations."""
-    (term,) = problem.terms
+    term = problem.term
     D = design(term.inputs, problem.bias)
     shrunk = np.arange(D.shape[1]) < term.inputs.shape[1]
     return np.linalg.solve(D.T @ D + problem.ridge * np.diag(shrunk), D.T @ term.targets).T
 
 
 def objectives(problem: UnitProblem, W: Array) -> Array:
-    (term,) = problem.terms
+    term = problem.term
     D, V = design(term.inputs, problem.bias), W[:, : term.inputs.shape[1]]
     return 0.5 * np.sum((term.targets - D @ W.T) ** 2, axis=0) + 0.5 * problem.ridge * np.sum(V**2, axis=1)
 
@@ -107,8 +107,8 @@ def test_a_factor_made_once_gives_the_same_bits(
     ridge: float, relaxation: float, bias: bool, random: np.random.Generator
 ) -> None:
     solver, (wide, over_points) = ClosedForm(relaxation), made(random, bias, ridge)
-    for problem in (wide, narrowed(wide, "terms", "W")):
-        dtype = problem.terms[0].inputs.dtype
+    for problem in (wide, narrowed(wide, "term", "W")):
+        dtype = problem.term.inputs.dtype
         local = solver.local(problem.gram)
         found = solver.solve(replace(problem, local=local), over_points)
         assert_array_equal(found, solver.solve(problem, over_points))
@@ -126,7 +126,7 @@ def test_it_is_the_ridge_regression(ridge: float, bias: bool, random: np.random.
 
 def test_without_a_ridge_it_is_least_squares(bias: bool, random: np.random.Generator) -> None:
     problem, over_points = made(random, bias, 0.0)
-    (term,) = problem.terms
+    term = problem.term
     expected = np.linalg.lstsq(design(term.inputs, bias), term.targets, rcond=None)[0].T
     assert_allclose(ClosedForm().solve(problem, over_points), expected, rtol=1e-8, atol=1e-10)
 
@@ -135,7 +135,7 @@ def test_without_a_ridge_it_is_least_squares(bias: bool, random: np.random.Gener
 def test_of_many_minima_it_takes_the_nearest(kind: str, bias: bool, random: np.random.Generator) -> None:
     """The correction of the present weights is the shortest one, but for rounding over jitter."""
     problem, over_points = made(random, bias, 0.0, kind)
-    (term,) = problem.terms
+    term = problem.term
     D = design(term.inputs, bias)
     residual = term.targets - D @ problem.W.T
     moved = np.linalg.lstsq(D, residual, rcond=1e-10)[0].T

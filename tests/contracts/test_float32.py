@@ -156,9 +156,9 @@ def test_no_unit_gets_worse(name: str, activation: str, random: np.random.Genera
     for arguments in W_ARGUMENTS.get(name, [{}]):
         solver, over_points = W_SOLVERS[name](**arguments), summed(200, 3)
         A, T = random.normal(size=(200, 6)), reachable(random, (200, 5), activation)
-        wide = UnitProblem((Term(A, T),), activation, 0.1, 0.5 * random.normal(size=(5, 7)), np.zeros((0, 0)))
-        problem = narrowed(wide, "terms", "W")
-        problem = replace(problem, shared=solver.prepare(problem.terms[0].inputs, over_points))
+        wide = UnitProblem(Term(A, T), activation, 0.1, 0.5 * random.normal(size=(5, 7)), np.zeros((0, 0)))
+        problem = narrowed(wide, "term", "W")
+        problem = replace(problem, shared=solver.prepare(problem.term.inputs, over_points))
         assert problem.shared.dtype == np.float64
         found = solver.solve(problem, over_points)
         assert found.dtype == np.float64

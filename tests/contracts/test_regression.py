@@ -19,8 +19,8 @@ CUTS = [(0, 40), (0, 1, 40), (0, 13, 14, 29, 40)]
 NOTHING = np.zeros((0, 0))
 
 
-def units(random: np.random.Generator, activation: str, terms: int = 1) -> UnitProblem:
-    made = tuple(Term(random.normal(size=(40, 4)), reachable(random, (40, 3), activation)) for _ in range(terms))
+def units(random: np.random.Generator, activation: str) -> UnitProblem:
+    made = Term(random.normal(size=(40, 4)), reachable(random, (40, 3), activation))
     return UnitProblem(made, activation, 0.3, random.normal(size=(3, 5)), NOTHING)
 
 
@@ -28,7 +28,7 @@ def segments(random: np.random.Generator, kind: str, loss: str) -> SegmentProble
     return segment_problem(random, kind, loss, ridge=0.3)[0]
 
 
-KINDS = {f"units, {a}": (units, (a,)) for a in FUNCTIONS} | {"units, two terms": (units, ("sigmoid", 2))}
+KINDS = {f"units, {a}": (units, (a,)) for a in FUNCTIONS}
 KINDS |= {f"{kind}, {loss}": (segments, (kind, loss)) for kind in SEGMENTS for loss in LOSSES}
 
 
@@ -120,7 +120,7 @@ def test_the_ridge_of_a_segment_leaves_every_bias_alone(random: np.random.Genera
 
 def test_values_of_units_are_those_of_the_formula(random: np.random.Generator) -> None:
     for activation in FUNCTIONS:
-        problem = units(random, activation, terms=2)
+        problem = units(random, activation)
         found = values(problem, problem.W, summed(40, 3))
         assert_allclose(found, unit_objectives(problem, problem.W), rtol=1e-12)
 
@@ -140,7 +140,7 @@ def test_a_separable_segment_is_the_sum_of_its_units(kind: str, random: np.rando
     assert problem.segment.separable
     (W,) = problem.blocks(problem.flat)
     term = Term(problem.segment.features([], problem.inputs), problem.targets)
-    apart = UnitProblem((term,), problem.segment.activation, problem.ridge, W, NOTHING)
+    apart = UnitProblem(term, problem.segment.activation, problem.ridge, W, NOTHING)
     f, G = gradients(problem, problem.start, summed(40, 3))
     each, slopes = gradients(apart, W, summed(40, 3))
     assert_allclose(f, [each.sum()], rtol=1e-12)
@@ -152,7 +152,7 @@ def test_a_metric_weighs_the_outputs_of_a_segment(random: np.random.Generator) -
     form = metric_example("diagonal", 3, random)
     made = segment_problem(random, "after", ridge=0.0)[0]
     problem = SegmentProblem(made.segment, Squared(form), made.inputs, made.targets, made.shapes, 0.0, made.flat)
-    apart = UnitProblem((Term(made.inputs, made.targets),), "sigmoid", 0.0, made.blocks(made.flat)[0], NOTHING)
+    apart = UnitProblem(Term(made.inputs, made.targets), "sigmoid", 0.0, made.blocks(made.flat)[0], NOTHING)
     (f,), each = values(problem, problem.start, summed(40, 2)), values(apart, apart.W, summed(40, 2))
     assert isinstance(form.M, Array)
     assert_allclose(f, np.sum(form.M * each), rtol=1e-12)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contracts.examples import INPUTS, W_SAMPLED, W_THOROUGH, inputs, narrowed, solvers_of, summed
+from contracts.examples import INPUTS, W_THOROUGH, inputs, narrowed, solvers_of, summed
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.solvers import W_SOLVERS, Thresholded
@@ -30,19 +30,17 @@ def solver(name: str) -> Any:
     return Thresholded(W_SOLVERS[name]())
 
 
-def units(solver: Any, A: Array, T: Array, W: Array, ridge: float = 0.1, terms: int = 1) -> tuple[UnitProblem, Any]:
-    made = tuple(Term(a, t) for a, t in zip(np.split(A, terms), np.split(T, terms), strict=True))
-    over_points = summed(len(made[0].inputs), 2)
-    shared = solver.prepare(A, summed(len(A), 2))
-    return UnitProblem(made, "sigmoid", ridge, W, shared), over_points
+def units(solver: Any, A: Array, T: Array, W: Array, ridge: float = 0.1) -> tuple[UnitProblem, Any]:
+    over_points = summed(len(A), 2)
+    shared = solver.prepare(A, over_points)
+    return UnitProblem(Term(A, T), "sigmoid", ridge, W, shared), over_points
 
 
 def objectives(problem: UnitProblem, W: Array) -> Array:
     """1/2 sum (t - [w [a; 1] > 0])^2 + ridge/2 ||v||^2, recomputed: (w,)."""
     total = 0.5 * problem.ridge * np.sum(np.square(W[:, :-1], dtype=float), axis=1)
-    for term in problem.terms:
-        A = term.inputs.astype(float)
-        total += 0.5 * np.sum((term.targets - (A @ W[:, :-1].T + W[:, -1] > 0.0)) ** 2, axis=0)
+    A = problem.term.inputs.astype(float)
+    total += 0.5 * np.sum((problem.term.targets - (A @ W[:, :-1].T + W[:, -1] > 0.0)) ** 2, axis=0)
     return total
 
 
@@ -89,23 +87,15 @@ def test_the_bits_of_separable_classes_are_found(random: np.random.Generator) ->
 
 def test_some_units_give_those_rows(solver: Any, random: np.random.Generator) -> None:
     problem, over_points = made(random, solver, "plain", "bits", 0.1)
-    whole, (term,) = solver.solve(problem, over_points), problem.terms
+    whole, term = solver.solve(problem, over_points), problem.term
     for rows in ([3, 0], [1]):
-        part = replace(problem, terms=(Term(term.inputs, term.targets[:, rows]),), W=problem.W[rows])
+        part = replace(problem, term=Term(term.inputs, term.targets[:, rows]), W=problem.W[rows])
         assert_allclose(solver.solve(part, over_points), whole[rows], rtol=0.0, atol=1e-10)
-
-
-def test_two_terms_are_one_with_their_rows_stacked(name: str, solver: Any, random: np.random.Generator) -> None:
-    if name in W_SAMPLED:
-        pytest.skip("its steps depend on which points it draws together")
-    A, T, W = random.normal(size=(40, 4)), np.round(random.random((40, 3))), random.normal(size=(3, 5))
-    one, two = (units(solver, A, T, W, terms=terms) for terms in (1, 2))
-    assert_allclose(solver.solve(*two), solver.solve(*one), rtol=0.0, atol=1e-9)
 
 
 def test_single_precision_and_the_same_bits_twice(solver: Any, random: np.random.Generator) -> None:
     wide, over_points = made(random, solver, "plain", "shifted", 0.1)
-    problem = narrowed(wide, "terms", "W")
+    problem = narrowed(wide, "term", "W")
     found = solver.solve(problem, over_points)
     assert found.dtype == np.float64
     assert (objectives(problem, found) <= objectives(problem, problem.W) * (1.0 + 1e-5)).all()

@@ -208,5 +208,5 @@ def test_a_segment_of_one_unit_is_that_unit(name: str, random: np.random.Generat
     A, T, W = random.normal(size=(40, 4)), random.normal(size=(40, 1)), random.normal(size=(1, 5))
     solver, over_points = W_SOLVERS[name](), summed(40, 3)
     joint = SegmentProblem(Segment((Affine(4, 1),), (0,)), Squared(), A, T, ((1, 5),), 0.3, W.ravel())
-    apart = UnitProblem((Term(A, T),), "linear", 0.3, W, np.zeros((0, 0)))
+    apart = UnitProblem(Term(A, T), "linear", 0.3, W, np.zeros((0, 0)))
     assert_allclose(solver.solve(joint, over_points), solver.solve(apart, over_points), rtol=0.0, atol=1e-9)

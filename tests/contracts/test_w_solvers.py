@@ -13,7 +13,6 @@ from contracts.examples import (
     INPUTS,
     W_ARGUMENTS,
     W_EXCESS,
-    W_SAMPLED,
     W_STIFF,
     W_THOROUGH,
     example_of,
@@ -32,7 +31,7 @@ from tolerance import gamma
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.grams import regular_factor
-from macmpi.solvers.w_problem import Term, UnitProblem
+from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -105,7 +104,7 @@ def test_a_minimum_stays(name: str, thorough: Any, activation: str, random: np.r
     """Solving again from the answer finds nothing more."""
     problem, over_points = well_posed(thorough, random, activation)
     first = thorough.solve(problem, over_points)
-    again, _ = w_problem(thorough, problem.terms[0].inputs, problem.terms[0].targets, first, activation, 0.1)
+    again, _ = w_problem(thorough, problem.term.inputs, problem.term.targets, first, activation, 0.1)
     second = thorough.solve(again, over_points)
     nothing = W_EXCESS.get(name, 1e-9)
     assert_allclose(unit_objectives(problem, second), unit_objectives(problem, first), rtol=nothing, atol=1e-20)
@@ -177,7 +176,7 @@ def test_directions_in_single_precision_move_as_in_double(
     for precision in ("single", "double"):
         solver = W_SOLVERS["gauss_newton"](iterations=iterations, tolerance=0.0, cg_precision=precision)
         problem, over_points = w_problem(solver, A, T, W, activation)
-        assert (problem.terms[0].rounded is not None) == (precision == "single")
+        assert (problem.term.rounded is not None) == (precision == "single")
         steps.append(solver.solve(problem, over_points) - W)
     single, double = steps
     assert np.abs(double).max() > 0.0
@@ -201,13 +200,13 @@ def test_some_units_give_those_rows(solvers: list[Any], activation: str, random:
     for solver in solvers:
         problem, over_points = well_posed(solver, random, activation)
         whole = solver.solve(problem, over_points)
-        (term,) = problem.terms
+        term = problem.term
         D = np.column_stack([term.inputs, np.ones(len(term.inputs))])
         single = gamma(len(D), np.float32) * np.linalg.cond(D) ** 2 * np.abs(whole).max()
         for units in ([3, 0], [1], [4, 2], [0, 1, 2, 3, 4]):
             some = replace(term, targets=term.targets[:, units])
             W = problem.W[units]
-            part = solver.solve(UnitProblem((some,), activation, problem.ridge, W, problem.shared), over_points)
+            part = solver.solve(UnitProblem(some, activation, problem.ridge, W, problem.shared), over_points)
             assert_allclose(part, whole[units], rtol=0.0, atol=single if solver.rounds else 1e-11)
 
 
@@ -215,14 +214,14 @@ def test_the_same_tile_gives_the_same_bits(solver: Any, activation: str, random:
     problem, over_points = well_posed(solver, random, activation)
     first, second = solver.solve(problem, over_points), solver.solve(problem, over_points)
     assert_array_equal(first, second)
-    inputs_ = problem.terms[0].inputs
+    inputs_ = problem.term.inputs
     assert_array_equal(solver.prepare(inputs_, over_points), solver.prepare(inputs_.copy(), over_points))
 
 
 def test_a_problem_is_a_value(solver: Any, activation: str, random: np.random.Generator) -> None:
     """Solving leaves it as it was."""
     problem, over_points = well_posed(solver, random, activation)
-    (term,) = problem.terms
+    term = problem.term
     kept = [array.copy() for array in (term.inputs, term.targets, problem.W, problem.shared)]
     solver.solve(problem, over_points)
     for array, copy in zip((term.inputs, term.targets, problem.W, problem.shared), kept, strict=True):
@@ -234,25 +233,11 @@ def test_chunks_of_points_change_rounding_alone(solver: Any, activation: str) ->
     for chunks in (1, 2, 7, 40):
         problem, _ = well_posed(solver, np.random.default_rng(3), activation)
         over_points = summed(40, chunks)
-        (term,) = problem.terms
+        term = problem.term
         shared = solver.prepare(term.inputs, over_points)
-        answers.append(solver.solve(UnitProblem((term,), activation, 0.1, problem.W, shared), over_points))
+        answers.append(solver.solve(UnitProblem(term, activation, 0.1, problem.W, shared), over_points))
     for answer in answers[1:]:
         assert_allclose(answer, answers[0], rtol=0.0, atol=1e-9)
-
-
-def test_two_terms_of_a_shared_block_are_one_with_their_rows_stacked(
-    name: str, solver: Any, activation: str, random: np.random.Generator
-) -> None:
-    if name in W_SAMPLED:
-        pytest.skip("its steps depend on which points it draws together")
-    A, T = random.normal(size=(2, 20, 4)), np.stack([reachable(random, (20, 3), activation) for _ in range(2)])
-    W, stacked, together = random.normal(size=(3, 5)), np.concatenate(A), np.concatenate(T)
-    shared = solver.prepare(stacked, summed(40, 2))
-    one = solver.solve(UnitProblem((Term(stacked, together),), activation, 0.1, W, shared), summed(40, 2))
-    terms = tuple(Term(a, t) for a, t in zip(A, T, strict=True))
-    two = solver.solve(UnitProblem(terms, activation, 0.1, W, shared), summed(20, 3))
-    assert_allclose(two, one, rtol=0.0, atol=1e-9)
 
 
 def test_shared_has_the_shape_that_it_says(solver: Any, random: np.random.Generator) -> None:
@@ -273,7 +258,7 @@ def test_the_ridge_leaves_the_bias_alone(
     found = thorough.solve(problem, over_points)
     assert_allclose(found[:, :-1], 0.0, atol=1e3 / ridge)
     constant = value(activation, found[:, -1])
-    assert_allclose(constant, problem.terms[0].targets.mean(axis=0), rtol=1e-6 + 100.0 / ridge)
+    assert_allclose(constant, problem.term.targets.mean(axis=0), rtol=1e-6 + 100.0 / ridge)
 
 
 def test_shifted_targets_shift_linear_biases_alone(random: np.random.Generator) -> None:

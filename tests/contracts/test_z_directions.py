@@ -1,4 +1,4 @@
-"""The four ways to a Gauss-Newton direction of the Z-step, against dense matrices and each other."""
+"""The three ways to a Gauss-Newton direction of the Z-step, against dense matrices and each other."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from macmpi.solvers.z_directions import (
     direct_primal,
     dual,
     dual_product,
-    normal_product,
-    normal_right,
-    primal,
 )
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 from macmpi.solvers.z_problem import ZProblem
@@ -61,8 +58,8 @@ def problem(request: pytest.FixtureRequest, cut: str, case: Case, random: np.ran
     return z_problem(random, sizes, activation, n=4, mu=mu, off=0.7, cut=cut, **SCENES[scene])
 
 
-def preconditioner(direction: str, problem: ZProblem) -> Precondition:
-    shared = GaussNewtonZ(direction=direction).prepare(problem)
+def preconditioner(problem: ZProblem) -> Precondition:
+    shared = GaussNewtonZ(direction="dual").prepare(problem)
     assert shared is not None
     return shared.precondition
 
@@ -72,8 +69,7 @@ def direction(problem: ZProblem, name: str, cg_iterations: int = 60, exact: bool
     model = linearised(problem)
     if name in ("direct_dual", "direct_primal"):
         return (direct_dual if name == "direct_dual" else direct_primal)(model)
-    precondition = np.copy if exact else preconditioner(name, problem)
-    return (dual if name == "dual" else primal)(model, precondition, cg_iterations, 0.0)
+    return dual(model, np.copy if exact else preconditioner(problem), cg_iterations, 0.0)
 
 
 # --- dense references -------------------------------------------------------------------------------------------------
@@ -178,12 +174,6 @@ def test_cg_ends_after_as_many_iterations_as_unknowns(problem: ZProblem) -> None
     assert_allclose(found, expected, rtol=1e-6, atol=1e-7 * np.abs(expected).max())
 
 
-def test_the_primal_direction_goes_down(problem: ZProblem) -> None:
-    """Even after a single CG iteration, and whatever the preconditioner."""
-    for exact in (True, False):
-        assert goes_down(problem, direction(problem, "primal", 1, exact))
-
-
 def test_the_dual_direction_goes_down(problem: ZProblem) -> None:
     """When CG has ended: before, it satisfies the constraints and may raise the loss."""
     assert goes_down(problem, direction(problem, "dual"))
@@ -234,41 +224,15 @@ def test_dual_product_is_the_product_with_the_dual_matrix(problem: ZProblem, ran
         assert_allclose(SP[row], expected, rtol=1e-10, atol=1e-10 * np.abs(expected).max())
 
 
-def test_normal_product_and_right_are_those_of_the_quadratic(problem: ZProblem, random: np.random.Generator) -> None:
-    P, model = random.normal(size=problem.Z.shape), linearised(problem)
-    (curvature, HP), b = normal_product(model, P), normal_right(model)
-    last = normal_product(model, P, last=True)
-    assert last[1] is None
-    assert_array_equal(last[0], curvature)
-    assert_allclose(curvature, np.vecdot(P, HP), rtol=1e-9)
-    for row in range(len(P)):
-        A, g = quadratic(problem, row)
-        assert_allclose(HP[row], A @ P[row], rtol=1e-6, atol=1e-7 * np.abs(A).max())
-        assert_allclose(b[row], -g, rtol=1e-6, atol=1e-7 * np.abs(A).max())
-    assert_allclose(b, -problem.gradients(problem.Z)[1], rtol=1e-9, atol=1e-9 * np.abs(b).max())
-
-
 # --- preconditioners --------------------------------------------------------------------------------------------------
 
 
 def test_the_dual_preconditioner_of_one_point_is_exact(problem: ZProblem, random: np.random.Generator) -> None:
     R = random.normal(size=(3, problem.Y.shape[1]))
     for row in range(2):
-        precondition = preconditioner("dual", some(problem, [row]))
+        precondition = preconditioner(some(problem, [row]))
         expected = linalg.solve(dual_matrix(problem, row), R.T, assume_a="pos").T
         assert_allclose(precondition(R), expected, rtol=1e-8, atol=1e-9)
-
-
-def test_the_primal_preconditioner_of_one_point_inverts_the_diagonal_blocks(
-    problem: ZProblem, random: np.random.Generator
-) -> None:
-    alone, R = some(problem, [1]), random.normal(size=(3, problem.Z.shape[1]))
-    precondition = preconditioner("primal", alone)
-    A, _ = quadratic(problem, 1)
-    for k, (found, right) in enumerate(zip(problem.sites(precondition(R)), problem.sites(R), strict=True)):
-        a = sum(problem.sizes[:k])
-        block = A[a : a + problem.sizes[k], a : a + problem.sizes[k]]
-        assert_allclose(found, linalg.solve(block, right.T).T, rtol=1e-6, atol=1e-8)
 
 
 def test_an_exact_preconditioner_needs_one_cg_iteration(problem: ZProblem) -> None:
@@ -286,13 +250,11 @@ def test_with_one_site_the_preconditioner_is_the_inverse_of_the_mean(
         problem = z_problem(random, sizes, n=6, mu=(0.7,), forms=(form,))
         R = random.normal(size=(4, sizes[-1]))
         mean = np.mean([dual_matrix(problem, row) for row in range(6)], axis=0)
-        precondition = preconditioner("dual", problem)
+        precondition = preconditioner(problem)
         assert_allclose(precondition(R), linalg.solve(mean, R.T).T, rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["dual", "primal"])
-def test_the_preconditioner_is_symmetric_and_positive(name: str, problem: ZProblem) -> None:
-    precondition = preconditioner(name, problem)
-    P = precondition(np.eye(problem.Y.shape[1] if name == "dual" else problem.Z.shape[1]))
+def test_the_preconditioner_is_symmetric_and_positive(problem: ZProblem) -> None:
+    P = preconditioner(problem)(np.eye(problem.Y.shape[1]))
     assert_allclose(P, P.T, rtol=0.0, atol=1e-9 * max(1.0, np.abs(P).max()))
     assert linalg.eigvalsh(0.5 * (P + P.T)).min() > 0.0

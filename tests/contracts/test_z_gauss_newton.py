@@ -45,9 +45,8 @@ def test_direct_takes_the_smaller_space(random: np.random.Generator) -> None:
 
 
 def test_a_named_direction_is_taken(random: np.random.Generator) -> None:
-    for name in ("dual", "primal"):
-        for sizes in ((3, 2, 50), (3, 50, 2)):
-            assert GaussNewtonZ(direction=name).choice(shaped(random, sizes)) == name
+    for sizes in ((3, 2, 50), (3, 50, 2)):
+        assert GaussNewtonZ(direction="dual").choice(shaped(random, sizes)) == "dual"
 
 
 def test_a_direct_solver_prepares_nothing(random: np.random.Generator) -> None:
@@ -68,27 +67,13 @@ def test_the_step_starts_at_the_relaxation_and_falls_back_to_1(random: np.random
         assert_allclose(steps[relaxation], length * steps[1.0], rtol=1e-9, atol=1e-12)
 
 
-def test_the_accuracy_of_a_problem_stops_cg(random: np.random.Generator) -> None:
-    """The looser of the solver's tolerance and the problem's holds."""
-    problem = z_problem(random, (4, 6, 5, 6, 7), off=1.0, mu=0.1)
-    solver = GaussNewtonZ(direction="dual", relaxation=1.0, cg_iterations=30, cg_tolerance=0.0)
-    loose = replace(solver, cg_tolerance=0.5)
-    shared = solver.prepare(problem)
-    by_solver, by_problem = loose.solve(problem, shared).Z, solver.solve(replace(problem, accuracy=0.5), shared).Z
-    assert_allclose(by_problem, by_solver, rtol=0.0, atol=0.0)
-    assert np.abs(by_problem - solver.solve(problem, shared).Z).max() > 1e-6
-
-
-@pytest.mark.parametrize("direction", ["dual", "primal"])
 @pytest.mark.parametrize("mu", [0.1, 10.0, 1e8])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_inexact_cg_in_single_precision_moves_as_in_double(
-    direction: str, mu: float, loss: str, random: np.random.Generator
-) -> None:
+def test_inexact_cg_in_single_precision_moves_as_in_double(mu: float, loss: str, random: np.random.Generator) -> None:
     """Also where the constraints hold to 1e-9 and mu is large: what is left of them is rounded, not they."""
     problem = replace(z_problem(random, (4, 6, 5, 6, 7), off=1e-9 if mu > 1e6 else 0.1, mu=mu), loss=LOSSES[loss])
     problem = replace(problem, Y=np.eye(7)[np.arange(len(problem.Y)) % 7] if loss == "cross_entropy" else problem.Y)
-    solver = GaussNewtonZ(direction=direction, cg_iterations=30, cg_tolerance=1e-3, halvings=20, cg_precision="single")
+    solver = GaussNewtonZ(direction="dual", cg_iterations=30, cg_tolerance=1e-3, halvings=20, cg_precision="single")
     single = solver.solve(problem, solver.prepare(problem))
     solver = replace(solver, cg_precision="double")
     double = solver.solve(problem, solver.prepare(problem))
@@ -135,7 +120,7 @@ def test_systems_solved_closely_are_solved_in_double(random: np.random.Generator
 
 def test_the_solver_takes_the_direction_that_it_names(random: np.random.Generator) -> None:
     problem = z_problem(random, (3, 5, 4, 2), off=0.1, mu=3.0)
-    for name in ("dual", "primal", "direct"):
+    for name in ("dual", "direct"):
         solver = GaussNewtonZ(direction=name, relaxation=1.0, cg_iterations=30, cg_tolerance=0.0, halvings=0)
         moved = solver.solve(problem, solver.prepare(problem)).Z - problem.Z
         rows = (moved != 0.0).any(axis=1)

@@ -27,8 +27,7 @@ NETS: dict[str, dict[str, Any]] = {
     "classifier": {"loss": "cross_entropy"},
     "curvature": {"metric": "curvature", "sites": "before", "ridge": 0.0},
     "float32": {"precision": "float32", "mu_max": 1e4},
-    "newton": {"w_step": {"solver": "newton"}},
-    "lbfgs": {"w_step": {"solver": "lbfgs"}, "z_step": {"solver": "lbfgs"}},
+    "lbfgs": {"w_step": {"solver": "lbfgs"}, "z_step": {"solver": "alternating"}},
 }
 
 

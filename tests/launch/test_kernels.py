@@ -84,7 +84,6 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "sharded": {**SHORT, **SHARDED, "w_step": LONG},
     "sharded_segment": {**SHORT, **SHARDED, "model": {"sites": ["none", "after", "none"]}, "w_step": LONG},
-    "sharded_exact": {**SHORT, **SHARDED, "w_step": {"solver": "gauss_newton_exact"}},
     "sharded_lbfgs": {**SHORT, **SHARDED, "w_step": {"solver": "lbfgs"}},
     "ring": {**SHORT, **SHARDED, "w_step": {"schedule": "ring", "linear_solver": "same", "batch": 20}},
     "sharded_stochastic": {**method("stochastic"), **SHARDED},

@@ -35,14 +35,14 @@ def test_after(team):
 """
 
 
-def under_pytest(fault: str, ranks: list[int], folder: Path) -> Outcome:
-    """A session of three ranks, with the fault in each of these."""
+def under_pytest(fault: str, ranks: list[int], folder: Path, grace: float = 60.0) -> Outcome:
+    """A session of three ranks, each of `ranks` at fault in turn; it gives up the others after `grace` seconds."""
     shutil.copy(ROOT / "tests" / "mpi" / "conftest.py", folder)
     (folder / "test_ranks.py").write_text(TESTS.replace("FAULT", fault).replace("RANKS", str(ranks)))
     options = ("--with-mpi", "--timeout", 20, "--timeout-method", "thread", "-p", "no:cacheprovider", "-c", "/dev/null")
     path = f"{ROOT}:{ROOT / 'tests'}"
     program = ("-m", "pytest", "-v", *options, "--rootdir", folder, folder)
-    return run_program(program=program, ranks=3, cwd=folder, env={"PYTHONPATH": path})
+    return run_program(program=program, ranks=3, cwd=folder, env={"PYTHONPATH": path, "MACMPI_TEST_GRACE": str(grace)})
 
 
 def test_a_rank_that_fails_as_the_others_pass_fails_the_test(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_rank_that_fails_as_the_others_pass_fails_the_test(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_that_fails_while_the_others_wait_for_it_ends_them(rank: int, tmp_path: Path) -> None:
-    outcome = under_pytest("assert team.rank != rank, 'deliberate'", [rank], tmp_path)
+    outcome = under_pytest("assert team.rank != rank, 'deliberate'", [rank], tmp_path, grace=0.5)
     assert outcome.code != 0
     assert outcome.left == []
     assert f"rank {rank} has failed" in outcome.err and "deliberate" in outcome.err

@@ -87,22 +87,21 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     for solver in WHOLE:
         keys = {"model.sites": ["none", "after"], "model.activation": ["softmax", "sigmoid"], "model.loss": next(loss)}
         yield next(small), {"w_step.solver": solver, **keys, **same}
-    for direction, data in zip(("dual", "primal", "direct", "direct"), (WIDE, SMALL, WIDE, SMALL), strict=True):
-        yield data, {"z_step.direction": direction, "model.activation": "tanh"}
+    for data, cg_iterations in ((WIDE, 1), (SMALL, 1), (WIDE, 60), (SMALL, 60)):
+        yield data, {"z_step.cg_iterations": cg_iterations, "model.activation": "tanh"}
     lagrangian = {"penalty.method": "augmented_lagrangian"}
     for sites in ("after", "before", ["none", "before", "after"], ["after", "none", "before"]):
         yield WIDE, {**lagrangian, "model.sites": sites, "z_step.solver": next(z)}
     yield CLASSES, {**lagrangian, "model.sites": ["before", "after"], "model.loss": "cross_entropy"}
-    weights = {"penalty.site_weights": [2.0, 0.5]}
     for metric, sites in (("variance", "after"), ("curvature", "before")):
-        keys = {"penalty.metric": metric, "model.sites": sites, **weights}
+        keys = {"penalty.metric": metric, "model.sites": sites}
         yield SMALL, {**keys, "z_step.solver": next(z)}
         yield CLASSES, {**keys, **lagrangian, "model.loss": "cross_entropy", "z_step.solver": next(z)}
     yield SMALL, {"penalty.metric": "variance", "model.activation": "softmax", "model.sites": ["none", "after"]}
     single = {"model.precision": "float32", "penalty.mu_max": 1e4}
     for solver in MOVING:
         keys = {**single, "z_step.solver": solver, "model.loss": next(loss)}
-        yield next(small), {**keys, **(lagrangian if solver == "lbfgs" else {"penalty.metric": "variance"})}
+        yield next(small), {**keys, **(lagrangian if solver == "alternating" else {"penalty.metric": "variance"})}
     yield SMALL, {**single, "model.sites": "none", "start.method": "greedy"}
     for method in ("pca", "greedy"):
         keys = {"start.method": method, "start.iterations": 2}
@@ -115,10 +114,10 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         WIDE,
         {"z_step.iterations": 2, "z_step.relaxation": 1.0, "w_step.relaxation": 1.5, "start.gradient_step": False},
     )
-    yield WIDE, {"w_step.factor_every": 2, "w_step.cg_iterations": 5, "w_step.forcing": 0.5, "z_step.forcing": 0.5}
+    yield WIDE, {"w_step.cg_iterations": 5}
     rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
     yield WIDE, rounded
-    yield LONG, {**rounded, "w_step.factor_every": 2, "w_step.iterations": 2}
+    yield LONG, {**rounded, "w_step.iterations": 2}
     yield SMALL, {**rounded, "parallel.data": "sharded"}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
     yield SMALL, {"penalty.ridge_until_mu": 1.0}
@@ -131,9 +130,9 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield from basis_functions(single, lagrangian)
     yield from selections(single, lagrangian)
     yield from discrete(single, lagrangian)
-    small = {"method.name": "stochastic", "stochastic.batch": 7, "stochastic.probed": 3, "stochastic.parts": 4}
+    small = {"method.name": "stochastic", "stochastic.batch": 7, "stochastic.parts": 4}
     yield SMALL, {**small, "model.activation": "tanh"}
-    yield CLASSES, {**small, "model.loss": "cross_entropy", "stochastic.factor_every": 1}
+    yield CLASSES, {**small, "model.loss": "cross_entropy"}
     yield WIDE, {"method.name": "stochastic", "stochastic.batch": 60, "stochastic.grow_every": 1, **single}
     for i, name in enumerate(("sgd", "adam", "cg", "lbfgs")):
         keys = {"method.name": name, "baseline.batch": 9, "baseline.parts": 4, "baseline.momentum": 0.5}
@@ -173,8 +172,8 @@ def sharded(
         yield data, {**own, **lagrangian, "model.sites": "before", "penalty.metric": "curvature"}
     for solver in sorted(name for name, kind in W_SOLVERS.items() if kind.by_sums and name != "closed_form"):  # type: ignore[attr-defined]
         yield SMALL, {**own, **same, "w_step.solver": solver}
-    for direction in ("dual", "primal", "direct"):
-        keys = {"z_step.direction": direction, "model.activation": ["softmax", "tanh"]}
+    for cg_iterations in (1, 60):
+        keys = {"z_step.cg_iterations": cg_iterations, "model.activation": ["softmax", "tanh"]}
         yield CLASSES, {**own, **keys, "model.loss": "cross_entropy"}
     for solver in MOVING:
         yield SMALL, {**own, **single, "z_step.solver": solver, "penalty.metric": "variance"}
@@ -183,7 +182,7 @@ def sharded(
     ring = {**own, "w_step.schedule": "ring", "w_step.batch": 9, "w_step.rate": 0.05}
     for data, linear in ((WIDE, "same"), (LONG, "closed_form")):
         yield data, {**ring, "w_step.linear_solver": linear, "w_step.iterations": 2}
-    yield WIDE, {**ring, **single, "model.sites": "before", "w_step.linear_solver": "same", "w_step.factor_every": 2}
+    yield WIDE, {**ring, **single, "model.sites": "before", "w_step.linear_solver": "same"}
     yield SMALL, {**ring, **lagrangian, "penalty.metric": "variance", "model.activation": "tanh"}
     yield CLASSES, {**ring, "model.loss": "cross_entropy", "model.sites": ["none", "after"], "w_step.rate": 1e-3}
     yield WIDE, {**ring, "method.acceleration": "momentum"}
@@ -215,14 +214,14 @@ def basis_functions(single: dict[str, Any], lagrangian: dict[str, Any]) -> Itera
 
 def selections(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
     """Model selection: in every iteration and in the second, with Grams whole and in rows."""
-    for criterion, errors, data in zip(CRITERIA, cycle(("half", "sum")), cycle((SMALL, WIDE))):
-        yield data, {**BASIS, **SELECTING, "selection.criterion": criterion, "selection.errors": errors}
+    for criterion, data in zip(CRITERIA, cycle((SMALL, WIDE))):
+        yield data, {**BASIS, **SELECTING, "selection.criterion": criterion}
     yield WIDE, {**BASIS, **SELECTING, "model.hidden": [70, 2, 55], "selection.epsilon2": [0.3, 0.05]}
     yield WIDE, {**BASIS, **SELECTING, "model.hidden": [55, 70, 45], **FILE}
     yield SMALL, {**BASIS, **SELECTING, "selection.every": 2, **lagrangian}
     yield SMALL, {**BASIS, **SELECTING, "start.method": "pca", **single}
     halves = {"model.activation": ["rbf", "linear", "sigmoid"], "model.hidden": [30, 2, 7], "model.width": 3.0}
-    yield SMALL, {**BASIS, **SELECTING, **halves, "w_step.factor_every": 2}
+    yield SMALL, {**BASIS, **SELECTING, **halves}
 
 
 def discrete(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -234,15 +233,15 @@ def discrete(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tup
     yield CLASSES, {**codes, **deep, "model.activation": ["quantise", "tanh"], "model.loss": "cross_entropy"}
     yield SMALL, {**codes, "model.hidden": [3], **lagrangian, **single}
     bits: dict[str, Any] = {"model.activation": "binary", "penalty.mu0": 0.1}
-    for data, hidden, enumerated in ((WIDE, [5], 10), (WIDE, [5], 4), (SMALL, [12], 10), (WIDE, [70], 10)):
-        yield data, {**bits, "model.hidden": hidden, "z_step.enumerated": enumerated, "start.method": "pca"}
+    for data, hidden in ((WIDE, [5]), (WIDE, [11]), (SMALL, [12]), (WIDE, [70])):
+        yield data, {**bits, "model.hidden": hidden, "start.method": "pca"}
     for loss, linear in (("squared", "same"), ("cross_entropy", "closed_form")):
         data = CLASSES if loss == "cross_entropy" else SMALL
         keys = {"model.hidden": [6], "model.loss": loss, "w_step.linear_solver": linear}
-        yield data, {**bits, **keys, "z_step.enumerated": 3}
+        yield data, {**bits, **keys, "model.hidden": [11]}
         yield data, {**bits, **keys, **deep, "model.activation": ["binary", "sigmoid"], "start.method": "uniform"}
-    for solver, enumerated in zip(APART, cycle((10, 3))):
-        yield SMALL, {**bits, "model.hidden": [5], "w_step.solver": solver, "z_step.enumerated": enumerated}
+    for solver, size in zip(APART, cycle((5, 11))):
+        yield SMALL, {**bits, "model.hidden": [size], "w_step.solver": solver}
     yield SMALL, {**bits, "model.hidden": [5], **lagrangian, **single}
 
 
@@ -304,15 +303,17 @@ def words(choice: Choice) -> list[str]:
         f"metric={plan.choices.metric}",
         f"start={c.start.method}",
     ]
-    found += [f"precision={plan.dtype}", f"direction={c.z_step.direction}", f"by={c.method.name}"]
+    found += [f"precision={plan.dtype}", f"by={c.method.name}"]
     found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}", f"data={c.parallel.data}"]
     trainers = {kind: name for name, kind in TRAINERS.items()}
     found += [f"centres={trainers[type(t)]}" for t in plan.choices.trainers.values()]
-    found += [f"criterion={c.selection.criterion}", f"errors={c.selection.errors}"]
+    found += [f"criterion={c.selection.criterion}"]
     grams = [gram.rows is not None for gram in plan.work.w_step.grams]
     found += ["gram=rows"] if any(grams) else []
     if plan.chain.sites and plan.choices.z_solver.bits:
-        found.append("bits=enumerated" if c.z_step.enumerated >= plan.chain.site_sizes[0] else "bits=alternating")
+        found.append(
+            "bits=enumerated" if plan.choices.z_solver.enumerated >= plan.chain.site_sizes[0] else "bits=alternating"
+        )
     found += [f"activation={activation}" for _, activation, _ in c.model.layers()]
     found += ["sites=mixed"] if isinstance(c.model.sites, list) else [f"sites={c.model.sites}"]
     found += [f"Z={z[type(plan.choices.z_solver)]}"] if plan.chain.sites else []

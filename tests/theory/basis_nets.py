@@ -90,7 +90,7 @@ def halves(mac: Mac, state: State, keys: Config) -> tuple[Half, Half]:
 
 def own_ridges(mac: Mac, state: State) -> tuple[float, float]:
     """Of the regression of a unit of f_1 and of f_2: 1/2 sum r^2 + ridge/2 ||w||^2."""
-    ridge, mu = mac.plan.choices.ridge, state.mu * mac.plan.site_weights[0]
+    ridge, mu = mac.plan.choices.ridge, state.mu
     if mu > ridge.until_mu:
         return 0.0, 0.0
     return (ridge.value / mu if ridge.scale == "objective" else ridge.value), ridge.value
@@ -99,7 +99,7 @@ def own_ridges(mac: Mac, state: State) -> tuple[float, float]:
 def e_q(mac: Mac, state: State, keys: Config) -> float:
     """Eq. (3) at the state's mu, with the ridge, and the multipliers where there are any."""
     f1, f2 = halves(mac, state, keys)
-    mu, (ridge1, ridge2) = state.mu * mac.plan.site_weights[0], own_ridges(mac, state)
+    mu, (ridge1, ridge2) = state.mu, own_ridges(mac, state)
     C = state.Z - f1(mac.data.X)
     total = 0.5 * np.sum((mac.data.Y - f2(state.Z)) ** 2) + 0.5 * mu * np.sum(C**2)
     total += 0.5 * mu * ridge1 * f1.square + 0.5 * ridge2 * f2.square
@@ -116,7 +116,7 @@ def loss(mac: Mac, F: Array) -> float:
 def e1(mac: Mac, state: State, keys: Config) -> float:
     """Eq. (6): the nested error with the ridge."""
     f1, f2 = halves(mac, state, keys)
-    mu, (ridge1, ridge2) = state.mu * mac.plan.site_weights[0], own_ridges(mac, state)
+    mu, (ridge1, ridge2) = state.mu, own_ridges(mac, state)
     return loss(mac, f2(f1(mac.data.X))) + 0.5 * mu * ridge1 * f1.square + 0.5 * ridge2 * f2.square
 
 

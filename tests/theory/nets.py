@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -65,17 +65,33 @@ def method(
     w_step: dict[str, Any] | None = None,
     **penalty: Any,
 ) -> Mac:
-    """MAC for one process."""
+    """MAC for one process; keys that are none of the config's are constants of the solver or the schedule."""
+    z_step, w_step = z_step or {}, w_step or {}
     lists = [w if isinstance(w, str) else list(w) for w in (activation, sites)]
     config = Config(
         model=Model(list(hidden), lists[0], output, lists[1], words=words, loss=loss, precision=precision),  # type: ignore[arg-type]
-        penalty=Penalty(**penalty),
-        z_step=ZStep(**(z_step or {})),
-        w_step=WStep(**(w_step or {})),
+        penalty=Penalty(**known(Penalty, penalty)),
+        z_step=ZStep(**known(ZStep, z_step)),
+        w_step=WStep(**known(WStep, w_step)),
     )
     data = data or points(seed, n, d, targets, loss == "cross_entropy", precision)
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    return Mac(plan, data, Serial(), Clock())
+    choices = replace(
+        plan.choices,
+        z_solver=replace(plan.choices.z_solver, **others(ZStep, z_step)),
+        schedule=replace(plan.choices.schedule, **others(Penalty, penalty)),
+    )
+    return Mac(replace(plan, choices=choices), data, Serial(), Clock())
+
+
+def known(table: type, keys: dict[str, Any]) -> dict[str, Any]:
+    """Those of some keys that a table of the config has."""
+    return {key: value for key, value in keys.items() if key in {f.name for f in fields(table)}}
+
+
+def others(table: type, keys: dict[str, Any]) -> dict[str, Any]:
+    """Those that it has not."""
+    return {key: value for key, value in keys.items() if key not in known(table, keys)}
 
 
 def started(mac: Mac, seed: int = 0, wide: float = 2.0) -> State:
@@ -201,16 +217,16 @@ def e1(mac: Mac, state: State) -> float:
 
 
 def forms(mac: Mac, state: State) -> list[Array]:
-    """mu w_k M_k of each site, as matrices."""
+    """mu M_k of each site, as matrices."""
     plan, at, out = mac.plan, 0, []
-    for h, weight in zip(plan.chain.site_sizes, plan.site_weights, strict=True):
+    for h in plan.chain.site_sizes:
         M = np.eye(h)
         if plan.choices.metric == "variance":
             M = np.diag(state.own.metric[at : at + h])
         elif plan.choices.metric == "curvature":
             M = state.own.metric[at : at + h * h].reshape(h, h)
         at += h * h if plan.choices.metric == "curvature" else h
-        out.append(state.mu * weight * M)
+        out.append(state.mu * M)
     return out
 
 
@@ -239,11 +255,11 @@ def work(mac: Mac, state: State) -> float:
 def ridge(mac: Mac, state: State) -> float:
     """The ridge as configured and at the state's mu, in E_Q's scale.
 
-    Scale "unit": each regression of a unit has the ridge, and E_Q holds it times mu w_k m_h, or as tr V^T M V; a
-    regression of a whole segment holds its metric itself, so there E_Q holds the ridge times mu w_k.
+    Scale "unit": each regression of a unit has the ridge, and E_Q holds it times mu m_h, or as tr V^T M V; a
+    regression of a whole segment holds its metric itself, so there E_Q holds the ridge times mu.
     """
     plan, net, total = mac.plan, layers(mac, state), 0.0
-    weights = [*(state.mu * w for w in plan.site_weights), state.mu]
+    weights = [state.mu] * len(net)
     forms_ = [*(M / mu for M, mu in zip(forms(mac, state), weights, strict=False)), None]
     for f, mu, M, apart in zip(net, weights, forms_, [r.by_unit for r in plan.choices.regressions], strict=True):
         value = 0.0 if mu > plan.choices.ridge.until_mu else plan.choices.ridge.value

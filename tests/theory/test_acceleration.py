@@ -30,7 +30,7 @@ NETS: dict[str, dict[str, Any]] = {
     "sigmoid outputs": {"output": "sigmoid"},
     "metric": {"metric": "variance"},
     "ridge of the objective": {"ridge_scale": "objective", "ridge": 3e-3},
-    "steepest descent": {"z_step": {"solver": "gradient"}, "w_step": {"solver": "sgd", "batch": 8}},
+    "first order": {"w_step": {"solver": "sgd", "batch": 8}},
     "single precision": {"precision": "float32", "mu_max": 1e4},
 }
 ITERATIONS = 6

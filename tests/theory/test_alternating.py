@@ -28,7 +28,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "objective": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective"}},
     "unit": {"penalty": {"ridge": 0.1, "mu0": 0.5}},
     "no ridge": {"penalty": {"ridge": 0.0}},
-    "site weight": {"penalty": {"ridge": 0.1, "site_weights": [7.0]}},
     "over-relaxed": {"penalty": {"ridge": 0.01}, "w_step": {"relaxation": 1.9}},
     "kmeans": {"model": {"centres": "kmeans"}, "penalty": {"ridge": 0.01}},
     "points": {"model": {"centres": "points", "hidden": [37, 2, 37]}, "penalty": {"ridge": 0.01}},

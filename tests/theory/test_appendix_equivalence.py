@@ -37,7 +37,7 @@ class Elementwise(Activation):
 
     capabilities: ClassVar[frozenset[str]] = frozenset({"elementwise"})  # type: ignore[misc]
 
-    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return NONSMOOTH[self.name](A)
 
 

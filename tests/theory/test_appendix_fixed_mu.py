@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contracts.examples import point_gradients
 from numpy.testing import assert_allclose
 from scipy import linalg, optimize
 from theory.nets import (
@@ -106,7 +107,7 @@ def test_it_is_stationary_for_all_mu(sites: str) -> None:
     mac = with_residual(mac, state, unseen(mac, state), **net)
     for mu in (1e-3, 1.0, 1e3):
         state.mu = mu
-        _, G = z_problem(mac, slice(None), state).gradients(state.Z)
+        _, G = point_gradients(z_problem(mac, slice(None), state), state.Z)
         assert_allclose(G, 0.0, atol=1e-11 * max(1.0, mu))
 
 
@@ -117,7 +118,7 @@ def test_the_sign_of_the_gradient_in_z(sites: str, mu: float) -> None:
     mac = method((3,), n=8, sites=sites)
     state = anywhere(mac, mu=mu)
     (pull,) = multipliers(mac, state)
-    _, G = z_problem(mac, slice(None), state).gradients(state.Z)
+    _, G = point_gradients(z_problem(mac, slice(None), state), state.Z)
     assert_allclose(G, pull + mu * constraint(mac, state), rtol=1e-9, atol=1e-9)
     assert np.abs(G - (mu * constraint(mac, state) - pull)).max() > 0.1
     expected = gradient(lambda: e_q(mac, state), state.Z).reshape(G.shape)
@@ -235,7 +236,7 @@ def test_the_lagrangian_with_its_multipliers_is_one(sites: str) -> None:
     Z, lambdas = state.Z.copy(), np.hstack(multipliers(mac, state))
     state.own.multipliers[:] = lambdas
     assert np.abs(lambdas).max() > 0.05
-    _, G = z_problem(mac, slice(None), state).gradients(state.Z)
+    _, G = point_gradients(z_problem(mac, slice(None), state), state.Z)
     assert_allclose(G, 0.0, atol=1e-10)
     mac.z_step(state)
     mac.move_multipliers(state)

@@ -32,11 +32,11 @@ from macmpi.state import State
 CHOICES: dict[str, dict[str, Any]] = {
     "after": {},
     "before": {"sites": "before"},
-    "mixed": {"sites": ["before", "after"], "site_weights": [0.3, 7.0]},
+    "mixed": {"sites": ["before", "after"]},
     "none below": {"sites": ["none", "after"], "activation": ["relu", "tanh"]},
     "labels": {"loss": "cross_entropy", "sites": ["after", "none"]},
     "softmax": {"activation": ["softmax", "sigmoid"], "metric": "variance"},
-    "variance": {"metric": "variance", "site_weights": [0.3, 7.0]},
+    "variance": {"metric": "variance"},
     "curvature": {"metric": "curvature", "sites": "before"},
 }
 EXACT = {"iterations": 30, "direction": "direct", "relaxation": 1.0, "halvings": 15}
@@ -53,7 +53,6 @@ def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
         )
         decision = mac.plan.choices.schedule.decide(progress)
         state.note_validation(errors.validation)
-        state.history.fall = progress.fall
         if decision.multipliers:
             mac.move_multipliers(state)
             state.history.reference = progress.increment
@@ -117,7 +116,7 @@ def test_the_target_of_a_unit_is_its_coordinate_less_the_multiplier_in_the_metri
     expected = [*(z - u for (z, *_), u in zip(sites, shifts, strict=True)), mac.data.Y]
     for job in mac.plan.work.w_step.jobs:
         problem, units = w_problem(mac, job, state), slice(None) if job.units is None else job.units.rows
-        found = problem.terms[0].targets if isinstance(problem, UnitProblem) else problem.targets
+        found = problem.term.targets if isinstance(problem, UnitProblem) else problem.targets
         assert_allclose(found, expected[job.segment][:, units], rtol=1e-10, atol=1e-12)
     problem = z_problem(mac, slice(None), state)
     F = [f(a) for f, a in zip(layers(mac, state), [mac.data.X, *of_sites(mac, state.Z)], strict=True)]
@@ -150,7 +149,7 @@ def test_on_a_long_run_multipliers_stay_bounded_and_the_constraint_falls(choice:
     moves = [np.sqrt(row["move"]) for row in rows if row["move"]]
     assert moves
     assert all(after <= 0.8 * before * (1.0 + 1e-12) for before, after in itertools.pairwise(moves))
-    if not {"metric", "site_weights"} & CHOICES[choice].keys():
+    if "metric" not in CHOICES[choice]:
         assert 0.0 < np.sqrt(np.mean(state.own.multipliers**2)) <= sum(moves) * (1.0 + 1e-9)
     assert 0.0 < rows[-1]["multiplier"] <= 100.0
     assert rows[-1]["constraint"] < 1e-4 * rows[0]["constraint"]

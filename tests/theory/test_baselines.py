@@ -15,6 +15,7 @@ from scipy.optimize import LbfgsInvHessProduct
 from theory.nets import points
 
 from macmpi.config import Baseline, Config, Method, Model, Run, Start
+from macmpi.methods.backprop import full_batch
 from macmpi.methods.backprop.full_batch import inverse_times
 from macmpi.methods.backprop.gradient import Backprop
 from macmpi.methods.backprop.line_search import ARMIJO, Trial, cubic_minimum, search
@@ -128,9 +129,11 @@ def test_more_parts_change_nothing_but_rounding(name: str) -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
 @pytest.mark.parametrize("name", ["cg", "lbfgs"])
-def test_the_error_never_rises(name: str, activation: str, loss: str) -> None:
+def test_the_error_never_rises(name: str, activation: str, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_batch, "RESTART", 7)
+    monkeypatch.setattr(full_batch, "PAIRS", 3)
     for seed in range(3):
-        method, state = begun(name, loss, activation, seed, restart=7, memory=3)
+        method, state = begun(name, loss, activation, seed)
         errors = [state.own.gradient[-1]]
         for _ in range(30):
             method.sweep(state)
@@ -151,8 +154,9 @@ def test_a_convex_problem_is_solved(name: str, sweeps: int) -> None:
     assert state.own.gradient[-1] == pytest.approx(0.5 * np.sum(R * R) / N, rel=1e-6)
 
 
-def test_conjugate_gradients_follow_polak_and_ribiere_and_restart() -> None:
-    method, state = begun("cg", restart=3)
+def test_conjugate_gradients_follow_polak_and_ribiere_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_batch, "RESTART", 3)
+    method, state = begun("cg")
     for i in range(7):
         old, direction = state.own.gradient[:-1].copy(), state.own.direction.copy()
         method.sweep(state)
@@ -161,8 +165,9 @@ def test_conjugate_gradients_follow_polak_and_ribiere_and_restart() -> None:
         assert_allclose(state.own.direction, beta * direction - g, rtol=1e-12)
 
 
-def test_lbfgs_keeps_the_last_pairs() -> None:
-    method, state = begun("lbfgs", memory=3)
+def test_lbfgs_keeps_the_last_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_batch, "PAIRS", 3)
+    method, state = begun("lbfgs")
     history = []
     for _ in range(6):
         w, g = state.weights.copy(), state.own.gradient[:-1].copy()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contracts.examples import point_gradients
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import (
     ACTIVATIONS,
@@ -47,7 +48,7 @@ SITES: dict[str, Any] = {
 }
 LOSSES = ["squared", "cross_entropy"]
 ALL_SEGMENTS = ["auto", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"]
-UNITS_ALONE = ["gauss_newton", "gauss_newton_exact", "newton"]
+UNITS_ALONE = ["gauss_newton"]
 W_CHOICES = [
     *itertools.product(ALL_SEGMENTS, SITES, LOSSES),
     *itertools.product(UNITS_ALONE, ["after", "before", "mixed"], ["squared"]),
@@ -55,27 +56,18 @@ W_CHOICES = [
 Z_SOLVERS: dict[str, dict[str, Any]] = {
     "gauss_newton": {},
     "dual": {"direction": "dual", "cg_tolerance": 1e-4, "relaxation": 1.6},
-    "primal": {"direction": "primal", "cg_iterations": 3},
     "direct": {"direction": "direct", "relaxation": 1.0},
-    "lbfgs": {"solver": "lbfgs", "memory": 1},
-    "gradient": {"solver": "gradient", "iterations": 3},
     "alternating": {"solver": "alternating", "iterations": 2},
 }
 MEASURES: dict[str, dict[str, Any]] = {
     "identity": {},
-    "site weights": {"site_weights": [0.2, 5.0]},
     "variance": {"metric": "variance"},
     "curvature": {"metric": "curvature", "sites": "before"},
-    "curvature and site weights": {"metric": "curvature", "sites": "before", "site_weights": [3.0, 0.5]},
 }
 W_STEPS: dict[str, dict[str, Any]] = {
     "over-relaxed": {"relaxation": 1.6},
     "under-relaxed": {"relaxation": 0.4, "cg_iterations": 5},
     "linear by the same": {"linear_solver": "same"},
-    "old factors": {"factor_every": 3},
-    "sloppy": {"forcing": 1.0, "cg_iterations": 3},
-    "exact, sloppy": {"solver": "gauss_newton_exact", "linear_solver": "same", "iterations": 2},
-    "newton throughout": {"solver": "newton", "linear_solver": "same"},
     "fast sgd": {"solver": "sgd", "rate": 5.0, "batch": 3, "iterations": 2},
 }
 METHODS: dict[str, dict[str, Any]] = {"quadratic": {}, "augmented": AUGMENTED}
@@ -118,7 +110,7 @@ def test_no_half_step_of_any_z_solver_raises_the_objective(solver: str, loss: st
 
 
 @pytest.mark.parametrize("by", METHODS)
-@pytest.mark.parametrize("solver", ["gauss_newton", "primal", "direct", "alternating"])
+@pytest.mark.parametrize("solver", ["gauss_newton", "direct", "alternating"])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("measure", MEASURES)
 def test_no_half_step_raises_the_objective_in_any_metric(measure: str, loss: str, solver: str, by: str) -> None:
@@ -132,14 +124,14 @@ def test_no_half_step_raises_the_objective_in_any_metric(measure: str, loss: str
 @pytest.mark.parametrize("by", METHODS)
 @pytest.mark.parametrize("solver", Z_SOLVERS)
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("measure", ["site weights", "variance", "curvature"])
+@pytest.mark.parametrize("measure", ["identity", "variance", "curvature"])
 def test_every_z_solver_ends_where_the_objective_is_stationary(measure: str, loss: str, solver: str, by: str) -> None:
     """The same objective for all of them: its gradient in Z vanishes with enough Z-steps."""
     mac = method((4, 3), n=6, loss=loss, z_step=Z_SOLVERS[solver], **MEASURES[measure] | METHODS[by])
     state = anywhere(mac, mu=3.0)
 
     def slope() -> float:
-        return float(np.abs(z_problem(mac, slice(None), state).gradients(state.Z)[1]).max())
+        return float(np.abs(point_gradients(z_problem(mac, slice(None), state), state.Z)[1]).max())
 
     first = slope()
     for _ in range(60):
@@ -156,7 +148,6 @@ def test_no_half_step_raises_the_objective_with_other_keys(step: str, sites: str
     for value, activation in itertools.product((0.0, 0.5), ("sigmoid", "relu")):
         mac = method(sites=SITES[sites], activation=activation, w_step=W_STEPS[step], ridge=value, **METHODS[by])
         state = anywhere(mac)
-        state.history.fall = 0.9
         assert_descends(mac, state, sweeps=3)
 
 
@@ -225,12 +216,11 @@ def test_a_short_run_lowers_the_nested_error(sites: str, loss: str) -> None:
 # --- what the metrics are ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weights", [[], [0.2, 5.0]])
-def test_the_variance_metric_measures_each_unit_by_its_variance(weights: list[float]) -> None:
-    mac = method(metric="variance", site_weights=weights)
+def test_the_variance_metric_measures_each_unit_by_its_variance() -> None:
+    mac = method(metric="variance")
     state = anywhere(mac, mu=3.0)
-    for M, z, weight in zip(forms(mac, state), of_sites(mac, state.Z), weights or [1.0, 1.0], strict=True):
-        assert_allclose(np.trace(M) / len(M), 3.0 * weight)
+    for M, z in zip(forms(mac, state), of_sites(mac, state.Z), strict=True):
+        assert_allclose(np.trace(M) / len(M), 3.0)
         share = np.diag(M) * z.var(axis=0)
         assert_allclose(share, share[0])
 
@@ -300,7 +290,7 @@ def test_the_z_problems_gradient_is_that_of_the_objective(loss: str, measure: st
     mac = method((4, 3), n=6, loss=loss, **MEASURES[measure] | AUGMENTED)
     state = anywhere(mac)
     problem = z_problem(mac, slice(None), state)
-    _, G = problem.gradients(state.Z)
+    _, G = point_gradients(problem, state.Z)
     expected = gradient(lambda: e_q(mac, state) - work(mac, state), state.Z)
     assert_allclose(G.ravel(), expected, rtol=1e-6, atol=1e-6)
 

@@ -36,7 +36,6 @@ from macmpi.typing import Array
 SETTINGS: dict[str, dict[str, Any]] = {
     "objective": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective"}},
     "unit": {"penalty": {"ridge": 0.1}},
-    "site weight": {"penalty": {"ridge": 2e-3, "ridge_scale": "objective", "site_weights": [7.0]}},
     "multipliers": {"penalty": {"method": "augmented_lagrangian", "ridge": 0.01}},
     "over-relaxed": {"penalty": {"ridge": 0.01}, "w_step": {"relaxation": 1.9}},
     "wide": {"model": {"hidden": [12, 100, 10]}, "penalty": {"ridge": 0.01}},
@@ -72,7 +71,7 @@ def inputs_and_targets(method: Selection, state: State, basis: int) -> tuple[Arr
     """Of f_1 or f_2: the multipliers move the targets of f_1."""
     if basis:
         return state.Z, method.data.Y
-    mu = state.mu * method.plan.site_weights[0]
+    mu = state.mu
     return method.data.X, state.Z - state.own.multipliers / mu if state.own.multipliers.size else state.Z
 
 
@@ -88,14 +87,14 @@ def alone(method: Selection, state: State, basis: int, count: int) -> float:
     A, T = inputs_and_targets(method, state, basis)
     C, width = order_of(method, A, basis)[:count], method.config.model.each("width", 2)[basis]
     ridge = own_ridges(method.mac, state)[basis]
-    scale = 1.0 if basis else state.mu * method.plan.site_weights[0]
+    scale = 1.0 if basis else state.mu
     return scale * fitted(gaussians(A, C, width), T, ridge)[1]
 
 
 def price(method: Selection, counts: list[int]) -> float:
     """C in the scale of E_Q."""
     keys, n, data = method.config.selection, method.plan.n_train, method.data
-    of = A_PARAMETER.get(keys.criterion, CRITERIA[keys.criterion])(n) * (1.0 if keys.errors == "half" else 0.5)
+    of = A_PARAMETER.get(keys.criterion, CRITERIA[keys.criterion])(n)
     (H,) = method.plan.chain.site_sizes
     sizes = [data.X.shape[1] + H, H + data.Y.shape[1]]
     epsilons = keys.epsilon2 * (2 // len(keys.epsilon2))
@@ -141,7 +140,7 @@ def test_the_incumbent_counts_as_it_is(setting: str) -> None:
     state.weights += 0.1 * random.normal(size=len(state.weights))
     method.mac.parts.begin_with(None)
     _, present = method._totals(state)
-    mu = state.mu * method.plan.site_weights[0]
+    mu = state.mu
     shifts = 0.5 * np.sum(state.own.multipliers**2) / mu
     assert_allclose(sum(present), total(method, state) + shifts, rtol=1e-10)
 
@@ -217,11 +216,10 @@ def test_ranks_share_the_features_and_the_factors_of_the_candidates(
 
 
 @pytest.mark.parametrize("epsilon2", [[0.1], PAIR, [1e-9], [1e3]], ids=str)
-@pytest.mark.parametrize("errors", ["half", "sum"])
 @pytest.mark.parametrize("criterion", CRITERIA)
-def test_the_selected_sizes_are_the_best_of_all_pairs(criterion: str, errors: str, epsilon2: list[float]) -> None:
+def test_the_selected_sizes_are_the_best_of_all_pairs(criterion: str, epsilon2: list[float]) -> None:
     """min over all architectures of min over their weights of E_Q + C: M K fits say what M^K nets would."""
-    keys = {"criterion": criterion, "errors": errors, "epsilon2": epsilon2}
+    keys = {"criterion": criterion, "epsilon2": epsilon2}
     method, state = selecting(selection=keys, **SETTINGS["objective"])
     tables = [{int(m): alone(method, state, b, int(m)) for m in method.bases[b].candidates} for b in (0, 1)]
     assert [len(t) for t in tables] == [6, 5]
@@ -240,10 +238,8 @@ def test_the_selected_sizes_are_the_best_of_all_pairs(criterion: str, errors: st
 
 def test_the_choices_above_are_neither_all_the_smallest_nor_all_the_largest() -> None:
     found = []
-    for criterion, errors in itertools.product(CRITERIA, ("half", "sum")):
-        method, state = selecting(
-            selection={"criterion": criterion, "errors": errors, "epsilon2": PAIR}, **SETTINGS["objective"]
-        )
+    for criterion, epsilon2 in itertools.product(CRITERIA, (PAIR, [0.015, 0.15])):
+        method, state = selecting(selection={"criterion": criterion, "epsilon2": epsilon2}, **SETTINGS["objective"])
         select(method, state)
         found.append(tuple(method.plan.basis_sizes))
     assert len(set(found)) > 1
@@ -273,12 +269,11 @@ def test_candidates_step_from_the_smallest_to_the_layers_own_number(
 
 
 @pytest.mark.parametrize("epsilon2", [[0.1], PAIR], ids=["one", "two"])
-@pytest.mark.parametrize("errors", ["half", "sum"])
 @pytest.mark.parametrize("criterion", CRITERIA)
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_no_selection_raises_e_q_and_the_cost(setting: str, criterion: str, errors: str, epsilon2: list[float]) -> None:
+def test_no_selection_raises_e_q_and_the_cost(setting: str, criterion: str, epsilon2: list[float]) -> None:
     """At fixed mu, iteration after iteration, and from weights that no W-step has made."""
-    keys = {"criterion": criterion, "errors": errors, "epsilon2": epsilon2}
+    keys = {"criterion": criterion, "epsilon2": epsilon2}
     method, state = selecting(selection=keys, **SETTINGS[setting])
     changes = 0
     for i in range(6):
@@ -416,7 +411,7 @@ def test_every_so_many_iterations() -> None:
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None:
-    method, state = selecting(every=2, selection={"criterion": criterion, "epsilon2": PAIR, "errors": "sum"})
+    method, state = selecting(every=2, selection={"criterion": criterion, "epsilon2": PAIR})
     for phase in (None, "selection", None, "selection"):
         method.sweep(state)
         notes = method.notes()
@@ -469,7 +464,7 @@ def test_the_layers_without_basis_functions_get_their_w_step() -> None:
         "sites": ["none", "after", "after"],
         "width": 2.5,
     }
-    method, state = selecting(model=model, w_step={"factor_every": 3}, penalty={"ridge": 0.0})
+    method, state = selecting(model=model, penalty={"ridge": 0.0})
     assert [b.layer for b in method.bases] == [0]
     errors = [method.evaluate(state).E_Q]
     for i in range(6):

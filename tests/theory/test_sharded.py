@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from macmpi.config import Config, Method, Model, Parallel, Penalty, Stochastic, WStep, ZStep
+from macmpi.config import Config, Method, Model, Parallel, Penalty, Stochastic
 from macmpi.data.dataset import Dataset, fit_scaling
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
@@ -29,8 +29,6 @@ CONFIGS = {
     "curvature": Config(model=Model([5, 3, 5], sites="before"), penalty=Penalty(metric="curvature")),
     "variance": Config(model=Model([5, 3, 5], "tanh"), penalty=Penalty(metric="variance")),
     "classes": Config(model=Model([5, 3], ["relu", "softmax"], loss="cross_entropy")),
-    "primal": Config(model=Model([5, 3, 5]), z_step=ZStep(direction="primal")),
-    "exact units": Config(model=Model([5, 3]), w_step=WStep("gauss_newton_exact")),
     "feasible": Config(model=Model([5, 3, 5]), method=Method(acceleration="feasible")),
     "momentum": Config(model=Model([5, 3, 5], sites="before"), method=Method(acceleration="momentum")),
     "stochastic": Config(model=Model([5, 3, 5]), method=Method("stochastic"), stochastic=Stochastic(batch=20, parts=3)),

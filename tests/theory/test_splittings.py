@@ -50,17 +50,14 @@ CHOICES: dict[str, dict[str, Any]] = {
     "softmax": {"activation": ["softmax", "tanh"], "sites": ["after", "before"]},
     "output": {"output": "sigmoid"},
     "softmax output": {"output": "softmax", "sites": ["none", "after"]},
-    "site weights": {"site_weights": [0.3, 7.0]},
-    "site weights, none": {"site_weights": [0.3], "sites": ["none", "before"]},
     "variance": {"metric": "variance"},
-    "variance, none": {"metric": "variance", "sites": ["none", "after"], "site_weights": [3.0]},
+    "variance, none": {"metric": "variance", "sites": ["none", "after"]},
     "variance, softmax": {"metric": "variance", "activation": ["softmax", "tanh"]},
     "curvature": {"metric": "curvature", "sites": "before"},
     "curvature, labels": {
         "metric": "curvature",
         "sites": "before",
         "loss": "cross_entropy",
-        "site_weights": [2.0, 0.5],
     },
 }
 
@@ -77,11 +74,11 @@ def by_unit(mac: Mac, state: State) -> float:
     for job in mac.plan.work.w_step.jobs:
         problem, k = w_problem(mac, job, state), job.segment
         if isinstance(problem, UnitProblem):
-            (term,) = problem.terms
+            term = problem.term
             act = ACTIVATIONS[problem.activation]
             residuals.setdefault(k, []).append(term.targets - act(term.inputs @ problem.W[:, :-1].T + problem.W[:, -1]))
         else:
-            mu = 1.0 if k == K else state.mu * mac.plan.site_weights[k]
+            mu = 1.0 if k == K else state.mu
             total += mu * float((values(problem, problem.start, everywhere) - problem.ridge_part(problem.start)[0])[0])
     for k, parts in residuals.items():
         R = np.hstack(parts)
@@ -248,8 +245,8 @@ def test_the_record_holds_the_augmented_lagrangian_and_its_multipliers(choice: s
 
 
 def test_a_ridge_by_unit_is_that_of_the_regressions() -> None:
-    """The ridges of the W-step's own regressions, each times its site's mu w_k m_h, sum to the ridge as written out."""
-    for choice in ({"metric": "variance"}, {"site_weights": [0.3, 7.0]}, {"site_weights": [1e4, 1.0]}):
+    """The ridges of the W-step's own regressions, each times its site's mu m_h, sum to the ridge as written out."""
+    for choice in ({"metric": "variance"}, {"ridge_until_mu": 1.0}):
         mac = method(ridge=0.7, activation="tanh", **choice)
         state = anywhere(mac)
         total = 0.0

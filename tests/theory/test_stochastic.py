@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset, fit_scaling
+from macmpi.methods.stochastic import method as stochastic
+from macmpi.methods.stochastic import running_factors
 from macmpi.methods.stochastic.factors import Layout, add_gradient, add_grams, metrics, shifted_inverse, shifts
 from macmpi.methods.stochastic.method import ADAPT, MOMENTUM, STRIDE
 from macmpi.methods.stochastic.method import Stochastic as Method_
@@ -35,6 +37,13 @@ from macmpi.typing import Array
 SIZES = (6, [5, 2, 4])
 
 
+@pytest.fixture(autouse=True)
+def few_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that Grams and metrics are of some points of a part alone."""
+    for module in (running_factors, stochastic):
+        monkeypatch.setattr(module, "PROBED", 7)
+
+
 def data_of(labels: bool, n: int = 90) -> Dataset:
     random = np.random.default_rng(3)
     X = random.normal(size=(n, SIZES[0])) @ random.normal(size=(SIZES[0], SIZES[0])) / 2.0
@@ -49,7 +58,7 @@ def method_of(loss: str = "squared", activation: str = "sigmoid", n: int = 90, *
         model=Model(SIZES[1], activation, loss=loss),  # type: ignore[arg-type]
         start=Start(range=2.0, seed=1),
         method=Method("stochastic"),
-        stochastic=Stochastic(**{"batch": 30, "probed": 7, **keys}),  # type: ignore[arg-type]
+        stochastic=Stochastic(**{"batch": 30, **keys}),  # type: ignore[arg-type]
         run=Run(max_iterations=5),
     )
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
@@ -238,12 +247,13 @@ def test_the_run_shows_and_keeps_the_average() -> None:
     np.testing.assert_array_equal(state.history.best_weights, state.own.average)
 
 
-def test_a_state_between_two_epochs_holds_all_that_the_next_needs() -> None:
-    method, state = method_of(factor_every=4)
+def test_a_state_between_two_epochs_holds_all_that_the_next_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stochastic, "REMADE", 4)
+    method, state = method_of()
     for _ in range(2):
         method.sweep(state)
     copied = copy.deepcopy(state)
-    other, _ = method_of(factor_every=4)
+    other, _ = method_of()
     for _ in range(2):
         method.sweep(state)
         other.sweep(copied)
@@ -253,9 +263,12 @@ def test_a_state_between_two_epochs_holds_all_that_the_next_needs() -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_statistics_are_running_means_over_minibatches(loss: str) -> None:
+def test_statistics_are_running_means_over_minibatches(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However late the parts are added up; but for the inputs themselves, whose Gram is that of all points."""
-    method, state = method_of(loss, memory=0.7, curvature_every=1, factor_every=100)
+    monkeypatch.setattr(running_factors, "MEMORY", 0.7)
+    monkeypatch.setattr(stochastic, "RENEWED", 1)
+    monkeypatch.setattr(stochastic, "REMADE", 100)
+    method, state = method_of(loss)
     means = [np.zeros((d, d)) for _, d in method.layout.shapes]
     for i in range(5):
         rows, kept = halves(np.arange(i, 30 + i)), copy.deepcopy(state)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from macmpi import UsageError, config
 from macmpi.config import RUN_TIME_KEYS, Config
+from macmpi.config.gone import GONE, WORDS
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
 
@@ -23,7 +24,6 @@ NOT_A_COUNT = [0, -3, 1.0, True, "3", NAN, [3]]
 NOT_OWN = [-3, 1.0, True, "3", NAN, [3]]
 NOT_A_WIDTH = [1e-10, 1e10, *NOT_POSITIVE[:-1]]
 NOT_A_SEED = [-1, 2**63, 0.0, True, "0", NAN]
-NOT_HALVINGS = [-1, 61, 2.0, False, "3"]
 
 MISTAKES: dict[str, list[Any]] = {
     "data.source": [3, True, ["digits"], 1.5],
@@ -58,24 +58,16 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.mu_every": NOT_OWN,
     "penalty.tolerance": NOT_A_FRACTION,
     "penalty.tolerance_decay": [1.1, *NOT_POSITIVE],
-    "penalty.site_weights": [1.0, "1", True],
     "penalty.metric": ["Identity", "", 1, [1.0]],
-    "penalty.enough": [0.0, *NOT_A_FRACTION],
-    "penalty.multiplier_max": NOT_POSITIVE,
     "penalty.ridge": [-1e-3, True, "0", NAN, INF],
     "penalty.ridge_scale": ["units", "", 1],
     "penalty.ridge_until_mu": [-1.0, True, "0", NAN, INF],
-    "z_step.solver": ["newton", "", 1, ["lbfgs"]],
-    "z_step.direction": ["Dual", "", 1],
+    "z_step.solver": ["newton", "", 1, ["binary"]],
     "z_step.iterations": NOT_OWN,
     "z_step.relaxation": [2.0, *NOT_POSITIVE],
     "z_step.cg_iterations": NOT_A_COUNT,
     "z_step.cg_tolerance": NOT_A_FRACTION,
     "z_step.cg_precision": ["float32", "", 1, ["single"]],
-    "z_step.forcing": [-0.1, True, "0", NAN, INF],
-    "z_step.halvings": NOT_HALVINGS,
-    "z_step.memory": NOT_A_COUNT,
-    "z_step.enumerated": [-1, 17, 2.0, False, "3"],
     "w_step.solver": ["closed_form", "", 1, ["lbfgs"]],
     "w_step.linear_solver": ["lbfgs", "", 1],
     "w_step.schedule": ["sharded", "", 1, ["ring"]],
@@ -84,11 +76,7 @@ MISTAKES: dict[str, list[Any]] = {
     "w_step.cg_iterations": NOT_OWN,
     "w_step.cg_tolerance": NOT_A_FRACTION,
     "w_step.cg_precision": ["float32", "", 1, ["single"]],
-    "w_step.forcing": [-0.1, True, "0", NAN, INF],
     "w_step.tolerance": NOT_A_FRACTION,
-    "w_step.halvings": NOT_HALVINGS,
-    "w_step.factor_every": NOT_A_COUNT,
-    "w_step.memory": NOT_A_COUNT,
     "w_step.batch": NOT_A_COUNT,
     "w_step.rate": NOT_POSITIVE,
     "w_step.momentum": NOT_A_FRACTION,
@@ -101,21 +89,17 @@ MISTAKES: dict[str, list[Any]] = {
             "batch",
             "batch_max",
             "grow_every",
-            "probed",
-            "curvature_every",
-            "factor_every",
             "patience",
             "parts",
         )
     },
-    **{f"stochastic.{name}": NOT_A_FRACTION for name in ("memory", "averaging")},
-    **{f"stochastic.{name}": NOT_POSITIVE[1:] for name in ("damping", "least_damping")},
-    **{f"baseline.{name}": NOT_A_COUNT for name in ("batch", "parts", "restart", "memory", "patience")},
+    **{f"stochastic.{name}": NOT_A_FRACTION for name in ("averaging",)},
+    **{f"stochastic.{name}": NOT_POSITIVE[1:] for name in ("damping",)},
+    **{f"baseline.{name}": NOT_A_COUNT for name in ("batch", "parts", "patience")},
     **{f"baseline.{name}": NOT_A_FRACTION for name in ("momentum", "beta2")},
     "baseline.rate": NOT_POSITIVE,
     "selection.criterion": ["AIC", "", 1, ["aic"]],
     "selection.epsilon2": NOT_POSITIVE[:-1],
-    "selection.errors": ["Half", "", 2],
     "selection.every": NOT_A_COUNT,
     "selection.smallest": NOT_A_COUNT,
     "selection.step": NOT_A_COUNT,
@@ -269,21 +253,8 @@ def test_a_start_from_a_model_names_it(text: str, folder: Path) -> None:
     assert read('[start]\nmethod = "model"\nmodel = "model.h5"', folder).start.model == "model.h5"
 
 
-def test_weights_of_sites_are_positive_numbers(folder: Path) -> None:
-    text = refusal("penalty.site_weights = [1.0, 0.0, -1, 'a', inf]", folder)
-    assert text.startswith("4 mistakes")
-    assert all(f"penalty.site_weights.{i}: " in text for i in (1, 2, 3, 4))
-
-
-@pytest.mark.parametrize(
-    ("keys", "says"),
-    [
-        ("batch = 600", "batch_max = 500 is below batch = 600"),
-        ("damping = 0.01\nleast_damping = 0.1", "least_damping = 0.1 is above damping = 0.01"),
-    ],
-)
-def test_bounds_the_wrong_way_round(keys: str, says: str, folder: Path) -> None:
-    assert says in refusal(f"[stochastic]\n{keys}", folder)
+def test_bounds_the_wrong_way_round(folder: Path) -> None:
+    assert "batch_max = 500 is below batch = 600" in refusal("[stochastic]\nbatch = 600", folder)
 
 
 def test_an_unknown_key_that_is_like_none_is_told_the_known_ones(folder: Path) -> None:
@@ -348,6 +319,31 @@ def test_a_table_must_be_a_table(table: str, folder: Path) -> None:
         assert f"{table}: should be a table, [{table}]" in refusal(f"{table} = {toml(value)}", folder)
 
 
+OTHERS = {float: 0.123, int: 7, str: "other", list: [2.0]}
+"""A value of each type that no key had for its last default."""
+
+
+@pytest.mark.parametrize("key", GONE)
+def test_a_key_that_has_gone_is_dropped_at_its_last_default_and_explained_at_another(key: str, folder: Path) -> None:
+    default, why = GONE[key]
+    assert read(f"{key} = {toml(default)}", folder) == Config()
+    text = refusal(f"{key} = {toml(OTHERS[type(default)])}\npenalty.mu0 = -1.0", folder)
+    assert text.startswith("2 mistakes")
+    assert f"{key} has gone ({why}): leave it out, or use macmpi 0.1.0, which reads {key} = " in text
+    assert key not in DEFAULTS
+
+
+def test_a_key_that_has_gone_may_hold_what_cannot_be_printed(folder: Path) -> None:
+    assert "w_step.memory has gone" in refusal(f"w_step.memory = {hex(10**5000)}", folder)
+
+
+@pytest.mark.parametrize(("key", "word"), WORDS)
+def test_a_word_that_has_gone_is_explained(key: str, word: str, folder: Path) -> None:
+    text = refusal(f'{key} = "{word}"', folder)
+    assert text.startswith("1 mistake ")
+    assert f'{key} = "{word}" has gone ({WORDS[key, word]}): use "auto", or use macmpi 0.1.0' in text
+
+
 @pytest.mark.parametrize("text", ["a b", "penalty.mu0 =", "[penalty", "penalty.mu0 = 3\npenalty.mu0 = 4", "\x00"])
 def test_what_is_not_toml(text: str, folder: Path) -> None:
     assert f"{folder / 'case.toml'} is not TOML" in refusal(text, folder)
@@ -406,7 +402,6 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
         "penalty.tolerance": FRACTION,
         "penalty.ridge": st.floats(0.0, 1e12),
         "penalty.ridge_scale": st.sampled_from(["unit", "objective"]),
-        "z_step.halvings": st.integers(0, 60),
         "run.max_iterations": st.integers(0, 2**62),
         "run.deadline": POSITIVE,
     }

@@ -12,7 +12,7 @@ from macmpi.methods.stochastic.damping import DAMPING, LEAST, MOST, Damping
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 asked = st.sampled_from([0.0, 1e-4, 0.3])
-dampings = st.builds(Damping, st.sampled_from([0, 2, 10, 1000]), st.sampled_from([0.25, 1.0, 3.0]), asked, asked)
+dampings = st.builds(Damping, st.sampled_from([0, 2, 10, 1000]), st.sampled_from([0.25, 1.0, 3.0]), asked)
 present = st.floats(1e-12, MOST)
 losses = st.floats(1e-9, 1e3)
 ratios = st.floats(-1e6, 1e6)
@@ -23,9 +23,8 @@ minibatches = st.integers(1, 50)
 @given(dampings)
 def test_what_is_asked_for_is_taken(found: Damping) -> None:
     assert found.first == found.first_asked or not found.first_asked
-    assert found.least == found.least_asked or not found.least_asked
     assert found.first > 0.0
-    assert 0.0 < found.least < found.first or found.least_asked
+    assert 0.0 < found.least < found.first
 
 
 @pytest.mark.parametrize("classes", [0, 10])

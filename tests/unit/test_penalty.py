@@ -24,25 +24,16 @@ LAGRANGIAN = AugmentedLagrangian(mu0=1.0, factor=10.0, mu_max=1e4, tolerance=0.0
 # --- ridge ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("output", [False, True])
-@pytest.mark.parametrize("mu", [0.1, 1.0, 100.0])
-def test_of_unit_and_of_objective_differ_by_the_factor_of_the_units_residuals(mu: float, output: bool) -> None:
-    for scale in ("unit", "objective"):
-        ridge = Ridge(0.3, scale, 1e4)
-        assert ridge.of_objective(mu, output) == pytest.approx(ridge.of_unit(mu, output) * (1.0 if output else mu))
-
-
 def test_unit_ridge_is_the_same_in_every_units_own_regression() -> None:
     ridge = Ridge(0.3, "unit", 1e4)
     assert {ridge.of_unit(mu, output) for mu in (0.1, 1.0, 1e4) for output in (False, True)} == {0.3}
-    assert ridge.of_objective(10.0, output=False) == pytest.approx(3.0)
 
 
 def test_objective_ridge_is_the_same_in_e_q() -> None:
     ridge = Ridge(0.3, "objective", 1e4)
     for mu in (0.1, 1.0, 1e4):
         for output in (False, True):
-            assert ridge.of_objective(mu, output) == pytest.approx(0.3)
+            assert ridge.of_unit(mu, output) * (1.0 if output else mu) == pytest.approx(0.3)
     assert ridge.of_unit(10.0, output=False) == pytest.approx(0.03)
     assert ridge.of_unit(10.0, output=True) == 0.3
 
@@ -52,7 +43,7 @@ def test_no_ridge_beyond_its_mu() -> None:
         ridge = Ridge(0.3, scale, 100.0)
         for output in (False, True):
             assert ridge.of_unit(100.0, output) > 0.0
-            assert ridge.of_unit(100.1, output) == ridge.of_objective(100.1, output) == 0.0
+            assert ridge.of_unit(100.1, output) == 0.0
 
 
 # --- quadratic penalty ------------------------------------------------------------------------------------------------
@@ -125,16 +116,6 @@ def test_the_tolerance_shrinks_whenever_mu_grows(raised: int) -> None:
     mu, tolerance = 2.0 * 5.0**raised, 0.1 * 0.25**raised
     assert decided(mu, 1, 1.0, 1.0 - 1.01 * tolerance, schedule).mu == mu
     assert decided(mu, 1, 1.0, 1.0 - 0.99 * tolerance, schedule).mu == 5.0 * mu
-
-
-@often
-@given(before=ERRORS, now=ERRORS)
-def test_the_fall_is_the_relative_one(before: float, now: float) -> None:
-    assert Progress(1, 1.0, before, now).fall == pytest.approx(1.0 - now / before)
-
-
-def test_a_fall_from_nowhere_is_a_whole_one() -> None:
-    assert Progress(1, 1.0, math.inf, 2.0).fall == Progress(1, 1.0, 0.0, 2.0).fall == 1.0
 
 
 @pytest.mark.parametrize("errors", [(1.0, 0.1), (1.0, 0.999), (1.0, 2.0)])

@@ -26,7 +26,6 @@ from macmpi.solvers.w_descent import LBFGSW
 from macmpi.solvers.w_gauss_newton import GaussNewtonW
 from macmpi.solvers.w_sgd import SGDW
 from macmpi.solvers.z_binary import BinaryZ
-from macmpi.solvers.z_descent import LBFGSZ
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 from macmpi.state import block_views
 
@@ -383,7 +382,6 @@ def test_what_is_early_waits_for_no_rows(
     p = planned(*sizes, ranks, sites="before")
     for deal in (
         p.work.w_step,
-        p.exact_units,
         p.work.regressions([len(p.chain.segments) - 1]),
         p.work.regressions([0]),
     ):
@@ -449,19 +447,15 @@ def test_what_the_config_says_reaches_the_parts() -> None:
             mu_every=4,
             tolerance=0.2,
             tolerance_decay=0.5,
-            site_weights=[4.0],
             ridge=0.7,
             ridge_scale="objective",
         ),
         z_step=ZStep(
             "gauss_newton",
-            direction="primal",
             iterations=2,
             relaxation=1.1,
             cg_iterations=9,
             cg_tolerance=0.3,
-            forcing=0.8,
-            halvings=4,
         ),
         w_step=WStep(
             iterations=5,
@@ -469,10 +463,7 @@ def test_what_the_config_says_reaches_the_parts() -> None:
             cg_iterations=6,
             cg_tolerance=0.4,
             cg_precision="single",
-            forcing=0.9,
             tolerance=0.6,
-            halvings=7,
-            factor_every=3,
         ),
         run=Run(max_iterations=12),
     )
@@ -483,23 +474,21 @@ def test_what_the_config_says_reaches_the_parts() -> None:
         12,
     )
     assert p.choices.schedule.every == 4
-    assert (p.site_weights, p.forcing, p.factor_every, p.choices.metric) == ((4.0,), (0.8, 0.9), 3, "identity")
+    assert p.choices.metric == "identity"
     assert (p.choices.ridge.value, p.choices.ridge.scale, p.choices.ridge.until_mu) == (0.7, "objective", 1e4)
     z, w, last = p.choices.z_solver, p.choices.regressions[0].solver, p.choices.regressions[-1].solver
-    assert z == GaussNewtonZ(2, "primal", 1.1, 9, 0.3, 4)
-    assert w == GaussNewtonW(5, 1.2, 6, 0.4, "single", 0.6, 7)
+    assert z == GaussNewtonZ(2, 1.1, 9, 0.3)
+    assert w == GaussNewtonW(5, 1.2, 6, 0.4, "single", 0.6)
     assert last == ClosedForm(1.2)
     plain = [r.plain for r in p.choices.regressions]
-    assert plain == [GaussNewtonW(5, 1.0, 6, 0.4, "single", 0.6, 7), ClosedForm()]
+    assert plain == [GaussNewtonW(5, 1.0, 6, 0.4, "single", 0.6), ClosedForm()]
 
 
 def test_every_solver_of_the_config_gets_the_keys_that_it_knows() -> None:
-    keys = {"iterations": 4, "halvings": 3, "memory": 2}
-    assert planned(37, (3,), 1, z_step=ZStep("lbfgs", **keys)).choices.z_solver == LBFGSZ(4, 3, memory=2)
     sgd = planned(37, (3,), 1, w_step=WStep("sgd", iterations=2, batch=9, rate=0.3, momentum=0.5))
     assert sgd.choices.regressions[0].solver == SGDW(2, 9, 0.3, 0.5)
-    lbfgs = planned(37, (3,), 1, w_step=WStep("lbfgs", "same", tolerance=0.2, **keys))
-    assert [r.solver for r in lbfgs.choices.regressions] == [LBFGSW(4, 0.2, 3, 2)] * 2
+    lbfgs = planned(37, (3,), 1, w_step=WStep("lbfgs", "same", iterations=4, tolerance=0.2))
+    assert [r.solver for r in lbfgs.choices.regressions] == [LBFGSW(4, 0.2)] * 2
 
 
 @pytest.mark.parametrize("name", Z_SOLVERS)
@@ -510,9 +499,7 @@ def test_0_iterations_are_the_z_solvers_own(name: Any) -> None:
 
 
 def test_auto_takes_the_z_solver_of_bits_where_there_are_bits() -> None:
-    assert planned(37, (3,), 1, activation="binary", z_step=ZStep(enumerated=7)).choices.z_solver == BinaryZ(
-        enumerated=7
-    )
+    assert planned(37, (3,), 1, activation="binary", z_step=ZStep(iterations=7)).choices.z_solver == BinaryZ(7)
     assert planned(37, (3,), 1).choices.z_solver == GaussNewtonZ()
 
 

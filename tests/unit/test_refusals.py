@@ -98,18 +98,6 @@ TABLE = {
         ({"model.output": "linear"},),
         "`cross_entropy`",
     ),
-    "a weight too many": Row(
-        {"penalty.site_weights": [1.0, 2.0, 3.0]},
-        ("penalty.site_weights has 3 entries", "makes 2 sites", "give one for each"),
-        ({"penalty.site_weights": [1.0, 2.0]}, {"penalty.site_weights": []}),
-        "`site_weights`",
-    ),
-    "weights of layers without a site": Row(
-        {"penalty.site_weights": [1.0, 2.0], "model.sites": ["after", "none"]},
-        ("penalty.site_weights has 2 entries", "makes 1 sites", "give one for each"),
-        ({"penalty.site_weights": [2.0]},),
-        "`site_weights`",
-    ),
     "mu beyond float32": Row(
         {"model.precision": "float32"},
         ('model.precision = "float32"', "penalty.mu_max = 1e+08", "use penalty.mu_max = 10000, or float64"),
@@ -166,14 +154,14 @@ TABLE = {
         "a unit solver",
     ),
     "units and softmax": Row(
-        {"w_step.solver": "newton", "model.activation": ["tanh", "softmax"]},
-        ('w_step.solver = "newton"', "segment 2", "ends in softmax", ONE_OF),
+        {"w_step.solver": "gauss_newton", "model.activation": ["tanh", "softmax"]},
+        ('w_step.solver = "gauss_newton"', "segment 2", "ends in softmax", ONE_OF),
         (*ANY_OF, {"model.sites": "before"}, {"model.activation": "tanh"}),
         "a unit solver",
     ),
     "units and an output of softmax": Row(
-        {"w_step.solver": "gauss_newton_exact", "model.output": "softmax"},
-        ('w_step.solver = "gauss_newton_exact"', "segment 3", "ends in softmax", ONE_OF),
+        {"w_step.solver": "gauss_newton", "model.output": "softmax"},
+        ('w_step.solver = "gauss_newton"', "segment 3", "ends in softmax", ONE_OF),
         (*ANY_OF, {"model.output": "sigmoid"}),
         "a unit solver",
     ),
@@ -547,6 +535,7 @@ def page() -> list[str]:
 
 
 ELSEWHERE = (
+    "`activation` or `sites` of another length",
     '`start.method = "model"`',
     '`"elastic_embedding"` of',
     "a layer of another package",
@@ -625,13 +614,13 @@ def test_weights_that_nothing_trains_are_named_with_their_segment(monkeypatch: p
 
 
 def test_an_activation_that_a_solver_cannot_train_under(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Smooth(W_SOLVERS["newton"]):  # type: ignore[misc]
+    class Smooth(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
         activations: ClassVar[frozenset[str]] = frozenset({"linear", "tanh"})
 
-    monkeypatch.setitem(W_SOLVERS, "newton", Smooth)
-    keys = {"w_step.solver": "newton", "model.activation": ["tanh", "relu"]}
+    monkeypatch.setitem(W_SOLVERS, "lbfgs", Smooth)
+    keys = {"w_step.solver": "lbfgs", "model.activation": ["tanh", "relu"]}
     text = refusal(keys)
-    assert 'w_step.solver = "newton" cannot train under "relu" (segment 2); use auto' in text
+    assert 'w_step.solver = "lbfgs" cannot train under "relu" (segment 2); use auto' in text
     for remedy in ({"w_step.solver": "auto"}, {"model.activation": "tanh"}):
         planned({**keys, **remedy})
 
@@ -663,7 +652,6 @@ WORDS: dict[str, Any] = {
     "penalty.metric": st.sampled_from(["identity", "variance", "curvature"]),
     "penalty.ridge_scale": st.sampled_from(["unit", "objective"]),
     "z_step.solver": st.sampled_from(sorted(Z_SOLVERS)),
-    "z_step.direction": st.sampled_from(["auto", "dual", "primal", "direct"]),
     "w_step.solver": st.sampled_from(["auto", *sorted(W_SOLVERS.keys() - {"closed_form"})]),
     "w_step.linear_solver": st.sampled_from(["closed_form", "same"]),
 }
@@ -688,7 +676,7 @@ def test_a_combination_is_planned_or_refused_and_a_plan_has_solvers_that_take_it
 @pytest.mark.parametrize("name", NESTED)
 def test_keys_of_half_steps_mean_nothing_to_methods_that_take_none(name: str) -> None:
     """Not even what would not fit: the plan is that of the defaults."""
-    penalty = Penalty("augmented_lagrangian", site_weights=[1.0, 2.0], metric="curvature")
+    penalty = Penalty("augmented_lagrangian", metric="curvature")
     method = Method(name)  # type: ignore[arg-type]
     config, plain = Config(method=method, penalty=penalty, z_step=ZStep("binary")), Config(method=method)
     assert make_plan(config, 5, 5, 40, 9, 2) == make_plan(plain, 5, 5, 40, 9, 2)

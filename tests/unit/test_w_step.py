@@ -29,7 +29,6 @@ from macmpi.typing import Array
 NETS: dict[str, dict[str, Any]] = {
     "units": {},
     "before": {"sites": "before"},
-    "exact units": {"w_step": {"solver": "gauss_newton_exact"}},
     "descent": {"w_step": {"solver": "lbfgs"}},
     "minibatches": {"w_step": {"solver": "sgd"}},
     "classes": {"loss": "cross_entropy"},
@@ -86,7 +85,7 @@ def wide(team: Team, w_step: WStep) -> tuple[Mac, State]:
 def work_lists(mac: Mac) -> list[WorkList]:
     """One rank does all jobs late, for the others to compare with."""
     again = early(mac.plan.work.w_step) if mac.team.size > 1 else mac.plan.work.w_step
-    return [mac.plan.work.w_step, again, mac.plan.exact_units, mac.plan.work.regressions([1])]
+    return [mac.plan.work.w_step, again, mac.plan.work.regressions([1])]
 
 
 def early(work_list: WorkList) -> WorkList:

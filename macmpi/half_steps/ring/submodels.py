@@ -83,7 +83,7 @@ class Units:
         def of(job: Job) -> Gradient:
             assert job.units is not None
             term = Term(A, T[:, job.units.rows])
-            units = UnitProblem((term,), self._activation, 0.0, np.empty((len(job.units), A.shape[1])), nothing)
+            units = UnitProblem(term, self._activation, 0.0, np.empty((len(job.units), A.shape[1])), nothing)
 
             def gradient(phi: Array, rows: slice) -> Array:
                 _, G = units.partial(phi, rows, slope=True)

@@ -14,6 +14,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
+from macmpi.solvers.descent import PAIRS
 from macmpi.state import LineSearchState, Pause, State, never
 from macmpi.typing import Array
 
@@ -22,6 +23,9 @@ TRIALS = 20
 
 LONGER = 10.0
 """How much longer the first trial of conjugate gradients may be than the last step."""
+
+RESTART = 100
+"""Iterations of conjugate gradients between two restarts along the gradient."""
 
 CURVED = 1e-10
 """L-BFGS keeps pairs with s . y above this times ||s|| ||y||."""
@@ -106,25 +110,25 @@ class Descent(Backprop[LineSearchState]):
 
 
 class ConjugateGradients(Descent):
-    """d <- -g + max(0, g . (g - g_old) / g_old . g_old) d, reset every `restart` iterations. Collective: as Descent."""
+    """d <- -g + max(0, g . (g - g_old) / g_old . g_old) d, reset every RESTART iterations.  Collective: as Descent."""
 
-    called, reads = "conjugate gradients", ("restart",)
+    called = "conjugate gradients"
     bend = 0.3
 
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
         """Polak-Ribiere.  The first trial of the next line search promises the same decrease.  Collective: yes."""
         gradient = state.own.gradient[:-1]
         beta = max(0.0, self.product(gradient, gradient - before) / self.product(before, before))
-        if (state.iteration + 1) % self.keys.restart == 0:
+        if (state.iteration + 1) % RESTART == 0:
             beta = 0.0
         state.own.direction = beta * state.own.direction - gradient
         state.own.first = t * min(LONGER, slope / min(self.product(state.own.direction, gradient), -1e-300))
 
 
 class Lbfgs(Descent):
-    """d = -H g, H from the last `memory` steps s and changes y of the gradient.  Collective: as Descent."""
+    """d = -H g, H from the last PAIRS steps s and changes y of the gradient.  Collective: as Descent."""
 
-    called, reads = "L-BFGS", ("memory",)
+    called = "L-BFGS"
     bend = 0.9
 
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
@@ -133,7 +137,7 @@ class Lbfgs(Descent):
         change = gradient - before
         S, Y = pairs = state.own.pairs.reshape(2, -1, self.size)
         if self.team.from_root(lambda: bends(step, change)):
-            keep = pairs[:, : self.keys.memory - 1]
+            keep = pairs[:, : PAIRS - 1]
             S, Y = np.concatenate([np.stack([step, change])[:, None], keep], axis=1)
             state.own.pairs = np.concatenate([S.ravel(), Y.ravel()])
         state.own.direction, state.own.first = -inverse_times(S, Y, gradient), 1.0

@@ -23,7 +23,7 @@ class Backprop(Nested[Own]):
     """
 
     called: ClassVar[str]
-    reads: ClassVar[tuple[str, ...]]
+    reads: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
@@ -35,7 +35,14 @@ class Backprop(Nested[Own]):
         given = ", ".join(f"{name} {vars(self.keys)[name]:g}" for name in self.reads)
         remedy = "a smaller baseline.rate" if "rate" in self.reads else "a smaller start.range"
         stepped = f"a step ({remedy} may help)" if "rate" in self.reads else "a step"
-        return Account(f"{self.called}: {given}", "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped, remedy)
+        return Account(
+            f"{self.called}: {given}" if given else self.called,
+            "at the end",
+            FLAT,
+            COORDINATES | {"seconds_z"},
+            stepped,
+            remedy,
+        )
 
     def add_gradient(self, weights: Array, rows: slice | Array, out: Array) -> None:
         """Adds the sums over points of dE1/dW (flat) and of the losses to `out` (P + 1,).  Collective: no.

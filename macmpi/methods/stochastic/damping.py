@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 DAMPING, LABELS_DAMPING, SETTLED = 8e-3, 2e-2, 0.2
 """At first, for activations with a slope of 1: more for labels, learnt too well rather than too slowly; the share of
-the first damping that remains, where no least one is asked for."""
+the first damping that remains."""
 
 LEARNT, LEAST = 1e-4, 1e-5
 """Mean loss of labels below which a step's length is less damped too, by its square; the least share that remains."""
@@ -18,12 +18,11 @@ PATIENCE, MOST = 0.9, 1e6
 
 @dataclass(frozen=True)
 class Damping:
-    """classes: of labels, 0 without; slope: the activations' steepest; first, least: as asked for, or 0."""
+    """classes: of labels, 0 without; slope: the activations' steepest; first: as asked for, or 0."""
 
     classes: int
     slope: float
     first_asked: float = 0.0
-    least_asked: float = 0.0
 
     @property
     def first(self) -> float:
@@ -32,7 +31,7 @@ class Damping:
 
     @property
     def least(self) -> float:
-        return self.least_asked or SETTLED * self.first
+        return SETTLED * self.first
 
     def of_inverses(self, damping: float, loss: float) -> float:
         """The curvature of labels falls with the loss, which begins at log(classes): so does this."""

@@ -23,7 +23,7 @@ from macmpi.methods.nested import Nested
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import Layout, add_gradient
-from macmpi.methods.stochastic.running_factors import RunningCurvature, Tapes
+from macmpi.methods.stochastic.running_factors import PROBED, RunningCurvature, Tapes
 from macmpi.methods.stochastic.weights import Moves
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
@@ -31,7 +31,7 @@ from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, merged
 from macmpi.parallel.tree_sum import TreeSum
-from macmpi.plan.choices import minibatch
+from macmpi.plan.choices import REMADE, minibatch
 from macmpi.plan.initial import random_block
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
@@ -41,8 +41,8 @@ STRIDE, MOMENTUM = 0.8, 0.6
 """Of the minimum along the direction; of the last step.  In the long run a direction counts STRIDE / (1 - MOMENTUM)
 times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand."""
 
-MEASURE, ADAPT = 3, 10
-"""Minibatches between two measured lengths, and between two looks at the actual decrease."""
+MEASURE, ADAPT, RENEWED = 3, 10, 2
+"""Minibatches between two measured lengths, between two looks at the actual decrease, and of which one renews Grams."""
 
 SURGE, SURE, LEVEL = 3.0, 3.0, 0.1
 """A loss above so many times its running mean, and by so many of its standard errors, is a step gone wrong; the share
@@ -70,7 +70,7 @@ class Stochastic(Nested[StochasticState]):
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         self.least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
-        self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, keys)
+        self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock)
         self.moves = Moves(team, self.curvature.places)
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
@@ -78,7 +78,7 @@ class Stochastic(Nested[StochasticState]):
         self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
-        self.damping = Damping(classes, slope, keys.damping, keys.least_damping)
+        self.damping = Damping(classes, slope, keys.damping)
 
     @property
     def account(self) -> Account:
@@ -204,8 +204,8 @@ class Stochastic(Nested[StochasticState]):
         if state.own.steps:
             self.moves.average(state, max(1.0 - keys.averaging, WINDOW / (state.own.steps - 1 + WINDOW)))
         early = state.own.steps < FIRST
-        renew = early or state.own.steps % keys.factor_every == 0 or not state.own.inverses[0]
-        if early or state.own.steps % keys.curvature_every == 0:
+        renew = early or state.own.steps % REMADE == 0 or not state.own.inverses[0]
+        if early or state.own.steps % RENEWED == 0:
             self.curvature.note(tapes, probed, state)
         if renew:
             self.curvature.factor(tapes, probed, self.damping.of_inverses(state.own.damping, state.own.level), state)
@@ -232,7 +232,7 @@ class Stochastic(Nested[StochasticState]):
         tape, Y = self.plan.chain.whole.tape(self.weights(state), self.data.X[own]), self.data.Y[own]
         losses = add_gradient(self.plan.choices.loss, tape, Y, self.layout.blocks(out[:count])).astype(float)
         tapes[i] = tape, Y
-        out[count:] += losses.sum(), losses @ losses, min(self.keys.probed, len(own)), len(own)
+        out[count:] += losses.sum(), losses @ losses, min(PROBED, len(own)), len(own)
 
     def _gone_wrong(self, loss: float, square: float, n: float, state: State[StochasticState]) -> bool:
         """Whether a minibatch's loss (mean, mean square) says that the last step has failed."""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from macmpi.config import Stochastic as Keys
 from macmpi.methods.stochastic.factors import Layout, OfTape, add_grams, metrics, shifted_inverse, shifts
 from macmpi.nets.design import gram
 from macmpi.nets.tape import Tape
@@ -22,6 +21,9 @@ from macmpi.parallel.tree_sum import TreeSum, Turns, over_parts
 from macmpi.plan.plan import Plan
 from macmpi.state import State, StochasticState, block_views
 from macmpi.typing import Array
+
+MEMORY, PROBED = 0.95, 64
+"""The share of running Grams that a minibatch leaves; points of each part that Grams and metrics are taken from."""
 
 Tapes = dict[int, tuple[Tape, Array]]
 """The net at the points of each part of this rank, and their targets."""
@@ -42,10 +44,9 @@ class RunningCurvature:
         tree: TreeSum,
         team: Team,
         clock: Clock,
-        keys: Keys,
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
-        self.team, self.clock, self.keys = team, clock, keys
+        self.team, self.clock = team, clock
         sizes = layout.weights[-1].stop, layout.squares[-1].stop
         self._directions, self._inverses = (Turns(team, plan.dtype.itemsize * size) for size in sizes)
         self._products = Products(team, plan.dtype.itemsize * max(layout.sides) ** 2)
@@ -73,13 +74,13 @@ class RunningCurvature:
 
     def note(self, tapes: Tapes, probed: float, state: State[StochasticState]) -> None:
         """Adds a minibatch to the running Grams.  Collective: no."""
-        rate = max(1.0 - self.keys.memory, 1.0 / (state.own.steps + 1))
+        rate = max(1.0 - MEMORY, 1.0 / (state.own.steps + 1))
         self._faded *= 1.0 - rate
         with self.clock("z"):
             for i, (tape, _) in tapes.items():
                 self._fresh[i] *= 1.0 - rate
                 running = self.layout.gram_blocks(self._fresh[i])[1 if self.settled else 0 :]
-                add_grams(tape, self.keys.probed, rate / probed, running)
+                add_grams(tape, PROBED, rate / probed, running)
 
     def share(self, state: State[StochasticState]) -> None:
         """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
@@ -121,7 +122,7 @@ class RunningCurvature:
 
     def _metrics(self, tapes: Tapes, probed: float, state: State[StochasticState]) -> list[Array]:
         """M_k of the minibatch, the same on every rank.  Collective: yes."""
-        chain, points = self.plan.chain, self.keys.probed
+        chain, points = self.plan.chain, PROBED
 
         def means(matrices: Sequence[tuple[OfTape, int]]) -> list[Array]:
             ends = np.cumsum([0, *(side * side for _, side in matrices)]).tolist()

@@ -58,11 +58,11 @@ class Map(Protocol):
     @property
     def trained_as(self) -> str: ...
 
-    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
-        """B (n, n_out).  `side` is an input beside the chain (recurrent cells); most maps ignore it."""
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        """B (n, n_out)."""
         ...
 
-    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
         """The tangent at A, where B = forward(W, A).  That of a "linear" map, the same at every point, reads neither,
         that of an "elementwise" one B alone.
 

@@ -41,23 +41,6 @@ def _linear_slope(b: Array, out: Array) -> Array:
     return out
 
 
-def _no_bend(b: Array, out: Array) -> Array:
-    out.fill(0.0)
-    return out
-
-
-def _sigmoid_bend(b: Array, out: Array) -> Array:
-    _sigmoid_slope(b, out)
-    out *= 1.0 - 2.0 * b
-    return out
-
-
-def _tanh_bend(b: Array, out: Array) -> Array:
-    _tanh_slope(b, out)
-    out *= -2.0 * b
-    return out
-
-
 def _relu(a: Array, out: Array) -> Array:
     return np.maximum(a, 0.0, out=out)
 
@@ -86,21 +69,20 @@ def _leaky_relu_slope(b: Array, out: Array) -> Array:
 
 @dataclass(frozen=True)
 class Function:
-    """value: s(a), for `out` may be a; slope and bend: s'(a) and s''(a) as functions of b = s(a).  All write to `out`.
+    """value: s(a), for `out` may be a; slope: s'(a) as a function of b = s(a).  Both write to `out`.
 
     steepest: the largest slope.
     """
 
     value: Callable[[Array, Array], Array]
     slope: Callable[[Array, Array], Array]
-    bend: Callable[[Array, Array], Array] = _no_bend
     steepest: float = 1.0
 
 
 FUNCTIONS = {
     "linear": Function(_linear, _linear_slope),
-    "sigmoid": Function(_sigmoid, _sigmoid_slope, _sigmoid_bend, steepest=0.25),
-    "tanh": Function(lambda a, out: np.tanh(a, out=out), _tanh_slope, _tanh_bend),
+    "sigmoid": Function(_sigmoid, _sigmoid_slope, steepest=0.25),
+    "tanh": Function(lambda a, out: np.tanh(a, out=out), _tanh_slope),
     "relu": Function(_relu, _relu_slope),
     "leaky_relu": Function(_leaky_relu, _leaky_relu_slope),
 }
@@ -127,14 +109,14 @@ class Activation:
     def n_out(self) -> int:
         return self.size
 
-    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return FUNCTIONS[self.name].value(A, np.empty_like(A) if out is None else out)
 
     def slope(self, B: Array) -> Array:
         """s'(a) from b = s(a)."""
         return FUNCTIONS[self.name].slope(B, np.empty_like(B))
 
-    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
         D = self.slope(B)
         return Tangent(jvp=lambda dA: dA * D, vjp=lambda dB: dB * D)
 

@@ -28,12 +28,12 @@ class Affine:
     def parameter_shape(self) -> tuple[int, int]:
         return (self.n_out, self.n_in + 1)
 
-    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         B = np.matmul(A, W[:, :-1].T, out=out)
         B += W[:, -1]
         return B
 
-    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
         V = W[:, :-1]
         return Tangent(jvp=lambda dA: dA @ V.T, vjp=lambda dB: dB @ V)
 

@@ -15,7 +15,7 @@ from macmpi.typing import Array
 class Discrete:
     """Maps that are constant almost everywhere have no derivative of any kind."""
 
-    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
         raise NotImplementedError("a discrete layer has no derivative")
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
@@ -55,7 +55,7 @@ class Quantiser(Discrete):
     def parameter_shape(self) -> tuple[int, int]:
         return (self.words, self.size)
 
-    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return W[squared_distances(A, W).argmin(axis=1)].astype(A.dtype, copy=False)
 
     def spec(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Binary(Discrete):
     def n_out(self) -> int:
         return self.size
 
-    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return np.greater(A, 0.0, out=np.empty_like(A) if out is None else out, casting="unsafe")
 
     def spec(self) -> dict[str, Any]:

@@ -22,10 +22,10 @@ class Linear:
     def parameter_shape(self) -> tuple[int, int]:
         return (self.n_out, self.n_in)
 
-    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return A @ W.T
 
-    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
         return Tangent(jvp=lambda dA: dA @ W.T, vjp=lambda dB: dB @ W)
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:

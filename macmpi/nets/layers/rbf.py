@@ -34,12 +34,12 @@ class GaussianBasis:
     def parameter_shape(self) -> tuple[int, int]:
         return (self.n_out, self.n_in)
 
-    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         B = squared_distances(A, W)
         B *= -1.0 / self.width**2
         return np.exp(B, out=B)
 
-    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
         scale = -2.0 / self.width**2
 
         def jvp(dA: Array) -> Array:

@@ -36,14 +36,14 @@ class Softmax:
     def n_out(self) -> int:
         return self.size
 
-    def forward(self, W: Any, A: Array, side: Any = None, out: Array | None = None) -> Array:
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         B = softmax(A)
         if out is None:
             return B
         np.copyto(out, B)
         return out
 
-    def tangent(self, W: Any, A: Array, B: Array, side: Any = None) -> Tangent:
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
         def product(dA: Array) -> Array:
             return B * (dA - row_dots(B, dA)[:, None])
 
