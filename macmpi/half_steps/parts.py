@@ -17,7 +17,6 @@ from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.reductions import Made, Rows
-from macmpi.solvers.z_problem import split_columns
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 
@@ -89,7 +88,7 @@ class Parts:
 
     def inputs(self, k: int, state: State[Any]) -> Array:
         """z_{k-1}, with z_0 = x.  Collective: no."""
-        return self.data.X if k == 0 else split_columns(self.plan.chain.site_sizes, state.Z)[k - 1]
+        return state.Z[:, self.plan.chain.site_columns[k - 1]] if k else self.data.X
 
     def features(self, k: int, state: State[Any]) -> Rows:
         """What segment k's regression multiplies: z_{k-1} or what the maps before the regression make of it.
