@@ -233,7 +233,7 @@ def test_trained_layers_come_to_all_ranks_and_nothing_else_changes(ranks: int) -
     keys = CODEWORDS["deep"]
     plain = method(**keys)
     begun = anywhere(plain)
-    (layer,) = plain.plan.work.trailing_layers.layers
+    (layer,) = plain.plan.work.trailing_layers.tasks
     begun.weights[layer.place] += np.random.default_rng(1).normal(size=layer.place.stop - layer.place.start)
     before = begun.weights.copy()
 
