@@ -28,7 +28,9 @@ from macmpi.methods.starts import coordinates_first, start
 from macmpi.parallel import shared_memory
 from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import MPITeam, Serial, Team, launch
+from macmpi.parallel.mpi import MPITeam, launch
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.solvers.cholesky import cholesky
 from macmpi.state import State

@@ -14,7 +14,7 @@ from macmpi.config import Config, Model, Penalty, WStep, ZStep
 from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import State
 from macmpi.typing import Array

@@ -17,8 +17,9 @@ from macmpi.half_steps.ring.submodels import Submodels
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
-from macmpi.parallel.team import Serial, Team
+from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.plan import make_plan
 from macmpi.plan.work_lists import Job

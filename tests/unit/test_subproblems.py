@@ -14,7 +14,7 @@ from macmpi.half_steps.subproblems import Subproblems
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.solvers.z_problem import split_columns
 from macmpi.state import State

@@ -16,7 +16,8 @@ from macmpi.config import Config, Model, WStep
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial, Team
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import make_plan
 from macmpi.plan.work_lists import Job, Layer, WorkList
 from macmpi.solvers.w_problem import values
