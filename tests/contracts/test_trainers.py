@@ -27,8 +27,8 @@ from macmpi.nets.layers import Tangent, build
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
-from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.results import model
 from macmpi.solvers import TRAINERS

@@ -20,7 +20,7 @@ from macmpi.mac import Mac
 from macmpi.methods.alternating import Alternating, replayed
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.state import Z_STEP, State
 from macmpi.typing import Array
 

@@ -25,7 +25,7 @@ from macmpi.methods.selection import CRITERIA, Selection, Trial
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
 from macmpi.state import W_STEP, Z_STEP, State

@@ -15,7 +15,8 @@ from macmpi.half_steps.place import place
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import Points
-from macmpi.parallel.team import Serial, Team
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Phase, Tour, WorkList
 from macmpi.reductions import OverPoints
 

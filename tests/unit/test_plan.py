@@ -17,7 +17,7 @@ from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.partition import partition_points
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded

@@ -19,7 +19,8 @@ from macmpi.half_steps.w_step import keep_better, solve
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial, Team
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import make_plan
 from macmpi.plan.work_lists import Gram, Job, Layer, WorkList
 from macmpi.solvers.w_problem import values
