@@ -6,7 +6,7 @@
 Every rank holds all weights and computes the tiles that the plan gives it.  Replicated, it holds all data and
 coordinates too, or shares them with the ranks of its node: a rank writes its own rows inside of `writing` alone and
 reads no others there.  Sharded, it holds its own points: only sums over points and weights are exchanged, and all ranks
-do every regression together.
+do every regression jointly.
 """
 
 from __future__ import annotations
@@ -16,45 +16,51 @@ from typing import Any
 import numpy as np
 
 from macmpi.account import Account
+from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
 from macmpi.half_steps.first_state import start_at, start_from
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.place import place
 from macmpi.half_steps.postprocessing import postprocess
+from macmpi.half_steps.w_step import keep_better, solve, words
+from macmpi.half_steps.z_problems import prepare_z, z_inputs, z_problem
 from macmpi.nets.losses import times
 from macmpi.parallel.blocks import commonly
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Team
 from macmpi.plan.initial import RANGE, random_weights
+from macmpi.plan.plan import Plan
 from macmpi.state import W_STEP, Z_STEP, Errors, MacState, Pause, State, never
 from macmpi.typing import Array
 
 
-class Mac(Parts):
+class Mac:
     """MAC as a Method: begin, start, sweep, move_multipliers, evaluate, finish.  Collective: where a method says so."""
 
-    @property
-    def parts(self) -> Parts:
-        """Itself.  Collective: no."""
-        return self
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
+        self.plan, self.data, self.team, self.clock = plan, data, team, clock
+        self.parts = Parts(plan, data, team, clock)
 
     @property
     def account(self) -> Account:
         """The W-solver of each segment.  Collective: no."""
-        return Account(self.fitting.words)
+        return Account(words(self.plan))
 
     def begin(self, state: State[MacState]) -> None:
-        """What the data determine: the first segment's features, and the factor that a new State lacks.
+        """What the data determine: the first segment's features, and its Gram where a new State lacks it.
 
         Collective: yes.
         """
-        if self.plan.chain.segments[0].core:
-            self.problems.features(0, state, together=True)
+        self.parts.begin_with(None)
+        self.parts.first(state)
         if not len(state.own.grams):
-            state.own.grams = self.no_grams()
-            self.fitting.regress(self.plan.first_gram, state, self.plan.w_solvers)
+            state.own.grams = self.parts.no_grams()
+            solve(self.parts, self.plan.work.first_gram, state)
         state.own.grams = commonly(self.team, state.own.grams)
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[MacState]:
         """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
-        return start_from(self, codes, seed, range_)
+        return start_from(self.parts, codes, seed, range_)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[MacState]:
         """Random weights (range 0: of `RANGE`), one gradient step, feasible coordinates.  Collective: yes."""
@@ -62,7 +68,7 @@ class Mac(Parts):
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[MacState]:
         """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes."""
-        return start_at(self, weights, gradient_step)
+        return start_at(self.parts, weights, gradient_step)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration: a Z-step, then a W-step.  Collective: yes."""
@@ -76,28 +82,25 @@ class Mac(Parts):
 
     def z_step(self, state: State[MacState]) -> None:
         """Eq. (4) for each point: own tiles, then Allgatherv of the coordinates.  Collective: yes."""
-        plan = self.plan
-        if plan.chain.sites:
-            with self.clock("z"):
-                self.problems.renew_metric(state)
-                metrics = self.problems.metrics(state)
-                sample = self.problems.z_problem(self.points.sample, state, metrics)
-                shared = plan.z_solver.prepare(sample, self.points.average)
-            with self.writing(state.Z), self.clock("z"):
-                for tile in plan.train.tiles_of(self.team.rank):
-                    problem = self.problems.z_problem(tile.rows, state, metrics)
-                    state.Z[tile.rows] = plan.z_solver.solve(problem, shared).Z
-        self.problems.forget()
+        parts, solver = self.parts, self.plan.choices.z_solver
+        if self.plan.chain.sites:
+            with self.clock("z"), place("Z", parts.points.sample):
+                given = prepare_z(parts, state)
+                shared = solver.prepare(z_problem(given, parts.points.sample), parts.points.average)
+            with parts.writing(state.Z), self.clock("z"):
+                for tile in self.plan.work.train.tiles_of(self.team.rank):
+                    with place("Z", tile.rows):
+                        state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), shared).Z
         state.position = W_STEP
 
     def w_step(self, state: State[MacState]) -> None:
         """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes."""
-        plan = self.plan
+        parts, plan = self.parts, self.plan
         before = state.weights.copy() if plan.chain.quantised else state.weights
-        self.fitting.train(plan.leading_layers, state)
-        self.fitting.regress(plan.all_units, state, plan.w_solvers)
-        self.fitting.train(plan.trailing_layers, state)
-        self.fitting.keep_better(before, state)
+        solve(parts, plan.work.leading_layers, state)
+        solve(parts, plan.work.w_step, state)
+        solve(parts, plan.work.trailing_layers, state)
+        keep_better(parts, before, state)
         state.position = Z_STEP
 
     def notes(self) -> dict[str, Any]:
@@ -106,22 +109,24 @@ class Mac(Parts):
 
     def move_multipliers(self, state: State[MacState]) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
-        plan, metrics = self.plan, self.problems.metrics(state)
-        with self.writing(state.own.multipliers), self.clock("z"):
-            for tile in plan.train.tiles_of(self.team.rank):
-                problem = self.problems.z_problem(tile.rows, state, metrics, shifted=False)
-                rows = problem.sites(state.own.multipliers[tile.rows])
-                outputs = zip(rows, problem.sites(problem.Z), problem.outputs(problem.Z), metrics, strict=False)
-                for multipliers, z, f, form in outputs:
-                    multipliers -= times(z - f, form.M)
-            bound, own = plan.schedule.multiplier_max, state.own.multipliers[self.points.own]
+        given, multipliers, bound = (
+            z_inputs(self.parts, state),
+            state.own.multipliers,
+            self.plan.choices.schedule.multiplier_max,
+        )
+        with self.parts.writing(multipliers), self.clock("z"):
+            for tile in self.plan.work.train.tiles_of(self.team.rank):
+                problem = z_problem(given, tile.rows, shifted=False)
+                rows, z = problem.sites(multipliers[tile.rows]), problem.sites(problem.Z)
+                for u, z_k, f, form in zip(rows, z, problem.outputs(problem.Z), given.metrics, strict=False):
+                    u -= times(z_k - f, form.M)
+            own = multipliers[self.parts.points.own]
             np.clip(own, -bound, bound, out=own)
-        self.problems.forget()
 
     def evaluate(self, state: State[MacState], feasible: bool = False) -> Errors:
         """Errors at the present weights and coordinates.  Where Z is feasible, E_Q = E1.  Collective: yes."""
-        return errors_of(self, state, feasible)
+        return errors_of(self.parts, state, feasible)
 
     def finish(self, state: State[MacState]) -> State[MacState]:
         """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes."""
-        return postprocess(self, state)
+        return postprocess(self.parts, state)

@@ -66,7 +66,8 @@ PACKAGES: dict[str, set[str]] = {
 
 MATHEMATICS = (
     *("typing", "reductions", "state", "mac", "nets.", "solvers.", "half_steps.", "methods."),
-    *("plan.plan", "plan.work_lists", "plan.choices", "plan.penalty", "plan.refusals", "plan.layer_refusals"),
+    *("plan.plan", "plan.offsets", "plan.work", "plan.work_lists", "plan.choices", "plan.penalty"),
+    *("plan.refusals", "plan.layer_refusals"),
 )
 """Modules, or packages with a dot behind them, that know no MPI, no files and no clocks."""
 
@@ -317,6 +318,7 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
         *(
             "mac",
             "half_steps/w_step",
+            "half_steps/carry_out",
             "half_steps/parts",
             "half_steps/first_state",
             "half_steps/errors",
@@ -355,7 +357,7 @@ def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
 def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
     """Name and docstring of every public class, function and method; a method without one has its base's."""
     tree = trees()[path]
-    known = [node for body in (trees()[PACKAGE / "parallel" / "serial.py"].body, tree.body) for node in body]
+    known = [node for body in (trees()[PACKAGE / "parallel" / "team.py"].body, tree.body) for node in body]
     classes = {node.name: node for node in known if isinstance(node, ast.ClassDef)}
 
     def document(owner: ast.ClassDef, name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.z_problems import z_inputs, z_problem
 from macmpi.state import Errors, State
 
 
@@ -20,18 +21,18 @@ def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors
     ridge = parts.ridge_of(state, range(len(parts.plan.chain.segments))) if parts.plan.has_basis else 0.0
     errors = Errors(train.error + ridge / parts.plan.n_train, validation.error, train.error, 0.0)
     if not feasible and parts.plan.chain.sites:
-        metrics = parts.problems.metrics(state)
+        given = z_inputs(parts, state)
         E_Q, constraint, work = parts.evaluation.penalised(
-            lambda rows: parts.problems.z_problem(rows, state, metrics, shifted=False), state.own.multipliers
+            lambda rows: z_problem(given, rows, shifted=False), given.multipliers
         )
         errors = errors._replace(E_Q=E_Q, constraint=constraint)
-        if parts.plan.schedule.multipliers:
+        if parts.plan.choices.schedule.multipliers:
             errors = errors._replace(lagrangian=E_Q - work)
-    if parts.plan.schedule.multipliers:
+    if parts.plan.choices.schedule.multipliers:
         lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
         own = np.abs(state.own.multipliers[parts.points.own])
         largest = parts.team.max_over_ranks({"multiplier": float(own.max(initial=0.0))})
         errors = errors._replace(lagrangian=lagrangian, **largest)
-    if parts.plan.loss.labels:
+    if parts.plan.choices.loss.labels:
         errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
     return errors

@@ -40,8 +40,8 @@ class Evaluation:
 
     def nested(self, weights: Sequence[Array], validation: bool = False) -> Nested:
         """E1 (eq. 1) per point on either set.  Cost: one pass through the net.  Collective: yes."""
-        data, chain, loss = self.data, self.plan.chain, self.plan.loss
-        deal = self.plan.validation if validation else self.plan.train
+        data, chain, loss = self.data, self.plan.chain, self.plan.choices.loss
+        deal = self.plan.work.validation if validation else self.plan.work.train
         X, Y = (data.X_val, data.Y_val) if validation else (data.X, data.Y)
 
         def part(rows: slice) -> list[float]:
@@ -88,5 +88,5 @@ class Evaluation:
             return [p.weigh(missed, F[-1]).sum(dtype=float), np.einsum("nh,nh->", C, C, dtype=float), work]
 
         N = self.plan.n_train
-        E_Q, constraint, work = (self.total(self.plan.train, part, 3) / N).tolist()
+        E_Q, constraint, work = (self.total(self.plan.work.train, part, 3) / N).tolist()
         return E_Q, constraint / sum(self.plan.chain.site_sizes), work

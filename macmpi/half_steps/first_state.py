@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from macmpi.half_steps.metrics import renew_metric
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.w_step import fit, solve
 from macmpi.plan.initial import random_weights
 from macmpi.solvers.w_problem import SegmentProblem, gradients
 from macmpi.state import MacState, State
@@ -17,10 +19,10 @@ def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State[Ma
     with parts.writing(state.Z):
         state.Z[parts.points.own] = codes[parts.points.own]
     state.own.grams = parts.no_grams()
-    parts.problems.renew_metric(state)
-    parts.fit(range(len(parts.plan.chain.segments)), state)
+    renew_metric(parts, state)
+    fit(parts, range(len(parts.plan.chain.segments)), state)
     state.own.metric_mu = 0.0
-    parts.problems.renew_metric(state)
+    renew_metric(parts, state)
     return state
 
 
@@ -35,12 +37,14 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacStat
     for k, segment in enumerate(plan.chain.segments):
         if segment.trailing:
             parts.feasible(state)
-            parts.fitting.train(plan.untrained(k, state.weights), state)
+            solve(parts, plan.work.untrained(k, state.weights), state)
     if gradient_step and plan.chain.differentiable:
         gradient = np.zeros(len(weights))
         if team.rank == 0 or plan.sharded:
             chain, data = plan.chain, parts.data
-            nested = SegmentProblem(chain.whole, plan.loss, data.X, data.Y, chain.block_shapes, 0.0, state.weights)
+            nested = SegmentProblem(
+                chain.whole, plan.choices.loss, data.X, data.Y, chain.block_shapes, 0.0, state.weights
+            )
             gradient[:] = gradients(nested, nested.start, parts.over_points)[1][0]
         if not plan.sharded:
             team.share_array(gradient)

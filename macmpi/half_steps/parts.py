@@ -4,52 +4,67 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import Evaluation
-from macmpi.half_steps.subproblems import Subproblems
-from macmpi.half_steps.w_step import Fitting
+from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.state import MacState, State
+from macmpi.reductions import Made, Rows
+from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 
 
-class Parts:
-    """A plan, its data and ranks, and what works on a State in place.  Collective: where a method says so.
+@dataclass(frozen=True)
+class First:
+    """What the first segment's regression multiplies: it changes with the layers before it alone, if there are any.
 
-    points: sums over the training points; evaluation: errors; problems: the subproblems of a State; fitting: the parts
-    of a W-step.
+    rounded: as directions and Grams read it; factor: what has been made of its Gram for a ridge.
+    """
+
+    features: Rows
+    rounded: Rows
+    ridge: float = float("nan")
+    factor: Any = None
+
+
+class Parts:
+    """A plan, its data and ranks.  Collective: where a method says so.
+
+    points: sums over the training points; in_pieces: work that all ranks share; evaluation: errors.
     """
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
-        self.points = Points(plan.train, plan.summed, team, max(plan.all_units.widest, plan.first_gram.widest))
-        self.over_points = self.points.over
+        work = plan.work
+        self.points = Points(work.train, work.summed, team, max(work.w_step.widest, work.first_gram.widest))
+        self.over_points, self.in_pieces = self.points.over, Pieces(team)
         self.evaluation = Evaluation(plan, data, team)
-        self.problems = Subproblems(plan, data, self.points)
-        self.fitting = Fitting(plan, team, clock, self.problems, self.evaluation)
+        self._rounded: dict[int, Array] = {}
+        self._first: First | None = None
 
-    def weights(self, state: State[MacState]) -> tuple[Array, ...]:
+    def weights(self, state: State[Any]) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
-        return self.problems.weights(state)
+        return block_views(state.weights, self.plan.chain.block_shapes)
 
     def new_state(self, weights: Array) -> State[MacState]:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
-        plan = self.plan
-        shape = self.points.count, sum(plan.chain.site_sizes)
-        state = State(weights.astype(plan.dtype), self.team.array(shape, plan.dtype), plan.schedule.mu0, MacState())
-        if plan.schedule.multipliers:
+        plan, shape = self.plan, (self.points.count, sum(self.plan.chain.site_sizes))
+        Z = self.team.array(shape, plan.dtype)
+        state = State(weights.astype(plan.dtype), Z, plan.choices.schedule.mu0, MacState())
+        if plan.choices.schedule.multipliers:
             state.own.multipliers = self.team.array(shape, plan.dtype)
         return state
 
     def no_grams(self) -> Array:
         """Grams of the layers' inputs, 0, of which the ranks of a node may have one copy.  Collective: yes."""
-        grams: Array = self.team.array((self.plan.shared_bounds[-1],), np.float64)
+        grams: Array = self.team.array((self.plan.offsets.grams[-1],), np.float64)
         return grams
 
     @contextmanager
@@ -61,27 +76,58 @@ class Parts:
         self.team.fence(rows)
         yield
         if not self.plan.sharded:
-            self.team.gather_rows(rows, self.plan.train.row_counts)
+            self.team.gather_rows(rows, self.plan.work.train.row_counts)
 
-    def feasible(self, state: State[MacState]) -> None:
+    def feasible(self, state: State[Any]) -> None:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
         chain, weights = self.plan.chain, self.weights(state)
         if chain.sites:
             with self.writing(state.Z):
-                for tile in self.plan.train.tiles_of(self.team.rank):
+                for tile in self.plan.work.train.tiles_of(self.team.rank):
                     state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
-        self.problems.forget()
 
-    def fit(self, segments: Sequence[int], state: State[MacState]) -> None:
-        """The W-step of some segments alone, not over-relaxed.  Collective: yes."""
-        plan = self.plan
-        self.fitting.train(plan.leading(segments), state)
-        if 0 in segments:
-            self.problems.forget_all()
-        self.fitting.regress(plan.deal(segments), state, plan.plain_solvers)
-        self.fitting.train(plan.trailing(segments), state)
+    def inputs(self, k: int, state: State[Any]) -> Array:
+        """z_{k-1}, with z_0 = x.  Collective: no."""
+        return state.Z[:, self.plan.chain.site_columns[k - 1]] if k else self.data.X
 
-    def ridge_of(self, state: State[MacState], segments: Sequence[int]) -> float:
+    def features(self, k: int, state: State[Any]) -> Rows:
+        """What segment k's regression multiplies: z_{k-1} or what the maps before the regression make of it.
+
+        Of sharded points, which may be many, it is made where it is needed.  Collective: yes.
+        """
+        segment, A, weights = self.plan.chain.segments[k], self.inputs(k, state), self.weights(state)
+        if not segment.core:
+            return A
+        width = segment.part(0, segment.core).n_out
+
+        def make(rows: Any) -> Array:
+            return segment.features(weights, A[rows])
+
+        return Made(make, (len(A), width), A.dtype) if self.plan.sharded else self.points.rows(make, width, A.dtype)
+
+    def rounded(self, k: int, A: Rows) -> Rows:
+        """Features as directions and Grams of segment k read them: in single precision where they are rounded.
+
+        The memory of an earlier copy is used again.  Collective: yes.
+        """
+        if not self.plan.choices.regressions[k].rounds:
+            return A
+        single = np.dtype(np.float32)
+        self._rounded[k] = self.points.rows(lambda rows: A[rows], A.shape[1], single, self._rounded.get(k))
+        return self._rounded[k]
+
+    def first(self, state: State[Any]) -> First:
+        """What never changes between iterations, made once.  Collective: yes."""
+        if self._first is None:
+            A = self.features(0, state)
+            self._first = First(A, self.rounded(0, A))
+        return self._first
+
+    def begin_with(self, first: First | None) -> None:
+        """From now on `first` is this; None: it is made again.  Collective: no."""
+        self._first = first
+
+    def ridge_of(self, state: State[Any], segments: Sequence[int]) -> float:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""
         plan, weights, total = self.plan, self.weights(state), 0.0
         for k in segments:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.w_step import fit
 from macmpi.state import MacState, State
 
 REFITS = 5
@@ -31,9 +32,9 @@ def postprocess(parts: Parts, state: State[MacState]) -> State[MacState]:
         return after
     parts.feasible(after)
     before, last = last_objective(parts, after), len(plan.chain.sites)
-    for _ in range(1 if plan.w_solvers[-1].exact else REFITS):
+    for _ in range(1 if plan.choices.regressions[-1].solver.exact else REFITS):
         kept = after.weights.copy()
-        parts.fit([last], after)
+        fit(parts, [last], after)
         now = last_objective(parts, after)
         if not now < before:
             after.weights[:] = kept

@@ -24,6 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi.half_steps.evaluation import Nested
+from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.around import Around
 from macmpi.solvers.z_problem import misclassified
@@ -45,7 +46,7 @@ class Accelerated(Around):
 
     def __init__(self, mac: Mac, momentum: bool) -> None:
         super().__init__(mac)
-        self.evaluation, self.momentum = mac.evaluation, momentum
+        self.evaluation, self.momentum = mac.parts.evaluation, momentum
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[AcceleratedState]:
         """As MAC's.  Collective: yes."""
@@ -77,7 +78,7 @@ class Accelerated(Around):
         if self.momentum:
             self._extrapolate(before, state)
         else:
-            self.mac.feasible(state)
+            self.parts.feasible(state)
         self._fit_output(state)
         return True
 
@@ -90,15 +91,15 @@ class Accelerated(Around):
         ways = [plain - before, *([state.own.move] if len(state.own.move) else [])]
         lengths = self.lengths(ways, state).astype(plain.dtype)
         step = sum(x * way for x, way in zip(lengths, ways, strict=True))
-        error = self.evaluation.nested(self.mac.weights(state)).error
+        error = self.evaluation.nested(self.parts.weights(state)).error
         for share in LENGTHS:
             state.weights[:] = plain + share * step
-            self.mac.feasible(state)
+            self.parts.feasible(state)
             if self._feasible_error(state) < error:
                 break
         else:
             state.weights[:] = plain
-            self.mac.feasible(state)
+            self.parts.feasible(state)
         state.own.move = state.weights - before
 
     def lengths(self, ways: Sequence[Array], state: State[AcceleratedState]) -> Array:
@@ -112,13 +113,13 @@ class Accelerated(Around):
         def part(rows: slice) -> Array:
             probed = slice(rows.start, rows.stop, EVERY)
             with self.clock("w"):
-                Y, tape = data.Y[probed], plan.chain.whole.tape(self.mac.weights(state), data.X[probed])
+                Y, tape = data.Y[probed], plan.chain.whole.tape(self.parts.weights(state), data.X[probed])
                 changes = [tape.weight_jvp(way) for way in blocks]
-                residual, root = plan.loss.residual(Y, tape.F), plan.loss.root(Y, tape.F)
+                residual, root = plan.choices.loss.residual(Y, tape.F), plan.choices.loss.root(Y, tape.F)
                 curved = [root.normal(change) for change in changes]
                 return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
 
-        sums = self.evaluation.total(plan.train, part, c * (c + 1)).reshape(c, c + 1)
+        sums = self.evaluation.total(plan.work.train, part, c * (c + 1)).reshape(c, c + 1)
         return self.team.from_root(lambda: minimum(sums[:, :c], sums[:, c]))
 
     def _feasible_error(self, state: State[AcceleratedState]) -> float:
@@ -128,20 +129,16 @@ class Accelerated(Around):
     def _nested(self, flats: Sequence[Array], state: State[AcceleratedState], validation: bool = False) -> list[Nested]:
         """E1 per point of weights that differ in the last segment only, for feasible coordinates.  Collective: yes."""
         plan, data, last = self.plan, self.data, len(self.plan.chain.sites)
-        segment, weights = plan.chain.segments[last], self.mac.weights(state)
+        segment, weights = plan.chain.segments[last], self.parts.weights(state)
         outputs = [block_views(flat, plan.chain.block_shapes) for flat in flats]
-        X, Y, deal = (data.X_val, data.Y_val, plan.validation) if validation else (data.X, data.Y, plan.train)
+        X, Y, deal = (data.X_val, data.Y_val, plan.work.validation) if validation else (data.X, data.Y, plan.work.train)
 
         def part(rows: slice) -> list[float]:
-            A = (
-                plan.chain.coordinates(weights, X[rows])[-1]
-                if validation
-                else self.mac.problems.inputs(last, state)[rows]
-            )
+            A = plan.chain.coordinates(weights, X[rows])[-1] if validation else self.parts.inputs(last, state)[rows]
             found: list[float] = []
             for F in (segment.forward(own, A) for own in outputs):
-                wrong = misclassified(Y[rows], F) if plan.loss.labels else 0
-                found += [plan.loss.value(Y[rows], F).sum(dtype=float), wrong]
+                wrong = misclassified(Y[rows], F) if plan.choices.loss.labels else 0
+                found += [plan.choices.loss.value(Y[rows], F).sum(dtype=float), wrong]
             return found
 
         sums = self.evaluation.total(deal, part, 2 * len(flats)) / deal.n
@@ -154,8 +151,7 @@ class Accelerated(Around):
         """
         own = replace(state.own, grams=state.own.grams.copy())
         shown = replace(state, weights=state.weights.copy(), own=own)
-        self.mac.fit([len(self.plan.chain.sites)], shown)
-        self.mac.problems.forget()
+        fit(self.parts, [len(self.plan.chain.sites)], shown)
         found, unfitted = self._nested([shown.weights, state.weights], state)
         state.own.shown = shown.weights if found.error < unfitted.error else state.weights.copy()
 
@@ -169,7 +165,7 @@ class Accelerated(Around):
         flats = (state.weights, state.own.shown)
         (own, train), (watched, validation) = (self._nested(flats, state, which) for which in (False, True))
         errors = Errors(train.error, validation.error, own.error, 0.0, watched=watched.error)
-        if self.plan.loss.labels:
+        if self.plan.choices.loss.labels:
             errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
         return errors
 

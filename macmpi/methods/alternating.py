@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from macmpi.account import COORDINATES, Account
+from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.around import Around
 from macmpi.nets.design import adjoint, apply
@@ -63,10 +64,10 @@ class Alternating(Around):
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration: the decoder, then the encoder.  Collective: yes."""
         last = len(self.plan.chain.sites)
-        self.mac.feasible(state)
-        self.mac.fit([last], state)
+        self.parts.feasible(state)
+        fit(self.parts, [last], state)
         self._fit_encoder(state)
-        self.mac.feasible(state)
+        self.parts.feasible(state)
         state.completed()
         return True
 
@@ -76,7 +77,7 @@ class Alternating(Around):
         Collective: yes.
         """
         (block,) = self.plan.chain.segments[0].regressed
-        W = self.mac.weights(state)[block]
+        W = self.parts.weights(state)[block]
         start, known = W.ravel().astype(np.float64), list[tuple[float, Array]]()
         while True:
             flat, found = self.team.from_root(lambda: replayed(start, known, self.cg_iterations))
@@ -90,10 +91,10 @@ class Alternating(Around):
 
         Cost: two passes through the decoder.
         """
-        plan, weights = self.plan, self.mac.weights(state)
+        plan, weights = self.plan, self.parts.weights(state)
         W: Array = flat.reshape(weights[block].shape)
         n_in = plan.chain.fan_in(block)
-        features, Y, loss = self.mac.problems.features(0, state), self.data.Y, plan.loss
+        features, Y, loss = self.parts.first(state).features, self.data.Y, plan.choices.loss
 
         def part(rows: slice) -> Array:
             A = features[rows]
@@ -102,7 +103,7 @@ class Alternating(Around):
             return np.append(slope.ravel(), loss.value(Y[rows], F).sum())
 
         with self.clock("w"):
-            sums = self.mac.evaluation.total(plan.train, part, W.size + 1)
+            sums = self.parts.evaluation.total(plan.work.train, part, W.size + 1)
         ridge = plan.unit_ridge(0, state.mu) * plan.weight_of(0, state.mu)
         V = W.copy()
         V[:, n_in:] = 0.0

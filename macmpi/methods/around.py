@@ -22,7 +22,7 @@ class Around:
     @property
     def parts(self) -> Parts:
         """The parts of the MAC inside.  Collective: no."""
-        return self.mac
+        return self.mac.parts
 
     @property
     def plan(self) -> Plan:

@@ -11,7 +11,7 @@ substitution give the errors of all candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -20,11 +20,14 @@ import numpy as np
 from scipy import linalg
 
 from macmpi.config import Config
+from macmpi.half_steps.carry_out import carry_out
+from macmpi.half_steps.w_problems import WInputs, prepare_w, targets
+from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.around import Around
 from macmpi.nets.design import adjoint
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.work_lists import Job, Share
+from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem, values
 from macmpi.state import Z_STEP, MacState, Pause, State, never
@@ -111,17 +114,17 @@ class Selection(Around):
         if self.changed:
             self._resize(hidden, state)
         kept = {b.segment for b, move in zip(self.bases, moves, strict=True) if not move}
-        self.mac.fit([k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
+        fit(self.parts, [k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
     def _resize(self, hidden: list[int], state: State[MacState]) -> None:
         """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: yes."""
         old, plan = self.plan, self._plan(hidden)
-        state.weights = _carried(state.weights, old.weight_bounds, plan.weight_bounds)
-        state.own.grams = _carried(state.own.grams, old.shared_bounds, plan.shared_bounds)
+        state.weights = _carried(state.weights, old.offsets.weights, plan.offsets.weights)
+        state.own.grams = _carried(state.own.grams, old.offsets.grams, plan.offsets.grams)
         state.own.sizes = np.array(hidden)
         state.history.best_weights, state.history.best_e1_val = np.empty(0), math.inf
         self.mac = Mac(plan, self.data, self.team, self.clock)
-        if plan.shapes(0) == old.shapes(0):
+        if plan.chain.regressed_shapes(0) == old.chain.regressed_shapes(0):
             self.mac.begin(state)
 
     def _totals(self, state: State[MacState]) -> tuple[list[Array], list[float]]:
@@ -129,73 +132,62 @@ class Selection(Around):
 
         Cost: for all candidates of a basis together what one fit of the largest costs.
         """
-        segments = [b.segment for b in self.bases]
-        deal, trial = self.largest.deal(segments), Trial(self.largest, self.mac, state)
+        work = self.largest.work.regressions([b.segment for b in self.bases])
         with self.clock("w"):
-            for k in segments:
-                trial.features(k, together=True)
-                self.mac.problems.features(k, state, together=True)
-            for share in deal.summed:
-                trial.make(share, self.mac.points.together)
-            for share in deal.shares[self.team.rank]:
-                trial.make(share, self.mac.over_points)
-        self.team.gather_parts(trial.factors, deal.shared_parts)
-        jobs = [job for rank in deal.jobs for job in rank]
-        widest = max(len(b.candidates) for b in self.bases)
-        table = np.zeros((len(jobs), widest + 1))
-        first = sum(len(rank) for rank in deal.jobs[: self.team.rank])
-        candidates = {b.segment: b.candidates for b in self.bases}
-        with self.clock("w"):
-            for k in (k for k in segments if self.largest.large(k)):
-                trial.root(k, self.mac.fitting.in_pieces)
-            for i, job in enumerate(deal.jobs[self.team.rank], start=first):
-                found = trial.objectives(job, candidates[job.segment])
-                table[i, : len(found)] = found
-        self.team.gather_rows(table, [len(rank) for rank in deal.jobs])
+            given = prepare_w(self.parts, self.plan.work.regressions([b.segment for b in self.bases]), state)
+            trial = Trial(self.largest, given, work, {b.segment: b.candidates for b in self.bases})
+        carry_out(work, trial, self.parts.points, self.team, self.clock)
         tried, present = [], []
         for basis in self.bases:
-            rows = sorted((job.place.start, i) for i, job in enumerate(jobs) if job.segment == basis.segment)
-            total = sum((table[i] for _, i in rows), np.zeros(widest + 1)) * self.plan.weight_of(
-                basis.segment, state.mu
-            )
-            tried.append(total[1 : 1 + len(basis.candidates)] + basis.price * basis.candidates)
+            jobs = sorted((j for j in work.jobs if j.segment == basis.segment), key=lambda job: job.place.start)
+            total = sum(map(trial.found, jobs), np.zeros(1 + len(basis.candidates)))
+            total *= self.plan.weight_of(basis.segment, state.mu)
+            tried.append(total[1:] + basis.price * basis.candidates)
             present.append(float(total[0]) + basis.price * self._centres(basis))
         return tried, present
 
 
 class Trial:
-    """The fits of all candidates of a W-step with selection, at the centres of the largest.
+    """The fits of all candidates of a W-step with selection, at the centres of the largest: the tasks of a work list.
 
-    Collective: where a method says so.
+    candidates: of each segment.  Collective: where a method says so.
     """
 
-    def __init__(self, largest: Plan, mac: Mac, state: State[MacState]) -> None:
-        self.plan, self.mac, self.state = largest, mac, state
-        self.factors = mac.team.array((largest.shared_bounds[-1],), np.float64)
+    def __init__(self, largest: Plan, given: WInputs, work: WorkList, candidates: dict[int, Array]) -> None:
+        self.plan, self.given, self.candidates = largest, given, candidates
+        team = given.parts.team
+        self.factors = team.array((largest.offsets.grams[-1],), np.float64)
+        by_rank = [work.jobs_of(rank) for rank in range(team.size)]
+        self._counts = [len(jobs) for jobs in by_rank]
+        self._numbers = {job.place.start: i for i, job in enumerate(job for jobs in by_rank for job in jobs)}
+        self._table = np.zeros((sum(self._counts), 1 + max(map(len, candidates.values()))))
         self._grams: dict[int, Array] = {}
-        self._features: dict[int, Array] = {}
         self._roots: dict[int, Array] = {}
+        self.features = {k: self._features(k) for k in work.features}
 
-    def features(self, segment: int, together: bool = False) -> Array:
-        """Phi (N, M) of the largest candidate, made once.  Collective: where `together` is True."""
-        if segment not in self._features:
-            part, inputs = self.plan.chain.segments[segment], self.mac.problems.inputs(segment, self.state)
-            block, basis = part.blocks[0], part.maps[0]
-            assert block is not None
-            centres = self.plan.centres(block, inputs, None)
-            self._features[segment] = self.mac.points.rows(
-                lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype, together
-            )
-        return self._features[segment]
+    def _features(self, segment: int) -> Array:
+        """Phi (N, M) of the largest candidate.  Collective: yes."""
+        part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
+        block, basis = part.blocks[0], part.maps[0]
+        assert block is not None
+        centres = self.plan.centres(block, inputs, None)
+        return self.given.parts.points.rows(
+            lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype
+        )
 
-    def make(self, share: Share, over_points: OverPoints) -> None:
+    def gram(self, gram: Gram, over_points: OverPoints) -> None:
         """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
-        k, rows = share.segment, None if share.rows is None else share.rows.rows
-        found = self.plan.w_solvers[k].prepare(self.features(k), over_points, False, rows)
+        k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
+        solver = self.plan.choices.regressions[k].solver
+        found = solver.prepare(self.features[k], over_points, False, rows)
         if rows is None:
             self._grams[k] = found
         else:
-            self.factors[share.place] = found.ravel()
+            self.factors[gram.place] = found.ravel()
+
+    def factor(self, segment: int) -> None:
+        """R of a large Gram, in pieces.  Collective: yes."""
+        self.root(segment, self.given.parts.in_pieces)
 
     def root(self, segment: int, in_pieces: InPieces = ALONE) -> Array:
         """R, upper triangular, with R^T R = G + ridge I: that of the W-step in closed form, made once.
@@ -203,13 +195,36 @@ class Trial:
         Collective: where `in_pieces` is.
         """
         if segment not in self._roots:
-            plan, bounds = self.plan, self.plan.shared_bounds
-            rows = self.factors[bounds[segment] : bounds[segment + 1]].reshape(plan.shared_shape(segment))
+            plan = self.plan
+            rows = self.factors[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
             G = self._grams.get(segment, rows)
-            gram = LayerGram(G, plan.unit_ridge(segment, self.state.mu), plan.dtype, bias=False)
-            factor = plan.w_solvers[segment].local(gram, in_pieces)
+            gram = LayerGram(G, plan.unit_ridge(segment, self.given.state.mu), plan.dtype, bias=False)
+            factor = plan.choices.regressions[segment].solver.local(gram, in_pieces)
             self._roots[segment] = factor.cholesky[0].T
         return self._roots[segment]
+
+    def solve(self, job: Job) -> None:
+        """The objectives of some units.  Collective: no."""
+        self.found(job)[:] = self.objectives(job, self.candidates[job.segment])
+
+    def found(self, job: Job) -> Array:
+        """The objectives of what is and of its segment's candidates, once they have been exchanged.  Collective: no."""
+        return self._table[self._numbers[job.place.start], : 1 + len(self.candidates[job.segment])]
+
+    def tour(self, jobs: Sequence[Job]) -> None:
+        """Nothing travels where architectures are selected.  Collective: no."""
+        raise NotImplementedError
+
+    def train(self, layer: Layer) -> None:
+        """No layer is trained while candidates are compared.  Collective: no."""
+        raise NotImplementedError
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Rows of Grams, or the table of objectives.  Collective: yes."""
+        if exchange.what == "weights":
+            self.given.parts.team.gather_rows(self._table, self._counts)
+        elif exchange.parts:
+            self.given.parts.team.gather_parts(self.factors, exchange.parts)
 
     def objectives(self, job: Job, candidates: Array) -> Array:
         """1/2 ||T - Phi W^T||^2 + ridge/2 ||W||^2 of some units: as they are, then fitted with each candidate.
@@ -217,20 +232,18 @@ class Trial:
         Collective: no.
         """
         assert job.units is not None
-        k, rows = job.segment, job.units.rows
-        T, Phi = self.mac.problems.targets(k, self.state)[:, rows], self.features(k)
-        (crossed,) = self.mac.over_points(lambda points: (adjoint(T[points], Phi[points], bias=False),))
+        k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
+        T, Phi = targets(self.given, k, rows), self.features[k]
+        (crossed,) = parts.over_points(lambda points: (adjoint(T[points], Phi[points], bias=False),))
         U = linalg.solve_triangular(self.root(k), crossed.T, trans=1, check_finite=False)
         gains = np.cumsum(np.einsum("mh,mh->m", U, U))[candidates - 1]
-        now = self.mac.problems.features(k, self.state)
-        block = self.plan.chain.segments[k].regressed[0]
-        W = self.mac.weights(self.state)[block][rows]
-        problem = UnitProblem(Term(now, T), "linear", self.plan.unit_ridge(k, self.state.mu), W, np.zeros((0, 0)))
-        present = values(problem, W, self.mac.over_points).sum()
+        W = parts.weights(state)[self.plan.chain.segments[k].regressed[0]][rows]
+        term, ridge = Term(self.given.features[k], T), self.plan.unit_ridge(k, state.mu)
+        present = values(UnitProblem(term, "linear", ridge, W, np.zeros((0, 0))), W, parts.over_points).sum()
         return np.concatenate([[present], 0.5 * (np.einsum("nh,nh->", T, T, dtype=float) - gains)])
 
 
-def _carried(flat: Array, old: list[int], new: list[int]) -> Array:
+def _carried(flat: Array, old: Sequence[int], new: Sequence[int]) -> Array:
     """The parts of a flat buffer that keep their size, 0 for the others.  old, new: the bounds of the parts."""
     found = np.zeros(new[-1], flat.dtype)
     for was, place in zip(pairwise(old), pairwise(new), strict=True):

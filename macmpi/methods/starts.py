@@ -42,7 +42,7 @@ def start(method: Method, config: Config, origin: Origin) -> State[Any]:
         return method.start_from(codes(method, config, origin), keys.seed, range_of(keys))
     if keys.method == "uniform":
         return method.start(keys.range, keys.gradient_step, keys.seed)
-    flat = np.zeros(method.plan.weight_bounds[-1])
+    flat = np.zeros(method.plan.offsets.weights[-1])
     if keys.method == "greedy":
         flat[:] = greedy(method, config)
     elif method.parts.team.rank == 0:
@@ -98,7 +98,7 @@ def pca(method: Method, config: Config) -> Array:
     Cost: N D^2 flops a layer and an eigen-decomposition.
     """
     chain, keys, data = method.plan.chain, config.start, method.parts.data
-    flat = np.zeros(method.plan.weight_bounds[-1])
+    flat = np.zeros(method.plan.offsets.weights[-1])
     weights = block_views(flat, chain.block_shapes)
     dense = [W for W, m in zip(weights, chain.blocks, strict=True) if "bias" in m.capabilities]
     K = len(config.model.hidden)
@@ -164,7 +164,7 @@ def greedy(method: Method, config: Config) -> Array:
         layer = Mac(
             make_plan(shallow, A.shape[1], A.shape[1], len(A), len(A_val), team.size), inputs, team, method.parts.clock
         )
-        encoding, decoding = layer.weights(_trained(layer, keys))
+        encoding, decoding = layer.parts.weights(_trained(layer, keys))
         weights[k][:] = encoding
         if both:
             weights[K - k][:] = decoding
@@ -180,5 +180,5 @@ def _trained(layer: Mac, keys: Start) -> State[Any]:
         layer.sweep(state)
         before, state.history.e1_val = state.history.e1_val, layer.evaluate(state).validation
         progress = Progress(i + 1, state.mu, before, state.history.e1_val)
-        state.mu = layer.team.from_root(lambda p=progress: layer.plan.schedule.decide(p)).mu  # type: ignore[misc]
+        state.mu = layer.team.from_root(lambda p=progress: layer.plan.choices.schedule.decide(p)).mu  # type: ignore[misc]
     return state

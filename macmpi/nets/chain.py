@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from macmpi.nets.layers import Map, Tangent
@@ -211,6 +211,15 @@ class Chain:
         """The number of inputs of a parameter block: its columns but for the biases."""
         return self.blocks[block].n_in
 
+    def regressed_shapes(self, segment: int) -> tuple[tuple[int, int], ...]:
+        """The shapes of the parameter blocks that a segment's regression fits."""
+        return tuple(self.block_shapes[b] for b in self.segments[segment].regressed)
+
+    def has_bias(self, segment: int) -> bool:
+        """Whether the first weights that a segment's regression fits have biases."""
+        first = self.segments[segment].regressed[0]
+        return self.block_shapes[first][1] > self.fan_in(first)
+
     def _block_numbers(self) -> tuple[int | None, ...]:
         numbers: list[int | None] = []
         for map_ in self.maps:
@@ -242,6 +251,11 @@ class Chain:
     def site_sizes(self) -> tuple[int, ...]:
         """(H_1, ..., H_K)."""
         return tuple(s.n_out for s in self.segments[:-1])
+
+    @cached_property
+    def site_columns(self) -> tuple[slice, ...]:
+        """The columns of z_1, ..., z_K among the coordinates (N, H_1 + ... + H_K)."""
+        return tuple(slice(a, b) for a, b in pairwise(accumulate(self.site_sizes, initial=0)))
 
     @property
     def quantised(self) -> bool:

@@ -26,28 +26,28 @@ class Points:
     of what it holds; average: a mean over the sample; over: a sum over all points; together: a sum over all points for
     which each rank does its share.  `together` and averages are collective, `over` where points are sharded.
 
-    deal: of the points; summed: as `together` sums over them; widest: bytes of its widest sum.
+    train: of the points; summed: as `together` sums over them; widest: bytes of its widest sum.
     """
 
-    def __init__(self, deal: PointPartition, summed: PointPartition, team: Team, widest: int = 0) -> None:
-        held = deal.held(team.rank)
-        size = min(SAMPLE_POINTS, deal.n)
-        everywhere = np.arange(size) * deal.n // size
+    def __init__(self, train: PointPartition, summed: PointPartition, team: Team, widest: int = 0) -> None:
+        held = train.held(team.rank)
+        size = min(SAMPLE_POINTS, train.n)
+        everywhere = np.arange(size) * train.n // size
         here = everywhere[(everywhere >= held.start) & (everywhere < held.stop)]
-        own = deal.own(team.rank)
+        own = train.own(team.rank)
         self.count, self.own, self.sample = (
             len(held),
             slice(own.start - held.start, own.stop - held.start),
             here - held.start,
         )
-        self._deal, self._summed, self._team, self._widest = deal, summed, team, widest
-        if not deal.sharded:
+        self._own, self._summed, self._team, self._widest = train, summed, team, widest
+        if not train.sharded:
             self.average: Average = Together(team)
-            self.over, self.in_pieces = sum_over([tile.rows for tile in tiles.point_chunks(deal.n)]), ALONE
+            self.over, self.in_pieces = sum_over([tile.rows for tile in tiles.point_chunks(train.n)]), ALONE
             return
         self.in_pieces = Pieces(team)
         self.over = self.together
-        blocks = deal.blocks_of(team.rank)
+        blocks = train.blocks_of(team.rank)
         runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks}
         self.average = ByBlocks(team, self._tree, runs, size)
 
@@ -65,32 +65,22 @@ class Points:
         blocks = dict(self._summed.blocks_of(self._team.rank))
         return over_parts(self._tree, lambda b: _chunks(blocks[b]))
 
-    def rows(
-        self,
-        make: Callable[[slice], Array],
-        width: int,
-        dtype: np.dtype,
-        together: bool,
-        room: Array | None = None,
-    ) -> Array:
+    def rows(self, make: Callable[[slice], Array], width: int, dtype: np.dtype, out: Array | None = None) -> Array:
         """make(rows) of every point that this rank holds, tile by tile: (N, width).
 
-        Together each rank makes those of its own points, and all get all; the ranks of a node may share them.
-        room: what an earlier call gave, and nobody needs any more.
-        Collective: where `together` is True and points are replicated.
+        Each rank makes those of its own points; replicated, all get all, and the ranks of a node may share them.
+        out: what an earlier call gave, and nobody needs any more.  Collective: yes.
         """
-        deal, team = self._deal, self._team
-        together &= not deal.sharded
-        if room is None:
-            out: Array = team.array((self.count, width), dtype) if together else np.empty((self.count, width), dtype)
+        own, team = self._own, self._team
+        if out is None:
+            shape = self.count, width
+            out = np.empty(shape, dtype) if own.sharded else team.array(shape, dtype)
         else:
-            out = room
             team.fence(out)
-        for rank in (team.rank,) if together or deal.sharded else range(team.size):
-            for tile in deal.tiles_of(rank):
-                out[tile.rows] = make(tile.rows)
-        if together:
-            team.gather_rows(out, deal.row_counts)
+        for tile in own.tiles_of(team.rank):
+            out[tile.rows] = make(tile.rows)
+        if not own.sharded:
+            team.gather_rows(out, own.row_counts)
         return out
 
 

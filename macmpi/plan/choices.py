@@ -1,24 +1,89 @@
-"""A config names the schedule of the penalty, the solvers of each segment and the trainers of each layer."""
+"""Choices: the config names loss, penalty and its schedule, the solvers of each segment, the trainers of layers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from macmpi.config import NESTED, Config, Model, Stochastic, WStep
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
-from macmpi.nets.losses import LOSSES
-from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic
-from macmpi.solvers import TRAINERS, W_SOLVERS, Thresholded, Trainer, WSolver
+from macmpi.nets.losses import LOSSES, Loss
+from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Ridge
+from macmpi.solvers import SGDW, TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 
 
-def w_solvers(keys: WStep, choices: Sequence[tuple[str, bool]], chain: Chain) -> tuple[WSolver, ...]:
-    """The W-solver of each segment."""
-    found = [solver(W_SOLVERS[name], keys) for name, _ in choices]
-    bits = ["bits" in segment.maps[-1].capabilities for segment in chain.segments]
-    return tuple(Thresholded(plain) if b else plain for plain, b in zip(found, bits, strict=True))
+@dataclass(frozen=True)
+class Regression:
+    """A segment's regression is solved by `solver`, called `name`: its units apart, or all of its weights at once.
+
+    plain: the solver without over-relaxation, of starts, selections and the postprocessing.
+    """
+
+    name: str
+    by_unit: bool
+    solver: WSolver
+    plain: WSolver
+
+    @property
+    def rounds(self) -> bool:
+        """The W-step of its units reads its inputs in single precision too."""
+        return self.by_unit and self.solver.rounds
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The config names these.
+
+    regressions: of each segment.  trainers: of the parameter blocks that no regression fits.  metric: the form in which
+    constraints are measured.  ring: trains the segments of inexact solvers, which then travel round a ring of blocks of
+    points; None: nothing travels.
+    """
+
+    loss: Loss
+    schedule: Quadratic
+    ridge: Ridge
+    z_solver: ZSolver
+    regressions: tuple[Regression, ...]
+    trainers: dict[int, Trainer]
+    metric: str
+    ring: SGDW | None = None
+
+    def travels(self, segment: int) -> bool:
+        """Its regressions go round the ring of blocks; they are not done by all ranks jointly."""
+        return self.ring is not None and not self.regressions[segment].solver.exact
+
+
+def choose(config: Config, chain: Chain) -> Choices:
+    """What a config chooses for a chain.  Collective: no."""
+    penalty = config.penalty
+    return Choices(
+        loss=LOSSES[config.model.loss],
+        schedule=schedule(config),
+        ridge=Ridge(penalty.ridge, penalty.ridge_scale, penalty.ridge_until_mu),
+        z_solver=solver(Z_SOLVERS[z_name(config, chain)], config.z_step),
+        regressions=regressions(config, chain),
+        trainers=trainers(config.model, chain),
+        metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
+        ring=solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
+    )
+
+
+def regressions(config: Config, chain: Chain) -> tuple[Regression, ...]:
+    """The W-solver of each segment.  Collective: no."""
+    keys, found = config.w_step, []
+    if config.model.precision == "float32":
+        keys = replace(keys, cg_precision="double")
+    for k, segment in enumerate(chain.segments):
+        name, by_unit = w_choice(config, segment, k + 1 == len(chain.segments))
+        ways = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
+        found.append(Regression(name, by_unit, *ways))
+    return tuple(found)
+
+
+def _w_solver(name: str, segment: Segment, keys: WStep) -> WSolver:
+    plain: WSolver = solver(W_SOLVERS[name], keys)
+    return Thresholded(plain) if "bits" in segment.maps[-1].capabilities else plain
 
 
 def solver(kind: type, keys: Any) -> Any:

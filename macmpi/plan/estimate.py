@@ -13,7 +13,7 @@ from macmpi.parallel import tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.plan.choices import REMADE, minibatch
 from macmpi.plan.plan import Plan
-from macmpi.plan.work_lists import Share
+from macmpi.plan.work_lists import Gram, Job
 from macmpi.solvers.descent import PAIRS
 
 PRODUCTS_Z = 12.0
@@ -51,16 +51,16 @@ def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
     chain, sites = plan.chain, sum(plan.chain.site_sizes)
     n, n_val = (-(-count // plan.ranks) if plan.sharded else count for count in (plan.n_train, plan.n_val))
     data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
-    held = data + n * sites * (2 if plan.schedule.multipliers else 1) + 2 * plan.weight_bounds[-1]
+    held = data + n * sites * (2 if plan.choices.schedule.multipliers else 1) + 2 * plan.offsets.weights[-1]
     if plan.minibatch_parts:
         held += sum(h * h + 2 * d * d for h, d in chain.block_shapes)
-    return plan.dtype.itemsize * float(held) + 8.0 * plan.shared_bounds[-1]
+    return plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
 
 
 def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]:
     """Lines for a person.  The seconds rest on this machine's own matrix product, measured here.  Collective: no."""
     nested = config.method.name in NESTED
-    sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.weight_bounds[-1]
+    sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.offsets.weights[-1]
     coordinates = plan.n_train * sum(plan.chain.site_sizes)
     of_method = _without_coordinates(plan, config, autoencoder) if nested else _with_coordinates(plan, autoencoder)
     shares_of_ranks, memory, seconds = of_method
@@ -85,55 +85,56 @@ Estimate = tuple[list[str], float, float]
 def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
     """Half steps with the default solvers."""
     chain, N = plan.chain, plan.n_train
-    weights = plan.weight_bounds[-1]
+    weights = plan.offsets.weights[-1]
     point_tiles = [len(t) for t in tiles.point_tiles(N)]
-    units = sum(len(r) for r in plan.all_units.jobs)
-    n, n_val = (len(deal.held(0)) for deal in (plan.train, plan.validation))  # rank 0 has as many as any
-    held = n * sum(chain.site_sizes) * (3 if plan.schedule.multipliers else 1)
+    work = plan.work.w_step
+    n, n_val = (len(deal.held(0)) for deal in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
+    held = n * sum(chain.site_sizes) * (3 if plan.choices.schedule.multipliers else 1)
     data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
-    widest = max(
-        (
-            len(j.units) if j.units else 2 * sum(h for h, _ in plan.shapes(j.segment))
-            for r in plan.all_units.jobs
-            for j in r
-            if not (plan.sharded and (plan.w_solvers[j.segment].exact or plan.travels(j.segment)))  # keep no column
-        ),
-        default=0,
-    )
+    widest = max((_columns(plan, job) for job in work.jobs), default=0)
     rounded = 4.0 * n * rounded_width(plan)
-    data += n * sum(s.n_in + 1 for k, s in enumerate(chain.segments) if plan.travels(k))  # in the units' coordinates
-    factors = 2 * plan.shared_bounds[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
+    travelling = (s for k, s in enumerate(chain.segments) if plan.choices.travels(k))
+    data += n * sum(s.n_in + 1 for s in travelling)  # in the units' coordinates
+    factors = 2 * plan.offsets.grams[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     factors += 0 if plan.shared else sums_bytes(plan) // 8
     memory = plan.dtype.itemsize * (held * 1.1 + data + 7.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
     memory += rounded
     if plan.shared:
-        memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.shared_bounds[-1] + rounded
-    z_share = max(plan.train.row_counts) / N
-    w_costs = [sum(j.cost for j in r) for r in plan.all_units.jobs]
+        memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.offsets.grams[-1] + rounded
+    z_share = max(plan.work.train.row_counts) / N
+    w_costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
     w_share = max(w_costs) / sum(w_costs)
     rate = steady_rate()
     seconds = 2.0 * N * weights / rate * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
-    seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + units * len(tiles.point_chunks(N)) * w_share)
-    seconds += sum(gram_flops(plan, share) for share in plan.all_units.summed) * max(plan.summed.row_counts) / N / rate
-    seconds += max(sum(gram_flops(plan, share) for share in r) for r in plan.all_units.shares) / rate
+    seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + len(work.jobs) * len(tiles.point_chunks(N)) * w_share)
+    seconds += gram_seconds(plan, rate)
     shares_of_ranks = [
-        f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, {units} jobs of the W-step",
+        f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, "
+        f"{len(work.jobs)} jobs of the W-step",
         f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
         f"{w_share:.1%} of the units' cost",
     ]
     return shares_of_ranks, memory, seconds
 
 
+def _columns(plan: Plan, job: Job) -> int:
+    """How many columns over its points a rank keeps while it does a job: of sharded points often none."""
+    exact = plan.choices.regressions[job.segment].solver.exact
+    if plan.sharded and (exact or plan.choices.travels(job.segment)):
+        return 0
+    return len(job.units) if job.units else 2 * sum(h for h, _ in plan.chain.regressed_shapes(job.segment))
+
+
 def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
     """Backpropagation through minibatches or all points, with what each method does beside."""
     chain, N, item, name = plan.chain, plan.n_train, plan.dtype.itemsize, config.method.name
-    weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
-    n, n_val = (len(deal.held(0)) for deal in (plan.train, plan.validation))
+    weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
+    n, n_val = (len(deal.held(0)) for deal in (plan.work.train, plan.work.validation))
     data = 0 if plan.shared else (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     rate = BLAS_SHARE * steady_rate() * (8 / item)
     beside, kept = 0.0, BUFFERS * weights
     if name == "stochastic":
-        share = max(plan.parts.row_counts) / N
+        share = max(plan.work.parts.row_counts) / N
         directions = sum(2.0 * h * d * (h + d) for h, d in chain.block_shapes)
         inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / REMADE
         beside = N / minibatch(config.stochastic, N, 0) * (directions + inverses) / plan.ranks / rate
@@ -143,10 +144,10 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
         parts = min(config.baseline.parts, batch)
         share, beside = -(-parts // plan.ranks) / parts, N / batch * SECONDS_A_BYTE * item * weights
     else:
-        share = max(plan.train.row_counts) / N
+        share = max(plan.work.train.row_counts) / N
         kept += 2.0 * PAIRS * weights
     seconds = PASSES[name] * 2.0 * N * weights * share / rate + beside
-    idle = sum(not rows for rows in plan.parts.row_counts) if name == "stochastic" else 0
+    idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
     lazy = f"; {idle} without points: more stochastic.parts, with other bits" if idle else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
     return shares_of_ranks, item * (data + kept) + RESIDENT, seconds
@@ -160,18 +161,17 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
     """
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
-    kept = 2 * sites if plan.schedule.multipliers else sites
-    made = sum(
-        s.part(0, s.core).n_out for k, s in enumerate(chain.segments) if s.core and (plan.by_unit[k] or s.leading)
-    )
+    kept = 2 * sites if plan.choices.schedule.multipliers else sites
+    segments = zip(chain.segments, plan.choices.regressions, strict=True)
+    made = sum(s.part(0, s.core).n_out for s, own in segments if s.core and (own.by_unit or s.leading))
     data = (N + plan.n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
-    weights, squares = plan.weight_bounds[-1], sum(h * h + d * d for h, d in chain.block_shapes)
+    weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     shared = data + N * (sites + kept + made)
     if not plan.minibatch_parts:
-        large = [plan.shared_shape(k)[1] for k in range(len(chain.segments)) if plan.large(k)]
-        grams = plan.shared_bounds[-1] + 2 * sum(n * n for n in large)
+        large = [plan.offsets.gram_shapes[k][1] for k in range(len(chain.segments)) if plan.offsets.large(k)]
+        grams = plan.offsets.grams[-1] + 2 * sum(n * n for n in large)
         if selecting:
-            grams += plan.shared_bounds[-1]
+            grams += plan.offsets.grams[-1]
             shared += N * sum(plan.basis_sizes)
         return float(plan.dtype.itemsize * shared + 4 * N * rounded_width(plan) + 8 * grams + 2 * sums_bytes(plan))
     largest, grams = max(max(shape) for shape in chain.block_shapes) ** 2, sum(d * d for _, d in chain.block_shapes)
@@ -181,8 +181,8 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
 
 def rounded_width(plan: Plan) -> int:
     """Columns of the inputs that a W-step reads in single precision too.  Collective: no."""
-    segments = enumerate(plan.chain.segments)
-    return sum(plan.chain.fan_in(s.regressed[0]) for k, s in segments if plan.rounds(k))
+    segments = zip(plan.chain.segments, plan.choices.regressions, strict=True)
+    return sum(plan.chain.fan_in(s.regressed[0]) for s, own in segments if own.rounds)
 
 
 def selecting(config: Config) -> bool:
@@ -192,15 +192,27 @@ def selecting(config: Config) -> bool:
 
 def sums_bytes(plan: Plan) -> int:
     """Count the bytes of the subtrees' sums of the largest Gram that ranks sum up."""
-    of = plan.summed
+    of = plan.work.summed
     rows = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs) if plan.ranks > 1 else 0
-    return rows * max(plan.all_units.widest, plan.first_gram.widest)
+    return rows * max(plan.work.w_step.widest, plan.work.first_gram.widest)
 
 
-def gram_flops(plan: Plan, share: Share) -> float:
+def gram_seconds(plan: Plan, rate: float) -> float:
+    """Predict what the Grams of an iteration take, at `rate` flop/s: those of all ranks by points, rows by the rank."""
+    seconds, points_share = 0.0, max(plan.work.summed.row_counts) / plan.n_train
+    for phase in plan.work.w_step.phases:
+        joint, *own = (
+            sum(gram_flops(plan, task) for task in tasks if isinstance(task, Gram))
+            for tasks in (phase.joint, *phase.own)
+        )
+        seconds += (joint * points_share + max(own, default=0.0)) / rate
+    return seconds
+
+
+def gram_flops(plan: Plan, gram: Gram) -> float:
     """Count the flops of a Gram over all points, or of some of its rows."""
-    rows, width = plan.shared_shape(share.segment)
-    tall, wide = (rows, width) if share.rows is None else (2 * len(share.rows), width - share.rows.start)
+    rows, width = plan.offsets.gram_shapes[gram.segment]
+    tall, wide = (rows, width) if gram.rows is None else (2 * len(gram.rows), width - gram.rows.start)
     return float(plan.n_train * tall * wide)
 
 

@@ -22,7 +22,7 @@ def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
 def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray:
     """The random weights of one parameter block, flat, in a stream of its own.  Collective: no."""
     h, d = plan.chain.block_shapes[block]
-    if block in plan.trainers:
+    if block in plan.choices.trainers:
         return np.zeros(h * d)
     largest = range_ / np.sqrt(plan.chain.fan_in(block))
     return stream(seed, "start", block).uniform(-1.0, 1.0, h * d) * largest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +9,9 @@ from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
-from macmpi.plan.choices import w_choice
+from macmpi.plan.choices import Choices, w_choice
 from macmpi.plan.layer_refusals import check_bits, has_derivatives
-from macmpi.solvers import W_SOLVERS, WSolver, ZSolver
+from macmpi.solvers import W_SOLVERS, WSolver
 
 FLOAT32_MU = 1e4
 """Largest mu at which float32 coordinates still carry the constraints' digits."""
@@ -22,11 +21,9 @@ WAYS = tuple(name for name in W_SOLVERS if name != "closed_form")
 JOINT = ", ".join(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
 
 
-def check(
-    config: Config, chain: Chain, z_solver: ZSolver, w_solvers: Sequence[WSolver], by_unit: Sequence[bool]
-) -> None:
+def check(config: Config, chain: Chain, choices: Choices) -> None:
     """Refuse what does not fit together, each case in one sentence with a remedy."""
-    model, penalty = config.model, config.penalty
+    model, penalty, z_solver = config.model, config.penalty, choices.z_solver
     if model.loss == "cross_entropy" and model.output != "linear":
         raise UsageError(
             f'model.loss = "cross_entropy" has its own softmax: model.output = "{model.output}" does not go with it; '
@@ -43,11 +40,11 @@ def check(
             'use model.sites = "after" or "before"'
         )
     check_bits(config, chain, z_solver)
-    _check_metric(config, w_solvers)
+    _check_metric(config, choices)
     if config.method.name in NESTED:  # no half step is taken
         return
-    for k, (solver, apart) in enumerate(zip(w_solvers, by_unit, strict=True)):
-        _check_segment(config, chain, k, solver, apart)
+    for k, regression in enumerate(choices.regressions):
+        _check_segment(config, chain, k, regression.solver, regression.by_unit)
     for k, segment in enumerate(chain.segments[1:], start=2):
         for map_ in segment.maps:
             for need in z_solver.needs - map_.capabilities:
@@ -57,7 +54,7 @@ def check(
                 )
 
 
-def _check_metric(config: Config, w_solvers: Sequence[WSolver]) -> None:
+def _check_metric(config: Config, choices: Choices) -> None:
     penalty = config.penalty
     if penalty.metric == "identity":
         return
@@ -66,7 +63,7 @@ def _check_metric(config: Config, w_solvers: Sequence[WSolver]) -> None:
             f'penalty.metric = "{penalty.metric}" with penalty.ridge_scale = "objective" gives every unit another '
             'ridge; use ridge_scale = "unit"'
         )
-    exact = all(s.exact for s in w_solvers[:-1])
+    exact = all(r.solver.exact for r in choices.regressions[:-1])
     if penalty.metric == "curvature" and not exact:
         asked = {
             'model.sites = "before"': {site for _, _, site in config.model.layers()} != {"before"},
@@ -124,7 +121,7 @@ def _other_ways(config: Config, chain: Chain, segment: Segment, map_: Map, last:
     return ", or ".join(ways) or "another model.activation there"
 
 
-def check_ring(config: Config, w_solvers: Sequence[WSolver]) -> None:
+def check_ring(config: Config, choices: Choices) -> None:
     """Refuse what cannot go round a ring of blocks of points."""
     key, units = 'w_step.schedule = "ring"', 'w_step.schedule = "units"'
     if config.parallel.data != "sharded":
@@ -139,14 +136,14 @@ def check_ring(config: Config, w_solvers: Sequence[WSolver]) -> None:
             f'{key} trains units by minibatches on their way, not by w_step.solver = "{config.w_step.solver}"; '
             'use solver = "auto" or "sgd", or schedule = "units"'
         )
-    if all(solver.exact for solver in w_solvers):
+    if all(r.solver.exact for r in choices.regressions):
         raise UsageError(
             f"{key}: every layer is linear and fitted in closed form, so that nothing travels; use {units}, or "
             'w_step.linear_solver = "same"'
         )
 
 
-def check_sharded(config: Config, chain: Chain, w_solvers: Sequence[WSolver], ranks: int) -> None:
+def check_sharded(config: Config, chain: Chain, choices: Choices, ranks: int) -> None:
     """Refuse what needs all points in one place."""
     own = 'use parallel.data = "replicated" or "node"'
     if any("centres" in m.capabilities or "bits" in m.capabilities for m in chain.maps):
@@ -163,7 +160,7 @@ def check_sharded(config: Config, chain: Chain, w_solvers: Sequence[WSolver], ra
             f'parallel.data = "sharded" starts from weights, and start.method = "{config.start.method}" reads all '
             'points; use "uniform" or "model"'
         )
-    if config.w_step.schedule != "ring" and any(not solver.by_sums for solver in w_solvers):
+    if config.w_step.schedule != "ring" and any(not r.solver.by_sums for r in choices.regressions):
         raise UsageError(
             f'parallel.data = "sharded": w_step.solver = "{config.w_step.solver}" draws points one by one; use auto, '
             'or w_step.schedule = "ring"'

@@ -1,11 +1,11 @@
-"""Work lists say which tiles of units, rows of Grams and layers each rank has, and where the results lie."""
+"""Work lists: phases of tasks, done by each rank alone or by all ranks jointly, with an exchange behind each phase."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from macmpi.parallel import balance
 from macmpi.parallel.balance import Assigned, assigned, places
@@ -13,6 +13,23 @@ from macmpi.parallel.tiles import Tile
 
 SPLITS = 32
 """How many numbers of early jobs are compared at most."""
+
+
+@dataclass(frozen=True)
+class Gram:
+    """The Gram that the units of a segment share, or some rows of it.  place: where they lie among the Grams."""
+
+    segment: int
+    rows: Tile | None
+    place: slice
+    cost: float
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What is made of a segment's large Gram: jointly, each rank some pieces."""
+
+    segment: int
 
 
 @dataclass(frozen=True)
@@ -29,13 +46,10 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The Gram that the units of a segment share, or some rows of it.  place: where they lie among the Grams."""
+class Tour:
+    """Jobs that go round the ring of blocks of points, and come back."""
 
-    segment: int
-    rows: Tile | None
-    place: slice
-    cost: float
+    jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)
@@ -49,82 +63,168 @@ class Layer:
     cost: float
 
 
-@dataclass(frozen=True)
-class WorkList:
-    """Jobs of the W-step assigned to ranks, and the Grams that they need; `*_parts`: where results lie.
+Task = Gram | Factor | Job | Tour | Layer
 
-    summed: Grams that all ranks sum up together before anything else.  shares: rows of the large ones; early: jobs done
-    before these are exchanged; late: the others.  Where all ranks do all jobs together (`apart` is False) there are no
-    places; travelling: jobs that then go round a ring instead.
+
+class Exchange(NamedTuple):
+    """Behind a phase ranks exchange "grams" or "weights"; parts: where each rank's results lie among them.
+
+    Without parts ranks have made them jointly: each its part of a Gram; all the same weights, but for rounding.
     """
 
-    early: tuple[tuple[Job, ...], ...]
-    late: tuple[tuple[Job, ...], ...]
-    shares: tuple[tuple[Share, ...], ...]
-    summed: tuple[Share, ...] = ()
-    apart: bool = True
-    travelling: tuple[Job, ...] = ()
+    what: str
+    parts: tuple[tuple[slice, ...], ...] = ()
 
-    @property
-    def jobs(self) -> tuple[tuple[Job, ...], ...]:
-        """Those in which each rank has a part."""
-        return tuple(a + b + self.travelling for a, b in zip(self.early, self.late, strict=True))
+
+@dataclass(frozen=True)
+class Phase:
+    """Tasks that all ranks do jointly, one after the other; tasks of each rank alone; what is exchanged behind them."""
+
+    joint: tuple[Task, ...] = ()
+    own: Assigned[Any] = ()
+    exchange: Exchange | None = None
+
+    def tasks(self, rank: int) -> tuple[Task, ...]:
+        """Those in which a rank has a part, in their order."""
+        return self.joint + (self.own[rank] if self.own else ())
+
+
+@dataclass(frozen=True)
+class WorkList:
+    """Regressions, and what they need, in phases.  It holds whatever the ranks, the points and the solvers are.
+
+    features: segments whose features ranks make before the first phase, each the rows of its own points.
+    """
+
+    phases: tuple[Phase, ...]
+    features: tuple[int, ...] = ()
+
+    def jobs_of(self, rank: int) -> tuple[Job, ...]:
+        """The jobs in which a rank has a part."""
+        return tuple(job for phase in self.phases for task in phase.tasks(rank) for job in _jobs(task))
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks, each once."""
+        return tuple(t for p in self.phases for t in (*p.joint, *(t for rank in p.own for t in rank)))
+
+    @cached_property
+    def jobs(self) -> tuple[Job, ...]:
+        """All jobs, each once."""
+        return tuple(job for task in self.tasks for job in _jobs(task))
+
+    @cached_property
+    def grams(self) -> tuple[Gram, ...]:
+        """The Grams that are made again, or their rows."""
+        return tuple(gram for task in self.tasks for gram in _grams(task))
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers that trainers fit, each once."""
+        found = {task.block: task for task in self.tasks for task in _layers(task)}
+        return tuple(found.values())
 
     @cached_property
     def segments(self) -> frozenset[int]:
         """Those that have jobs."""
-        return frozenset(job.segment for rank in self.jobs for job in rank)
+        return frozenset(job.segment for job in self.jobs)
 
     @cached_property
     def fresh(self) -> frozenset[int]:
         """Those whose Gram is made again."""
-        return frozenset(share.segment for share in (*self.summed, *(s for rank in self.shares for s in rank)))
+        return frozenset(gram.segment for gram in self.grams)
 
     @property
     def widest(self) -> int:
-        """Bytes of the largest Gram that ranks sum up together."""
-        return 8 * max((share.place.stop - share.place.start for share in self.summed), default=0)
-
-    @cached_property
-    def weight_parts(self) -> tuple[tuple[slice, ...], ...]:
-        return places(self.jobs) if self.apart else ()
-
-    @cached_property
-    def shared_parts(self) -> tuple[tuple[slice, ...], ...]:
-        return places(self.shares) if self.apart else ()
+        """Bytes of the largest Gram that ranks sum up jointly."""
+        return 8 * max((gram.place.stop - gram.place.start for gram in self.grams if gram.rows is None), default=0)
 
 
-def schedule(jobs: Sequence[Job], shares: Sequence[Share], ranks: int) -> WorkList:
-    """Two rounds: rows of large Grams with some of the jobs that need not wait for them, then the other jobs.
+def _jobs(task: Task) -> Iterator[Job]:
+    match task:
+        case Job():
+            yield task
+        case Tour():
+            yield from task.jobs
 
-    Early are as many of the costliest of these as make the busiest ranks of both rounds together least busy.  Whole
-    Grams are summed up before.
+
+def _grams(task: Task) -> Iterator[Gram]:
+    match task:
+        case Gram():
+            yield task
+
+
+def _layers(task: Task) -> Iterator[Layer]:
+    match task:
+        case Layer():
+            yield task
+
+
+def each_its_own(
+    jobs: Sequence[Job], grams: Sequence[Gram], old: Sequence[Factor], new: Sequence[Factor], ranks: int
+) -> tuple[Phase, ...]:
+    """Every rank has all points: each does jobs, and rows of large Grams, of its own.
+
+    old, new: factors of large Grams that stay as they are, and of those that are made again.
+    """
+    whole, rows = (tuple(g for g in grams if (g.rows is None) is alike) for alike in (True, False))
+    first, early, late = assign_work(jobs, rows, ranks)
+    behind = Exchange("weights", places([[*a, *b] for a, b in zip(early, late, strict=True)]))
+    return _not_empty(
+        Phase((*old, *whole), (), Exchange("grams") if whole else None),
+        Phase((), _joined(first, early), Exchange("grams", places(first))) if rows else Phase(),
+        Phase(tuple(new), late, behind) if jobs else Phase(),
+    )
+
+
+def all_jointly(
+    tasks: Sequence[Job | Tour], grams: Sequence[Gram], old: Sequence[Factor], new: Sequence[Factor]
+) -> tuple[Phase, ...]:
+    """Each rank holds its own points: every sum over points, and so every task, is done by all ranks jointly."""
+    return _not_empty(
+        Phase((*old, *grams), (), Exchange("grams") if grams else None),
+        Phase((*new, *tasks), (), Exchange("weights") if tasks else None),
+    )
+
+
+def _not_empty(*phases: Phase) -> tuple[Phase, ...]:
+    return tuple(phase for phase in phases if phase.joint or any(phase.own))
+
+
+def _joined(*lists: Assigned[Any]) -> Assigned[Any]:
+    """For each rank what is in one list after the other."""
+    return tuple(sum(own, ()) for own in zip(*lists, strict=True))
+
+
+def trained(copied: Sequence[Layer], fitted: Sequence[Layer], ranks: int) -> WorkList:
+    """Layers that trainers fit: `copied` from coordinates by every rank for itself, the others each by one rank."""
+    owned = assigned(fitted, ranks)
+    own = tuple((*copied, *rank) for rank in owned)
+    return WorkList(_not_empty(Phase((), own, Exchange("weights", places(owned)))))
+
+
+def assign_work(
+    jobs: Sequence[Job], rows: Sequence[Gram], ranks: int
+) -> tuple[Assigned[Gram], Assigned[Job], Assigned[Job]]:
+    """By rank: rows of large Grams; early jobs, which need not wait for these and are done in their phase; late jobs.
+
+    Early are as many of the costliest jobs that need not wait as make the busiest ranks of both phases least busy.
     """
     none: Assigned[Any] = ((),) * ranks
-    whole, rows = (tuple(s for s in shares if (s.rows is None) is alike) for alike in (True, False))
     if not rows:
-        return WorkList(none, assigned(jobs, ranks), none, whole)
-    waiting = {share.segment for share in rows}
+        return none, none, assigned(jobs, ranks)
+    waiting = {gram.segment for gram in rows}
     free = sorted((j for j in jobs if j.segment not in waiting), key=lambda j: (-j.cost, j.place.start))
     bound = [j for j in jobs if j.segment in waiting]
 
-    def rounds(count: int, last: bool) -> tuple[WorkList, float]:
-        """With so many early jobs: the deal, and what the busiest ranks of both rounds have to do."""
+    def split(count: int, last: bool) -> tuple[tuple[Assigned[Gram], Assigned[Job], Assigned[Job]], float]:
+        """With `count` early jobs: who does what, and what the busiest ranks of both phases have to do."""
         costs, M = [*(row.cost for row in rows), *(job.cost for job in free[:count])], len(rows)
         owned, late = balance.assign_by_cost(costs, ranks, last), assigned([*bound, *free[count:]], ranks, last)
         own = tuple(tuple(rows[i] for i in rank if i < M) for rank in owned)
         early = tuple(tuple(free[i - M] for i in rank if i >= M) for rank in owned)
         longest = max(sum(costs[i] for i in rank) for rank in owned) + max(sum(j.cost for j in rank) for rank in late)
-        return WorkList(early, late, own, whole), longest
+        return (own, early, late), longest
 
     counts = range(0, len(free) + 1, -(-(len(free) + 1) // SPLITS)) if ranks > 1 else [0]
-    return rounds(min(counts, key=lambda count: rounds(count, False)[1]), True)[0]
-
-
-@dataclass(frozen=True)
-class LayerWork:
-    """Layers that trainers fit: `copied` from coordinates by every rank for itself, the others each by one rank."""
-
-    copied: tuple[Layer, ...]
-    fitted: tuple[tuple[Layer, ...], ...]
-    parts: tuple[tuple[slice, ...], ...]
+    return split(min(counts, key=lambda count: split(count, False)[1]), True)[0]

@@ -44,7 +44,7 @@ def launch_training(
         found: Found = on_root(team, lambda: directory.resume(args.resume, config, plan.sharded))
         if plan.shared:
             team.share_memory(team.from_root(lambda: node_bytes(plan, sizes.autoencoder, selecting(config))))
-        data = source.load(team, (plan.train, plan.validation))
+        data = source.load(team, (plan.work.train, plan.work.validation))
         mpi = BINDINGS, team.library
         facts = partial(provenance, computed_on, config.run.threads, mpi, data.sha256, args.argv)
         origin = on_root(team, lambda: prepare(directory, found, config, plan, data, facts)) or Origin()
@@ -126,5 +126,5 @@ def state_of(found: Found, plan: Plan, team: Team) -> State[Any] | None:
     if path is None or state is None:
         return None
     if plan.sharded:
-        return team.all_or_raise(lambda: rows_of(path, state, plan.train, team.rank))
+        return team.all_or_raise(lambda: rows_of(path, state, plan.work.train, team.rank))
     return with_rows(state, dict(zip(rows_of_points(state), share_arrays(team, rows), strict=True)))

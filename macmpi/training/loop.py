@@ -81,7 +81,7 @@ class Training:
         points = method.parts.over_points
         found = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
         self.levels = found
-        extra = ["error_val"] if plan.loss.labels else []
+        extra = ["error_val"] if plan.choices.loss.labels else []
         self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra, method.account.without)
 
     @property
@@ -104,7 +104,7 @@ class Training:
             self.team.from_root(lambda: self._write_start(state))
         self.method.begin(state)
         self.clock.take()
-        limit = self.plan.schedule.max_iterations
+        limit = self.plan.choices.schedule.max_iterations
         if state.finished != "converged":
             state.finished = "max_iterations" if state.iteration >= limit and not state.under_way else ""
         if state.finished and self.job.state is None:
@@ -143,7 +143,7 @@ class Training:
         )
 
         def decide() -> tuple[Decision, bool, bool]:
-            decision = self.plan.schedule.decide(progress)
+            decision = self.plan.choices.schedule.decide(progress)
             stop = decision.stop is None and (asked or self._late())
             save = self._due() or decision.mu != mu or stop or decision.stop is not None
             return decision, stop, save
@@ -178,7 +178,7 @@ class Training:
     @property
     def _first(self) -> int:
         """The number of the first point whose rows this rank holds."""
-        return self.plan.train.held(self.team.rank).start
+        return self.plan.work.train.held(self.team.rank).start
 
     def _bad_places(self, state: State[Any]) -> dict[str, float]:
         return finite.bad_places(state, self._first)
@@ -206,8 +206,8 @@ class Training:
             return self.method.sweep(state, lambda: self._pause(state))
         except Exception as error:
             if finite.is_arithmetic(error):
-                last = self.method.parts.problems.last
-                raise finite.broken(self.plan.chain, state, last, error, self._first) from error
+                at = getattr(error, "place", ())
+                raise finite.broken(self.plan.chain, state, at, error, self._first) from error
             raise
 
     def finish(self, state: State[Any]) -> None:
@@ -254,7 +254,7 @@ class Training:
         record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes
         left = None
         if phase == "iteration":
-            rest = self.plan.schedule.max_iterations - state.iteration
+            rest = self.plan.choices.schedule.max_iterations - state.iteration
             left = rest * state.seconds / state.iteration
         self.curve.add(record, left)
         if record.get("changed") and self.team.rank == 0:
@@ -263,7 +263,7 @@ class Training:
     def _save(self, state: State[Any], last: bool) -> None:
         config, sha256, directory, began = self.job.config, self.data.sha256, self.job.directory, now()
         if self.plan.sharded:
-            saved = save_together(directory, state, config, sha256, self.plan.train, self.team, last)
+            saved = save_together(directory, state, config, sha256, self.plan.work.train, self.team, last)
         else:
             saved = self.team.from_root(lambda: directory.save(state, config, sha256, last))
         self.unsaved = not saved

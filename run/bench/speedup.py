@@ -12,10 +12,10 @@ to OUTPUT/speedup.png.
 Undisturbed: the efficiency from the least seconds of each iteration over the launches.  Others: the most cores that
 other work kept busy during a launch; launches that are disturbed are repeated.
 
-The model (macmpi/scaling.py) is fitted to one rank (its parts timed, run/bench/workload.py), to an exchange between two
-ranks and to one-rank runs side by side (crowding: what cores cost each other); measured rank counts are held out, and
-its error on them is printed.  CLUSTER.toml describes another machine: alpha, beta (seconds a message step and a byte),
-cores (of a node), speed (of a core, this machine's being 1), crowding (default: as here).
+The model (run/bench/speedup_model.py) is fitted to one rank (its parts timed, run/bench/workload.py), to an exchange
+between two ranks and to one-rank runs side by side (crowding: what cores cost each other); measured rank counts are
+held out, and its error on them is printed.  CLUSTER.toml describes another machine: alpha, beta (seconds a message
+step and a byte), cores (of a node), speed (of a core, this machine's being 1), crowding (default: as here).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 from measure import Kind, Measured, measure, messages  # noqa: E402
-from scaling import Machine, ceiling, parmac, predict_all  # noqa: E402
+from speedup_model import Machine, ceiling, parmac, predict_all  # noqa: E402
 from speedup_tables import print_measured, print_predicted, print_weak  # noqa: E402
 from synthetic import write_problem  # noqa: E402
 from workload import flops, trace  # noqa: E402
@@ -132,7 +132,7 @@ def predictions(problem: Problem, result: dict[str, Any], ranks: Sequence[int], 
     units = sum(plan.chain.block_shapes[b][0] for s in plan.chain.segments for b in s.regressed)
     z = sum(w.point * p.n_train for w, p in sweeps) / len(sweeps)
     w = result["predicted"]["1"]["ideal"] - z if "1" in result["predicted"] else result["measured"]["1"]["seconds"] - z
-    each = plan.dtype.itemsize * plan.weight_bounds[-1] / units
+    each = plan.dtype.itemsize * plan.offsets.weights[-1] / units
     result["parmac"] = {str(r): parmac(r, units, z, w, machine, each) for r in ranks}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scaling import efficiency, karp_flatt
+from speedup_model import efficiency, karp_flatt
 
 
 def print_weak(result: dict[str, Any]) -> None:

@@ -16,12 +16,13 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from scaling import Work
 from scipy import linalg
+from speedup_model import Work
 
 from macmpi import config as configs
 from macmpi.data.source import Whole
-from macmpi.half_steps.subproblems import Subproblems
+from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.w_step import Solving
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.selection import Selection, Trial
@@ -93,17 +94,17 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         return patch.object(owner, name, wrapper)
 
     with ExitStack() as stack:
-        stack.enter_context(wrap(type(plan.z_solver), "prepare", "z", lambda *_: 0))
-        stack.enter_context(wrap(type(plan.z_solver), "solve", "point", lambda *_: 0))
-        stack.enter_context(wrap(Subproblems, "features", "feature", lambda problems, k, *_, **__: k))
-        stack.enter_context(wrap(Subproblems, "rounded", "feature", lambda problems, k, *_, **__: k))
-        stack.enter_context(wrap(Subproblems, "local", "local", lambda problems, k, *_, **__: k))
+        stack.enter_context(wrap(type(plan.choices.z_solver), "prepare", "z", lambda *_: 0))
+        stack.enter_context(wrap(type(plan.choices.z_solver), "solve", "point", lambda *_: 0))
+        for name in ("features", "rounded"):
+            stack.enter_context(wrap(Parts, name, "feature", lambda parts, k, *_: k))
+        stack.enter_context(wrap(Solving, "_factor", "local", lambda tasks, k, *_: k))
         stack.enter_context(wrap(Trial, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
         stack.enter_context(wrap(Products, "__call__", "product", lambda products, V, M: V.shape[1]))
-        stack.enter_context(wrap(Trial, "features", "feature", lambda trial, k, *_, **__: k))
+        stack.enter_context(wrap(Trial, "_features", "feature", lambda trial, k: k))
         stack.enter_context(wrap(Trial, "objectives", "unit", lambda trial, job, candidates: job.segment))
-        for kind in {type(solver) for solver in (*plan.w_solvers, *plan.plain_solvers)}:
+        for kind in {type(solver) for own in plan.choices.regressions for solver in (own.solver, own.plain)}:
             stack.enter_context(wrap(kind, "solve", "unit", lambda solver, problem, over_points: problem.key[2]))
             stack.enter_context(wrap(kind, "prepare", "factor", lambda solver, inputs, *_: inputs.shape[1]))
         yield
@@ -134,26 +135,25 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
     z, w, took: seconds of the half steps and of the iteration.  What a half step takes beside the calls that are
     timed belongs to its points and units; what is outside of both is shared.
     """
-    deal = plan.deal(range(len(plan.chain.segments))) if again else plan.all_units
-    shares, jobs = ([item for rank in dealt for item in rank] for dealt in ((*deal.shares, deal.summed), deal.jobs))
+    tasks = plan.work.regressions(range(len(plan.chain.segments))) if again else plan.work.w_step
     width = [plan.chain.fan_in(segment.regressed[0]) for segment in plan.chain.segments]
     made = [
-        tally.seconds["feature", k] * (segment.core > 0 or plan.rounds(k))
+        tally.seconds["feature", k] * (segment.core > 0 or plan.choices.regressions[k].rounds)
         for k, segment in enumerate(plan.chain.segments)
     ]
     beside = (w - sum(made) - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")
-    large = [k for k in deal.fresh if plan.large(k)]
-    flops = sum(flops for k in large for panel in pieces(plan.shared_shape(k)[1]) for _, flops in panel)
+    large = [k for k in tasks.fresh if plan.offsets.large(k)]
+    flops = sum(flops for k in large for panel in pieces(plan.offsets.gram_shapes[k][1]) for _, flops in panel)
     local = [tally.seconds["local", k] * (k not in large) for k in range(len(width))]
     alone = tally.of("local") - sum(local) + (0.0 if flops else tally.of("piece"))
 
     def of_width(size: int) -> float:
-        cost = sum(s.cost for s in shares if again or width[s.segment] == size)
+        cost = sum(gram.cost for gram in tasks.grams if again or width[gram.segment] == size)
         spent = tally.of("factor") if again else tally.seconds["factor", size]
         return spent / cost if cost else 0.0
 
     def of_segment(k: int) -> float:
-        return beside * tally.seconds["unit", k] / sum(j.cost for j in jobs if j.segment == k)
+        return beside * tally.seconds["unit", k] / sum(job.cost for job in tasks.jobs if job.segment == k)
 
     return Work(
         point=(z - tally.of("z") - tally.of("product")) / plan.n_train,

@@ -288,7 +288,7 @@ def test_a_users_own_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, p = planned(centres=["farthest", "kmeans"])
     assert [type(t) for t in p.trainers.values()] == [Farthest, KMeans]
     mac, state, errors = trained(whole, points())
-    assert_array_equal(mac.weights(state)[0], Farthest().fit(points().X, 6, None, None))
+    assert_array_equal(mac.parts.weights(state)[0], Farthest().fit(points().X, 6, None, None))
     assert errors[-1] < errors[0]
 
 

@@ -12,6 +12,7 @@ from faults.conftest import Tally
 from theory.nets import AUGMENTED, anywhere, method, points, started
 
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.state import State
 
@@ -84,7 +85,7 @@ def objective(mac: Mac, state: State) -> float:
     """E_Q, or the augmented Lagrangian, of all points, with the ridge."""
     errors = mac.evaluate(state)
     value = errors.E_Q if errors.lagrangian is None else errors.lagrangian
-    return value * mac.plan.n_train + mac.ridge_of(state, range(len(mac.plan.chain.segments)))
+    return value * mac.plan.n_train + mac.parts.ridge_of(state, range(len(mac.plan.chain.segments)))
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -103,8 +104,8 @@ def test_half_steps(start: Callable[[Mac], State], problem: str, net: str, tally
     state = start(mac)
     change(state)
     state.own.metric_mu = 0.0
-    mac.problems.renew_metric(state)
-    mac.problems.forget_all()
+    renew_metric(mac.parts, state)
+    mac.parts.begin_with(None)
     values = [objective(mac, state)]
     for _ in range(3):
         mac.z_step(state)
@@ -113,7 +114,7 @@ def test_half_steps(start: Callable[[Mac], State], problem: str, net: str, tally
         state.iteration += 1
         values.append(objective(mac, state))
     assert np.isfinite(state.Z).all() and np.isfinite(state.weights).all() and np.isfinite(values).all()
-    solvers = [mac.plan.z_solver.descends, all(s.descends for s in mac.plan.w_solvers)]
+    solvers = [mac.plan.choices.z_solver.descends, all(r.solver.descends for r in mac.plan.choices.regressions)]
     room = ROUNDING[precision] * np.maximum(np.abs(values[:-1]), 1.0)
     raised = [after > before + r for before, after, r in zip(values, values[1:], room, strict=False)]
     assert not any(up and solvers[i % 2] for i, up in enumerate(raised)), values

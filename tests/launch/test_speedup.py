@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from launch.launching import MPIEXEC, ROOT, environment, run_program
-from scaling import Machine, predict
+from speedup_model import Machine, predict
 
 MAC = """
 data = "{data}"

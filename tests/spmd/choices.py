@@ -297,19 +297,29 @@ def words(choice: Choice) -> list[str]:
     """What the plan has in it, a word each."""
     c, plan = choice.config, choice.plan(1)
     z, w = ({kind: name for name, kind in solvers.items()} for solvers in (Z_SOLVERS, W_SOLVERS))
-    found = [f"loss={c.model.loss}", f"method={c.penalty.method}", f"metric={plan.metric}", f"start={c.start.method}"]
+    found = [
+        f"loss={c.model.loss}",
+        f"method={c.penalty.method}",
+        f"metric={plan.choices.metric}",
+        f"start={c.start.method}",
+    ]
     found += [f"precision={plan.dtype}", f"by={c.method.name}"]
     found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}", f"data={c.parallel.data}"]
     trainers = {kind: name for name, kind in TRAINERS.items()}
-    found += [f"centres={trainers[type(t)]}" for t in plan.trainers.values()]
+    found += [f"centres={trainers[type(t)]}" for t in plan.choices.trainers.values()]
     found += [f"criterion={c.selection.criterion}"]
-    grams = [share.rows is not None for rank in plan.all_units.shares for share in rank]
+    grams = [gram.rows is not None for gram in plan.work.w_step.grams]
     found += ["gram=rows"] if any(grams) else []
-    if plan.chain.sites and plan.z_solver.bits:
-        found.append("bits=enumerated" if plan.z_solver.enumerated >= plan.chain.site_sizes[0] else "bits=alternating")
+    if plan.chain.sites and plan.choices.z_solver.bits:
+        found.append(
+            "bits=enumerated" if plan.choices.z_solver.enumerated >= plan.chain.site_sizes[0] else "bits=alternating"
+        )
     found += [f"activation={activation}" for _, activation, _ in c.model.layers()]
     found += ["sites=mixed"] if isinstance(c.model.sites, list) else [f"sites={c.model.sites}"]
-    found += [f"Z={z[type(plan.z_solver)]}"] if plan.chain.sites else []
-    inner = [s.inner if isinstance(s, Thresholded) else s for s in plan.w_solvers]
-    found += [f"W={w[type(s)]}:{'units' if apart else 'segment'}" for s, apart in zip(inner, plan.by_unit, strict=True)]
+    found += [f"Z={z[type(plan.choices.z_solver)]}"] if plan.chain.sites else []
+    inner = [s.inner if isinstance(s, Thresholded) else s for s in (r.solver for r in plan.choices.regressions)]
+    found += [
+        f"W={w[type(s)]}:{'units' if apart else 'segment'}"
+        for s, apart in zip(inner, [r.by_unit for r in plan.choices.regressions], strict=True)
+    ]
     return list(dict.fromkeys(found))

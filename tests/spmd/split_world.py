@@ -120,7 +120,7 @@ STRICT: dict[int, Strict] = {}
 def strict(team: MPITeam, plan: Plan) -> Strict:
     """The same ranks, strict with each other."""
     found = STRICT.setdefault(team.size, Strict(team._comm))
-    found.own = plan.train.own(team.rank).rows
+    found.own = plan.work.train.own(team.rank).rows
     return found
 
 
@@ -160,7 +160,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
         errors = numbers(method.evaluate(state))
         found[f"iteration {i + 1}"] = digest(whole(state, plan, team), *errors, notes.get("cost", 0.0))
         found |= {CHANGED: str(state.own.sizes.tolist())} if notes.get("changed") else {}
-        if plan.schedule.multipliers:
+        if plan.choices.schedule.multipliers:
             method.move_multipliers(state)
             all_points = whole(state, plan, team)
             found[f"multipliers {i + 1}"] = digest(all_points, np.abs(all_points.own.multipliers).max() > 0.0)
@@ -173,7 +173,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
 
 def held(data: Dataset, plan: Plan, team: Team) -> Dataset:
     """The points of this rank where they are sharded."""
-    train, validation = (deal.held(team.rank).rows for deal in (plan.train, plan.validation))
+    train, validation = (deal.held(team.rank).rows for deal in (plan.work.train, plan.work.validation))
     X, X_val = data.X[train], data.X_val[validation]
     Y, Y_val = (X, X_val) if data.autoencoder else (data.Y[train], data.Y_val[validation])
     return data if not plan.sharded else replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val)
@@ -187,8 +187,8 @@ def whole(state: State, plan: Plan, team: Team) -> State:
     for name, rows in rows_of_points(state).items():
         if rows.ndim == 2:
             found[name] = np.zeros((plan.n_train, rows.shape[1]), rows.dtype)
-            found[name][plan.train.own(team.rank).rows] = rows
-            team.gather_rows(found[name], plan.train.row_counts)
+            found[name][plan.work.train.own(team.rank).rows] = rows
+            team.gather_rows(found[name], plan.work.train.row_counts)
     return with_rows(state, found)
 
 

@@ -90,7 +90,7 @@ def halves(mac: Mac, state: State, keys: Config) -> tuple[Half, Half]:
 
 def own_ridges(mac: Mac, state: State) -> tuple[float, float]:
     """Of the regression of a unit of f_1 and of f_2: 1/2 sum r^2 + ridge/2 ||w||^2."""
-    ridge, mu = mac.plan.ridge, state.mu
+    ridge, mu = mac.plan.choices.ridge, state.mu
     if mu > ridge.until_mu:
         return 0.0, 0.0
     return (ridge.value / mu if ridge.scale == "objective" else ridge.value), ridge.value
@@ -108,7 +108,7 @@ def e_q(mac: Mac, state: State, keys: Config) -> float:
 
 def loss(mac: Mac, F: Array) -> float:
     Y = mac.data.Y
-    if mac.plan.loss.labels:
+    if mac.plan.choices.loss.labels:
         return -float(np.sum(Y * np.log(softmax(F))))
     return 0.5 * float(np.sum((Y - F) ** 2))
 

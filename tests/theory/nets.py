@@ -12,6 +12,7 @@ from scipy import special
 
 from macmpi.config import Config, Model, Penalty, WStep, ZStep
 from macmpi.data.dataset import Dataset, Scaling
+from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
@@ -75,12 +76,12 @@ def method(
     )
     data = data or points(seed, n, d, targets, loss == "cross_entropy", precision)
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    plan = replace(
-        plan,
-        z_solver=replace(plan.z_solver, **others(ZStep, z_step)),
-        schedule=replace(plan.schedule, **others(Penalty, penalty)),
+    choices = replace(
+        plan.choices,
+        z_solver=replace(plan.choices.z_solver, **others(ZStep, z_step)),
+        schedule=replace(plan.choices.schedule, **others(Penalty, penalty)),
     )
-    return Mac(plan, data, Serial(), Clock())
+    return Mac(replace(plan, choices=choices), data, Serial(), Clock())
 
 
 def known(table: type, keys: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def started(mac: Mac, seed: int = 0, wide: float = 2.0) -> State:
     """The method's own start."""
     state = mac.start(wide, True, seed)
     mac.begin(state)
-    mac.problems.renew_metric(state)
+    renew_metric(mac.parts, state)
     return state
 
 
@@ -109,7 +110,7 @@ def anywhere(mac: Mac, seed: int = 0, mu: float = 10.0, off: float = 0.3, pull: 
     state.own.multipliers += (pull * random.normal(size=state.own.multipliers.shape)).astype(state.Z.dtype)
     state.mu = mu
     mac.begin(state)
-    mac.problems.renew_metric(state)
+    renew_metric(mac.parts, state)
     return state
 
 
@@ -192,14 +193,14 @@ def before_activation(mac: Mac) -> bool:
 def loss_of(mac: Mac, F: Array) -> float:
     """1/2 ||y - f||^2, or -log p of the class, over all points."""
     Y = mac.data.Y
-    if mac.plan.loss.labels:
+    if mac.plan.choices.loss.labels:
         return float(np.sum(special.logsumexp(F, axis=1) - np.sum(Y * F, axis=1)))
     return 0.5 * float(np.sum((Y - F) ** 2))
 
 
 def loss_pull(mac: Mac, F: Array) -> Array:
     """Minus the gradient of the loss with respect to the outputs: r, for the squared error."""
-    return mac.data.Y - (softmax(F) if mac.plan.loss.labels else F)
+    return mac.data.Y - (softmax(F) if mac.plan.choices.loss.labels else F)
 
 
 def outputs(mac: Mac, state: State) -> Array:
@@ -220,11 +221,11 @@ def forms(mac: Mac, state: State) -> list[Array]:
     plan, at, out = mac.plan, 0, []
     for h in plan.chain.site_sizes:
         M = np.eye(h)
-        if plan.metric == "variance":
+        if plan.choices.metric == "variance":
             M = np.diag(state.own.metric[at : at + h])
-        elif plan.metric == "curvature":
+        elif plan.choices.metric == "curvature":
             M = state.own.metric[at : at + h * h].reshape(h, h)
-        at += h * h if plan.metric == "curvature" else h
+        at += h * h if plan.choices.metric == "curvature" else h
         out.append(state.mu * M)
     return out
 
@@ -260,11 +261,11 @@ def ridge(mac: Mac, state: State) -> float:
     plan, net, total = mac.plan, layers(mac, state), 0.0
     weights = [state.mu] * len(net)
     forms_ = [*(M / mu for M, mu in zip(forms(mac, state), weights, strict=False)), None]
-    for f, mu, M, apart in zip(net, weights, forms_, plan.by_unit, strict=True):
-        value = 0.0 if mu > plan.ridge.until_mu else plan.ridge.value
+    for f, mu, M, apart in zip(net, weights, forms_, [r.by_unit for r in plan.choices.regressions], strict=True):
+        value = 0.0 if mu > plan.choices.ridge.until_mu else plan.choices.ridge.value
         for W in f.weights:
             V = W[:, :-1]
-            if M is None or plan.ridge.scale == "objective":
+            if M is None or plan.choices.ridge.scale == "objective":
                 total += 0.5 * value * float(np.sum(V**2))
             else:
                 total += 0.5 * value * mu * float(np.sum((M @ V) * V if apart else V * V))
@@ -291,7 +292,7 @@ def jacobian_rows(mac: Mac, state: State, row: int) -> list[Array]:
     inputs = [mac.data.X, *of_sites(mac, state.Z)]
     out = []
     for segment, A in zip(mac.plan.chain.segments, inputs, strict=True):
-        _, tangent = segment.linearise(mac.weights(state), np.repeat(A[row : row + 1], A.shape[1], axis=0))
+        _, tangent = segment.linearise(mac.parts.weights(state), np.repeat(A[row : row + 1], A.shape[1], axis=0))
         out.append(tangent.jvp(np.eye(A.shape[1])).T)
     return out
 

@@ -49,7 +49,7 @@ def alternation(own: Accelerated) -> Mac:
 
 
 def error(mac: Mac, flat: Array) -> float:
-    return mac.evaluation.nested(block_views(flat, mac.plan.chain.block_shapes)).error
+    return mac.parts.evaluation.nested(block_views(flat, mac.plan.chain.block_shapes)).error
 
 
 def grown(state: State) -> None:
@@ -71,7 +71,7 @@ def test_the_iterate_never_has_a_larger_error_than_the_alternations_own(keys: di
         np.testing.assert_allclose(state.Z, feasible(own, state), rtol=1e-4, atol=1e-6)
         errors = own.evaluate(state)
         assert after == pytest.approx(errors.E_Q, rel=1e-6)
-        validation = own.evaluation.nested(own.mac.weights(state), validation=True).error
+        validation = own.parts.evaluation.nested(own.mac.parts.weights(state), validation=True).error
         assert errors.watched == pytest.approx(validation, rel=1e-6)
         grown(state)
     assert moved > 0
@@ -81,17 +81,17 @@ def test_the_iterate_never_has_a_larger_error_than_the_alternations_own(keys: di
 @pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
 def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: bool, keys: dict[str, Any]) -> None:
     own, state = accelerated(momentum, **keys)
-    start, moved = own.plan.weight_bounds[own.plan.chain.segments[-1].weighted[0]], 0
+    start, moved = own.plan.offsets.weights[own.plan.chain.segments[-1].weighted[0]], 0
     for _ in range(ITERATIONS):
         own.sweep(state)
         np.testing.assert_array_equal(state.own.shown[:start], state.weights[:start])
         assert error(own.mac, state.own.shown) <= error(own.mac, state.weights)
         shown = own.evaluate(state)
         assert shown.train == pytest.approx(error(own.mac, state.own.shown), rel=1e-6)
-        weights = own.mac.weights(replace(state, weights=state.result))
-        nested = own.evaluation.nested(weights, validation=True)
+        weights = own.mac.parts.weights(replace(state, weights=state.result))
+        nested = own.parts.evaluation.nested(weights, validation=True)
         assert shown.validation == pytest.approx(nested.error, rel=1e-6)
-        assert shown.wrong_validation == (nested.wrong if own.plan.loss.labels else None)
+        assert shown.wrong_validation == (nested.wrong if own.plan.choices.loss.labels else None)
         moved += error(own.mac, state.own.shown) < error(own.mac, state.weights)
         grown(state)
     assert moved > 0
@@ -100,11 +100,13 @@ def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: 
 def test_the_shown_output_layer_is_least_squares_on_the_nested_features() -> None:
     own, state = accelerated(ridge=1e-3)
     own.sweep(state)
-    A = np.hstack([own.plan.chain.coordinates(own.mac.weights(state), own.data.X)[-1], np.ones((own.plan.n_train, 1))])
+    A = np.hstack(
+        [own.plan.chain.coordinates(own.mac.parts.weights(state), own.data.X)[-1], np.ones((own.plan.n_train, 1))]
+    )
     shrink = own.plan.unit_ridge(2, state.mu) * np.diag([1.0] * (A.shape[1] - 1) + [0.0])
     expected = np.linalg.solve(A.T @ A + shrink, A.T @ own.data.Y).T
     np.testing.assert_allclose(
-        own.mac.weights(replace(state, weights=state.own.shown))[-1], expected, rtol=1e-6, atol=1e-8
+        own.mac.parts.weights(replace(state, weights=state.own.shown))[-1], expected, rtol=1e-6, atol=1e-8
     )
 
 
@@ -126,7 +128,7 @@ def test_the_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
     own, state = accelerated(loss=loss)
     random = np.random.default_rng(4)
     ways = [random.normal(size=state.weights.shape) for _ in range(2)]
-    X, Y, weights = own.data.X[::EVERY], own.data.Y[::EVERY], own.mac.weights(state)
+    X, Y, weights = own.data.X[::EVERY], own.data.Y[::EVERY], own.mac.parts.weights(state)
     tape, h = own.plan.chain.whole.tape(weights, X), 1e-6
 
     def outputs(x: Array) -> Array:
@@ -134,13 +136,15 @@ def test_the_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
         return own.plan.chain.forward(block_views(flat, own.plan.chain.block_shapes), X)
 
     J = [(outputs(h * e) - outputs(-h * e)) / (2.0 * h) for e in np.eye(2)]
-    scale = [float(np.vdot(a, own.plan.loss.root(Y, tape.F).normal(a))) for a in J]
+    scale = [float(np.vdot(a, own.plan.choices.loss.root(Y, tape.F).normal(a))) for a in J]
 
     def model(x: Array) -> float:
         dF = x[0] * J[0] + x[1] * J[1]
-        curved = own.plan.loss.root(Y, tape.F).normal(dF)
+        curved = own.plan.choices.loss.root(Y, tape.F).normal(dF)
         damping = DAMPING * float(np.dot(scale, np.square(x)))
-        return float(-np.vdot(own.plan.loss.residual(Y, tape.F), dF) + 0.5 * np.vdot(dF, curved) + 0.5 * damping)
+        return float(
+            -np.vdot(own.plan.choices.loss.residual(Y, tape.F), dF) + 0.5 * np.vdot(dF, curved) + 0.5 * damping
+        )
 
     lengths = own.lengths(ways, state)
     least, size = model(lengths), float(np.abs(lengths).max())
@@ -199,7 +203,7 @@ def test_postprocessing_gives_what_was_shown_or_better(momentum: bool, keys: dic
     last, after = [len(own.plan.chain.sites)], own.finish(state)
 
     def value(flat: Array) -> float:
-        return error(own.mac, flat) + own.mac.ridge_of(replace(state, weights=flat), last) / own.plan.n_train
+        return error(own.mac, flat) + own.mac.parts.ridge_of(replace(state, weights=flat), last) / own.plan.n_train
 
     assert value(after.result) <= value(state.own.shown) * (1.0 + 1e-5)
     np.testing.assert_array_equal(after.result, after.weights)

@@ -48,7 +48,7 @@ def backpropagated(mac: Mac, state: State) -> Array:
     """The gradient of E1 as the package has it: that of the net as one segment."""
     plan = mac.plan
     nested = SegmentProblem(
-        plan.chain.whole, plan.loss, mac.data.X, mac.data.Y, plan.chain.block_shapes, 0.0, state.weights
+        plan.chain.whole, plan.choices.loss, mac.data.X, mac.data.Y, plan.chain.block_shapes, 0.0, state.weights
     )
     chunks = (slice(0, 3), slice(3, plan.n_train))
     return gradients(nested, nested.start, sum_over(chunks))[1][0]
@@ -87,7 +87,7 @@ def test_nested_gradient_sums_over_chunks() -> None:
     state = anywhere(mac)
     plan = mac.plan
     nested = SegmentProblem(
-        plan.chain.whole, plan.loss, mac.data.X, mac.data.Y, plan.chain.block_shapes, 0.0, state.weights
+        plan.chain.whole, plan.choices.loss, mac.data.X, mac.data.Y, plan.chain.block_shapes, 0.0, state.weights
     )
     whole = gradients(nested, nested.start, sum_over([slice(0, 20)]))[1][0]
     assert_allclose(backpropagated(mac, state), whole, rtol=1e-12, atol=1e-13)
@@ -199,7 +199,7 @@ def test_these_nets_are_what_the_package_computes(sites: str) -> None:
         state = anywhere(mac)
         assert_allclose(mac.evaluate(state, feasible=True).train, e1(mac, state) / 10, rtol=1e-12)
         assert_allclose(
-            np.hstack(mac.plan.chain.coordinates(mac.weights(state), data.X)), feasible(mac, state), rtol=1e-12
+            np.hstack(mac.plan.chain.coordinates(mac.parts.weights(state), data.X)), feasible(mac, state), rtol=1e-12
         )
 
 
@@ -209,5 +209,5 @@ def test_other_nets_are_what_the_package_computes(net: str) -> None:
     state = anywhere(mac)
     assert_allclose(mac.evaluate(state, feasible=True).train, e1(mac, state) / 10, rtol=1e-12)
     assert_allclose(
-        np.hstack(mac.plan.chain.coordinates(mac.weights(state), mac.data.X)), feasible(mac, state), rtol=1e-12
+        np.hstack(mac.plan.chain.coordinates(mac.parts.weights(state), mac.data.X)), feasible(mac, state), rtol=1e-12
     )

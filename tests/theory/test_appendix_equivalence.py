@@ -15,6 +15,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import optimize
 from theory.nets import anywhere, constraint, e1, feasible, gradient, method, multipliers
+from theory.problems import z_problem
 from theory.test_appendix import backpropagated, lagrangian
 from theory.test_splittings import Absolute
 
@@ -166,8 +167,8 @@ def small(net: str) -> tuple[Mac, State]:
 
 def error(mac: Mac, state: State) -> float:
     """E(W, Z): the loss at the outputs of the last segment alone, as the package computes it."""
-    problem = mac.problems.z_problem(slice(None), state)
-    return float(mac.plan.loss.value(mac.data.Y, problem.outputs(state.Z)[-1]).sum())
+    problem = z_problem(mac, slice(None), state)
+    return float(mac.plan.choices.loss.value(mac.data.Y, problem.outputs(state.Z)[-1]).sum())
 
 
 def constrained_minimum(mac: Mac, state: State, start: Array) -> Array:
@@ -281,7 +282,7 @@ def test_minimisers_that_are_not_strict_correspond() -> None:
     mac = method((2,), "linear", n=8, d=2, targets=2)
     state = anywhere(mac, off=0.0)
     slope, _, _, _ = np.linalg.lstsq(np.column_stack([mac.data.X, np.ones(8)]), mac.data.Y, rcond=None)
-    W1, W2 = mac.weights(state)
+    W1, W2 = mac.parts.weights(state)
     W1[:] = slope.T
     W2[:] = np.column_stack([np.eye(2), np.zeros(2)])
     lowest = e1(mac, state)
@@ -303,7 +304,7 @@ def test_a_maximiser_under_a_box_is_one_of_both_problems(sites: str) -> None:
     """E1 is convex in the output layer: over a box its largest value lies at a vertex, in both problems."""
     mac = method((1,), "tanh", n=6, d=1, targets=1, sites=sites)
     state = anywhere(mac, off=0.0)
-    W2 = mac.weights(state)[1]
+    W2 = mac.parts.weights(state)[1]
     state.Z[:] = feasible(mac, state)
     nested, constrained = [], []
     vertices = list(itertools.product((-1.0, -0.5, 0.0, 0.5, 1.0), repeat=2))

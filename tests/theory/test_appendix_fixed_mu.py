@@ -30,6 +30,7 @@ from theory.nets import (
     of_sites,
     outputs,
 )
+from theory.problems import z_problem
 from theory.test_appendix import backpropagated
 
 from macmpi.data.dataset import Dataset, Scaling
@@ -60,7 +61,7 @@ def without(columns: Array, R: Array) -> Array:
 def unseen(mac: Mac, state: State) -> Array:
     """Residuals that neither the last layer's inputs nor its weights see: J^T r = 0 for every n."""
     R = np.random.default_rng(1).normal(size=mac.data.Y.shape)
-    V = mac.weights(state)[-1][:, :-1]
+    V = mac.parts.weights(state)[-1][:, :-1]
     return without(last_features(mac, state), without(V, R.T).T)
 
 
@@ -106,7 +107,7 @@ def test_it_is_stationary_for_all_mu(sites: str) -> None:
     mac = with_residual(mac, state, unseen(mac, state), **net)
     for mu in (1e-3, 1.0, 1e3):
         state.mu = mu
-        _, G = point_gradients(mac.problems.z_problem(slice(None), state), state.Z)
+        _, G = point_gradients(z_problem(mac, slice(None), state), state.Z)
         assert_allclose(G, 0.0, atol=1e-11 * max(1.0, mu))
 
 
@@ -117,7 +118,7 @@ def test_the_sign_of_the_gradient_in_z(sites: str, mu: float) -> None:
     mac = method((3,), n=8, sites=sites)
     state = anywhere(mac, mu=mu)
     (pull,) = multipliers(mac, state)
-    _, G = point_gradients(mac.problems.z_problem(slice(None), state), state.Z)
+    _, G = point_gradients(z_problem(mac, slice(None), state), state.Z)
     assert_allclose(G, pull + mu * constraint(mac, state), rtol=1e-9, atol=1e-9)
     assert np.abs(G - (mu * constraint(mac, state) - pull)).max() > 0.1
     expected = gradient(lambda: e_q(mac, state), state.Z).reshape(G.shape)
@@ -140,7 +141,7 @@ def test_a_point_meets_its_constraints_only_where_nothing_pulls_it(
     net = {"sites": sites}
     mac = method(hidden, n=10, targets=6, **net)
     state = anywhere(mac, mu=mu, off=0.0)
-    V = mac.weights(state)[-1][:, :-1]
+    V = mac.parts.weights(state)[-1][:, :-1]
     R = np.random.default_rng(2).normal(size=mac.data.Y.shape)
     R[:5] = without(V, R[:5].T).T
     mac = with_residual(mac, state, R, z_step=EXACT, **net)
@@ -235,7 +236,7 @@ def test_the_lagrangian_with_its_multipliers_is_one(sites: str) -> None:
     Z, lambdas = state.Z.copy(), np.hstack(multipliers(mac, state))
     state.own.multipliers[:] = lambdas
     assert np.abs(lambdas).max() > 0.05
-    _, G = point_gradients(mac.problems.z_problem(slice(None), state), state.Z)
+    _, G = point_gradients(z_problem(mac, slice(None), state), state.Z)
     assert_allclose(G, 0.0, atol=1e-10)
     mac.z_step(state)
     mac.move_multipliers(state)

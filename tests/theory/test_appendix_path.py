@@ -30,6 +30,7 @@ from theory.nets import (
     ridge,
     started,
 )
+from theory.problems import w_problem, z_problem
 from theory.test_appendix import HIDDEN, backpropagated
 
 from macmpi.mac import Mac
@@ -50,20 +51,19 @@ CLOSE: dict[str, Any] = {
 
 def joint_gradient(mac: Mac, state: State) -> Array:
     """Of E_Q + ridge with respect to (W, Z), from the package's subproblems."""
-    mac.problems.forget()
-    problem = mac.problems.z_problem(slice(None), state)
+    problem = z_problem(mac, slice(None), state)
     by_w, K = np.zeros_like(state.weights), len(mac.plan.chain.sites)
-    for job in mac.plan.all_units.jobs[0]:
-        regression = mac.problems.w_problem(job, state)
-        _, slope = gradients(regression, regression.start, mac.over_points)
+    for job in mac.plan.work.w_step.jobs:
+        regression = w_problem(mac, job, state)
+        _, slope = gradients(regression, regression.start, mac.parts.over_points)
         by_w[job.place] = slope.ravel() * (1.0 if job.segment == K else state.mu)
     return np.concatenate([by_w, point_gradients(problem, state.Z)[1].ravel()])
 
 
 def nested_gradient(mac: Mac, state: State) -> Array:
     """Of E1 + ridge with respect to W, the ridge of E_Q's scale."""
-    shrunk = np.concatenate([np.column_stack([W[:, :-1], 0.0 * W[:, -1]]).ravel() for W in mac.weights(state)])
-    return backpropagated(mac, state) + mac.plan.ridge.value * shrunk
+    shrunk = np.concatenate([np.column_stack([W[:, :-1], 0.0 * W[:, -1]]).ravel() for W in mac.parts.weights(state)])
+    return backpropagated(mac, state) + mac.plan.choices.ridge.value * shrunk
 
 
 @pytest.mark.parametrize("sites", SITES)
@@ -230,7 +230,7 @@ def test_without_ridge_e_q_need_not_have_a_minimiser(sites: str, mu: float) -> N
     smaller numbers, under ever larger output weights, take E_Q to 0 at any mu, while E1 stays where it is."""
     mac = method((2,), "tanh", n=10, d=1, targets=2, sites=sites, ridge=0.0)
     state = anywhere(mac, mu=mu)
-    W1, W2 = mac.weights(state)
+    W1, W2 = mac.parts.weights(state)
     values = []
     for size in (1e-2, 1e-4, 1e-6):
         W1[:], W2[:] = 0.0, np.column_stack([np.eye(2) / size, np.zeros(2)])

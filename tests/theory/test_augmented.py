@@ -21,6 +21,7 @@ from theory.nets import (
     of_sites,
     started,
 )
+from theory.problems import w_problem, z_problem
 
 from macmpi.mac import Mac
 from macmpi.nets.losses import dense
@@ -50,7 +51,7 @@ def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
         progress = Progress(
             state.iteration, state.mu, before, errors.validation, errors.constraint, state.history.reference
         )
-        decision = mac.plan.schedule.decide(progress)
+        decision = mac.plan.choices.schedule.decide(progress)
         state.note_validation(errors.validation)
         if decision.multipliers:
             mac.move_multipliers(state)
@@ -113,11 +114,11 @@ def test_the_target_of_a_unit_is_its_coordinate_less_the_multiplier_in_the_metri
     sites = list(zip(of_sites(mac, state.Z), of_sites(mac, state.own.multipliers), forms(mac, state), strict=True))
     shifts = [np.linalg.solve(M, u.T).T for _, u, M in sites]
     expected = [*(z - u for (z, *_), u in zip(sites, shifts, strict=True)), mac.data.Y]
-    for job in mac.plan.all_units.jobs[0]:
-        problem, units = mac.problems.w_problem(job, state), slice(None) if job.units is None else job.units.rows
+    for job in mac.plan.work.w_step.jobs:
+        problem, units = w_problem(mac, job, state), slice(None) if job.units is None else job.units.rows
         found = problem.term.targets if isinstance(problem, UnitProblem) else problem.targets
         assert_allclose(found, expected[job.segment][:, units], rtol=1e-10, atol=1e-12)
-    problem = mac.problems.z_problem(slice(None), state)
+    problem = z_problem(mac, slice(None), state)
     F = [f(a) for f, a in zip(layers(mac, state), [mac.data.X, *of_sites(mac, state.Z)], strict=True)]
     for found, f, u in zip(problem.outputs(state.Z), F, [*shifts, 0.0], strict=True):
         assert_allclose(found, f + u, rtol=1e-10, atol=1e-12)

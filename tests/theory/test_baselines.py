@@ -52,8 +52,8 @@ def begun(name: str, loss: str = "squared", activation: str = "sigmoid", seed: i
 
 def error(method: Backprop[Any], flat: Array, rows: Any = slice(None)) -> float:
     """Mean loss of some points."""
-    F = method.plan.chain.forward(method.weights(State(flat, np.empty(0), 1.0, Record())), method.data.X[rows])
-    return float(method.plan.loss.value(method.data.Y[rows], F).mean())
+    F = method.plan.chain.forward(method.parts.weights(State(flat, np.empty(0), 1.0, Record())), method.data.X[rows])
+    return float(method.plan.choices.loss.value(method.data.Y[rows], F).mean())
 
 
 def slopes(method: Backprop[Any], flat: Array, rows: Any = slice(None)) -> Array:

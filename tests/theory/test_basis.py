@@ -25,6 +25,7 @@ from theory.basis_nets import (
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset, Scaling
+from macmpi.half_steps.w_step import solve
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
@@ -103,13 +104,13 @@ def test_centres_are_the_trainers_for_the_present_coordinates(setting: str) -> N
     """The encoder's are those of the data, once; the decoder's move with the coordinates."""
     mac, state, _ = made(setting, autoencoder())
     mac.begin(state)
-    first = mac.weights(state)[0].copy()
+    first = mac.parts.weights(state)[0].copy()
     assert_array_equal(first, mac.plan.centres(0, mac.data.X, None))
     for _ in range(2):
         mac.z_step(state)
-        before = mac.weights(state)[2].copy()
+        before = mac.parts.weights(state)[2].copy()
         mac.w_step(state)
-        C1, _, C3, _ = mac.weights(state)
+        C1, _, C3, _ = mac.parts.weights(state)
         assert_array_equal(C1, first)
         assert_array_equal(C3, mac.plan.centres(2, state.Z, before))
         assert (before != C3).any()
@@ -121,7 +122,8 @@ def test_no_z_step_raises_any_point(direction: str, setting: str) -> None:
     data = autoencoder()
     for mu in (0.1, 5.0, 1e3):
         plan = planned(keys, data)
-        plan = replace(plan, z_solver=replace(plan.z_solver, direction=direction))
+        solver = replace(plan.choices.z_solver, direction=direction)
+        plan = replace(plan, choices=replace(plan.choices, z_solver=solver))
         mac = Mac(plan, data, Serial(), Clock())
         state = begun(mac)
         state.mu = mu
@@ -150,7 +152,7 @@ def test_with_the_centres_where_they_are_no_half_step_raises_e_q(make: Any, sett
     value = e_q(mac, state, keys)
     for half_step in (mac.z_step, mac.w_step) * 3:
         if half_step == mac.w_step:
-            mac.fitting.train(mac.plan.leading_layers, state)
+            solve(mac.parts, mac.plan.work.leading_layers, state)
             value = e_q(mac, state, keys)
         half_step(state)
         before, value = value, e_q(mac, state, keys)

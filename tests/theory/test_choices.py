@@ -27,8 +27,10 @@ from theory.nets import (
     started,
     work,
 )
+from theory.problems import z_problem
 
 from macmpi import UsageError
+from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import LOSSES as LOSSES_BY_NAME
@@ -129,7 +131,7 @@ def test_every_z_solver_ends_where_the_objective_is_stationary(measure: str, los
     state = anywhere(mac, mu=3.0)
 
     def slope() -> float:
-        return float(np.abs(point_gradients(mac.problems.z_problem(slice(None), state), state.Z)[1]).max())
+        return float(np.abs(point_gradients(z_problem(mac, slice(None), state), state.Z)[1]).max())
 
     first = slope()
     for _ in range(60):
@@ -232,7 +234,7 @@ def test_the_curvature_metric_is_the_mean_gauss_newton_hessian_of_each_site(n: i
     expected = [np.zeros((h, h)) for h in mac.plan.chain.site_sizes]
     for row in range(n):
         J = jacobian_rows(mac, state, row)
-        F = mac.plan.chain.segments[-1].forward(mac.weights(state), of_sites(mac, state.Z)[-1][row : row + 1])[0]
+        F = mac.plan.chain.segments[-1].forward(mac.parts.weights(state), of_sites(mac, state.Z)[-1][row : row + 1])[0]
         p = np.exp(F - F.max()) / np.exp(F - F.max()).sum()
         U = np.diag(p) - np.outer(p, p) if loss == "cross_entropy" else np.eye(4)
         for k in (1, 0):
@@ -271,11 +273,11 @@ def test_a_metric_is_finite_where_units_are_dead(measure: str) -> None:
     """All rectifiers of a layer off: no curvature, no variance, and still a metric."""
     mac = method(activation="relu", **MEASURES[measure])
     state = mac.start(2.0, False, 0)
-    for W in mac.weights(state)[:-1]:
+    for W in mac.parts.weights(state)[:-1]:
         W[:, :-1], W[:, -1] = 0.0, -1.0
     mac.begin(state)
-    state.Z[:] = np.hstack(mac.plan.chain.coordinates(mac.weights(state), mac.data.X))
-    mac.problems.renew_metric(state)
+    state.Z[:] = np.hstack(mac.plan.chain.coordinates(mac.parts.weights(state), mac.data.X))
+    renew_metric(mac.parts, state)
     assert np.isfinite(state.own.metric).all()
     value = objective(mac, state)
     mac.z_step(state)
@@ -287,7 +289,7 @@ def test_a_metric_is_finite_where_units_are_dead(measure: str) -> None:
 def test_the_z_problems_gradient_is_that_of_the_objective(loss: str, measure: str) -> None:
     mac = method((4, 3), n=6, loss=loss, **MEASURES[measure] | AUGMENTED)
     state = anywhere(mac)
-    problem = mac.problems.z_problem(slice(None), state)
+    problem = z_problem(mac, slice(None), state)
     _, G = point_gradients(problem, state.Z)
     expected = gradient(lambda: e_q(mac, state) - work(mac, state), state.Z)
     assert_allclose(G.ravel(), expected, rtol=1e-6, atol=1e-6)
@@ -347,7 +349,7 @@ def test_a_loss_by_output_that_is_no_sum_of_squares_is_descended_too(
     mac = method(sites=SITES[sites], w_step={"solver": solver}, ridge=0.0)
     targets, middle = mac.data.Y, np.median(mac.data.Y, axis=0)
     targets[:] = np.where(targets > middle, 1.0, 0.0)
-    assert not mac.plan.by_unit[-1]
+    assert not mac.plan.choices.regressions[-1].by_unit
     state = anywhere(mac)
     value = first = mac.evaluate(state).E_Q
     for half_step in (mac.z_step, mac.w_step) * 2:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import ACTIVATIONS, SITES, anywhere, e1, e_q, feasible, last_features, method, ridge, started
+from theory.problems import w_problem
 
 from macmpi.mac import Mac
 from macmpi.reductions import OverPoints
@@ -50,7 +51,7 @@ def test_the_ridge_is_dropped_beyond_its_mu() -> None:
         before = e_q(mac, state) + ridge(mac, state)
         mac.w_step(state)
         assert e_q(mac, state) + ridge(mac, state) < before
-        shares = [mac.problems.w_problem(job, state).ridge for job in mac.plan.all_units.jobs[0]]
+        shares = [w_problem(mac, job, state).ridge for job in mac.plan.work.w_step.jobs]
         assert all((share > 0.0) is counts for share in shares)
 
 
@@ -90,7 +91,9 @@ def test_a_refit_that_is_worse_is_not_kept() -> None:
 
     mac = method()
     state = started(mac)
-    careless = replace(mac.plan, plain_solvers=(*mac.plan.plain_solvers[:-1], Careless()))
+    *others, last = mac.plan.choices.regressions
+    choices = replace(mac.plan.choices, regressions=(*others, replace(last, plain=Careless())))
+    careless = replace(mac.plan, choices=choices)
     worse = Mac(careless, mac.data, mac.team, mac.clock)
     assert_array_equal(worse.finish(state).weights, state.weights)
 

@@ -25,6 +25,7 @@ from theory.nets import (
     work,
 )
 
+from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.state import State
 from macmpi.typing import Array
@@ -58,9 +59,8 @@ def flipped(mac: Mac, seed: int = 0, mu: float = 1.0) -> State:
     """Random weights, a third of the bits not those of the encoder, multipliers that pull."""
     state = anywhere(mac, seed, mu, off=0.0)
     state.Z[:] = np.abs(state.Z - (np.random.default_rng(seed).random(state.Z.shape) < 1.0 / 3.0))
-    mac.problems.forget()
     state.own.metric_mu = 0.0
-    mac.problems.renew_metric(state)
+    renew_metric(mac.parts, state)
     return state
 
 
@@ -71,7 +71,7 @@ def by_point(mac: Mac, state: State, Z: Array) -> Array:
     C = Z - net[0](mac.data.X)
     values = 0.5 * np.sum((C @ M) * C, axis=1)
     values -= np.sum(state.own.multipliers * C, axis=1) if state.own.multipliers.size else 0.0
-    if mac.plan.loss.labels:
+    if mac.plan.choices.loss.labels:
         return values + np.log(np.exp(F).sum(axis=1)) - np.sum(Y * F, axis=1)
     return values + 0.5 * np.sum((Y - F) ** 2, axis=1)
 
@@ -152,7 +152,7 @@ def test_a_run_lowers_the_nested_error_and_ends_feasible(net: str) -> None:
 def above(mac: Mac, state: State) -> float:
     """E_Q - sum lambda^T (z - f), and the ridge of the segments without codewords."""
     other = replace(state, weights=state.weights.copy())
-    mac.weights(other)[0][:] = 0.0
+    mac.parts.weights(other)[0][:] = 0.0
     return e_q(mac, state) - work(mac, state) + ridge(mac, other)
 
 
@@ -177,7 +177,7 @@ def test_the_outputs_of_a_quantised_layer_are_its_codewords() -> None:
     state = started(mac)
     for _ in range(3):
         mac.sweep(state)
-        words = {tuple(w) for w in np.round(mac.weights(state)[1], 12).tolist()}
+        words = {tuple(w) for w in np.round(mac.parts.weights(state)[1], 12).tolist()}
         coded = np.round(layers(mac, state)[0](mac.data.X), 12).tolist()
         assert {tuple(z) for z in coded} <= words
     after = mac.finish(state)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import AUGMENTED, SITES, feasible, method, started
+from theory.problems import w_problem
 
 from macmpi.mac import Mac
 from macmpi.state import W_STEP, Z_STEP, MacState, State, block_views
@@ -76,7 +77,7 @@ def test_a_w_step_on_feasible_coordinates_refits_the_output_layer_alone(sites: s
     state = started(mac)
     before = block_views(state.weights.copy(), mac.plan.chain.block_shapes)
     mac.w_step(state)
-    after = mac.weights(state)
+    after = mac.parts.weights(state)
     for W, old in zip(after[:-1], before[:-1], strict=True):
         assert_allclose(W, old, rtol=0.0, atol=1e-12)
     assert np.abs(after[-1] - before[-1]).max() > 1e-3
@@ -112,8 +113,8 @@ def test_the_start_is_feasible_in_range_and_keyed_by_its_seed() -> None:
     mac = method((7, 5), d=9)
     state = mac.start(3.0, False, 5)
     assert_allclose(state.Z, feasible(mac, state), rtol=1e-13, atol=1e-15)
-    assert state.mu == mac.plan.schedule.mu0
-    for W in mac.weights(state):
+    assert state.mu == mac.plan.choices.schedule.mu0
+    for W in mac.parts.weights(state):
         bound = 3.0 / np.sqrt(W.shape[1] - 1)
         assert np.abs(W).max() <= bound
         assert np.abs(W).max() > 0.8 * bound
@@ -125,7 +126,9 @@ def test_the_start_is_feasible_in_range_and_keyed_by_its_seed() -> None:
 
 def test_a_layers_start_does_not_depend_on_the_layers_above() -> None:
     short, long = method((7,)), method((7, 5, 6))
-    assert_array_equal(short.weights(short.start(2.0, False, 1))[0], long.weights(long.start(2.0, False, 1))[0])
+    assert_array_equal(
+        short.parts.weights(short.start(2.0, False, 1))[0], long.parts.weights(long.start(2.0, False, 1))[0]
+    )
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -187,7 +190,7 @@ def test_swapping_two_hidden_units_swaps_them_in_the_answer(run: str) -> None:
     one = mac.start(2.0, True, 0)
     two = deepcopy(one)
     order = [3, 1, 2, 0, 4]
-    W1, W2, _ = mac.weights(two)
+    W1, W2, _ = mac.parts.weights(two)
     W1[:] = W1[order]
     W2[:, :-1] = W2[:, :-1][:, order]
     two.Z[:, :5] = two.Z[:, :5][:, order]
@@ -195,7 +198,7 @@ def test_swapping_two_hidden_units_swaps_them_in_the_answer(run: str) -> None:
         mac.begin(state)
         go_on(mac, state)
         go_on(mac, state)
-    (A1, A2, A3), (B1, B2, B3) = mac.weights(one), mac.weights(two)
+    (A1, A2, A3), (B1, B2, B3) = mac.parts.weights(one), mac.parts.weights(two)
     assert_allclose(B1, A1[order], rtol=0.0, atol=1e-8)
     assert_allclose(B2[:, :-1], A2[:, :-1][:, order], rtol=0.0, atol=1e-8)
     assert_allclose(B3, A3, rtol=0.0, atol=1e-8)
@@ -253,7 +256,7 @@ def test_regressions_see_the_coordinates_of_their_moment(sites: str) -> None:
     """A W-problem asked for after a Z-step holds the new coordinates, not what an earlier W-problem made of the old."""
     mac = method(sites=sites)
     state = started(mac)
-    jobs = mac.plan.all_units.jobs[0]
+    jobs = mac.plan.work.w_step.jobs
 
     def fresh() -> Mac:
         other = method(sites=sites)
@@ -262,7 +265,7 @@ def test_regressions_see_the_coordinates_of_their_moment(sites: str) -> None:
 
     for _ in range(2):
         for job in jobs:
-            ours, theirs = (m.problems.w_problem(job, state).term for m in (mac, fresh()))
+            ours, theirs = (w_problem(m, job, state).term for m in (mac, fresh()))
             assert_array_equal(ours.inputs, theirs.inputs)
             assert_array_equal(ours.targets, theirs.targets)
         mac.z_step(state)

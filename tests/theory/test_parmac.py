@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from theory.problems import given, w_problem
 from theory.test_sharded import data_of
 
 from macmpi.config import Config, Model, Parallel, Penalty, WStep
@@ -49,7 +50,7 @@ def objective(mac: Mac, state: State) -> float:
     """What a W-step minimises: E_Q, with multipliers the Lagrangian, and the ridge as configured; sums."""
     errors = mac.evaluate(state)
     value = errors.E_Q if errors.lagrangian is None else errors.lagrangian
-    return value * mac.plan.n_train + mac.ridge_of(state, range(len(mac.plan.chain.segments)))
+    return value * mac.plan.n_train + mac.parts.ridge_of(state, range(len(mac.plan.chain.segments)))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -62,7 +63,7 @@ def test_the_objective_never_rises(name: str) -> None:
         assert after <= before * (1.0 + 1e-12)
         assert after < before or i or name == "too fast"
         assert i or not np.array_equal(weights, state.weights)
-        if mac.plan.schedule.multipliers:
+        if mac.plan.choices.schedule.multipliers:
             mac.move_multipliers(state)
         mac.z_step(state)
         state.iteration += 1
@@ -73,18 +74,18 @@ def test_one_block_and_one_minibatch_are_plain_descent(activation: Any, rounds: 
     """Then the order of points matters to rounding alone, and the ring's steps are those of the solver sgd."""
     keys = WStep("sgd", schedule="ring", iterations=rounds, batch=16, rate=0.01)
     mac, state = begun(Config(model=Model([3, 2], activation), w_step=keys, penalty=Penalty(ridge=0.5)), n=16)
-    assert len(mac.plan.train.blocks) == 1
-    solver, expected = mac.plan.w_solvers[0], []
+    assert len(mac.plan.work.train.blocks) == 1
+    solver, expected = mac.plan.choices.regressions[0].solver, []
     for k in (0, 1):
-        (job,) = mac.plan.jobs(k)
-        share = mac.plan.shares(k)[0].place
-        features = mac.problems.features(k, state)
-        state.own.grams[share] = solver.prepare(features, mac.points.over).ravel()
-        expected.append(solver.solve(mac.problems.w_problem(job, state), mac.points.over))
+        (job,) = mac.plan.work.jobs(k)
+        share = mac.plan.work.grams(k)[0].place
+        features = given(mac, state).features[k]
+        state.own.grams[share] = solver.prepare(features, mac.parts.points.over).ravel()
+        expected.append(solver.solve(w_problem(mac, job, state), mac.parts.points.over))
     before = state.weights.copy()
     mac.w_step(state)
     for k in (0, 1):
-        place = mac.plan.jobs(k)[0].place
+        place = mac.plan.work.jobs(k)[0].place
         assert not np.allclose(state.weights[place], before[place], rtol=1e-3)
         assert_allclose(state.weights[place], expected[k].ravel(), rtol=1e-7)
 
@@ -122,5 +123,5 @@ def test_exact_layers_stay_exact() -> None:
     exact, same = begun(replace(CONFIGS["after"], w_step=WStep()))
     mac.w_step(state)
     exact.w_step(same)
-    last = slice(mac.plan.weight_bounds[-2], None)
+    last = slice(mac.plan.offsets.weights[-2], None)
     assert_array_equal(state.weights[last], same.weights[last])

@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.basis_nets import autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
+from theory.problems import given
 from unit.crew import crew
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.carry_out import carry_out
+from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
 from macmpi.methods.selection import CRITERIA, Selection, Trial
 from macmpi.nets.layers.rbf import GaussianBasis
@@ -57,11 +60,11 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
 
 
 def trial_of(method: Selection, state: State) -> tuple[Trial, list[Job]]:
-    deal = method.largest.deal([b.segment for b in method.bases])
-    trial = Trial(method.largest, method.mac, state)
-    for share in (*deal.summed, *deal.shares[0]):
-        trial.make(share, method.mac.over_points)
-    return trial, list(deal.jobs[0])
+    work = method.largest.work.regressions([b.segment for b in method.bases])
+    candidates = {b.segment: b.candidates for b in method.bases}
+    trial = Trial(method.largest, given(method.mac, state), work, candidates)
+    carry_out(work, trial, method.parts.points, method.team, method.clock)
+    return trial, list(work.jobs)
 
 
 def inputs_and_targets(method: Selection, state: State, basis: int) -> tuple[Array, Array]:
@@ -120,7 +123,6 @@ def test_the_errors_of_all_candidates_are_those_of_single_fits(mu: float, settin
         method, state = selecting(data, every=100, **SETTINGS[setting])
         method.sweep(state)
         state.mu = mu
-        method.mac.problems.forget()
         trial, jobs = trial_of(method, state)
         assert [job.segment for job in jobs] == ([0, 0, 1] if setting == "wide" else [0, 1])
         for b, basis in enumerate(method.bases):
@@ -136,7 +138,7 @@ def test_the_incumbent_counts_as_it_is(setting: str) -> None:
     method, state = selecting(**SETTINGS[setting])
     random = np.random.default_rng(3)
     state.weights += 0.1 * random.normal(size=len(state.weights))
-    method.mac.problems.forget_all()
+    method.mac.parts.begin_with(None)
     _, present = method._totals(state)
     mu = state.mu
     shifts = 0.5 * np.sum(state.own.multipliers**2) / mu
@@ -151,7 +153,7 @@ def test_the_candidates_centres_are_the_first_of_one_order_of_the_points() -> No
     assert all((c == A).all(axis=1).any() for c in whole)
     assert not np.array_equal(whole, A[:12])
     select(method, state)
-    C1, _, C3, _ = method.mac.weights(state)
+    C1, _, C3, _ = method.mac.parts.weights(state)
     assert len(C1) < 12 or len(C3) < 10
     assert_array_equal(C1, whole[: len(C1)])
     assert_array_equal(C3, order_of(method, state.Z, 1)[: len(C3)])
@@ -163,7 +165,7 @@ def test_a_gram_in_pieces_gives_the_same_errors(rows: int, monkeypatch: pytest.M
     whole = method._totals(state)
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 2)
     monkeypatch.setattr(tiles, "GRAM_ROWS", rows)
-    assert len(method.largest.shares(0)) > 2
+    assert len(method.largest.work.grams(0)) > 2
     pieces = method._totals(state)
     for one, two in zip(whole[0], pieces[0], strict=True):
         assert_allclose(two, one, rtol=1e-10)
@@ -301,14 +303,14 @@ def better_centres(method: Selection, state: State, basis: int) -> None:
     """Give a net the best of many random centres, fitted there: no prefix of the one order does as well."""
     A, T = inputs_and_targets(method, state, basis)
     ridge, width = own_ridges(method.mac, state)[basis], method.config.model.each("width", 2)[basis]
-    C, W = method.mac.weights(state)[2 * basis : 2 * basis + 2]
+    C, W = method.mac.parts.weights(state)[2 * basis : 2 * basis + 2]
     random, best = np.random.default_rng(0), np.inf
     for _ in range(300):
         tried = A[random.permutation(len(A))[: len(C)]] + 0.1 * random.normal(size=C.shape)
         found, error = fitted(gaussians(A, tried, width), T, ridge)
         if error < best:
             best, C[:], W[:] = error, tried, found
-    method.mac.problems.forget_all()
+    method.mac.parts.begin_with(None)
     state.own.grams = np.empty(0)
     method.begin(state)
     others = [alone(method, state, basis, int(m)) for m in method.bases[basis].candidates]
@@ -338,19 +340,19 @@ def test_a_net_that_stays_keeps_its_bits_while_the_other_changes_its_size(kept: 
     epsilons[1 - kept] = 10.0
     method, state = selecting(model={"hidden": [6, 2, 6]}, selection={"epsilon2": epsilons})
     better_centres(method, state, kept)
-    before = [W.copy() for W in method.mac.weights(state)]
+    before = [W.copy() for W in method.mac.parts.weights(state)]
     value = total(method, state)
     select(method, state)
-    after = method.mac.weights(state)
+    after = method.mac.parts.weights(state)
     assert method.changed
     assert method.plan.basis_sizes == ([6, 2] if kept == 0 else [2, 6])
     for W, old in list(zip(after, before, strict=True))[2 * kept : 2 * kept + 2]:
         assert_array_equal(W, old)
     assert total(method, state) < value
     method.mac.z_step(state)
-    before = [W.copy() for W in method.mac.weights(state)]
+    before = [W.copy() for W in method.mac.parts.weights(state)]
     select(method, state)
-    assert_array_equal(method.mac.weights(state)[0], before[0])
+    assert_array_equal(method.mac.parts.weights(state)[0], before[0])
 
 
 def test_the_first_gram_is_that_of_the_centres_at_every_moment() -> None:
@@ -361,13 +363,13 @@ def test_the_first_gram_is_that_of_the_centres_at_every_moment() -> None:
         if foreign != "no":
             better_centres(method, state, 0)
         if foreign == "bad":
-            method.mac.weights(state)[1][:] = 0.0
+            method.mac.parts.weights(state)[1][:] = 0.0
         for _ in range(2):
             select(method, state)
-            C, *_ = method.mac.weights(state)
+            C, *_ = method.mac.parts.weights(state)
             Phi = gaussians(method.data.X, C, 2.5)
-            assert_allclose(method.mac.problems.features(0, state), Phi, rtol=1e-12)
-            assert_allclose(np.triu(method.mac.problems.gram(0, state).G), np.triu(Phi.T @ Phi), rtol=1e-10)
+            assert_allclose(method.parts.first(state).features, Phi, rtol=1e-12)
+            assert_allclose(np.triu(layer_gram(given(method.mac, state), 0).G), np.triu(Phi.T @ Phi), rtol=1e-10)
             method.mac.z_step(state)
 
 
@@ -384,7 +386,7 @@ def test_a_change_is_written_into_the_state() -> None:
     assert state.own.sizes.tolist() == [method.plan.basis_sizes[0], 2, method.plan.basis_sizes[1]]
     assert len(state.history.best_weights) == 0
     assert state.history.best_e1_val == math.inf
-    assert len(state.weights) == method.plan.weight_bounds[-1] < method.largest.weight_bounds[-1]
+    assert len(state.weights) == method.plan.offsets.weights[-1] < method.largest.offsets.weights[-1]
     state.note_validation(method.evaluate(state).validation)
     assert_array_equal(state.history.best_weights, state.weights)
     assert (state.iteration, state.position, state.mu_done) == (1, Z_STEP, state.mu)
@@ -466,9 +468,11 @@ def test_the_layers_without_basis_functions_get_their_w_step() -> None:
     assert [b.layer for b in method.bases] == [0]
     errors = [method.evaluate(state).E_Q]
     for i in range(6):
-        sigmoid, output = (W.copy() for W in method.mac.weights(state)[2:])
+        sigmoid, output = (W.copy() for W in method.mac.parts.weights(state)[2:])
         method.sweep(state)
-        assert all((old != W).any() for W, old in zip(method.mac.weights(state)[2:], (sigmoid, output), strict=True))
+        assert all(
+            (old != W).any() for W, old in zip(method.mac.parts.weights(state)[2:], (sigmoid, output), strict=True)
+        )
         errors.append(method.evaluate(state).E_Q)
         if i == 0:
             assert method.changed

@@ -24,6 +24,7 @@ from theory.nets import (
     started,
     work,
 )
+from theory.problems import w_problem, z_problem
 
 from macmpi.mac import Mac
 from macmpi.nets.chain import Chain
@@ -62,17 +63,16 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 
 def by_point(mac: Mac, state: State) -> float:
-    problem = mac.problems.z_problem(EVERYTHING, state)
+    problem = z_problem(mac, EVERYTHING, state)
     return float(problem.values(problem.Z).sum())
 
 
 def by_unit(mac: Mac, state: State) -> float:
     """From the regressions that the W-step solves: each one's objective, times mu and in the metric of its site."""
-    mac.problems.forget()
-    K, everywhere, total = len(mac.plan.chain.sites), mac.over_points, 0.0
+    K, everywhere, total = len(mac.plan.chain.sites), mac.parts.over_points, 0.0
     residuals: dict[int, list[Array]] = {}
-    for job in mac.plan.all_units.jobs[0]:
-        problem, k = mac.problems.w_problem(job, state), job.segment
+    for job in mac.plan.work.w_step.jobs:
+        problem, k = w_problem(mac, job, state), job.segment
         if isinstance(problem, UnitProblem):
             term = problem.term
             act = ACTIVATIONS[problem.activation]
@@ -150,8 +150,8 @@ def test_tiles_of_points_sum_to_e_q() -> None:
     mac = method()
     state = anywhere(mac)
     total = 0.0
-    for tile in mac.plan.train.tiles_of(0):
-        problem = mac.problems.z_problem(tile.rows, state)
+    for tile in mac.plan.work.train.tiles_of(0):
+        problem = z_problem(mac, tile.rows, state)
         total += problem.values(problem.Z).sum()
     assert_allclose(total, e_q(mac, state), rtol=1e-12)
 
@@ -167,7 +167,7 @@ def test_at_feasible_coordinates_e_q_is_e1(hidden: tuple[int, ...], activation: 
     assert_allclose(state.Z, feasible(mac, state), rtol=1e-13, atol=1e-15)
     assert_allclose(by_point(mac, state), e1(mac, state), rtol=1e-12)
     assert_allclose(by_unit(mac, state), e1(mac, state), rtol=1e-12)
-    own = mac.evaluation.nested(mac.weights(state)).error
+    own = mac.parts.evaluation.nested(mac.parts.weights(state)).error
     assert_allclose(own * mac.plan.n_train, e1(mac, state), rtol=1e-12)
 
 
@@ -250,8 +250,8 @@ def test_a_ridge_by_unit_is_that_of_the_regressions() -> None:
         mac = method(ridge=0.7, activation="tanh", **choice)
         state = anywhere(mac)
         total = 0.0
-        for job in mac.plan.all_units.jobs[0]:
-            problem, k = mac.problems.w_problem(job, state), job.segment
+        for job in mac.plan.work.w_step.jobs:
+            problem, k = w_problem(mac, job, state), job.segment
             assert job.units is not None
             share = np.ones(len(job.units)) if k == 2 else np.diag(forms(mac, state)[k])[job.units.rows]
             total += float(share @ problem.ridge_part(problem.start)[0])

@@ -73,7 +73,7 @@ def halves(rows: Array) -> dict[int, Array]:
 
 def error(method: Method_, flat: Array, rows: slice = slice(None)) -> float:
     F = method.plan.chain.forward(method.layout.blocks(flat), method.data.X[rows])
-    return float(method.plan.loss.value(method.data.Y[rows], F).sum())
+    return float(method.plan.choices.loss.value(method.data.Y[rows], F).sum())
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -83,7 +83,7 @@ def test_the_gradient_is_that_of_the_error(loss: str, activation: str) -> None:
     flat = state.weights + 0.1 * np.random.default_rng(0).normal(size=state.weights.shape)
     out = np.zeros_like(flat)
     tape = method.plan.chain.whole.tape(method.layout.blocks(flat), method.data.X)
-    value = add_gradient(method.plan.loss, tape, method.data.Y, method.layout.blocks(out)).sum()
+    value = add_gradient(method.plan.choices.loss, tape, method.data.Y, method.layout.blocks(out)).sum()
     assert value == pytest.approx(error(method, flat), rel=1e-12)
     direction = np.random.default_rng(1).normal(size=flat.shape)
     h = 1e-5
@@ -104,14 +104,16 @@ def test_the_metrics_of_one_point_are_the_curvature_at_the_outputs_of_each_layer
     flat = state.weights + 0.3 * np.random.default_rng(0).normal(size=state.weights.shape)
     weights, chain, X = method.layout.blocks(flat), method.plan.chain, method.data.X[:1]
     tape = chain.whole.tape(weights, X)
-    found = metrics(method.plan.loss, tape, 1, at_once(tape), AT_ONCE.form)
+    found = metrics(method.plan.choices.loss, tape, 1, at_once(tape), AT_ONCE.form)
     affine = [i for i, m in enumerate(chain.maps) if m.parameter_shape is not None]
     for M, i in zip(found, affine, strict=True):
         outputs, above = chain.part(0, i + 1).forward(weights, X), chain.part(i + 1, len(chain.maps))
         run = (lambda S, above=above: above.forward(weights, S)) if above.maps else (lambda S: S)
         h = 1e-6 * np.eye(outputs.shape[1])
         Phi = (run(outputs + h) - run(outputs - h)).T / 2e-6
-        np.testing.assert_allclose(M, Phi.T @ method.plan.loss.hessian(run(outputs)) @ Phi, rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(
+            M, Phi.T @ method.plan.choices.loss.hessian(run(outputs)) @ Phi, rtol=1e-5, atol=1e-8
+        )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -120,8 +122,8 @@ def test_metrics_are_means_of_the_maps_one_after_the_other(loss: str) -> None:
     weights, chain, X, points = method.layout.blocks(state.weights), method.plan.chain, method.data.X[:9], 5
     tape = chain.whole.tape(weights, X)
     found, M = (
-        metrics(method.plan.loss, tape, points, at_once(tape), AT_ONCE.form),
-        method.plan.loss.hessian(tape.F[:points]),
+        metrics(method.plan.choices.loss, tape, points, at_once(tape), AT_ONCE.form),
+        method.plan.choices.loss.hessian(tape.F[:points]),
     )
     for k in (3, 2, 1, 0):
         np.testing.assert_allclose(found[k], M, rtol=1e-12, atol=1e-14)
@@ -135,12 +137,13 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     method.step(halves(np.arange(30)), state)
     gradient = np.random.default_rng(2).normal(size=state.weights.shape)
     tapes = {
-        i: (method.plan.chain.whole.tape(method.weights(state), method.data.X[:9]), method.data.Y[:9]) for i in (0, 1)
+        i: (method.plan.chain.whole.tape(method.parts.weights(state), method.data.X[:9]), method.data.Y[:9])
+        for i in (0, 1)
     }
     method.curvature.factor(tapes, 14.0, state.own.damping, state)
     found = method.layout.blocks(method.curvature.direction(30.0 * gradient, 30.0, state))
     tape = tapes[0][0]
-    M_k = metrics(method.plan.loss, tape, 7, at_once(tape), AT_ONCE.form)
+    M_k = metrics(method.plan.choices.loss, tape, 7, at_once(tape), AT_ONCE.form)
     grams = method.layout.gram_blocks(state.own.grams)
     for D, slope, G, M in zip(found, method.layout.blocks(gradient), grams, M_k, strict=True):
         means = [np.trace(A) / len(A) for A in (G, M)]
@@ -196,10 +199,10 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str) -> None:
     random = np.random.default_rng(4)
     way, gradient = (random.normal(size=state.weights.shape) for _ in range(2))
     X, Y = method.data.X[:9], method.data.Y[:9]
-    tape = method.plan.chain.whole.tape(method.weights(state), X)
+    tape = method.plan.chain.whole.tape(method.parts.weights(state), X)
     slope, curvature = method._along(way, 18.0 * gradient, {0: (tape, Y), 1: (tape, Y)}, 18.0, 0.3)
     change = tape.weight_jvp(method.layout.blocks(way))
-    curved = sum(c @ method.plan.loss.hessian(f[None]) @ c for c, f in zip(change, tape.F, strict=True)) / 9.0
+    curved = sum(c @ method.plan.choices.loss.hessian(f[None]) @ c for c, f in zip(change, tape.F, strict=True)) / 9.0
     assert slope == pytest.approx(-gradient @ way, rel=1e-12)
     assert curvature == pytest.approx(curved + 0.3 * way @ way, rel=1e-9)
 
@@ -213,7 +216,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step() -> None:
         gradient = np.zeros_like(before)
         for own in rows.values():
             tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
-            add_gradient(method.plan.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
+            add_gradient(method.plan.choices.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
         direction = method.curvature.direction(gradient, 30.0, state)
         expected = MOMENTUM * last + STRIDE * state.own.length * direction
         np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
@@ -272,7 +275,7 @@ def test_statistics_are_running_means_over_minibatches(loss: str, monkeypatch: p
         method.step(rows, state)
         totals = [np.zeros_like(G) for G in means]
         for own in rows.values():
-            tape = method.plan.chain.whole.tape(method.weights(kept), method.data.X[own])
+            tape = method.plan.chain.whole.tape(method.parts.weights(kept), method.data.X[own])
             add_grams(tape, 7, 1.0 / 14.0, totals)
         for mean, total in zip(means, totals, strict=True):
             mean += max(0.3, 1.0 / (i + 1)) * (total - mean)
@@ -287,7 +290,7 @@ def test_statistics_are_running_means_over_minibatches(loss: str, monkeypatch: p
 
 def test_grams_are_those_of_the_layers_inputs() -> None:
     method, state = method_of()
-    weights, X = method.weights(state), method.data.X[:9]
+    weights, X = method.parts.weights(state), method.data.X[:9]
     found = [np.zeros((d, d)) for _, d in method.layout.shapes[1:]]
     add_grams(method.plan.chain.whole.tape(weights, X), 5, 0.5, found)
     for k, G in enumerate(found, start=1):
@@ -378,7 +381,7 @@ def test_the_decrease_is_predicted_by_the_net_before_the_step() -> None:
     gradient, curved = np.zeros_like(before), 0.0
     for own in rows.values():
         tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
-        add_gradient(method.plan.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
+        add_gradient(method.plan.choices.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
         change = tape.weight_jvp(method.layout.blocks(step))
         curved += float(np.vdot(change, change)) / 30.0
     expected = -gradient @ step / 30.0 - 0.5 * (curved + damping * step @ step)
@@ -447,7 +450,7 @@ def test_a_few_rows_solved_for_are_those_of_all(h: int) -> None:
 def test_the_code_starts_from_principal_components() -> None:
     method, _ = method_of(n=900)
     state = method.start(0.0, False, 1)
-    chain, weights, X = method.plan.chain, method.weights(state), method.data.X
+    chain, weights, X = method.plan.chain, method.parts.weights(state), method.data.X
     A, S = (chain.part(0, maps).forward(weights, X) for maps in (2, 3))
     variances, directions = np.linalg.eigh(np.cov(A.T, bias=True))
     np.testing.assert_allclose(S.mean(axis=0), 0.0, atol=1e-10)
@@ -468,7 +471,7 @@ def test_the_code_is_the_layer_narrower_than_all_others(loss: str, hidden: list[
 
 def test_a_range_that_is_asked_for_makes_all_layers_random() -> None:
     method, _ = method_of()
-    narrow, wide = (method.weights(method.start(range_, False, 1)) for range_ in (1.0, 3.0))
+    narrow, wide = (method.parts.weights(method.start(range_, False, 1)) for range_ in (1.0, 3.0))
     for a, b in zip(narrow[:-1], wide[:-1], strict=True):
         np.testing.assert_allclose(3.0 * a, b)
 

@@ -32,7 +32,7 @@ def test_weights_fill_a_range_that_goes_by_the_fan_in(name: str) -> None:
     """Of 600 or more uniform weights the largest is within 5% of the bound, but for a chance of 1e-6."""
     plan = plan_of(name)
     for b, (h, d) in enumerate(plan.chain.block_shapes):
-        if b in plan.trainers:
+        if b in plan.choices.trainers:
             continue
         found, bound = random_block(plan, b, 3.0, 7), 3.0 / np.sqrt(plan.chain.fan_in(b))
         assert found.shape == (h * d,)
@@ -44,9 +44,9 @@ def test_weights_fill_a_range_that_goes_by_the_fan_in(name: str) -> None:
 def test_blocks_follow_each_other_in_one_flat_array(name: str) -> None:
     plan = plan_of(name)
     flat = random_weights(plan, 2.0, 4)
-    assert flat.shape == (plan.weight_bounds[-1],)
+    assert flat.shape == (plan.offsets.weights[-1],)
     for b in range(len(plan.chain.blocks)):
-        place = slice(*plan.weight_bounds[b : b + 2])
+        place = slice(*plan.offsets.weights[b : b + 2])
         assert_array_equal(flat[place], random_block(plan, b, 2.0, 4))
 
 
@@ -70,4 +70,4 @@ def test_the_range_scales_the_weights_and_changes_nothing_else() -> None:
 def test_blocks_that_a_trainer_finds_begin_at_0() -> None:
     plan = plan_of("basis functions")
     zero = {b for b in range(len(plan.chain.blocks)) if not random_block(plan, b, 2.0, 0).any()}
-    assert zero == plan.trainers.keys() != set()
+    assert zero == plan.choices.trainers.keys() != set()

@@ -19,7 +19,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.work_lists import Job, WorkList
+from macmpi.plan.work_lists import Exchange, Gram, Job, WorkList
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.w_descent import LBFGSW
@@ -51,25 +51,25 @@ def sizes(request: pytest.FixtureRequest) -> tuple[int, tuple[int, ...]]:
 def test_every_weight_has_one_owner(sites: str, sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
     """Whether units are solved apart or segments whole."""
     p = planned(*sizes, ranks, sites=MIXED[: len(sizes[1])] if sites == "mixed" else sites)
-    units = p.all_units
-    assert len(units.jobs) == len(units.weight_parts) == ranks
-    owners = np.zeros(p.weight_bounds[-1], dtype=int)
-    for rank in units.weight_parts:
+    units = p.work.w_step
+    assert len(weight_parts(units)) == ranks
+    owners = np.zeros(p.offsets.weights[-1], dtype=int)
+    for rank in weight_parts(units):
         for part in rank:
             owners[part] += 1
     assert_array_equal(owners, 1)
-    assert p.weight_bounds[-1] == sum(h * d for h, d in p.chain.block_shapes)
+    assert p.offsets.weights[-1] == sum(h * d for h, d in p.chain.block_shapes)
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 13])
 def test_parts_are_where_their_jobs_results_lie(sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
     p = planned(*sizes, ranks)
-    flat = np.arange(p.weight_bounds[-1])
+    flat = np.arange(p.offsets.weights[-1])
     views = block_views(flat, p.chain.block_shapes)
-    for deal in (p.all_units, p.deal([len(p.chain.segments) - 1])):
-        for jobs, weights in zip(deal.jobs, deal.weight_parts, strict=True):
-            assert weights == tuple(job.place for job in jobs)
-            for job in jobs:
+    for deal in (p.work.w_step, p.work.regressions([len(p.chain.segments) - 1])):
+        for rank, weights in enumerate(weight_parts(deal)):
+            assert weights == tuple(job.place for job in deal.jobs_of(rank))
+            for job in deal.jobs_of(rank):
                 (block,) = p.chain.segments[job.segment].weighted
                 assert job.units is not None
                 assert_array_equal(flat[job.place], views[block][job.units.rows].ravel())
@@ -77,13 +77,13 @@ def test_parts_are_where_their_jobs_results_lie(sizes: tuple[int, tuple[int, ...
 
 def test_a_segment_solved_whole_is_one_job_over_all_its_blocks() -> None:
     p = planned(37, (7, 5, 6), 2, sites=["none", "after", "none"])
-    flat = np.arange(p.weight_bounds[-1])
+    flat = np.arange(p.offsets.weights[-1])
     views = block_views(flat, p.chain.block_shapes)
-    jobs = sorted((job for rank in p.all_units.jobs for job in rank), key=lambda job: job.segment)
+    jobs = sorted(p.work.w_step.jobs, key=lambda job: job.segment)
     assert [(job.segment, job.units) for job in jobs] == [(0, None), (1, None)]
     for job, blocks in zip(jobs, ((0, 1), (2, 3)), strict=True):
         assert p.chain.segments[job.segment].weighted == blocks
-        assert p.shapes(job.segment) == tuple(p.chain.block_shapes[b] for b in blocks)
+        assert p.chain.regressed_shapes(job.segment) == tuple(p.chain.block_shapes[b] for b in blocks)
         assert_array_equal(flat[job.place], np.concatenate([views[b].ravel() for b in blocks]))
 
 
@@ -104,27 +104,27 @@ def test_auto_takes_units_apart_where_they_separate(
 ) -> None:
     config = Config(model=Model(hidden=[7, 5], **model))
     p = make_plan(config, 4, 3, 37, 11, 1)
-    assert p.by_unit == by_unit
-    assert tuple(solver.__class__.__name__ for solver in p.w_solvers) == solvers
+    assert tuple(r.by_unit for r in p.choices.regressions) == by_unit
+    assert tuple(type(r.solver).__name__ for r in p.choices.regressions) == solvers
 
 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_every_gram_is_summed_up_once(sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
     """The first segment's inputs never change: its Gram is made once, apart from the others."""
     p = planned(*sizes, ranks)
-    segments, made = range(len(p.chain.segments)), np.zeros(p.shared_bounds[-1], dtype=int)
-    assert [share.segment for share in p.all_units.summed] == list(segments)[1:]
-    assert [share.segment for share in p.first_gram.summed] == [0]
-    assert [share.segment for share in p.deal([segments[-1]]).summed] == [segments[-1]]
-    assert not any(p.first_gram.jobs)
-    for deal in (p.all_units, p.first_gram):
-        assert not any(deal.shares)
-        assert not any(deal.early)
-        assert not any(deal.shared_parts)
-        assert deal.fresh == {share.segment for share in deal.summed}
-        for share in deal.summed:
+    segments, made = range(len(p.chain.segments)), np.zeros(p.offsets.grams[-1], dtype=int)
+    assert [gram.segment for gram in p.work.w_step.grams] == list(segments)[1:]
+    assert [gram.segment for gram in p.work.first_gram.grams] == [0]
+    assert [gram.segment for gram in p.work.regressions([segments[-1]]).grams] == [segments[-1]]
+    assert not p.work.first_gram.jobs
+    for deal in (p.work.w_step, p.work.first_gram):
+        assert not any(isinstance(task, Gram) for phase in deal.phases for rank in phase.own for task in rank)
+        assert not any(phase.joint for phase in deal.phases[1:])
+        assert deal.phases[0].exchange == Exchange("grams")
+        assert deal.fresh == {gram.segment for gram in deal.grams}
+        for share in deal.grams:
             made[share.place] += 1
-            rows, columns = p.shared_shape(share.segment)
+            rows, columns = p.offsets.gram_shapes[share.segment]
             assert share.rows is None
             assert share.place.stop - share.place.start == rows * columns
             assert columns == p.chain.segments[share.segment].n_in + 1
@@ -143,20 +143,20 @@ def test_large_grams_are_cut_into_rows_and_each_has_one_owner(
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 8)
     monkeypatch.setattr(tiles, "GRAM_ROWS", 3)
     p = planned(50, (7, 20, 9), ranks, sites=sites)
-    for deal, segments in ((p.all_units, (1, 2, 3)), (p.first_gram, (0,))):
-        owners = np.zeros(p.shared_bounds[-1], dtype=int)
-        for rank, parts in zip(deal.shares, deal.shared_parts, strict=True):
-            assert parts == tuple(share.place for share in rank)
-            for share in rank:
-                owners[share.place] += 1
-        for share in deal.summed:
-            owners[share.place] += 1
-        inside = np.concatenate([np.arange(p.shared_bounds[k], p.shared_bounds[k + 1]) for k in segments])
+    for deal, segments in ((p.work.w_step, (1, 2, 3)), (p.work.first_gram, (0,))):
+        owners = np.zeros(p.offsets.grams[-1], dtype=int)
+        for phase in deal.phases:
+            if phase.own and phase.exchange and phase.exchange.what == "grams":
+                for rank, parts in zip(phase.own, phase.exchange.parts, strict=True):
+                    assert parts == tuple(task.place for task in rank if isinstance(task, Gram))
+        for gram in deal.grams:
+            owners[gram.place] += 1
+        inside = np.concatenate([np.arange(p.offsets.grams[k], p.offsets.grams[k + 1]) for k in segments])
         assert_array_equal(np.flatnonzero(owners), inside)
         assert owners.max() == 1
     for k in range(4):
-        shares, (rows, width) = p.shares(k), p.shared_shape(k)
-        assert p.large(k) == (width > 8)
+        shares, (rows, width) = p.work.grams(k), p.offsets.gram_shapes[k]
+        assert p.offsets.large(k) == (width > 8)
         if width <= 8:
             assert [share.rows for share in shares] == [None]
             continue
@@ -164,7 +164,7 @@ def test_large_grams_are_cut_into_rows_and_each_has_one_owner(
         assert max(len(share.rows) for share in shares if share.rows) <= 3
         for share in shares:
             assert share.rows is not None
-            assert share.place.start == p.shared_bounds[k] + share.rows.start * width
+            assert share.place.start == p.offsets.grams[k] + share.rows.start * width
             assert share.place.stop - share.place.start == len(share.rows) * width
         costs = [share.cost / len(share.rows) for share in shares if share.rows]
         assert costs == sorted(costs, reverse=True), "a row of the upper half is the shorter the lower it lies"
@@ -175,10 +175,9 @@ def test_which_rows_there_are_does_not_depend_on_the_ranks() -> None:
     for units, parts in ((600, 7), (512, 6), (511, 1)):
         for ranks in (1, 5):
             p = planned(50, (units, 3), ranks, sites="before")
-            assert len(p.shares(1)) == parts
-            every = (*p.all_units.summed, *(share for rank in p.all_units.shares for share in rank))
-            dealt = [share for share in every if share.segment == 1]
-            assert sorted(dealt, key=lambda share: share.place.start) == p.shares(1)
+            assert len(p.work.grams(1)) == parts
+            found = [gram for gram in p.work.w_step.grams if gram.segment == 1]
+            assert sorted(found, key=lambda gram: gram.place.start) == p.work.grams(1)
 
 
 def test_a_factor_made_by_rows_fits_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +186,7 @@ def test_a_factor_made_by_rows_fits_the_same_weights(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(tiles, "GRAM_WHOLE", whole)
         monkeypatch.setattr(tiles, "GRAM_ROWS", 3)
         mac, state = swept(Config(model=Model([9, 7], sites="before")), 2)
-        assert (len(mac.plan.shares(1)) > 1) == (whole == 4)
+        assert (len(mac.plan.work.grams(1)) > 1) == (whole == 4)
         answers.append(state.weights)
     assert_allclose(answers[1], answers[0], rtol=1e-6, atol=1e-8)
 
@@ -235,22 +234,23 @@ def test_regressions_and_trainers_share_the_weights_out(ranks: int, trained: Any
     """Every weight is found once in a W-step and the layers before the first regression: on one rank, or on all."""
     keys, before, after = trained
     p = trainable(keys, ranks)
-    owners = np.zeros(p.weight_bounds[-1], dtype=int)
-    leading, trailing = p.leading(range(len(p.chain.segments))), p.trailing_layers
+    owners = np.zeros(p.offsets.weights[-1], dtype=int)
+    leading, trailing = p.work.leading(range(len(p.chain.segments))), p.work.trailing_layers
     for deal, blocks in ((leading, before), (trailing, after)):
-        layers = [*deal.copied, *(layer for rank in deal.fitted for layer in rank)]
-        assert sorted(layer.block for layer in layers) == blocks
-        assert len(deal.fitted) == len(deal.parts) == ranks
-        assert deal.parts == tuple(tuple(layer.place for layer in rank) for rank in deal.fitted)
-        for layer in layers:
-            assert layer.place == slice(p.weight_bounds[layer.block], p.weight_bounds[layer.block + 1])
+        assert sorted(layer.block for layer in deal.layers) == blocks
+        copied = {f.block for f in deal.layers if p.choices.trainers[f.block].copies and f.map == 0}
+        for rank in range(ranks) if blocks else ():
+            own = {layer.block: layer.place for layer in deal.phases[0].own[rank]}
+            assert copied <= own.keys()
+            assert weight_parts(deal)[rank] == tuple(place for b, place in own.items() if b not in copied)
+        for layer in deal.layers:
+            assert layer.place == slice(p.offsets.weights[layer.block], p.offsets.weights[layer.block + 1])
             assert p.chain.segments[layer.segment].blocks[layer.map] == layer.block
-            assert (layer in deal.copied) == (p.trainers[layer.block].copies and layer.map == 0)
             owners[layer.place] += 1
-    for part in (part for rank in p.all_units.weight_parts for part in rank):
+    for part in (part for rank in weight_parts(p.work.w_step) for part in rank):
         owners[part] += 1
     assert_array_equal(owners, 1)
-    assert p.trainers.keys() == {*before, *after}
+    assert p.choices.trainers.keys() == {*before, *after}
 
 
 def test_layers_do_not_depend_on_the_ranks(trained: Any) -> None:
@@ -259,56 +259,55 @@ def test_layers_do_not_depend_on_the_ranks(trained: Any) -> None:
     for ranks in (2, 5):
         p = trainable(keys, ranks)
         for deal, single in (
-            (p.leading_layers, alone.leading_layers),
-            (p.trailing_layers, alone.trailing_layers),
-            (p.leading([len(p.chain.sites)]), alone.leading([len(p.chain.sites)])),
-            (p.leading([0]), alone.leading([0])),
+            (p.work.leading_layers, alone.work.leading_layers),
+            (p.work.trailing_layers, alone.work.trailing_layers),
+            (p.work.leading([len(p.chain.sites)]), alone.work.leading([len(p.chain.sites)])),
+            (p.work.leading([0]), alone.work.leading([0])),
         ):
-            assert deal.copied == single.copied
-            dealt = sorted((layer for rank in deal.fitted for layer in rank), key=lambda layer: layer.block)
-            assert dealt == list(single.fitted[0])
+            assert sorted(deal.layers, key=lambda f: f.block) == sorted(single.layers, key=lambda f: f.block)
         assert replace(p, ranks=1) == alone
 
 
 def test_the_w_step_trains_the_layers_whose_inputs_change() -> None:
     p = trainable(TRAINED["radial basis functions"][0], 1)
-    assert [layer.block for layer in p.leading([0]).fitted[0]] == [0]
-    assert [layer.block for layer in p.leading_layers.fitted[0]] == [2]
-    assert [layer.block for layer in p.leading([len(p.chain.sites)]).fitted[0]] == [2]
-    assert not p.trailing_layers.fitted[0]
+    assert [layer.block for layer in p.work.leading([0]).layers] == [0]
+    assert [layer.block for layer in p.work.leading_layers.layers] == [2]
+    assert [layer.block for layer in p.work.leading([len(p.chain.sites)]).layers] == [2]
+    assert not p.work.trailing_layers.phases
 
 
 def test_layers_that_have_weights_already_are_not_untrained() -> None:
     p = trainable(TRAINED["codewords"][0], 2)
-    weights = np.zeros(p.weight_bounds[-1])
-    assert [layer.block for rank in p.untrained(0, weights).fitted for layer in rank] == [1]
-    weights[p.weight_bounds[1]] = 1.0
-    found = p.untrained(0, weights)
-    assert not any(found.fitted) and not any(found.parts)
+    weights = np.zeros(p.offsets.weights[-1])
+    assert [layer.block for layer in p.work.untrained(0, weights).layers] == [1]
+    weights[p.offsets.weights[1]] = 1.0
+    assert not p.work.untrained(0, weights).phases
 
 
 def test_what_a_plan_says_of_its_layers() -> None:
     p = trainable(TRAINED["both"][0], 1)
     assert [m.spec()["kind"] for m in p.chain.maps] == ["rbf", "linear", "quantiser", "rbf", "linear", "activation"][:5]
-    assert [p.has_bias(k) for k in range(2)] == [False, False]
-    assert [p.shapes(k) for k in range(2)] == [((2, 6),), ((33, 7),)]
+    assert [p.chain.has_bias(k) for k in range(2)] == [False, False]
+    assert [p.chain.regressed_shapes(k) for k in range(2)] == [((2, 6),), ((33, 7),)]
     assert [s.n_in for s in p.features] == [6, 7]
     assert [m.spec()["kind"] for m in p.hidden] == ["rbf", "linear", "rbf"]
     assert p.basis_sizes == [6, 7]
     assert (p.has_basis, p.chain.differentiable) == (True, False)
     dense = trainable(TRAINED["none"][0], 1)
     assert (dense.has_basis, dense.chain.differentiable, dense.basis_sizes) == (False, True, [])
-    assert [dense.has_bias(k) for k in range(3)] == [True] * 3
+    assert [dense.chain.has_bias(k) for k in range(3)] == [True] * 3
     assert [m.n_out for m in dense.hidden] == [4, 3]
     bits = make_plan(Config(model=Model([4, 3], ["binary", "tanh"], sites=["after", "none"])), 4, 3, 37, 11, 1)
-    assert (bits.chain.differentiable, bits.by_unit) == (False, (True, False))
-    assert isinstance(bits.w_solvers[0], Thresholded) and isinstance(bits.z_solver, BinaryZ)
+    assert bits.chain.differentiable is False
+    assert [r.by_unit for r in bits.choices.regressions] == [True, False]
+    assert isinstance(bits.choices.regressions[0].solver, Thresholded)
+    assert isinstance(bits.choices.z_solver, BinaryZ)
 
 
 @pytest.mark.parametrize("ranks", [1, 4, 13])
 def test_the_refit_is_of_the_last_layer_alone(sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
     p = planned(*sizes, ranks)
-    jobs = [job for rank in p.deal([len(p.chain.segments) - 1]).jobs for job in rank]
+    jobs = p.work.regressions([len(p.chain.segments) - 1]).jobs
     assert {job.segment for job in jobs} == {len(p.chain.segments) - 1}
     assert sum(len(job.units) for job in jobs if job.units) == 33
 
@@ -328,7 +327,18 @@ def test_every_point_has_one_owner(ranks: int) -> None:
 
 
 def sorted_jobs(deal: WorkList) -> list[Job]:
-    return sorted((job for rank in deal.jobs for job in rank), key=lambda job: job.place.start)
+    return sorted(deal.jobs, key=lambda job: job.place.start)
+
+
+def weight_parts(work: WorkList) -> tuple[tuple[slice, ...], ...]:
+    """Where the weights lie that each rank has found."""
+    (found,) = (p.exchange.parts for p in work.phases if p.exchange and p.exchange.what == "weights")
+    return found
+
+
+def loads_of(work: WorkList) -> list[list[float]]:
+    """What each rank has of its own to do in each phase."""
+    return [[sum(task.cost for task in rank) for rank in phase.own] for phase in work.phases if phase.own]
 
 
 def test_tiles_jobs_and_blocks_are_those_of_one_rank(sizes: tuple[int, tuple[int, ...]]) -> None:
@@ -336,18 +346,20 @@ def test_tiles_jobs_and_blocks_are_those_of_one_rank(sizes: tuple[int, tuple[int
     alone = planned(*sizes, 1)
     for ranks in RANKS:
         p = planned(*sizes, ranks)
-        for ours, theirs in ((p.all_units, alone.all_units), (p.deal([0]), alone.deal([0]))):
+        for ours, theirs in (
+            (p.work.w_step, alone.work.w_step),
+            (p.work.regressions([0]), alone.work.regressions([0])),
+        ):
             assert sorted_jobs(ours) == sorted_jobs(theirs)
-        assert p.train.blocks == alone.train.blocks
-        assert p.validation.blocks == alone.validation.blocks
+        assert p.work.train.blocks == alone.work.train.blocks
+        assert p.work.validation.blocks == alone.work.validation.blocks
         assert replace(p, ranks=1) == alone
 
 
 def test_more_ranks_than_tiles() -> None:
     p = planned(5, (3,), 40)
-    assert sum(bool(jobs) for jobs in p.all_units.jobs) == 2
-    assert sorted(p.train.row_counts) == [0] * 39 + [5]
-    assert len(p.all_units.jobs) == 40
+    assert sum(bool(p.work.w_step.jobs_of(rank)) for rank in range(40)) == 2
+    assert sorted(p.work.train.row_counts) == [0] * 39 + [5]
 
 
 PAPER = Config(model=Model(hidden=[300, 100, 20, 100, 300]))
@@ -355,11 +367,9 @@ PAPER = Config(model=Model(hidden=[300, 100, 20, 100, 300]))
 
 @pytest.mark.parametrize("ranks", [2, 5, 12])
 def test_costs_are_dealt_in_balance(ranks: int) -> None:
-    """Both rounds together are nearly even."""
-    deal = make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units
-    first = [sum(item.cost for item in (*a, *b)) for a, b in zip(deal.shares, deal.early, strict=True)]
-    second = [sum(job.cost for job in rank) for rank in deal.late]
-    assert max(first) + max(second) <= 1.08 * (sum(first) + sum(second)) / ranks
+    """All phases are nearly even."""
+    loads = loads_of(make_plan(PAPER, 256, 256, 5000, 5000, ranks).work.w_step)
+    assert sum(map(max, loads)) <= 1.08 * sum(map(sum, loads)) / ranks
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -370,28 +380,33 @@ def test_what_is_early_waits_for_no_rows(
     """And every job is done once, early or late."""
     monkeypatch.setattr(tiles, "GRAM_WHOLE", whole)
     p = planned(*sizes, ranks, sites="before")
-    for deal in (p.all_units, p.deal([len(p.chain.segments) - 1]), p.deal([0])):
-        assert deal.jobs == tuple(a + b for a, b in zip(deal.early, deal.late, strict=True))
-        waited_for = {share.segment for rank in deal.shares for share in rank}
-        assert waited_for == {k for k in deal.fresh if p.large(k)}
-        assert not {job.segment for rank in deal.early for job in rank} & waited_for
-        done = [job for rank in deal.jobs for job in rank]
-        assert sorted(done, key=lambda j: j.place.start) == [j for k in sorted(deal.segments) for j in p.jobs(k)]
+    for deal in (
+        p.work.w_step,
+        p.work.regressions([len(p.chain.segments) - 1]),
+        p.work.regressions([0]),
+    ):
+        waited_for = {gram.segment for gram in deal.grams if gram.rows is not None}
+        assert waited_for == {k for k in deal.fresh if p.offsets.large(k)}
+        *_, early, late = (*((),) * 2, *(phase.own for phase in deal.phases if phase.own))
+        if waited_for:
+            assert not {task.segment for rank in early for task in rank if isinstance(task, Job)} & waited_for
+        assert all(isinstance(task, Job) for rank in late for task in rank)
+        assert sorted_jobs(deal) == [j for k in sorted(deal.segments) for j in p.work.jobs(k)]
 
 
 def test_a_rank_with_many_rows_has_few_early_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and early jobs are dealt together: no rank has much more of both than another."""
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 100)
     for ranks in (3, 5, 8):
-        deal = make_plan(PAPER, 256, 256, 5000, 5000, ranks).all_units
-        loads = [sum(i.cost for i in (*a, *b)) for a, b in zip(deal.shares, deal.early, strict=True)]
-        assert any(deal.early)
+        work = make_plan(PAPER, 256, 256, 5000, 5000, ranks).work.w_step
+        loads, _ = loads_of(work)
+        assert any(isinstance(task, Job) for rank in work.phases[1].own for task in rank)
         assert max(loads) <= 1.15 * sum(loads) / ranks
 
 
 def test_a_net_of_many_tiles_is_dealt_at_once() -> None:
-    deal = make_plan(Config(model=Model(hidden=[4000] * 8)), 256, 256, 5000, 5000, 64).all_units
-    assert sum(len(rank) for rank in deal.jobs) > 800
+    deal = make_plan(Config(model=Model(hidden=[4000] * 8)), 256, 256, 5000, 5000, 64).work.w_step
+    assert len(deal.jobs) > 800
 
 
 @pytest.mark.parametrize("activation", FUNCTIONS)
@@ -452,38 +467,44 @@ def test_what_the_config_says_reaches_the_parts() -> None:
         ),
         run=Run(max_iterations=12),
     )
-    assert (p.schedule.mu0, p.schedule.factor, p.schedule.mu_max) == (2.0, 3.0, 50.0)
-    assert (p.schedule.tolerance, p.schedule.tolerance_decay, p.schedule.max_iterations) == (0.2, 0.5, 12)
-    assert p.schedule.every == 4
-    assert p.metric == "identity"
-    assert (p.ridge.value, p.ridge.scale, p.ridge.until_mu) == (0.7, "objective", 1e4)
-    z, w, last = p.z_solver, p.w_solvers[0], p.w_solvers[-1]
+    assert (p.choices.schedule.mu0, p.choices.schedule.factor, p.choices.schedule.mu_max) == (2.0, 3.0, 50.0)
+    assert (p.choices.schedule.tolerance, p.choices.schedule.tolerance_decay, p.choices.schedule.max_iterations) == (
+        0.2,
+        0.5,
+        12,
+    )
+    assert p.choices.schedule.every == 4
+    assert p.choices.metric == "identity"
+    assert (p.choices.ridge.value, p.choices.ridge.scale, p.choices.ridge.until_mu) == (0.7, "objective", 1e4)
+    z, w, last = p.choices.z_solver, p.choices.regressions[0].solver, p.choices.regressions[-1].solver
     assert z == GaussNewtonZ(2, 1.1, 9, 0.3)
     assert w == GaussNewtonW(5, 1.2, 6, 0.4, "single", 0.6)
     assert last == ClosedForm(1.2)
-    assert p.plain_solvers == (GaussNewtonW(5, 1.0, 6, 0.4, "single", 0.6), ClosedForm())
+    plain = [r.plain for r in p.choices.regressions]
+    assert plain == [GaussNewtonW(5, 1.0, 6, 0.4, "single", 0.6), ClosedForm()]
 
 
 def test_every_solver_of_the_config_gets_the_keys_that_it_knows() -> None:
     sgd = planned(37, (3,), 1, w_step=WStep("sgd", iterations=2, batch=9, rate=0.3, momentum=0.5))
-    assert sgd.w_solvers[0] == SGDW(2, 9, 0.3, 0.5)
+    assert sgd.choices.regressions[0].solver == SGDW(2, 9, 0.3, 0.5)
     lbfgs = planned(37, (3,), 1, w_step=WStep("lbfgs", "same", iterations=4, tolerance=0.2))
-    assert lbfgs.w_solvers == (LBFGSW(4, 0.2),) * 2
+    assert [r.solver for r in lbfgs.choices.regressions] == [LBFGSW(4, 0.2)] * 2
 
 
 @pytest.mark.parametrize("name", Z_SOLVERS)
 def test_0_iterations_are_the_z_solvers_own(name: Any) -> None:
     activation = "binary" if Z_SOLVERS[name].bits else "sigmoid"  # type: ignore[attr-defined]
-    solver = planned(37, (3,), 1, activation=activation, z_step=ZStep(name)).z_solver
+    solver = planned(37, (3,), 1, activation=activation, z_step=ZStep(name)).choices.z_solver
     assert solver.iterations == Z_SOLVERS[name]().iterations >= 1  # type: ignore[attr-defined]
 
 
 def test_auto_takes_the_z_solver_of_bits_where_there_are_bits() -> None:
-    assert planned(37, (3,), 1, activation="binary", z_step=ZStep(iterations=7)).z_solver == BinaryZ(7)
-    assert planned(37, (3,), 1).z_solver == GaussNewtonZ()
+    assert planned(37, (3,), 1, activation="binary", z_step=ZStep(iterations=7)).choices.z_solver == BinaryZ(7)
+    assert planned(37, (3,), 1).choices.z_solver == GaussNewtonZ()
 
 
 @pytest.mark.parametrize("name", sorted(W_SOLVERS.keys() - {"closed_form"}))
 def test_0_iterations_are_the_w_solvers_own(name: Any) -> None:
-    solver = planned(37, (3,), 1, sites="none" if name in WHOLE else "after", w_step=WStep(name)).w_solvers[0]
+    solver = planned(37, (3,), 1, sites="none" if name in WHOLE else "after", w_step=WStep(name))
+    solver = solver.choices.regressions[0].solver
     assert solver.iterations == W_SOLVERS[name]().iterations >= 1

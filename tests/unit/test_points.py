@@ -84,12 +84,10 @@ def test_sharded_jobs_are_done_by_all_ranks_and_exchange_nothing() -> None:
     plans = [make_plan(config, 4, 33, 400, 11, ranks) for ranks in (1, 3)]
     sharded = [replace(p, sharded=True) for p in plans]
     for p in sharded:
-        for deal in (p.all_units, p.first_gram, p.deal([1])):
-            assert all(jobs == deal.jobs[0] for jobs in deal.jobs)
-            assert all(shares == deal.shares[0] for shares in deal.shares)
-            assert not any(deal.weight_parts)
-            assert not any(deal.shared_parts)
-        covered = np.zeros(p.weight_bounds[-1], dtype=int)
-        for job in p.all_units.jobs[0]:
+        for deal in (p.work.w_step, p.work.first_gram, p.work.regressions([1])):
+            assert not any(phase.own or (phase.exchange and phase.exchange.parts) for phase in deal.phases)
+            assert {gram.segment for gram in deal.grams} == deal.fresh
+        covered = np.zeros(p.offsets.weights[-1], dtype=int)
+        for job in p.work.w_step.jobs:
             covered[job.place] += 1
         assert_array_equal(covered, 1)

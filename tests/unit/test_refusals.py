@@ -665,7 +665,8 @@ def test_a_combination_is_planned_or_refused_and_a_plan_has_solvers_that_take_it
     except UsageError as refused:
         assert "\n" not in str(refused)
         return
-    for segment, solver, by_unit in zip(found.chain.segments, found.w_solvers, found.by_unit, strict=True):
+    for segment, own in zip(found.chain.segments, found.choices.regressions, strict=True):
+        solver, by_unit = own.solver, own.by_unit
         assert ("units" if by_unit else "segment") in solver.takes
         assert segment.separable or not by_unit
         if by_unit and solver.activations is not None:

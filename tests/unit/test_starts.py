@@ -15,6 +15,7 @@ from macmpi import UsageError
 from macmpi.config import Config, Model, Penalty, Start
 from macmpi.data.dataset import Dataset, Scaling
 from macmpi.data.user_file import read_codes
+from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes
 from macmpi.methods.starts import EMBEDDING, Origin, coordinates_first, mirrored, start
@@ -84,7 +85,7 @@ def test_a_start_is_feasible_finite_and_of_the_runs_precision(keys: dict[str, An
     state = start(mac, config, Origin())
     assert state.weights.dtype == state.Z.dtype == precision
     assert np.isfinite(state.weights).all()
-    expected = np.hstack(mac.plan.chain.coordinates(mac.weights(state), narrow.X))
+    expected = np.hstack(mac.plan.chain.coordinates(mac.parts.weights(state), narrow.X))
     assert_allclose(state.Z, expected, rtol=1e-5 if precision == "float32" else 1e-13, atol=1e-6)
     assert (state.iteration, state.mu, state.position) == (0, 10.0, Z_STEP)
 
@@ -137,7 +138,7 @@ def test_pca_of_a_linear_net_is_pca() -> None:
 
 def test_pca_projects_on_the_leading_directions_with_half_the_range_as_deviation() -> None:
     state, mac = begun(Model([RANK], "linear"), method="pca", range=3.0, gradient_step=False)
-    W = mac.weights(state)[0]
+    W = mac.parts.weights(state)[0]
     directions = np.linalg.svd(DATA.X - DATA.X.mean(axis=0), full_matrices=False)[2][:RANK]
     cosines = np.abs(np.sum(W[:, :-1] * directions, axis=1)) / np.linalg.norm(W[:, :-1], axis=1)
     assert_allclose(cosines, 1.0, rtol=1e-9)
@@ -258,8 +259,8 @@ def test_the_weights_are_those_of_a_w_step(keys: dict[str, Any], precision: str)
     assert mean_error(DATA.X) > mac.evaluate(state).E_Q
     kept = state.weights.copy()
     mac.begin(state)
-    mac.fit([0], state)
-    encoder = slice(0, mac.plan.weight_bounds[2])
+    fit(mac.parts, [0], state)
+    encoder = slice(0, mac.plan.offsets.weights[2])
     assert_allclose(state.weights[encoder], kept[encoder], rtol=0.0, atol=0.1 if precision == "float32" else 1e-8)
 
 
@@ -319,8 +320,8 @@ def test_a_code_of_bits_starts_with_bits(keys: dict[str, Any]) -> None:
 def test_layers_without_derivatives_start_feasible_and_trained(model: Model, keys: dict[str, Any]) -> None:
     """Bits and codewords are exact; sums behind them may be rounded otherwise for all points than for a tile."""
     state, mac = begun(model, **keys)
-    first, *others = mac.plan.chain.coordinates(mac.weights(state), DATA.X)
-    size, weights = first.shape[1], mac.weights(state)
+    first, *others = mac.plan.chain.coordinates(mac.parts.weights(state), DATA.X)
+    size, weights = first.shape[1], mac.parts.weights(state)
     assert_array_equal(state.Z[:, :size], first)
     if others:
         terms = max(float(np.abs(W).sum(axis=1).max()) for W in weights) * max(1.0, float(np.abs(first).max()))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from theory.problems import given, w_problem
 from theory.test_sharded import data_of
 from unit.crew import crew
 
 from macmpi.config import Config, Model, Parallel, Start, WStep
 from macmpi.half_steps.ring.route import Ring
 from macmpi.half_steps.ring.submodels import Submodels
+from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
@@ -22,7 +25,7 @@ from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.plan import make_plan
-from macmpi.plan.work_lists import Job
+from macmpi.plan.work_lists import Job, Tour
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -45,23 +48,25 @@ def begun(name: str) -> tuple[Mac, State, tuple[Job, ...]]:
     mac.begin(state)
     mac.w_step(state)
     mac.z_step(state)
-    return mac, state, mac.plan.all_units.travelling
+    return mac, state, tuple(j for t in mac.plan.work.w_step.tasks if isinstance(t, Tour) for j in t.jobs)
 
 
 def ring_of(mac: Mac, jobs: tuple[Job, ...], ranks: int) -> Ring:
-    assert mac.plan.ring is not None
-    return Ring(jobs, replace(mac.plan, ranks=ranks).train.runs, mac.plan.ring.iterations)
+    assert mac.plan.choices.ring is not None
+    return Ring(jobs, replace(mac.plan, ranks=ranks).work.train.runs, mac.plan.choices.ring.iterations)
 
 
 def round_the_ring(name: str, team: Team) -> Array:
     """The weights of all jobs.  A rank has all points here, and takes its jobs through its own blocks alone."""
     mac, state, jobs = begun(name)
     plan = replace(mac.plan, ranks=team.size, sharded=False)
-    points = replace(replace(mac.plan, ranks=team.size).train, sharded=False)
-    ring, solver = ring_of(mac, jobs, team.size), mac.plan.ring
+    points = replace(replace(mac.plan, ranks=team.size).work.train, sharded=False)
+    ring, solver = ring_of(mac, jobs, team.size), mac.plan.choices.ring
     assert solver is not None
-    plan.__dict__["train"] = points  # the blocks of sharded points, by the rows of all
-    submodels = Submodels(plan, mac.problems, state, ring, team.rank)
+    plan.work.__dict__["train"] = points  # the blocks of sharded points, by the rows of all
+    parts = copy(mac.parts)
+    parts.plan = plan
+    submodels = Submodels(replace(given(mac, state), parts=parts), ring, team.rank)
     for leg in range(ring.legs):
         for block, cut in points.blocks_of(team.rank):
             submodels.visit(block, Tile(cut[0].start, cut[-1].stop), leg, solver)
@@ -76,7 +81,7 @@ def round_the_ring(name: str, team: Team) -> Array:
 def test_the_weights_are_the_same_on_any_number_of_ranks(name: str) -> None:
     mac, state, jobs = begun(name)
     expected = round_the_ring(name, Serial())
-    assert len(mac.plan.train.blocks) >= min(RANKS)
+    assert len(mac.plan.work.train.blocks) >= min(RANKS)
     assert all((expected[job.place] != state.weights[job.place]).all() for job in jobs)
     for ranks in RANKS:
         for found in crew(ranks, lambda team: round_the_ring(name, team)):
@@ -86,13 +91,17 @@ def test_the_weights_are_the_same_on_any_number_of_ranks(name: str) -> None:
 def test_a_segment_goes_through_all_blocks_in_the_order_of_the_ring_by_plain_steps() -> None:
     """v <- m v - rate (mean gradient + ridge / N), theta <- theta + v, minibatch by minibatch, round by round."""
     mac, state, jobs = begun("segments")
-    solver, blocks, found = mac.plan.ring, mac.plan.train.blocks_of(0), round_the_ring("segments", Serial())
+    solver, blocks, found = (
+        mac.plan.choices.ring,
+        mac.plan.work.train.blocks_of(0),
+        round_the_ring("segments", Serial()),
+    )
     assert solver is not None
     whole = [j for j, job in enumerate(jobs) if job.units is None]
     assert whole
     starts = ring_of(mac, jobs, 1).starts
     for j in whole:
-        problem = mac.problems.w_problem(jobs[j], state)
+        problem = w_problem(mac, jobs[j], state)
         theta = np.array(problem.start, dtype=float).reshape(1, -1)
         velocity = np.zeros_like(theta)
         for number in range(solver.iterations):
@@ -113,7 +122,7 @@ def test_a_segment_goes_through_all_blocks_in_the_order_of_the_ring_by_plain_ste
 def test_ranks_hold_weights_and_velocities_of_their_jobs_and_pass_on_both(name: str, ranks: int) -> None:
     mac, state, jobs = begun(name)
     ring = ring_of(mac, jobs, ranks)
-    submodels, M = Submodels(mac.plan, mac.problems, state, ring, 0), mac.plan.weight_bounds[-1]
+    submodels, M = Submodels(given(mac, state), ring, 0), mac.plan.offsets.weights[-1]
     travelling = np.zeros(M, dtype=int)
     for job in jobs:
         travelling[job.place] += 1
@@ -131,12 +140,12 @@ def test_ranks_hold_weights_and_velocities_of_their_jobs_and_pass_on_both(name: 
 def test_without_a_visit_the_weights_come_back(name: str) -> None:
     """Into the coordinates of the ring and back: x L L^-1, rounded by at most the condition of L."""
     mac, state, jobs = begun(name)
-    found = Submodels(mac.plan, mac.problems, state, ring_of(mac, jobs, 1), 0).found()
+    found = Submodels(given(mac, state), ring_of(mac, jobs, 1), 0).found()
     for job in jobs:
         if job.units is None:
             assert_array_equal(found[job.place], state.weights[job.place])
             continue
-        W, G = state.weights[job.place].reshape(len(job.units), -1), mac.problems.gram(job.segment, state).G
+        W, G = state.weights[job.place].reshape(len(job.units), -1), layer_gram(given(mac, state), job.segment).G
         condition = np.sqrt(np.linalg.cond(G))
         bound = 4.0 * len(G) ** 2 * np.finfo(float).eps * condition * np.linalg.norm(W, axis=1)
         away = np.linalg.norm(found[job.place].reshape(W.shape) - W, axis=1)

@@ -7,15 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from theory.problems import given, z_problem
 
 from macmpi.config import Config, Model, Penalty, Start
 from macmpi.data.dataset import Dataset, Scaling
-from macmpi.half_steps.subproblems import Subproblems
+from macmpi.half_steps import w_step
+from macmpi.half_steps.metrics import metrics, renew_metric
+from macmpi.half_steps.w_problems import targets
+from macmpi.half_steps.w_step import fit, solve
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.work_lists import Job
 from macmpi.solvers.z_problem import split_columns
 from macmpi.state import State
 from macmpi.typing import Array
@@ -42,14 +47,14 @@ def begun(penalty: dict[str, Any], range_: float = 2.0, method: str = "uniform",
 
 def forms(mac: Mac, state: State) -> list[Array]:
     """M_k of each site, without mu: vectors or matrices."""
-    mac.problems.renew_metric(state)
-    return [np.asarray(form.M) / state.mu for form in mac.problems.metrics(state)]
+    renew_metric(mac.parts, state)
+    return [np.asarray(form.M) / state.mu for form in metrics(mac.plan, state)]
 
 
 def test_the_identity_is_mu_at_every_site() -> None:
     mac, state = begun({})
     state.mu = 30.0
-    assert [form.M for form in mac.problems.metrics(state)] == [30.0] * 3
+    assert [form.M for form in metrics(mac.plan, state)] == [30.0] * 3
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "softmax"])
@@ -81,8 +86,8 @@ def test_the_curvature_metric_is_positive_definite_and_of_mean_1(activation: Any
 def test_layers_that_let_nothing_through_leave_a_metric() -> None:
     """All units of a layer are dead: its inputs have no curvature."""
     mac, state = begun({"metric": "curvature"}, activation="relu", sites="before")
-    mac.weights(state)[1][:, -1] = -1e3
-    mac.feasible(state)
+    mac.parts.weights(state)[1][:, -1] = -1e3
+    mac.parts.feasible(state)
     assert all(np.isfinite(M).all() for M in forms(mac, state))
 
 
@@ -104,22 +109,22 @@ def test_the_targets_are_the_coordinates_less_the_multipliers_share(random: np.r
     mac, state = begun(penalty)
     mac.sweep(state)
     state.own.multipliers[:] = random.normal(size=state.Z.shape)
-    mac.problems.forget()
     parts = [split_columns(mac.plan.chain.site_sizes, A) for A in (state.Z, state.own.multipliers)]
-    for k, (z, multipliers, form) in enumerate(zip(*parts, mac.problems.metrics(state), strict=True)):
-        assert_allclose(mac.problems.targets(k, state), z - multipliers / form.M, rtol=1e-12)
-    assert np.shares_memory(mac.problems.targets(3, state), mac.problems.data.Y)
+    made = given(mac, state)
+    for k, (z, multipliers, form) in enumerate(zip(*parts, metrics(mac.plan, state), strict=True)):
+        assert_allclose(targets(made, k), z - multipliers / form.M, rtol=1e-12)
+    assert np.shares_memory(targets(made, 3), mac.data.Y)
 
 
 def test_multipliers_move_by_the_weighted_constraint_and_stay_within_their_bound() -> None:
     mac, state = begun({"method": "augmented_lagrangian", "metric": "variance"})
     mac.sweep(state)
     state.mu = 1e5
-    segments, weights = mac.plan.chain.segments, mac.weights(state)
-    inputs = [mac.problems.data.X, *split_columns(mac.plan.chain.site_sizes, state.Z)]
+    segments, weights = mac.plan.chain.segments, mac.parts.weights(state)
+    inputs = [mac.data.X, *split_columns(mac.plan.chain.site_sizes, state.Z)]
     expected = [
         -form.M * (z - segment.forward(weights, A))
-        for form, z, segment, A in zip(mac.problems.metrics(state), inputs[1:], segments, inputs, strict=False)
+        for form, z, segment, A in zip(metrics(mac.plan, state), inputs[1:], segments, inputs, strict=False)
     ]
     mac.move_multipliers(state)
     assert np.abs(np.hstack(expected)).max() > 100.0
@@ -157,69 +162,77 @@ def moved(net: str) -> tuple[Mac, State]:
 def test_a_factor_made_once_a_rank_is_that_of_the_moment(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether mu has grown, and with it a ridge, or the coordinates have moved: the same bits as made for each job."""
     _, once = moved(net)
-    monkeypatch.setattr(Subproblems, "local", lambda self, k, state: None)
+    plain = w_step.w_problem
+    monkeypatch.setattr(w_step, "w_problem", lambda given, job, factor: plain(given, job))
     _, each = moved(net)
     assert_array_equal(once.weights, each.weights)
     assert_array_equal(once.Z, each.Z)
 
 
-def test_jobs_of_a_layer_share_one_factor_and_the_first_layer_keeps_its_own() -> None:
+def test_jobs_of_a_layer_share_one_factor_and_the_first_layer_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     mac, state = begun({"ridge_scale": "objective"}, hidden=[120, 4], sites="before")
-    mac.w_step(state)
+    plain, seen = w_step.w_problem, dict[int, list[Any]]()
 
-    def local(segment: int) -> list[Any]:
-        jobs = [job for rank in mac.plan.all_units.jobs for job in rank if job.segment == segment]
-        return [mac.problems.w_problem(job, state).local for job in jobs]
+    def noted(given: Any, job: Job, factor: Any) -> Any:
+        seen.setdefault(job.segment, []).append(factor)
+        return plain(given, job, factor)
 
-    first, second = local(0), local(1)
-    assert len(first) == 2
-    assert first[0] is first[1]
-    mac.problems.forget()
-    assert local(0)[0] is first[0]
-    assert local(1)[0] is not second[0]
-    state.mu *= 10.0
-    assert local(0)[0] is not first[0]
+    monkeypatch.setattr(w_step, "w_problem", noted)
+    for mu in (7.0, 7.0, 70.0):
+        state.mu = mu
+        mac.w_step(state)
+    first, second = seen[0], seen[1]
+    assert len(first) == 6
+    assert all(factor is first[0] for factor in first[:4])
+    assert first[4] is first[5] is not first[0]
+    assert second[1] is not second[0]
 
 
 def test_what_stands_before_the_first_regression_is_made_once() -> None:
     mac, state = begun({}, **BASIS, method="pca")
-    first, second = (mac.problems.features(k, state) for k in (0, 1))
-    C1, C3 = mac.weights(state)[0], mac.weights(state)[2]
+    first, second = (given(mac, state).features[k] for k in (0, 1))
+    C1, C3 = mac.parts.weights(state)[0], mac.parts.weights(state)[2]
     for Phi, A, C in ((first, mac.data.X, C1), (second, state.Z, C3)):
         assert_allclose(Phi, np.exp(-np.square(A[:, None] - C).sum(axis=2)), rtol=1e-10)
-    mac.problems.forget()
-    assert mac.problems.features(0, state) is first
-    assert mac.problems.features(1, state) is not second
-    mac.problems.forget_all()
-    assert mac.problems.features(0, state) is not first
+    assert given(mac, state).features[0] is first
+    assert given(mac, state).features[1] is not second
+    fit(mac.parts, [0], state)
+    assert given(mac, state).features[0] is not first
 
 
-def test_a_layer_reads_what_lies_before_it() -> None:
+def test_a_trainer_reads_what_lies_before_its_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Array] = []
+
+    def noted(self: Any, block: int, inputs: Array, present: Array) -> Array:
+        seen.append(inputs)
+        return present
+
     mac, state = begun({}, **BASIS, method="pca")
-    ((leading,),) = mac.plan.leading_layers.fitted
-    assert_array_equal(mac.problems.layer_inputs(leading, state), state.Z)
-    mac, state = begun({}, hidden=[4, 3], activation=["quantise", "tanh"], words=7)
-    ((trailing,),) = mac.plan.trailing_layers.fitted
-    W = mac.weights(state)[0]
-    assert_allclose(mac.problems.layer_inputs(trailing, state), mac.data.X @ W[:, :-1].T + W[:, -1], rtol=1e-12)
+    words, coded = begun({}, hidden=[4, 3], activation=["quantise", "tanh"], words=7)
+    monkeypatch.setattr(Plan, "centres", noted)
+    solve(mac.parts, mac.plan.work.leading_layers, state)
+    assert_array_equal(seen.pop(), state.Z)
+    solve(words.parts, words.plan.work.trailing_layers, coded)
+    W = words.parts.weights(coded)[0]
+    assert_allclose(seen.pop(), words.data.X @ W[:, :-1].T + W[:, -1], rtol=1e-12)
 
 
 def test_the_z_problem_starts_behind_what_never_changes() -> None:
     """f_1 of the Z-problem is the encoder's linear layer on its features: the same as on the inputs."""
     mac, state = begun({}, **BASIS, method="pca")
-    problem = mac.problems.z_problem(np.array([3, 0]), state)
-    whole = mac.plan.chain.segments[0].forward(mac.weights(state), mac.data.X[[3, 0]])
+    problem = z_problem(mac, np.array([3, 0]), state)
+    whole = mac.plan.chain.segments[0].forward(mac.parts.weights(state), mac.data.X[[3, 0]])
     assert_allclose(problem.first, whole, rtol=1e-12)
 
 
 def test_the_targets_under_codewords_keep_what_lies_inside_a_cell() -> None:
     """t + a - q(a): once q(a) = t the regression has nothing to correct."""
     mac, state = begun({}, hidden=[4, 3], activation=["quantise", "tanh"], words=7)
-    W, C = mac.weights(state)[:2]
+    W, C = mac.parts.weights(state)[:2]
     a = mac.data.X @ W[:, :-1].T + W[:, -1]
     q = C[np.square(a[:, None] - C).sum(axis=2).argmin(axis=1)]
     z = split_columns(mac.plan.chain.site_sizes, state.Z)[0]
-    assert_allclose(mac.problems.core_targets(0, state, slice(None)), z + a - q, rtol=1e-12, atol=1e-12)
+    made = given(mac, state)
+    assert_allclose(made.cores[0], z + a - q, rtol=1e-12, atol=1e-12)
     assert_allclose(z, q, rtol=1e-12)
-    assert mac.problems.core_targets(1, state, slice(None)) is not None
-    assert_array_equal(mac.problems.core_targets(1, state, slice(None)), mac.problems.targets(1, state))
+    assert made.cores.keys() == {0}

@@ -119,4 +119,4 @@ def test_weights_are_those_of_the_plan() -> None:
         data = dataset()
         config = Config(model=model, start=Start("pca"))
         plan = make_plan(config, *data.sizes.counts, 1)
-        assert f" {plan.weight_bounds[-1]:,} weights," in describe(plan, data, 1, ACCOUNT)
+        assert f" {plan.offsets.weights[-1]:,} weights," in describe(plan, data, 1, ACCOUNT)

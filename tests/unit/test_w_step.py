@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from theory.nets import anywhere, layers, method, of_sites
+from theory.problems import w_problem
 from tolerance import gamma
 from unit.crew import crew
 
 from macmpi.config import Config, Model, WStep
+from macmpi.half_steps import w_step
+from macmpi.half_steps.w_step import keep_better, solve
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import make_plan
-from macmpi.plan.work_lists import Job, Layer, WorkList
+from macmpi.plan.work_lists import Gram, Job, Layer, WorkList
 from macmpi.solvers.w_problem import values
 from macmpi.state import MacState, State
 from macmpi.typing import Array
@@ -37,8 +40,8 @@ NETS: dict[str, dict[str, Any]] = {
 
 def objectives(mac: Mac, job: Job, weights: Array, state: State) -> Array:
     """Each row's objective at some weights (flat)."""
-    problem = mac.problems.w_problem(job, state)
-    return values(problem, weights[job.place].astype(float).reshape(np.shape(problem.start)), mac.points.over)
+    problem = w_problem(mac, job, state)
+    return values(problem, weights[job.place].astype(float).reshape(np.shape(problem.start)), mac.parts.points.over)
 
 
 def mask(jobs: list[Job], count: int) -> Array:
@@ -53,15 +56,15 @@ def test_a_regression_lowers_its_objective_and_touches_only_its_own_places(name:
     """Segment by segment; the objective is a sum of N terms, rounded by gamma_N of it at most, both times."""
     mac = method(**NETS[name])
     for k in range(len(mac.plan.chain.segments)):
-        state, work_list = anywhere(mac), mac.plan.deal([k])
+        state, work_list = anywhere(mac), mac.plan.work.regressions([k])
         weights, grams = state.weights.copy(), state.own.grams.copy()
-        jobs = [job for rank in work_list.jobs for job in rank]
-        mac.fitting.regress(work_list, state, mac.plan.w_solvers)
+        jobs = list(work_list.jobs)
+        solve(mac.parts, work_list, state)
         own = mask(jobs, len(weights))
         assert own.any()
         assert_array_equal(state.weights[~own], weights[~own])
         outside = np.ones(len(grams), dtype=bool)
-        outside[slice(*mac.plan.shared_bounds[k : k + 2])] = False
+        outside[slice(*mac.plan.offsets.grams[k : k + 2])] = False
         assert_array_equal(state.own.grams[outside], grams[outside])
         for job in jobs:
             before, after = (objectives(mac, job, flat, state) for flat in (weights, state.weights))
@@ -75,25 +78,33 @@ def wide(team: Team, w_step: WStep) -> tuple[Mac, State]:
     alone = method((90, 70), n=60)
     plan = make_plan(Config(model=Model([90, 70]), w_step=w_step), *alone.data.sizes.counts, team.size)
     mac = Mac(plan, alone.data, team, Clock())
-    state = State(random.normal(size=plan.weight_bounds[-1]) / 4.0, random.random((60, 160)), 10.0, MacState())
+    state = State(random.normal(size=plan.offsets.weights[-1]) / 4.0, random.random((60, 160)), 10.0, MacState())
     mac.begin(state)
     return mac, state
 
 
 def work_lists(mac: Mac) -> list[WorkList]:
     """One rank does all jobs late, for the others to compare with."""
-    again = early(mac.plan.all_units) if mac.team.size > 1 else mac.plan.all_units
-    return [mac.plan.all_units, again, mac.plan.deal([1])]
+    again = early(mac.plan.work.w_step) if mac.team.size > 1 else mac.plan.work.w_step
+    return [mac.plan.work.w_step, again, mac.plan.work.regressions([1])]
 
 
 def early(work_list: WorkList) -> WorkList:
     """The jobs that need not wait for rows of a Gram before those that do."""
-    waiting = {share.segment for rank in work_list.shares for share in rank}
+    *before, rows, last = work_list.phases
+    if not any(isinstance(task, Gram) for rank in rows.own for task in rank):
+        return work_list
     free, bound = (
-        tuple(tuple(job for job in rank if (job.segment in waiting) == waits) for rank in work_list.jobs)
+        tuple(tuple(job for job in rank if (job.segment in waiting_for(work_list)) == waits) for rank in last.own)
         for waits in (False, True)
     )
-    return replace(work_list, early=free, late=bound)
+    own = tuple(a + b for a, b in zip(rows.own, free, strict=True))
+    return WorkList((*before, replace(rows, own=own), replace(last, own=bound)))
+
+
+def waiting_for(work_list: WorkList) -> set[int]:
+    """The segments whose Gram is made by rows."""
+    return {gram.segment for gram in work_list.grams if gram.rows is not None}
 
 
 @pytest.mark.parametrize("rows", [False, True], ids=["whole Grams", "Grams by rows"])
@@ -109,12 +120,12 @@ def test_a_work_list_gives_the_same_weights_on_any_number_of_ranks(
     def found(team: Team) -> tuple[Array, Array]:
         mac, state = wide(team, w_step)
         for work_list in work_lists(mac):
-            mac.fitting.regress(work_list, state, mac.plan.w_solvers)
+            solve(mac.parts, work_list, state)
         return state.weights, state.own.grams
 
     mac, state = wide(Serial(), w_step)
-    assert any(mac.plan.all_units.shares) == rows
-    assert any(early(mac.plan.all_units).early)
+    assert bool(waiting_for(mac.plan.work.w_step)) == rows
+    assert (early(mac.plan.work.w_step) != mac.plan.work.w_step) == rows
     weights, grams = found(Serial())
     assert (weights != state.weights).all()
     for ranks in (2, 3):
@@ -123,21 +134,21 @@ def test_a_work_list_gives_the_same_weights_on_any_number_of_ranks(
             assert_array_equal(theirs[1], grams)  # type: ignore[index]
 
 
-def test_each_rank_does_its_own_jobs_alone() -> None:
+def test_each_rank_does_its_own_jobs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the exchange; the jobs of all ranks are those of one."""
-    every = sorted(wide(Serial(), WStep())[0].plan.all_units.jobs[0], key=lambda job: job.place.start)
+    every = sorted(wide(Serial(), WStep())[0].plan.work.w_step.jobs, key=lambda job: job.place.start)
     done: list[list[Job]] = [[], [], []]
+    plain = w_step.w_problem
+
+    def noted(given: Any, job: Job, factor: Any) -> Any:
+        done[given.parts.team.rank].append(job)
+        return plain(given, job, factor)
+
+    monkeypatch.setattr(w_step, "w_problem", noted)
 
     def work(team: Team) -> None:
         mac, state = wide(team, WStep())
-        ask = mac.problems.w_problem
-
-        def noted(job: Job, state: State) -> Any:
-            done[team.rank].append(job)
-            return ask(job, state)
-
-        mac.problems.w_problem = noted  # type: ignore[method-assign]
-        mac.fitting.regress(mac.plan.all_units, state, mac.plan.w_solvers)
+        solve(mac.parts, mac.plan.work.w_step, state)
 
     crew(3, work)
     assert all(done)
@@ -157,7 +168,7 @@ CODEWORDS: dict[str, dict[str, Any]] = {
 def segment_error(mac: Mac, weights: Array, state: State) -> float:
     """1/2 sum r^T M r of the first segment, r = z_1 - f_1(x), at other weights than the state's."""
     sizes = mac.plan.chain.site_sizes
-    M = state.own.metric[: sizes[0]] if mac.plan.metric == "variance" else np.ones(sizes[0])
+    M = state.own.metric[: sizes[0]] if mac.plan.choices.metric == "variance" else np.ones(sizes[0])
     f = layers(mac, State(weights, state.Z, state.mu, MacState()))[0]
     return 0.5 * state.mu * float(np.sum(M * (of_sites(mac, state.Z)[0] - f(mac.data.X)) ** 2))
 
@@ -167,12 +178,12 @@ def segment_error(mac: Mac, weights: Array, state: State) -> float:
 def test_a_segment_with_a_quantiser_keeps_the_better_of_its_weights(name: str, seed: int) -> None:
     mac = method(**CODEWORDS[name])
     state, random = anywhere(mac, seed), np.random.default_rng(seed)
-    first = slice(0, mac.plan.weight_bounds[mac.plan.chain.segments[0].weighted[-1] + 1])
+    first = slice(0, mac.plan.offsets.weights[mac.plan.chain.segments[0].weighted[-1] + 1])
     before = state.weights.copy()
     state.weights += 0.3 * random.normal(size=before.shape)
     found, rest = state.weights.copy(), slice(first.stop, None)
     errors = [segment_error(mac, flat, state) for flat in (before, found)]
-    mac.fitting.keep_better(before, state)
+    keep_better(mac.parts, before, state)
     assert segment_error(mac, state.weights, state) == min(errors)
     assert_array_equal(state.weights[first], (before, found)[int(np.argmin(errors))][first])
     assert_array_equal(state.weights[rest], found[rest])
@@ -184,10 +195,10 @@ def test_both_outcomes_are_met() -> None:
     state = anywhere(mac)
     good, bad = state.weights.copy(), state.weights + 3.0
     assert segment_error(mac, good, state) < segment_error(mac, bad, state)
-    first = slice(0, mac.plan.weight_bounds[mac.plan.chain.segments[0].weighted[-1] + 1])
+    first = slice(0, mac.plan.offsets.weights[mac.plan.chain.segments[0].weighted[-1] + 1])
     for before, now in ((good, bad), (bad, good)):
         state.weights[:] = now
-        mac.fitting.keep_better(before, state)
+        keep_better(mac.parts, before, state)
         assert_array_equal(state.weights[first], good[first])
 
 
@@ -196,8 +207,8 @@ def test_weights_that_are_no_numbers_are_not_kept() -> None:
     state = anywhere(mac)
     before = state.weights.copy()
     for b in mac.plan.chain.segments[0].weighted:
-        state.weights[slice(*mac.plan.weight_bounds[b : b + 2])] = np.nan
-    mac.fitting.keep_better(before, state)
+        state.weights[slice(*mac.plan.offsets.weights[b : b + 2])] = np.nan
+    keep_better(mac.parts, before, state)
     assert_array_equal(state.weights, before)
 
 
@@ -207,13 +218,13 @@ def test_segments_without_a_quantiser_keep_what_was_found() -> None:
     before = state.weights.copy()
     state.weights += 3.0
     found = state.weights.copy()
-    mac.fitting.keep_better(before, state)
+    keep_better(mac.parts, before, state)
     assert_array_equal(state.weights, found)
 
 
 def quantisation_error(mac: Mac, layer: Layer, state: State) -> float:
     C = state.weights[layer.place].reshape(mac.plan.chain.block_shapes[layer.block])
-    A = mac.problems.layer_inputs(layer, state)
+    A = mac.plan.chain.segments[layer.segment].part(0, layer.map).forward(mac.parts.weights(state), mac.data.X)
     return float(np.square(A[:, None] - C).sum(axis=2).min(axis=1).sum())
 
 
@@ -223,14 +234,14 @@ def test_trained_layers_come_to_all_ranks_and_nothing_else_changes(ranks: int) -
     keys = CODEWORDS["deep"]
     plain = method(**keys)
     begun = anywhere(plain)
-    (layer,) = (layer for rank in plain.plan.trailing_layers.fitted for layer in rank)
+    (layer,) = plain.plan.work.trailing_layers.layers
     begun.weights[layer.place] += np.random.default_rng(1).normal(size=layer.place.stop - layer.place.start)
     before = begun.weights.copy()
 
     def work(team: Team) -> State:
         mac = Mac(replace(plain.plan, ranks=team.size), plain.data, team, Clock())
         state = replace(begun, weights=before.copy())
-        mac.fitting.train(mac.plan.trailing_layers, state)
+        solve(mac.parts, mac.plan.work.trailing_layers, state)
         return state
 
     for state in crew(ranks, work):

@@ -13,16 +13,14 @@ from typing import Protocol
 import numpy as np
 
 from macmpi.half_steps.ring.route import Ring
-from macmpi.half_steps.subproblems import Subproblems
+from macmpi.half_steps.w_problems import WInputs, layer_gram, targets, w_problem
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.parallel import tiles
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
-from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import SGDW, Whitening
 from macmpi.solvers.w_problem import Term, UnitProblem
-from macmpi.state import MacState, State
 from macmpi.typing import Array
 
 Gradient = Callable[[Array, slice], Array]
@@ -50,14 +48,14 @@ class Trained(Protocol):
 class Units:
     """A layer of units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers."""
 
-    def __init__(self, k: int, problems: Subproblems, state: State[MacState], here: Sequence[Tile]) -> None:
-        plan, inputs = problems.plan, problems.features(k, state)
-        self._problems, self._state, self._k = problems, state, k
-        self._points, self._ridge = plan.n_train, plan.unit_ridge(k, state.mu)
+    def __init__(self, k: int, given: WInputs, here: Sequence[Tile]) -> None:
+        plan, inputs = given.parts.plan, given.features[k]
+        self._given, self._k = given, k
+        self._points, self._ridge = plan.n_train, plan.unit_ridge(k, given.state.mu)
         self._activation = plan.chain.segments[k].activation
-        assert plan.ring is not None
-        self._whitening = Whitening(plan.ring.local(problems.gram(k, state)))
-        self._features = np.empty((problems.points.count, inputs.shape[1] + 1), plan.dtype)
+        assert plan.choices.ring is not None
+        self._whitening = Whitening(plan.choices.ring.local(layer_gram(given, k)))
+        self._features = np.empty((given.parts.points.count, inputs.shape[1] + 1), plan.dtype)
         for tile in here:
             self._features[tile.rows] = self._whitening.features(inputs[tile.rows])
 
@@ -79,7 +77,7 @@ class Units:
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
         """N times the mean gradient of a minibatch, and the ridge's."""
-        A, T = self._features[order], self._problems.targets(self._k, self._state)[order]
+        A, T = self._features[order], targets(self._given, self._k)[order]
         nothing = np.empty((0, 0))
 
         def of(job: Job) -> Gradient:
@@ -99,8 +97,8 @@ class Units:
 class Whole:
     """A segment, all of its weights together."""
 
-    def __init__(self, problems: Subproblems, state: State[MacState]) -> None:
-        self._problems, self._state = problems, state
+    def __init__(self, given: WInputs) -> None:
+        self._given = given
 
     def into(self, theta: Array) -> Array:
         return theta
@@ -115,7 +113,7 @@ class Whole:
         """The mean gradient of a minibatch, and the ridge's share of a point."""
 
         def of(job: Job) -> Gradient:
-            problem = self._problems.w_problem(job, self._state)
+            problem = w_problem(self._given, job)
 
             def gradient(theta: Array, rows: slice) -> Array:
                 _, G = problem.partial(theta, order[rows], slope=True)
@@ -132,15 +130,14 @@ class Submodels:
     flat: phi of every job at its place among the weights, then their velocities; of the jobs that this rank has now.
     """
 
-    def __init__(self, plan: Plan, problems: Subproblems, state: State[MacState], ring: Ring, rank: int) -> None:
+    def __init__(self, given: WInputs, ring: Ring, rank: int) -> None:
+        plan, state = given.parts.plan, given.state
         self._plan, self._state, self._ring, self._rank = plan, state, ring, rank
         self._trained: dict[int, Trained] = {}
         for k in sorted({job.segment for job in ring.jobs}):
-            by_unit = plan.by_unit[k]
-            self._trained[k] = (
-                Units(k, problems, state, plan.train.tiles_of(rank)) if by_unit else Whole(problems, state)
-            )
-        self.flat = np.zeros(2 * plan.weight_bounds[-1])
+            by_unit = plan.choices.regressions[k].by_unit
+            self._trained[k] = Units(k, given, plan.work.train.tiles_of(rank)) if by_unit else Whole(given)
+        self.flat = np.zeros(2 * plan.offsets.weights[-1])
         for job in self._at_home():
             theta = state.weights[job.place].astype(float).reshape(self._rows(job), -1)
             self.flat[job.place] = self._trained[job.segment].into(theta).ravel()
@@ -160,7 +157,7 @@ class Submodels:
 
     def _beside(self, place: slice) -> slice:
         """Where the velocity of what lies at a place is."""
-        M = self._plan.weight_bounds[-1]
+        M = self._plan.offsets.weights[-1]
         return slice(M + place.start, M + place.stop)
 
     def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:

@@ -43,7 +43,7 @@ class Descent(Backprop[LineSearchState]):
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock, keys)
-        self.sum = TreeSum(len(plan.train.blocks), team)
+        self.sum = TreeSum(len(plan.work.train.blocks), team)
 
     def new_record(self, weights: Array) -> LineSearchState:
         """Nothing yet.  Collective: no."""
@@ -59,7 +59,7 @@ class Descent(Backprop[LineSearchState]):
         """The gradient of E1 per point, and E1 (P + 1,), in float64.  Cost: three passes.  Collective: yes."""
 
         def add(block: int, out: Array) -> None:
-            for tile in self.plan.train.blocks[block]:
+            for tile in self.plan.work.train.blocks[block]:
                 self.add_gradient(weights, tile.rows, out)
 
         with self.clock("w"):

@@ -27,7 +27,7 @@ class Backprop(Nested[Own]):
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
-        self.keys, self.size = keys, plan.weight_bounds[-1]
+        self.keys, self.size = keys, plan.offsets.weights[-1]
 
     @property
     def account(self) -> Account:
@@ -52,5 +52,5 @@ class Backprop(Nested[Own]):
         plan = self.plan
         shapes = plan.chain.block_shapes
         tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
-        losses = add_gradient(plan.loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
+        losses = add_gradient(plan.choices.loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
         out[-1] += losses.sum(dtype=float)

@@ -64,7 +64,7 @@ class Stochastic(Nested[StochasticState]):
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
         self.keys, self.layout = keys, Layout(plan.chain.block_shapes)
-        self.partition = plan.parts
+        self.partition = plan.work.parts
         widest = self.layout.weights[-1].stop + len(LOOKED), self.layout.squares[-1].stop
         self._gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
@@ -76,17 +76,17 @@ class Stochastic(Nested[StochasticState]):
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
         own = [self._shares[i] for i in self.rows]
         self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
-        classes = plan.chain.n_out if plan.loss.labels else 0
+        classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping)
 
     @property
     def account(self) -> Account:
         """Its minibatches, averages and first damping.  Collective: no."""
-        keys, epochs = self.keys, self.plan.schedule.max_iterations
+        keys, epochs = self.keys, self.plan.choices.schedule.max_iterations
         first, last = (self.plan.n_train // self.steps(epoch) for epoch in (0, max(epochs - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
-        idle = sum(not rows for rows in self.plan.parts.row_counts)
+        idle = sum(not rows for rows in self.plan.work.parts.row_counts)
         lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {keys.parts}" if idle else ""
         how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.damping.first:g}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"
@@ -130,7 +130,7 @@ class Stochastic(Nested[StochasticState]):
 
     def _started(self, weights: Array, sample: opening.Sample) -> State[StochasticState]:
         """sample: no further through the net than the weights before have been seen.  Collective: yes."""
-        state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.loss
+        state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.choices.loss
         found = list(self.weights(state))
         if chain.maps[-1].parameter_shape is not None:
             if loss.labels:
@@ -230,7 +230,7 @@ class Stochastic(Nested[StochasticState]):
         """Adds part i's gradient, losses, their squares, and points probed and all; keeps its tape."""
         own, count = rows[i], len(state.weights)
         tape, Y = self.plan.chain.whole.tape(self.weights(state), self.data.X[own]), self.data.Y[own]
-        losses = add_gradient(self.plan.loss, tape, Y, self.layout.blocks(out[:count])).astype(float)
+        losses = add_gradient(self.plan.choices.loss, tape, Y, self.layout.blocks(out[:count])).astype(float)
         tapes[i] = tape, Y
         out[count:] += losses.sum(), losses @ losses, min(PROBED, len(own)), len(own)
 
@@ -251,7 +251,7 @@ class Stochastic(Nested[StochasticState]):
         def add(i: int, out: Array) -> None:
             tape, Y = tapes[i]
             change, own = tape.weight_jvp(blocks), self._shares[i]
-            curved = np.vdot(change, self.plan.loss.root(Y, tape.F).normal(change))
+            curved = np.vdot(change, self.plan.choices.loss.root(Y, tape.F).normal(change))
             out += curved, np.vdot(gradient[own], way[own]), np.vdot(way[own], way[own])
 
         with self.clock("z"):
@@ -260,7 +260,7 @@ class Stochastic(Nested[StochasticState]):
 
     def _adapt(self, rows: Drawn, n: float, before: float, predicted: float, state: State[StochasticState]) -> None:
         """The damping, from the decrease of this minibatch's loss against the predicted one.  Collective: yes."""
-        weights, chain, loss = self.weights(state), self.plan.chain, self.plan.loss
+        weights, chain, loss = self.weights(state), self.plan.chain, self.plan.choices.loss
 
         def add(i: int, out: Array) -> None:
             Y = self.data.Y[rows[i]]

@@ -140,7 +140,7 @@ class RunningCurvature:
             none = np.zeros((0, chain.n_in), self.plan.dtype)
             empty = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
             tape = next((tape for tape, _ in tapes.values()), empty)
-            return metrics(self.plan.loss, tape, points, means, self._products.form)
+            return metrics(self.plan.choices.loss, tape, points, means, self._products.form)
 
     def empty_weights(self) -> Array:
         """Flat, anything in it, shared by the ranks of a node; to be read until the next one.  Collective: yes."""

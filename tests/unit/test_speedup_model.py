@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scaling import Machine, Work, ceiling, efficiency, gather, karp_flatt, parmac, predict, predict_all, rounds
+from speedup_model import Machine, Work, ceiling, efficiency, gather, karp_flatt, parmac, predict, predict_all, rounds
 
 from macmpi.config import Config, Model, Start
 from macmpi.parallel import tiles, tree_sum
@@ -69,21 +69,20 @@ def test_grams_are_summed_by_their_points_and_each_rank_adds_its_share(
     monkeypatch.setattr(tree_sum, "WIDE", 1)
     plan = plan_of(ranks)
     work = replace(work_of(plan), local=(0.0, 5.0, 0.0))
-    _, *found, _, late = rounds(work, plan)
+    _, *found, late = rounds(work, plan)
     assert len(found) == (4 if ranks > 2 else 2), "two sums, or one, are added up by every rank"
     first = found[0]
     width = 8 * 65 * 65
-    assert first.bytes == width * sum(len(tiles.nodes(12, run)) for run in plan.summed.runs)
+    assert first.bytes == width * sum(len(tiles.nodes(12, run)) for run in plan.work.summed.runs)
     assert ranks == 3 or first.bytes == width * ranks
-    assert sum(first.seconds) == pytest.approx(2e-6 * plan.shares(1)[0].cost)
+    assert sum(first.seconds) == pytest.approx(2e-6 * plan.work.grams(1)[0].cost)
     assert len(set(first.seconds)) == 1
     if ranks > 2:
         assert found[1].bytes == width
         assert not any(found[1].seconds)
-    holders = [rank for rank in plan.all_units.late if any(job.segment == 1 for job in rank)]
-    assert sum(late.seconds) == pytest.approx(
-        1e-4 * sum(job.cost for rank in plan.all_units.late for job in rank) + 5.0 * len(holders)
-    )
+    jobs = plan.work.w_step.jobs
+    holders = [rank for rank in range(ranks) if any(job.segment == 1 for job in plan.work.w_step.jobs_of(rank))]
+    assert sum(late.seconds) == pytest.approx(1e-4 * sum(job.cost for job in jobs) + 5.0 * len(holders))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5, 12])
@@ -123,8 +122,8 @@ def test_one_copy_a_node_moves_between_nodes_alone(monkeypatch: pytest.MonkeyPat
     plan = plan_of(12)
     shared, work = replace(plan, shared=True), work_of(plan)
     points = rounds(work, plan)[0]
-    moved = points.bytes + sum(r.bytes for r in rounds(work, plan)[1:-2:2])
-    added = sum(r.bytes for r in rounds(work, shared)[2:-2:2]) - sum(r.bytes for r in rounds(work, plan)[2:-2:2])
+    moved = points.bytes + sum(r.bytes for r in rounds(work, plan)[1:-1:2])
+    added = sum(r.bytes for r in rounds(work, shared)[2:-1:2]) - sum(r.bytes for r in rounds(work, plan)[2:-1:2])
     assert added * 12 == pytest.approx(moved - points.bytes, rel=1e-3)
 
     def bytes_of(plan: Plan, cores: int) -> float:

@@ -2,11 +2,11 @@
 
     T(P) = crowding / speed [shared + sum over rounds of max_r seconds_r] + sum over messages (alpha steps + beta bytes)
 
-A round is what ranks do between two exchanges, and a message follows each: points; rows of features; Grams summed over
-points; rows of large ones with the units that need none; the panels of a large factor; the other units.  seconds_r: of
-what the plan of P ranks deals to rank r, at the rate measured on one rank; shared: what every rank does for itself.  A
-gather of b bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; rows of points and Grams of
-which a node has one copy move between nodes alone.  What the model gives for more ranks than cores is a prediction.
+A round is what ranks do between two exchanges, and a message follows each: points, then the phases of the W-step's work
+list.  seconds_r: of what the plan of P ranks assigns to rank r, at the rate measured on one rank; shared: what every
+rank does for itself.  A gather of b bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; rows
+of points and Grams of which a node has one copy move between nodes alone.  What the model gives for more ranks than
+cores is a prediction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from macmpi.parallel import balance, tiles
 from macmpi.parallel.blocks import ROWS
 from macmpi.parallel.tree_sum import alone
 from macmpi.plan.plan import Plan
-from macmpi.plan.work_lists import Job, Share, WorkList
+from macmpi.plan.work_lists import Factor, Gram, Job, Phase, Task, Tour, WorkList
 from macmpi.solvers.cholesky import pieces
 
 
@@ -112,49 +112,76 @@ class Seconds:
 NOTHING = Seconds(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def deal_of(work: Work, plan: Plan) -> WorkList:
-    """What is dealt in the W-step."""
-    return plan.deal(range(len(plan.chain.segments))) if work.again else plan.all_units
+def work_list(work: Work, plan: Plan) -> WorkList:
+    """The W-step's work list."""
+    return plan.work.regressions(range(len(plan.chain.segments))) if work.again else plan.work.w_step
 
 
 def rounds(work: Work, plan: Plan) -> list[Round]:
-    """What the plan's own deal gives to each of its ranks, points first.  Cost: the deal's."""
-    deal, item = deal_of(work, plan), plan.dtype.itemsize
-    numbers = {"points": plan.n_train * sum(plan.chain.site_sizes), "weights": _numbers(deal.weight_parts)}
-
-    def units(rank: Sequence[Job], before: Sequence[Job] = ()) -> float:
-        new = {j.segment for j in rank} - {j.segment for j in before}
-        made = sum(seconds for k, seconds in enumerate(work.local) if k in new)
-        return made + sum(work.unit[j.segment] * j.cost for j in rank)
-
-    def assigned(rate: float) -> tuple[float, ...]:
-        return tuple(rate * count for count in plan.train.row_counts)
-
-    made = [
-        (rate, plan.chain.fan_in(s.regressed[0]) * (item * (s.core > 0) + 4 * plan.rounds(k)))
-        for k, (s, rate) in enumerate(zip(plan.chain.segments, work.feature, strict=False))
-        if rate
-    ]
-    shares = [sum(work.factor[s.segment] * s.cost for s in rank) for rank in deal.shares]
-    large = [k for k in sorted(deal.fresh) if plan.large(k)] if work.piece else []
-    return [
-        Round(assigned(work.point), item * numbers["points"], plan.shared),
-        *(Round(_of_runs(seconds, plan.ranks), item * side**2, plan.shared) for seconds, side in work.products),
-        *(Round(assigned(rate), plan.n_train * size, plan.shared) for rate, size in made),
-        *(part for share in deal.summed for part in _summed(work.factor[share.segment] * share.cost, share, plan)),
-        Round(
-            tuple(s + units(rank) for s, rank in zip(shares, deal.early, strict=True)),
-            8 * _numbers(deal.shared_parts),
-            plan.shared,
-        ),
-        *(panel for k in large for panel in _panels(work.piece, plan.shared_shape(k)[1], plan)),
-        Round(tuple(map(units, deal.late, deal.early)), item * numbers["weights"]),
-    ]
+    """The Z-step's rounds, then those of each phase of the W-step's work list.  Cost: that of assigning the work."""
+    tasks, item = work_list(work, plan), plan.dtype.itemsize
+    coordinates = item * plan.n_train * sum(plan.chain.site_sizes)
+    found = [Round(_by_points(work.point * plan.n_train, plan), coordinates, plan.shared)]
+    found += [Round(_of_runs(seconds, plan.ranks), item * side**2, plan.shared) for seconds, side in work.products]
+    found += [_features(k, rate, plan) for k in tasks.features for rate in work.feature[k : k + 1] if rate]
+    begun: list[set[int]] = [set() for _ in range(plan.ranks)]
+    for phase in tasks.phases:
+        for task in phase.joint:
+            if not isinstance(task, Factor) or task.segment in tasks.fresh:
+                found += _joint(task, work, plan)
+        if any(phase.own):
+            alone = [sum(_seconds(task, work) for task in own) for own in phase.own]
+            for rank, own in enumerate(phase.own):
+                new = {task.segment for task in own if isinstance(task, Job)} - begun[rank]
+                alone[rank] += sum(work.local[k] for k in new if work.local)
+                begun[rank] |= new
+            found.append(Round(tuple(alone), *_exchanged(phase, plan)))
+    return found
 
 
-def _summed(seconds: float, share: Share, plan: Plan) -> list[Round]:
+def _features(k: int, rate: float, plan: Plan) -> Round:
+    """The rows of what a segment's regression multiplies, and of their rounded copy, at `rate` seconds a point."""
+    segment, rounded = plan.chain.segments[k], plan.choices.regressions[k].rounds
+    row = plan.chain.fan_in(segment.regressed[0]) * (plan.dtype.itemsize * (segment.core > 0) + 4 * rounded)
+    return Round(_by_points(rate * plan.n_train, plan), plan.n_train * row, plan.shared)
+
+
+def _seconds(task: Gram | Job, work: Work) -> float:
+    rates = work.factor if isinstance(task, Gram) else work.unit
+    return rates[task.segment] * task.cost
+
+
+def _exchanged(phase: Phase, plan: Plan) -> tuple[int, bool]:
+    """Bytes behind a phase, and whether a node has one copy of them."""
+    if phase.exchange is None:
+        return 0, False
+    numbers = sum(p.stop - p.start for rank in phase.exchange.parts for p in rank)
+    grams = phase.exchange.what == "grams"
+    return numbers * (8 if grams else plan.dtype.itemsize), grams and plan.shared
+
+
+def _joint(task: Task, work: Work, plan: Plan) -> list[Round]:
+    """The rounds of a task that all ranks do jointly; none where it takes no time."""
+    match task:
+        case Gram():
+            return _summed(_seconds(task, work), task, plan)
+        case Factor():
+            return _panels(work.piece, plan.offsets.gram_shapes[task.segment][1], plan) if work.piece else []
+        case Job():
+            numbers = task.place.stop - task.place.start
+            return [Round(_by_points(_seconds(task, work), plan), plan.dtype.itemsize * numbers)]
+        case Tour():
+            return [round_ for job in task.jobs for round_ in _joint(job, work, plan)]
+
+
+def _by_points(seconds: float, plan: Plan) -> tuple[float, ...]:
+    """Seconds for all points, assigned by points."""
+    return tuple(seconds / plan.n_train * count for count in plan.work.train.row_counts)
+
+
+def _summed(seconds: float, gram: Gram, plan: Plan) -> list[Round]:
     """The rounds of a Gram that all ranks sum up: those of their own points; the adding of what all have found."""
-    of, width = plan.summed, share.place.stop - share.place.start
+    of, width = plan.work.summed, gram.place.stop - gram.place.start
     subtrees = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs)
     own = Round(tuple(seconds * count / of.n for count in of.row_counts), 8 * width * subtrees, plan.shared)
     if plan.ranks == 1 or alone(subtrees, width):
@@ -166,10 +193,6 @@ def _summed(seconds: float, share: Share, plan: Plan) -> list[Round]:
 def _of_runs(seconds: float, ranks: int) -> tuple[float, ...]:
     """A product's seconds, assigned by its runs of rows."""
     return tuple(seconds * len(run) / ROWS for run in balance.contiguous_runs(ROWS, ranks))
-
-
-def _numbers(parts: Sequence[Sequence[slice]]) -> int:
-    return sum(p.stop - p.start for rank in parts for p in rank)
 
 
 def _panels(rate: float, width: int, plan: Plan) -> list[Round]:
@@ -216,7 +239,7 @@ def predict_all(sweeps: Sequence[tuple[Work, Plan]], machine: Machine, ranks: in
 def ceiling(work: Work, plan: Plan) -> tuple[float, float, float]:
     """The largest speedup that any number of ranks reaches: of the Z-step by its points, of the W-step by its units, of
     the whole with what is shared; exchange and crowding left out."""
-    most = max(len(plan.train.blocks), sum(len(rank) for rank in deal_of(work, plan).jobs), 1)
+    most = max(len(plan.work.train.blocks), len(work_list(work, plan).jobs), 1)
     (z, *w), (z_least, *w_least) = (
         [r.longest for r in rounds(work, replace(plan, ranks=ranks))] for ranks in (1, most)
     )

@@ -1,0 +1,89 @@
+"""The forms M_k in which the constraints z_k - f_k(z_{k-1}) are measured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from macmpi.half_steps.parts import Parts
+from macmpi.nets.losses import Metric, metric, times
+from macmpi.parallel.points import Points
+from macmpi.plan.plan import Plan
+from macmpi.state import MacState, State
+from macmpi.typing import Array
+
+FLOOR, DAMPING = 1e-2, 0.1
+"""Bounds of the metrics: least variance, in shares of a site's largest; identity added to a mean curvature of 1."""
+
+
+def metrics(plan: Plan, state: State[MacState]) -> tuple[Metric, ...]:
+    """mu M_k of each site.  Collective: no."""
+    if plan.choices.metric == "identity":
+        return (metric(state.mu, plan.dtype),) * len(plan.chain.sites)
+    forms, at = [], 0
+    for h in plan.chain.site_sizes:
+        shape = (h, h) if plan.choices.metric == "curvature" else (h,)
+        size = int(np.prod(shape))
+        forms.append(metric(state.mu * state.own.metric[at : at + size].reshape(shape), plan.dtype))
+        at += size
+    return tuple(forms)
+
+
+def unit_metric(plan: Plan, k: int, state: State[MacState]) -> Metric:
+    """The form in which a hidden segment's own regression is measured: M_k without mu.  Collective: no."""
+    if plan.choices.metric == "identity":
+        return metric(1.0, plan.dtype)
+    return metric(state.own.metric[plan.chain.site_columns[k]], plan.dtype)
+
+
+def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
+    """u_k = M_k^-1 lambda_k of some points (n, sum H).  Collective: no."""
+    sites = zip(plan.chain.site_columns, forms, strict=True)
+    return np.hstack([times(multipliers[:, columns], form.inverse) for columns, form in sites])
+
+
+def renew_metric(parts: Parts, state: State[MacState]) -> None:
+    """The forms M_k at each new mu, from the state as it is then; within fixed bounds.
+
+    "variance": 1 / variance of each coordinate.  "curvature": the sample's mean of Phi_k^T Phi_k, damped.
+    Both are scaled to a mean eigenvalue of 1.  Collective: yes.
+    """
+    plan, points, own = parts.plan, parts.points, state.own
+    if plan.choices.metric == "identity" or own.metric_mu == state.mu:
+        return
+    sites = [state.Z[:, columns] for columns in plan.chain.site_columns]
+    if plan.choices.metric == "variance":
+        variances = [_variance(points, plan.n_train, z) for z in sites]
+        forms = [1.0 / np.maximum(v, FLOOR * v.max() or 1.0) for v in variances]
+    else:
+        forms = _curvatures(plan, points, [W.astype(float) for W in parts.weights(state)], sites)
+    scaled = [F / (np.trace(F) / len(F) if F.ndim == 2 else F.mean()) for F in forms]
+    own.metric, own.metric_mu = points.agreed(np.concatenate([F.ravel() for F in scaled])), state.mu
+
+
+def _variance(points: Points, N: int, z: Array) -> Array:
+    """The variance of each column over all points.  Collective: where points are sharded."""
+    (total,) = points.over(lambda rows: (z[rows].sum(axis=0, dtype=float),))
+    (squares,) = points.over(lambda rows: (np.square(z[rows] - total / N).sum(axis=0),))
+    return squares / N
+
+
+def _curvatures(plan: Plan, points: Points, weights: list[Array], sites: list[Array]) -> list[Array]:
+    """The sample's mean of Phi_k^T Phi_k of each site, damped.  Collective: yes."""
+    average, segments = points.average, plan.chain.segments
+    inputs = [z[points.sample].astype(float) for z in sites]
+    F = average.rows(lambda rows: segments[-1].forward(weights, inputs[-1][rows]))
+    M = average.mean(lambda rows: plan.choices.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
+    forms: list[Array] = []
+    for segment, A in zip(reversed(segments[1:]), reversed(inputs), strict=True):
+        M = segment.pullback(weights, A, M, average)
+        forms.insert(0, _damped(M))
+    return forms
+
+
+def _damped(M: Array) -> Array:
+    """M scaled to a mean eigenvalue of 1, negative ones left out, plus DAMPING I; I where M is nothing but rounding."""
+    values, vectors = np.linalg.eigh(0.5 * (M + M.T))
+    values = np.maximum(values, 0.0)
+    mean = values.mean()
+    scaled = values / mean if mean > np.finfo(float).tiny else np.ones(len(M))
+    return (vectors * (scaled + DAMPING)) @ vectors.T

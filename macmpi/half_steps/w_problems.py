@@ -1,0 +1,113 @@
+"""W-problems of a state: the regressions of units and segments, pure functions of what is made once for a work list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from macmpi.half_steps.metrics import metrics, shift, unit_metric
+from macmpi.half_steps.parts import First, Parts
+from macmpi.nets.chain import Segment
+from macmpi.nets.losses import Metric, Squared, times
+from macmpi.plan.work_lists import Job, WorkList
+from macmpi.reductions import EVERY, Made, Rows
+from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, WProblem
+from macmpi.state import MacState, State
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class WInputs:
+    """The regressions of a work list are made of this, and of the weights and Grams of the state.
+
+    coordinates: z_k - u_k of all sites, or sharded z_k; first: what never changes, if it is needed; features, rounded:
+    what each segment multiplies, and that as directions and Grams read it; cores: the targets of this rank's
+    regressions that a quantiser follows.
+    """
+
+    parts: Parts
+    state: State[MacState]
+    metrics: tuple[Metric, ...]
+    coordinates: Array
+    first: First | None = None
+    features: dict[int, Rows] = field(default_factory=dict)
+    rounded: dict[int, Rows] = field(default_factory=dict)
+    cores: dict[int, Array] = field(default_factory=dict)
+
+
+def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
+    """What the regressions of a work list need: features by points, then Allgatherv.  Collective: yes."""
+    forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
+    first = parts.first(state) if 0 in work.features else None
+    given = WInputs(parts, state, forms, Z, first)
+    for k in work.segments | work.fresh:
+        given.features[k] = given.rounded[k] = parts.inputs(k, state)
+    for k in work.features:
+        given.features[k] = parts.features(k, state) if k or first is None else first.features
+        given.rounded[k] = parts.rounded(k, given.features[k]) if k or first is None else first.rounded
+    for k in {job.segment for job in work.jobs_of(parts.team.rank)}:
+        if parts.plan.chain.segments[k].trailing:
+            given.cores[k] = _core_targets(given, k)
+    return given
+
+
+def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Array]:
+    """The metrics, and z_k - u_k of all sites; of sharded points, which may be many, z_k.  Collective: no."""
+    forms = metrics(parts.plan, state)
+    if parts.plan.sharded or not parts.plan.choices.schedule.multipliers:
+        return forms, state.Z
+    return forms, state.Z - shift(parts.plan, forms, state.own.multipliers)
+
+
+def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:
+    """What units of segment k have to give: z_k - u_k, or y.  Collective: no."""
+    parts, columns = given.parts, given.parts.plan.chain.site_columns
+    if k == len(columns):
+        return parts.data.Y[:, units]
+    z = given.coordinates[:, columns[k]]
+    if not (parts.plan.sharded and parts.plan.choices.schedule.multipliers):
+        return z[:, units]
+    u, form = given.state.own.multipliers[:, columns[k]], given.metrics[k]
+    shape = len(z), z[:0, units].shape[1]
+    return Made(lambda rows: (z[rows] - times(u[rows], form.inverse))[:, units], shape, z.dtype)
+
+
+def _core_targets(given: WInputs, k: int) -> Array:
+    """What units of segment k's regression have to give under a quantiser q: t + (a - q(a)), t the segment's targets.
+
+    With a the present outputs of the regression, the present weights then stay where they are once q(a) = t.
+    """
+    segment, weights = given.parts.plan.chain.segments[k], given.parts.weights(given.state)
+    after = segment.core + 1
+    a = segment.part(0, after).forward(weights, given.parts.inputs(k, given.state))
+    return targets(given, k) + a - segment.part(after, len(segment.maps)).forward(weights, a)
+
+
+def layer_gram(given: WInputs, k: int) -> LayerGram:
+    """What the units of a segment share, at the present Grams.  Collective: no."""
+    plan, grams = given.parts.plan, given.state.own.grams
+    G = grams[plan.offsets.gram(k)].reshape(plan.offsets.gram_shapes[k])
+    dtype = np.dtype(np.float32) if plan.choices.regressions[k].rounds else plan.dtype
+    ridge = plan.unit_ridge(k, given.state.mu)
+    return LayerGram(G, ridge, dtype, plan.chain.has_bias(k), plan.chain.segments[k].activation)
+
+
+def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
+    """The regression of a job's weights, from the present ones.  factor: what is made of its Gram.  Collective: no."""
+    k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
+    ridge, key = plan.unit_ridge(k, state.mu), (plan.seed, state.iteration, k)
+    shapes, segment = plan.chain.regressed_shapes(k), plan.chain.segments[k]
+    flat, pieces = state.weights[job.place], parts.points.in_pieces
+    if job.units is not None:
+        T = given.cores[k][:, job.units.rows] if k in given.cores else targets(given, k, job.units.rows)
+        term, W = Term(given.features[k], T, given.rounded[k]), flat.reshape(-1, shapes[0][1])
+        shared, points = layer_gram(given, k).G, plan.n_train
+        return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces)
+    loss = plan.choices.loss if k == len(plan.chain.sites) else Squared(unit_metric(plan, k, state))
+    part = plan.features[k] if segment.leading else segment
+    numbers = {block: i for i, block in enumerate(segment.regressed)}
+    own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
+    A, T = given.features[k], targets(given, k)
+    return SegmentProblem(own, loss, A, T, shapes, ridge, flat, key, points=plan.n_train, in_pieces=pieces)

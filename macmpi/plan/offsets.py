@@ -1,0 +1,51 @@
+"""Offsets: where each block's weights and each segment's Gram lie in their flat buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+from macmpi.nets.chain import Chain
+from macmpi.parallel import tiles
+from macmpi.plan.choices import Regression
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Bounds of the parameter blocks among the weights, and of the segments' Grams among the Grams.
+
+    gram_shapes: (0, 0) for segments whose units share none.
+    """
+
+    weights: tuple[int, ...]
+    grams: tuple[int, ...]
+    gram_shapes: tuple[tuple[int, int], ...]
+
+    def block(self, block: int) -> slice:
+        """Where a parameter block lies among the weights."""
+        return slice(self.weights[block], self.weights[block + 1])
+
+    def gram(self, segment: int) -> slice:
+        """Where a segment's Gram lies among the Grams."""
+        return slice(self.grams[segment], self.grams[segment + 1])
+
+    def large(self, segment: int) -> bool:
+        """Its units share a Gram so large that it is made by rows and factored by all ranks jointly."""
+        return self.gram_shapes[segment][1] > tiles.GRAM_WHOLE
+
+
+def offsets(chain: Chain, regressions: tuple[Regression, ...]) -> Offsets:
+    """The places that the shapes of a chain determine.  Collective: no."""
+
+    def shape(k: int) -> tuple[int, int]:
+        if not regressions[k].by_unit:
+            return (0, 0)
+        first = chain.segments[k].regressed[0]
+        return regressions[k].solver.shared_shape(chain.fan_in(first), chain.has_bias(k))
+
+    shapes = tuple(shape(k) for k in range(len(chain.segments)))
+    return Offsets(_bounds(chain.block_shapes), _bounds(shapes), shapes)
+
+
+def _bounds(shapes: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    return tuple(accumulate((a * b for a, b in shapes), initial=0))

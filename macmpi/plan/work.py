@@ -1,0 +1,162 @@
+"""Work: which rank has which points, and who does what in a W-step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from macmpi.nets.chain import Chain
+from macmpi.parallel import tiles
+from macmpi.parallel.partition import PointPartition, partition_points
+from macmpi.plan.choices import Choices
+from macmpi.plan.offsets import Offsets
+from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
+
+
+@dataclass(frozen=True)
+class Work:
+    """Point partitions and work lists: what sizes and the number of ranks make of the choices, each made once.
+
+    sharded: each rank holds its own points alone.  minibatch_parts: 0 without minibatches.
+    """
+
+    chain: Chain
+    choices: Choices
+    offsets: Offsets
+    n_train: int
+    n_val: int
+    ranks: int
+    sharded: bool = False
+    minibatch_parts: int = 0
+
+    def _training(self, blocks: int) -> PointPartition:
+        """The training points in at most `blocks` blocks; sharded, they lie where they lie: in the same ones always."""
+        if self.sharded:
+            blocks = self.minibatch_parts or tiles.sum_blocks(self.n_train)
+        return partition_points(self.n_train, self.ranks, blocks, self.sharded)
+
+    @cached_property
+    def train(self) -> PointPartition:
+        """The training points whose coordinates and errors are a rank's to compute."""
+        return self._training(tiles.BLOCKS)
+
+    @cached_property
+    def summed(self) -> PointPartition:
+        """The training points as Grams are summed over them."""
+        return self._training(tiles.sum_blocks(self.n_train))
+
+    @cached_property
+    def parts(self) -> PointPartition:
+        """The training points as parts that a minibatch is drawn from."""
+        return self._training(self.minibatch_parts)
+
+    @cached_property
+    def validation(self) -> PointPartition:
+        """The validation points whose errors are a rank's to compute."""
+        return partition_points(self.n_val, self.ranks, sharded=self.sharded)
+
+    @cached_property
+    def w_step(self) -> WorkList:
+        """All regressions in one list.  The first segment's inputs never change: no Gram to make again."""
+        segments = range(len(self.chain.segments))
+        return self.regressions(segments, segments[1:])
+
+    @cached_property
+    def first_gram(self) -> WorkList:
+        """The Gram of the first segment alone, computed once."""
+        return self.regressions([], [0])
+
+    @cached_property
+    def leading_layers(self) -> WorkList:
+        """The layers before the regressions of a W-step that trainers fit: those whose inputs change."""
+        return self.leading(range(1, len(self.chain.segments)))
+
+    @cached_property
+    def trailing_layers(self) -> WorkList:
+        """The layers that trainers fit after the regressions of a W-step."""
+        return self.trailing(range(len(self.chain.segments)))
+
+    def regressions(self, segments: Sequence[int], renewed: Sequence[int] | None = None) -> WorkList:
+        """The regressions of some segments; Grams are made again of those or, where given, of the `renewed` ones."""
+        renewed = segments if renewed is None else renewed
+        jobs = [job for k in segments for job in self.jobs(k)]
+        grams = [gram for k in renewed for gram in self.grams(k)]
+        fresh = {gram.segment for gram in grams}
+        made = [k for k in sorted({*segments, *fresh}) if self._by_unit(k) or self.chain.segments[k].leading]
+        large = [Factor(k) for k in sorted(segments) if self.offsets.large(k)]
+        old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
+        if not self.sharded:
+            return WorkList(each_its_own(jobs, grams, old, new, self.ranks), tuple(made))
+        away = tuple(job for job in jobs if self.choices.travels(job.segment))
+        here = [job for job in jobs if not self.choices.travels(job.segment)]
+        tasks: list[Job | Tour] = [*here, *([Tour(away)] if away else [])]
+        return WorkList(all_jointly(tasks, grams, old, new), tuple(made))
+
+    def jobs(self, segment: int) -> list[Job]:
+        """The segment's regressions: tiles of units, or one for all its weights."""
+        blocks, bounds = self.chain.segments[segment].regressed, self.offsets.weights
+        solver, shapes = self.choices.regressions[segment].solver, self.chain.regressed_shapes(segment)
+        if not self._by_unit(segment):
+            place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
+            return [Job(segment, None, place, sum(solver.effort(d, h, self.n_train) for h, d in shapes))]
+        ((units, width),), start = shapes, bounds[blocks[0]]
+        return [
+            Job(
+                segment,
+                tile,
+                slice(start + tile.start * width, start + tile.stop * width),
+                solver.effort(width, len(tile), self.n_train),
+            )
+            for tile in self._unit_tiles(segment, units)
+        ]
+
+    def _unit_tiles(self, segment: int, units: int) -> tuple[tiles.Tile, ...]:
+        if self.choices.travels(segment):
+            return tiles.ring_tiles(units, len(self.train.blocks))
+        if self.choices.regressions[segment].solver.exact:
+            return tiles.evenly(units, units if self.sharded else tiles.EXACT_WIDTH)
+        return tiles.unit_tiles(units)
+
+    def grams(self, segment: int) -> list[Gram]:
+        """The Gram that the segment's units share: whole, or by rows where it is large and each rank has all points."""
+        (rows, width), solver = self.offsets.gram_shapes[segment], self.choices.regressions[segment].solver
+        start = self.offsets.grams[segment]
+        if not rows:
+            return []
+        if self.sharded or not self.offsets.large(segment):
+            cost = solver.share_effort(width, self.n_train)
+            return [Gram(segment, None, self.offsets.gram(segment), cost)]
+        return [
+            Gram(segment, t, slice(start + t.start * width, start + t.stop * width), cost)
+            for t in tiles.evenly(rows, tiles.GRAM_ROWS)
+            for cost in [solver.share_effort(width, self.n_train, t.rows)]
+        ]
+
+    def _by_unit(self, segment: int) -> bool:
+        return self.choices.regressions[segment].by_unit
+
+    def leading(self, segments: Sequence[int]) -> WorkList:
+        """The layers of some segments that trainers fit before the regressions of a W-step."""
+        return self._trained([layer for k in segments for layer in self._layers(k, self.chain.segments[k].leading)])
+
+    def trailing(self, segments: Sequence[int]) -> WorkList:
+        """Those that they fit after them."""
+        return self._trained([layer for k in segments for layer in self._layers(k, self.chain.segments[k].trailing)])
+
+    def untrained(self, segment: int, weights: np.ndarray) -> WorkList:
+        """A segment's trailing layers whose weights are 0: not yet found."""
+        layers = self._layers(segment, self.chain.segments[segment].trailing)
+        return self._trained([layer for layer in layers if not weights[layer.place].any()])
+
+    def _layers(self, segment: int, maps: Sequence[int]) -> list[Layer]:
+        numbers = ((i, self.chain.segments[segment].blocks[i]) for i in maps)
+        placed = [(i, b, self.offsets.block(b)) for i, b in numbers if b is not None]
+        return [Layer(segment, i, b, place, float(place.stop - place.start)) for i, b, place in placed]
+
+    def _trained(self, layers: Sequence[Layer]) -> WorkList:
+        copies = [self.choices.trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
+        copied, fitted = ([f for f, c in zip(layers, copies, strict=True) if c == which] for which in (True, False))
+        return trained(copied, fitted, self.ranks)
