@@ -357,7 +357,7 @@ def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
 def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
     """Name and docstring of every public class, function and method; a method without one has its base's."""
     tree = trees()[path]
-    known = [node for body in (trees()[PACKAGE / "parallel" / "serial.py"].body, tree.body) for node in body]
+    known = [node for body in (trees()[PACKAGE / "parallel" / "team.py"].body, tree.body) for node in body]
     classes = {node.name: node for node in known if isinstance(node, ast.ClassDef)}
 
     def document(owner: ast.ClassDef, name: str) -> str:
