@@ -116,16 +116,22 @@ class Parts:
         self._rounded[k] = self.points.rows(lambda rows: A[rows], A.shape[1], single, self._rounded.get(k))
         return self._rounded[k]
 
-    def first(self, state: State[Any]) -> First:
-        """What never changes between iterations, made once.  Collective: yes."""
-        if self._first is None:
-            A = self.features(0, state)
-            self._first = First(A, self.rounded(0, A))
-        return self._first
+    def begin_first(self, state: State[Any]) -> First:
+        """What never changes between iterations: made in the beginning, and where the layers before it are trained.
 
-    def begin_with(self, first: First | None) -> None:
-        """From now on `first` is this; None: it is made again.  Collective: no."""
+        Collective: yes.
+        """
+        A = self.features(0, state)
+        return self.keep(First(A, self.rounded(0, A)))
+
+    def first(self, state: State[Any]) -> First:
+        """What never changes between iterations, as it was kept last.  Collective: yes."""
+        return self._first or self.begin_first(state)
+
+    def keep(self, first: First) -> First:
+        """Hand `first` on to the half steps that follow.  Collective: no."""
         self._first = first
+        return first
 
     def ridge_of(self, state: State[Any], segments: Sequence[int]) -> float:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""

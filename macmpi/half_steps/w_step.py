@@ -32,7 +32,7 @@ def fit(parts: Parts, segments: Sequence[int], state: State[MacState]) -> None:
     work = parts.plan.work
     solve(parts, work.leading(segments), state)
     if 0 in segments:
-        parts.begin_with(None)
+        parts.begin_first(state)
     solve(parts, work.regressions(segments), state, plain=True)
     solve(parts, work.trailing(segments), state)
 
@@ -51,7 +51,7 @@ def solve(parts: Parts, work: WorkList, state: State[MacState], plain: bool = Fa
     tasks = Solving(given, plain, kept)
     carry_out(work, tasks, parts.points, parts.team, parts.clock)
     if first and 0 in tasks.factors:
-        parts.begin_with(replace(first, ridge=ridge, factor=tasks.factors[0]))
+        parts.keep(replace(first, ridge=ridge, factor=tasks.factors[0]))
 
 
 class Solving:

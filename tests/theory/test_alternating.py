@@ -53,7 +53,7 @@ def alternating(
     for place in trained:
         state.weights[place] += off * random.normal(size=place.stop - place.start)
     method.begin(state)
-    method.mac.parts.begin_with(None)
+    method.mac.parts.begin_first(state)
     return method, state, keys
 
 
