@@ -161,7 +161,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
         if plan.schedule.multipliers:
             method.move_multipliers(state)
             all_points = whole(state, plan, team)
-            found[f"multipliers {i + 1}"] = digest(all_points, np.abs(all_points.multipliers).max() > 0.0)
+            found[f"multipliers {i + 1}"] = digest(all_points, np.abs(all_points.own.multipliers).max() > 0.0)
         state.mu *= 10.0
     after = method.finish(state)
     errors = numbers(method.evaluate(after, feasible=True))
