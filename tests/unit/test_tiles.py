@@ -151,7 +151,7 @@ def test_three_ranks_whose_jobs_no_exchange_of_two_evens_out() -> None:
 
 
 @often
-@given(costs=st.lists(st.floats(0.1, 10.0), min_size=2, max_size=9), most=st.floats(1.0, 30.0))
+@given(costs=st.lists(st.floats(0.1, 10.0), min_size=2, max_size=7), most=st.floats(1.0, 25.0))
 def test_jobs_are_packed_in_three_lists_if_they_can_be(costs: list[float], most: float) -> None:
     order = sorted(range(len(costs)), key=lambda j: -costs[j])
     found = balance._packed(order, costs, most)
