@@ -77,7 +77,7 @@ PIECE = 1 << 24
 
 
 DAMAGE = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError)
-"""What reading a file that is no checkpoint may raise, beside UsageError."""
+"""What reading a file that is no checkpoint may raise, besides UsageError."""
 
 
 def first_line(error: Exception) -> str:
@@ -159,7 +159,7 @@ def created(path: Path) -> BinaryIO:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write beside `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
+    """Write next to `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
     partial = partial_of(path)
     try:
         write_through(partial, content)

@@ -46,7 +46,7 @@ def words(key: str) -> list[str]:
     return [*own, *extensions(group)]
 
 
-Layer = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]
+LayerName = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]
 Trainer = Annotated[str, Predicate(lambda word: word in TRAINERS or word in words("centres"))]
 Site = Literal["after", "before", "none"]
 
@@ -60,7 +60,7 @@ class Model:
     """
 
     hidden: Annotated[list[PositiveInt], Len(1)] = field(default_factory=lambda: [32, 8, 32])
-    activation: Layer | list[Layer] = "sigmoid"
+    activation: LayerName | list[LayerName] = "sigmoid"
     output: Activation = "linear"
     sites: Site | list[Site] = "after"
     width: Width | list[Width] = 1.0

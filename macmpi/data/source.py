@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.data.dataset import Dataset, Sizes
-    from macmpi.parallel.partition import PointPartition
+    from macmpi.parallel.partition import Partitions
     from macmpi.parallel.team import Team
-
-    Points = tuple[PointPartition, PointPartition]
 
 
 class Whole:
@@ -39,7 +37,7 @@ class Whole:
             self._data = load(self.config.data, has_labels(self.config), self.config.model.precision)
         return self._data
 
-    def load(self, team: Team, points: Points) -> Dataset:
+    def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
 
         points: the partitions of the training and of the validation points.
@@ -68,7 +66,7 @@ class Sharded:
 
         return blank(self._sizes)
 
-    def load(self, team: Team, points: Points) -> Dataset:
+    def load(self, team: Team, points: Partitions) -> Dataset:
         from macmpi.data.shards import load
 
         classes = team.from_root(lambda: self._sizes.classes)

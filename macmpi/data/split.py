@@ -26,7 +26,7 @@ def counted(n: int, config: Data) -> list[range]:
     return [range(size) for size in sizes(n, config)]
 
 
-def drawn(n: int, config: Data) -> list[Rows]:
+def drawn(n: int, config: Data) -> list[RowSet]:
     """The training rows, and the validation rows, the first of a random order.  5 bytes a row.  Raises UsageError.
 
     Collective: no.
@@ -35,7 +35,7 @@ def drawn(n: int, config: Data) -> list[Rows]:
     try:
         found = np.arange(n, dtype=np.uint32 if n <= 2**32 else np.int64)
         stream(config.seed, "split").shuffle(found)
-        return [Rows(_bits(rows, n)) for rows in (found[held : held + train], found[:held])]
+        return [RowSet(_bits(rows, n)) for rows in (found[held : held + train], found[:held])]
     except MemoryError:
         raise UsageError(f"{config.source}: dataset X has {n:,} rows, too many for this machine to number") from None
 
@@ -46,7 +46,7 @@ def _bits(rows: Array, n: int) -> Array:
     return np.packbits(among)
 
 
-class Rows:
+class RowSet:
     """Numbers of rows, ascending, kept as a bit for each row that there is: rows[a:b] are those from the a-th on."""
 
     def __init__(self, bits: Array) -> None:

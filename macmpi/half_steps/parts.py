@@ -57,8 +57,8 @@ class Parts:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
         plan, shape = self.plan, (self.points.count, sum(self.plan.chain.site_sizes))
         Z = self.team.array(shape, plan.dtype)
-        state = State(weights.astype(plan.dtype), Z, plan.choices.schedule.mu0, MacState())
-        if plan.choices.schedule.multipliers:
+        state = State(weights.astype(plan.dtype), Z, plan.choices.penalty.mu0, MacState())
+        if plan.choices.penalty.multipliers:
             state.own.multipliers = self.team.array(shape, plan.dtype)
         return state
 

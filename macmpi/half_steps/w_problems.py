@@ -56,7 +56,7 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
 def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Array]:
     """The metrics, and z_k - u_k of all sites; of sharded points, which may be many, z_k.  Collective: no."""
     forms = metrics(parts.plan, state)
-    if parts.plan.sharded or not parts.plan.choices.schedule.multipliers:
+    if parts.plan.sharded or not parts.plan.choices.penalty.multipliers:
         return forms, state.Z
     return forms, state.Z - shift(parts.plan, forms, state.own.multipliers)
 
@@ -67,7 +67,7 @@ def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:
     if k == len(columns):
         return parts.data.Y[:, units]
     z = given.coordinates[:, columns[k]]
-    if not (parts.plan.sharded and parts.plan.choices.schedule.multipliers):
+    if not (parts.plan.sharded and parts.plan.choices.penalty.multipliers):
         return z[:, units]
     u, form = given.state.own.multipliers[:, columns[k]], given.metrics[k]
     shape = len(z), z[:0, units].shape[1]

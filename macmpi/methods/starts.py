@@ -180,5 +180,5 @@ def _trained(layer: Mac, keys: Start) -> State[Any]:
         layer.sweep(state)
         before, state.history.e1_val = state.history.e1_val, layer.evaluate(state).validation
         progress = Progress(i + 1, state.mu, before, state.history.e1_val)
-        state.mu = layer.team.from_root(lambda p=progress: layer.plan.choices.schedule.decide(p)).mu  # type: ignore[misc]
+        state.mu = layer.team.from_root(lambda p=progress: layer.plan.choices.penalty.decide(p)).mu  # type: ignore[misc]
     return state

@@ -76,13 +76,13 @@ def assign_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) ->
 def assign_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
     """Assigns jobs to ranks as contiguous runs, unless a rank then has noticeably more than by `assign_by_cost`.
 
-    Jobs that stand together read alike; which deal it is, every rank computes by itself.
+    Neighbouring jobs read alike; which of the two it is, every rank computes by itself.
     """
     owners = assign_by_cost(costs, ranks)
-    room = (1.0 + IN_ORDER) * max(sum(costs[j] for j in jobs) for jobs in owners)
+    most = (1.0 + IN_ORDER) * max(sum(costs[j] for j in jobs) for jobs in owners)
     runs: list[list[int]] = [[]]
     for job, cost in enumerate(costs):
-        if runs[-1] and sum(costs[j] for j in runs[-1]) + cost > room:
+        if runs[-1] and sum(costs[j] for j in runs[-1]) + cost > most:
             runs.append([])
         runs[-1].append(job)
     if len(runs) > ranks:
@@ -133,20 +133,20 @@ def _repack(owned: list[list[int]], costs: Sequence[float]) -> bool:
 def _packed(jobs: Sequence[int], costs: Sequence[float], most: float) -> list[list[int]] | None:
     """Jobs, the costliest first, in three lists none of which costs more than `most`; None if there are none."""
     lists: list[list[int]] = [[], [], []]
-    room = [most] * 3
+    free = [most] * 3
 
     def placed(i: int) -> bool:
         if i == len(jobs):
             return True
         job = jobs[i]
-        for place in sorted(range(3), key=lambda p: (-room[p], p)):
-            if costs[job] <= (free := room[place]):
+        for place in sorted(range(3), key=lambda p: (-free[p], p)):
+            if costs[job] <= (before := free[place]):
                 lists[place].append(job)
-                room[place] -= costs[job]
+                free[place] -= costs[job]
                 if placed(i + 1):
                     return True
                 lists[place].pop()
-                room[place] = free
+                free[place] = before
         return False
 
     return lists if placed(0) else None

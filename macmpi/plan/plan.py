@@ -24,7 +24,7 @@ class Plan:
     """All that is settled before the first half step, the same on every rank.
 
     choices: what the config names.  sharded: each rank holds its own points; all ranks do every regression jointly, and
-    no result is exchanged.  shared: a node has one copy of points and coordinates.  minibatch_parts: 0 without
+    no result is exchanged.  per_node: a node has one copy of points and coordinates.  minibatch_parts: 0 without
     minibatches.
     """
 
@@ -36,7 +36,7 @@ class Plan:
     n_val: int
     ranks: int
     sharded: bool = False
-    shared: bool = False
+    per_node: bool = False
     minibatch_parts: int = 0
 
     @cached_property
@@ -100,7 +100,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         n_val=n_val,
         ranks=ranks,
         sharded=config.parallel.data == "sharded",
-        shared=config.parallel.data == "node",
+        per_node=config.parallel.data == "node",
         minibatch_parts=min(config.stochastic.parts, n_train) if config.method.name == "stochastic" else 0,
     )
     check(config, chain, plan.choices)

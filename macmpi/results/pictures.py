@@ -132,7 +132,7 @@ def in_plane(codes: Codes) -> Codes:
 
 
 def said_of(net: Net, codes: Codes) -> Iterator[str]:
-    """Where the net puts training points, and where held-out points fall: beside which points, how far from a loop."""
+    """Where the net puts training points, and where held-out points fall: next to which points, how far from a loop."""
     gap = float(np.median(np.linalg.norm(net.codes - net.encoded, axis=1)))
     if gap > 1e-6 * net.codes.std():
         yield f"the net encodes the training points at a median distance of {gap:.2g} from their coordinates"

@@ -42,7 +42,7 @@ def launch_training(
     directory, computed_on = RunDirectory(args.output), arithmetics(team)
     with directory.lock:
         found: Found = on_root(team, lambda: directory.resume(args.resume, config, plan.sharded))
-        if plan.shared:
+        if plan.per_node:
             team.share_memory(team.from_root(lambda: node_bytes(plan, sizes.autoencoder, selecting(config))))
         data = source.load(team, (plan.work.train, plan.work.validation))
         mpi = BINDINGS, team.library

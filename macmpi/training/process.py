@@ -45,7 +45,7 @@ def ready_memory() -> None:
 
 
 def ready_products() -> None:
-    """The first products and exponentials of a process make room for all others.
+    """The first products and exponentials of a process allocate memory for all others.
 
     That takes a millisecond or two, for which the other ranks would wait.  Collective: no.
     """

@@ -5,7 +5,7 @@
 
 A variant is a list of --set options; "" is the config as it is.  Launches are interleaved (1, 2, 1, 2, ...; one variant
 after the other), one BLAS thread a rank.  The machine's own dgemm rate (700 x 700, one
-thread) is measured beside each launch, so that seconds times rate can be compared between machines.  The first
+thread) is measured with each launch, so that seconds times rate can be compared between machines.  The first
 iteration of a launch is left out.
 """
 

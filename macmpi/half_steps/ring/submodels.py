@@ -153,9 +153,9 @@ class Submodels:
     def parts(self, leg: int) -> list[list[slice]]:
         """Where in `flat` lies what each rank has in a leg."""
         held = [[self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in range(self._ring.ranks)]
-        return [[*places, *(self._beside(place) for place in places)] for places in held]
+        return [[*places, *(self._velocity_at(place) for place in places)] for places in held]
 
-    def _beside(self, place: slice) -> slice:
+    def _velocity_at(self, place: slice) -> slice:
         """Where the velocity of what lies at a place is."""
         M = self._plan.offsets.weights[-1]
         return slice(M + place.start, M + place.stop)
@@ -175,7 +175,7 @@ class Submodels:
             trained, gradient_of = self._trained[k], self._trained[k].at(order)
             rate = min(solver.rate, trained.fastest(len(rows) / len(batches), solver.momentum))
             for job in (ring.jobs[j] for *_, j in group):
-                places = job.place, self._beside(job.place)
+                places = job.place, self._velocity_at(job.place)
                 phi, velocity = (self.flat[place].reshape(self._rows(job), -1) for place in places)
                 after = solver.steps(phi, velocity, batches, gradient_of(job), rate)
                 for place, array in zip(places, after, strict=True):

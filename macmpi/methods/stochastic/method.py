@@ -52,7 +52,7 @@ FIRST, WINDOW = 3, 8.0
 """The first minibatches, each with inverses of its own; the first averages are over about an eighth of all steps."""
 
 LOOKED = ("losses", "their squares", "points probed", "points")
-"""Beside the gradient, what is added up over a minibatch."""
+"""These are added up over a minibatch, as the gradient is."""
 
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
@@ -83,7 +83,7 @@ class Stochastic(Nested[StochasticState]):
     @property
     def account(self) -> Account:
         """Its minibatches, averages and first damping.  Collective: no."""
-        keys, epochs = self.keys, self.plan.choices.schedule.max_iterations
+        keys, epochs = self.keys, self.plan.choices.penalty.max_iterations
         first, last = (self.plan.n_train // self.steps(epoch) for epoch in (0, max(epochs - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle = sum(not rows for rows in self.plan.work.parts.row_counts)
@@ -108,9 +108,9 @@ class Stochastic(Nested[StochasticState]):
         Collective: yes.
         """
         self.team.barrier("the start")
-        began, chain, room = now(), self.plan.chain, self.curvature.empty_weights()
+        began, chain, empty = now(), self.plan.chain, self.curvature.empty_weights()
         draw = partial(random_block, self.plan, range_=1.0, seed=seed)
-        flat = opening.random_together(draw, self.layout.weights, room, self.team)
+        flat = opening.random_jointly(draw, self.layout.weights, empty, self.team)
         weights = list(block_views(flat, chain.block_shapes))
         opening.scale_random(chain, weights, range_)
         sample = self._sample()

@@ -35,7 +35,7 @@ POINTS, RIDGE, RUNS = 2000, 1.0, 4
 """Points of the fits here; ridge of that of the output layer, and runs of its units that are assigned to ranks."""
 
 
-def random_together(draw: Callable[[int], Array], places: Sequence[slice], flat: Array, team: Team) -> Array:
+def random_jointly(draw: Callable[[int], Array], places: Sequence[slice], flat: Array, team: Team) -> Array:
     """Random weights, block by block assigned to ranks: draw(b) gives those of block b, which go to places[b].
 
     flat: of their size, shared by the ranks of a node.  Collective: yes.

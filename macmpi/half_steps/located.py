@@ -8,10 +8,10 @@ from typing import Any
 
 
 @contextmanager
-def place(half: str, *where: Any) -> Iterator[None]:
-    """An error that is raised inside has a `place`: ("Z", rows) or ("W", segment, tile of units).  Collective: no."""
+def located(half: str, *where: Any) -> Iterator[None]:
+    """An error raised inside says where, as `located`: ("Z", rows) or ("W", segment, tile of units).  Collective: no."""
     try:
         yield
     except Exception as error:
-        error.__dict__.setdefault("place", (half, *where))
+        error.__dict__.setdefault("located", (half, *where))
         raise
