@@ -83,7 +83,10 @@ def exchange(team: Team) -> Finding:
 
 
 def shared_arrays(team: Team) -> Finding:
-    """Whether the ranks of a node can have one copy of an array, as parallel.data = "node" asks.  Collective: yes."""
+    """Tells whether the ranks of a node can have one copy of an array, as parallel.data = "node" asks.
+
+    Collective: yes.
+    """
     import numpy as np
 
     what = "shared arrays"

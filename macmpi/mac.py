@@ -47,7 +47,7 @@ class Mac:
         return Account(words(self.plan))
 
     def begin(self, state: State[MacState]) -> None:
-        """What the data determine: the first segment's features, and its Gram where a new State lacks it.
+        """Computes what the data determine: the first segment's features, and its Gram where a new State lacks it.
 
         Collective: yes.
         """

@@ -51,7 +51,7 @@ class Part:
         return found
 
     def labels(self) -> Array:
-        """Those of a part (n, 1), once all of its dataset have been checked.  Raises UsageError."""
+        """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
         try:
             array = np.asarray(self.source[()])
         except (OSError, RuntimeError) as error:
@@ -69,7 +69,7 @@ Parts = tuple[Part, Part]
 
 
 Draw = Callable[[int, Data], Sequence[range | RowSet]]
-"""Which of n rows are for training, and which for validation."""
+"""Draws which of n rows are for training, and which for validation."""
 
 
 def raw_of(config: Data, labels: bool, unread: bool = False) -> Raw:

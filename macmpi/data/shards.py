@@ -64,7 +64,7 @@ def load(config: Data, classes: Array | None, dtype: Any, points: Partitions, te
 
 
 def _drawn(n: int, config: Data, team: Team) -> list[RowSet]:
-    """Which of n rows are for training and for validation, drawn by rank 0 alone; none of 0.  Collective: yes."""
+    """Rank 0 alone draws which of n rows are for training and for validation; none of 0.  Collective: yes."""
     own: list[Array] = []
     team.from_root(lambda: own.extend(rows.bits for rows in (drawn(n, config) if n else ())))
     return [RowSet(bits) for bits in share_arrays(team, own)]

@@ -1,4 +1,4 @@
-"""Where a run's points come from: a source says its sizes before anything is allocated, and then loads the points.
+"""A run's points come from a source, which says its sizes before anything is allocated, and then loads the points.
 
 Rank 0 reads the data set and shares it (`Whole`), or each rank reads its own rows alone (`Sharded`); `data/checks.py`
 has the checks of both.  This module is light: rank 0 can refuse data before the other ranks import NumPy.
@@ -61,7 +61,7 @@ class Sharded:
         return self._sizes
 
     def outline(self) -> Dataset:
-        """It has no points and is not scaled."""
+        """The outline has no points and is not scaled."""
         from macmpi.data.shards import blank
 
         return blank(self._sizes)

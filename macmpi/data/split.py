@@ -1,4 +1,4 @@
-"""Which rows of a data set are for training and which for validation: drawn by one rank, a bit a row for the others."""
+"""One rank draws which rows of a data set are for training and which for validation: a bit a row for the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sizes(n: int, config: Data) -> tuple[int, int]:
 
 
 def counted(n: int, config: Data) -> list[range]:
-    """As many rows as there will be for each, not those that there will be.  Collective: no."""
+    """Counts the rows that there will be for each; they are not those that there will be.  Collective: no."""
     return [range(size) for size in sizes(n, config)]
 
 
@@ -54,7 +54,7 @@ class RowSet:
 
     @cached_property
     def _ends(self) -> Array:
-        """How many rows have been counted at the end of each block of bits."""
+        """Counts the rows up to the end of each block of bits."""
         starts = range(0, len(self.bits), BYTES)
         return np.cumsum([int(np.bitwise_count(self.bits[i : i + BYTES]).sum()) for i in starts])
 

@@ -1,4 +1,4 @@
-"""Where a half step was when a library gave up: attached to the error as it is raised."""
+"""An error of a library carries the place in the half step where it was raised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def located(half: str, *where: Any) -> Iterator[None]:
-    """An error raised inside says where, as `located`: ("Z", rows) or ("W", segment, tile of units).  Collective: no."""
+    """An error raised inside is `located`: ("Z", rows) or ("W", segment, tile of units).  Collective: no."""
     try:
         yield
     except Exception as error:

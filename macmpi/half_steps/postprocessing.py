@@ -11,7 +11,7 @@ from macmpi.half_steps.w_step import fit
 from macmpi.state import MacState, State
 
 REFITS = 5
-"""How often an inexact refit is repeated at most."""
+"""An inexact refit is made at most this number of times."""
 
 REFIT = 1e-4
 """The relative fall of E1 + ridge below which an inexact refit is not repeated."""

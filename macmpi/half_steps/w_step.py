@@ -21,7 +21,7 @@ from macmpi.typing import Array
 
 
 def words(plan: Plan) -> str:
-    """What the console says of the W-step.  Collective: no."""
+    """The console says this of the W-step.  Collective: no."""
     names = [(name, len(list(same))) for name, same in groupby(r.name for r in plan.choices.regressions)]
     ring = f"; sgd round a ring of {len(plan.work.train.blocks)} blocks of points" if plan.choices.ring else ""
     return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"

@@ -30,13 +30,13 @@ class ZInputs:
 
 
 def prepare_z(parts: Parts, state: State[MacState]) -> ZInputs:
-    """What a Z-step needs, with the metric of its mu.  Collective: yes."""
+    """Prepares a Z-step, with the metric of its mu.  Collective: yes."""
     renew_metric(parts, state)
     return z_inputs(parts, state)
 
 
 def z_inputs(parts: Parts, state: State[MacState]) -> ZInputs:
-    """What the Z-problems of the present state are made of.  Collective: yes."""
+    """Collects what the Z-problems of the present state are made of.  Collective: yes."""
     weights, forms = parts.weights(state), metrics(parts.plan, state)
     return ZInputs(parts, weights, state.Z, state.own.multipliers, forms, parts.first(state).features)
 

@@ -35,7 +35,7 @@ EVERY = 4
 """The model of E1 is taken from every `EVERY`-th point of a tile."""
 
 DAMPING = 1e-3
-"""Of the model, for directions scaled to curvature 1."""
+"""The model is damped by this, for directions scaled to curvature 1."""
 
 LENGTHS = (1.0, 0.5, 0.25)
 """Shares of the model's step that are tried."""
@@ -49,19 +49,19 @@ class Accelerated(Around):
         self.evaluation, self.momentum = mac.parts.evaluation, momentum
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[AcceleratedState]:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return _owned(self.mac.start_at(weights, gradient_step))
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[AcceleratedState]:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return _owned(self.mac.start(range_, gradient_step, seed))
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[AcceleratedState]:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return _owned(self.mac.start_from(codes, seed, range_))
 
     def begin(self, state: State[AcceleratedState]) -> None:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         self.mac.begin(state)
         if not len(state.own.shown):
             state.own.shown = state.weights.copy()
@@ -174,7 +174,7 @@ class Accelerated(Around):
         return errors
 
     def finish(self, state: State[AcceleratedState]) -> State[MacState]:
-        """As MAC's, from the iterate.  Collective: yes."""
+        """Ends as MAC does, from the iterate.  Collective: yes."""
         return self.mac.finish(replace(state, own=replace(state.own, shown=np.empty(0))))
 
 

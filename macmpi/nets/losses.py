@@ -175,7 +175,7 @@ class Squared:
 
 
 def _largest(A: Array) -> tuple[Array, Array]:
-    """Where each row's largest number stands, as an index of A."""
+    """Gives the index in A of each row's largest number."""
     return np.arange(len(A)), A.argmax(axis=1)
 
 

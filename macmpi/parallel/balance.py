@@ -31,7 +31,7 @@ def assigned(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Assigned[J
 
 
 def places(owners: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
-    """Where the results of each rank lie."""
+    """Gives the places of the results of each rank."""
     return tuple(tuple(job.place for job in rank) for rank in owners)
 
 
@@ -43,8 +43,11 @@ EVEN = 1e-3
 """Jobs are not exchanged between ranks for less than this share of the busiest rank's work."""
 
 
-REPACKED, IDLEST = 9, 16
-"""Jobs of three ranks at most that are packed again; among how many ranks, the least busy, two of them are sought."""
+REPACKED = 9
+"""Jobs of three ranks at most that are packed again."""
+
+IDLEST = 16
+"""Two of the three ranks are sought among this many of the least busy."""
 
 
 def contiguous_runs(n: int, ranks: int) -> tuple[Tile, ...]:

@@ -97,7 +97,7 @@ class Products:
 
 @lru_cache(maxsize=256)
 def assign_blocks(sizes: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Whose piece each is, the same on every rank.  Collective: no."""
+    """Assigns pieces of these sizes to ranks, alike on every rank.  Collective: no."""
     return balance.assign_by_cost(sizes, ranks)
 
 

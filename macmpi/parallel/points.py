@@ -90,7 +90,7 @@ def _chunks(block: tuple[tiles.Tile, ...]) -> list[slice]:
 
 
 def _within(sample: Array, start: int, stop: int) -> slice:
-    """Where the sample's points of the rows start, ..., stop - 1 stand in it."""
+    """Finds the sample's points among the rows start, ..., stop - 1."""
     first, last = np.searchsorted(sample, [start, stop]).tolist()
     return slice(first, last)
 

@@ -104,7 +104,7 @@ class Node:
             window.handle.Sync()
 
     def holds(self, array: Any) -> bool:
-        """Whether it lies in shared memory.  Collective: no."""
+        """Tells whether an array lies in shared memory.  Collective: no."""
         at = array.__array_interface__["data"][0]
         return any(w.address <= at < w.address + w.memory.nbytes for w in self._windows)
 
@@ -250,7 +250,7 @@ def runs_by_turn(nodes: Sequence[int]) -> list[list[range]]:
 
 
 def placed(runs: Sequence[range], counts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """How many rows the ranks of each run have, and where these begin.  Collective: no."""
+    """Counts the rows that the ranks of each run have, and gives their starts.  Collective: no."""
     starts = starts_of(counts)
     return [sum(counts[r] for r in run) for run in runs], [starts[run.start] if run else 0 for run in runs]
 

@@ -56,7 +56,7 @@ class Team(ABC):
 
     @abstractmethod
     def common(self, array: Any) -> bool:
-        """Whether all ranks of the launch have this `array` in one piece of memory.  Collective: no."""
+        """Tells whether all ranks of the launch have this `array` in one piece of memory.  Collective: no."""
 
     @abstractmethod
     def fence(self, array: Any) -> None:

@@ -55,7 +55,7 @@ class Choices:
 
 
 def choose(config: Config, chain: Chain) -> Choices:
-    """What a config chooses for a chain.  Collective: no."""
+    """Makes the choices of a config for a chain.  Collective: no."""
     penalty = config.penalty
     return Choices(
         loss=LOSSES[config.model.loss],

@@ -118,7 +118,7 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
 
 
 def _columns(plan: Plan, job: Job) -> int:
-    """How many columns over its points a rank keeps while it does a job: of sharded points often none."""
+    """Counts the columns over its points that a rank keeps while it does a job: of sharded points often none."""
     exact = plan.choices.regressions[job.segment].solver.exact
     if plan.sharded and (exact or plan.choices.travels(job.segment)):
         return 0
@@ -186,7 +186,7 @@ def rounded_width(plan: Plan) -> int:
 
 
 def selecting(config: Config) -> bool:
-    """Whether architectures are selected.  Collective: no."""
+    """Tells whether architectures are selected.  Collective: no."""
     return config.selection.criterion != "none"
 
 

@@ -41,12 +41,12 @@ class Plan:
 
     @cached_property
     def offsets(self) -> Offsets:
-        """Where weights and Grams lie in flat buffers."""
+        """The places of weights and Grams in flat buffers."""
         return offsets(self.chain, self.choices.regressions)
 
     @cached_property
     def work(self) -> Work:
-        """Which rank has which points, and who does what in a W-step."""
+        """The work of each rank: its points, and its tasks in a W-step."""
         sizes = self.n_train, self.n_val, self.ranks
         return Work(self.chain, self.choices, self.offsets, *sizes, self.sharded, self.minibatch_parts)
 

@@ -89,7 +89,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 
 @dataclass
 class Fault:
-    """What strikes, where and when; `iteration_now` is kept by wrapping the loop's methods."""
+    """A fault strikes a rank once, in a phase and iteration; `iteration_now` is kept by wrapping the loop's methods."""
 
     rank: int
     phase: str

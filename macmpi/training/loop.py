@@ -34,7 +34,7 @@ DONE, STOPPED = 0, 75
 
 @dataclass(frozen=True)
 class Job:
-    """What run.py has settled for one launch, which began at `began` and has `max_time` seconds.
+    """run.py has settled this for one launch, which began at `began` and has `max_time` seconds.
 
     arithmetic: the BLAS that rank 0 runs on, in words.
     """
@@ -271,7 +271,7 @@ class Training:
         self.saving = max(self.saving, self.saved_at - began)
 
     def _coordinates(self, state: State[Any]) -> Array | None:
-        """Those that a file of a model keeps: none of sharded points."""
+        """The coordinates that a file of a model keeps: none of sharded points."""
         return None if self.plan.sharded else state.Z
 
     def _write_model(self, state: State[Any], after: State[Any], best: Array, errors: Errors) -> None:
