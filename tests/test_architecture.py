@@ -411,6 +411,44 @@ def test_docstrings_say_who_has_to_call(name: str) -> None:
     assert wrong == []
 
 
+def documented(body: list[ast.stmt]) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring of a module, a class, a function or a constant."""
+    for statement in body:
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield statement.lineno, value.value
+        for inner in ("body", "orelse"):
+            yield from documented(getattr(statement, inner, []))
+
+
+UNREVISED = ("solvers.", "nets.layers.")
+"""Packages whose docstrings may still begin in any way; to be emptied."""
+
+
+def test_a_docstring_begins_with_a_sentence() -> None:
+    """Who reads it where it is used, in a list or in a tooltip, does not see the name that it would lean on."""
+    fragments = r"(Of|The same|What|Where|Whether|Which|Whose|How|Those|As)\b"
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path, tree in trees().items()
+        for line, text in documented(tree.body)
+        if not within(module(path), UNREVISED) and re.match(fragments, text)
+    ]
+    assert wrong == []
+
+
+def test_names_and_texts_keep_to_the_words_of_the_field() -> None:
+    """Work is assigned and memory is free: a reader need not learn words that only this program uses."""
+    private = re.compile(r"(?:\b|_)(rooms?|deals?|dealt|dealing|beside|manieth|anew)(?:\b|_)", re.IGNORECASE)
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in trees()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if not within(module(path), UNREVISED) and private.search(line)
+    ]
+    assert wrong == []
+
+
 # --- configs, and what the README promises ----------------------------------------------------------------------------
 
 

@@ -64,7 +64,7 @@ def _without_derivatives(chain: Chain) -> list[Map]:
 
 
 def has_derivatives(chain: Chain) -> bool:
-    """Whether backpropagation trains every layer.  Collective: no."""
+    """Tells whether backpropagation trains every layer.  Collective: no."""
     return not _without_derivatives(chain)
 
 

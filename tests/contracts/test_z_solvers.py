@@ -135,7 +135,7 @@ def test_the_first_step_goes_half_the_way(
 def test_some_points_give_those_rows(
     scene: dict[str, Any], cut: str, name: str, solvers: list[Any], random: np.random.Generator
 ) -> None:
-    """Points do not see each other: this is what deals the Z-step to ranks."""
+    """Points do not see each other: this is what lets the Z-step be split among ranks."""
     for solver in solvers:
         problem = z_problem(random, size_of(scene, cut), n=20, cut=cut, **scene)
         make_perfect(problem, [3, 7])

@@ -646,7 +646,7 @@ def test_where_nothing_can_be_drawn(
 
 
 @pytest.mark.usefixtures("rough")
-def test_a_run_that_is_not_there_is_named_beside_one_that_is(
+def test_a_run_that_is_not_there_is_named_next_to_one_that_is(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(monkeypatch, tmp_path / "gone", runs / "net", "--output", tmp_path / "out") == 0
