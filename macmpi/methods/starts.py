@@ -17,14 +17,12 @@ from macmpi.parallel.streams import stream
 from macmpi.plan.initial import RANGE
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan, make_plan
+from macmpi.solvers.regular import START, jitter
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
 GREEDY, EMBEDDING = 5, 200
 """Iterations of the greedy start and of the elastic embedding where start.iterations is 0."""
-
-RIDGE = 1e-6
-"""Of the least-squares fits here, relative to the Gram's mean diagonal entry."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ def _project(W: Array, A: Array, keys: Start, layer: int) -> Array:
 def _least_squares(A: Array, T: Array) -> Array:
     """W = [V, c] of the ridge regression of T (N, w) on A (N, D)."""
     G = gram(A)
-    G[np.diag_indices_from(G)] += RIDGE * np.trace(G) / len(G)
+    G[np.diag_indices_from(G)] += jitter(G, START)
     return np.linalg.solve(G, adjoint(T, A).T).T
 
 

@@ -12,14 +12,15 @@ import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
-from macmpi.nets.design import adjoint, gram, jitter
+from macmpi.nets.design import adjoint, gram
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.parallel.balance import assign_by_cost, contiguous_runs
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, cut
 from macmpi.parallel.tree_sum import TreeSum, over_parts
 from macmpi.reductions import OverPoints
-from macmpi.solvers.grams import regular_factor, solve_rows
+from macmpi.solvers.grams import solve_rows
+from macmpi.solvers.regular import jitter, regular_factor
 from macmpi.typing import Array
 
 RANGES, USUAL = {"sigmoid": 6.0}, 1.7
@@ -139,7 +140,7 @@ def fit_output(chain: Chain, weights: list[Array], sample: Sample, found: Array,
     G, crossed = sample.roughly(lambda rows: (gram(A[rows]), adjoint(sample.Y[rows], A[rows])))
     added = np.full(len(G), RIDGE + jitter(G, 0.0, A.dtype))
     added[-1] -= RIDGE
-    lower, _ = regular_factor(G, added)
+    lower = regular_factor(G, added)
     units = cut(len(crossed), RUNS)
     runs = contiguous_runs(len(units), team.size)
     for run in units[runs[team.rank].rows]:
