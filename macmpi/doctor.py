@@ -17,7 +17,8 @@ from macmpi.console import guard, say
 from macmpi.machine.findings import FAULT, WARNING, Finding
 from macmpi.machine.hosts import kernel, machines, ranks, shared_memory
 from macmpi.parallel.launchers import speaks
-from macmpi.parallel.team import BINDINGS, Team, die, launch
+from macmpi.parallel.mpi import BINDINGS, die, launch
+from macmpi.parallel.team import Team
 
 MPIS = ("mpich", "openmpi", "impi-rt")
 SMALL_ROWS, LARGE_BYTES, REPEATS = 8, 1 << 25, 7

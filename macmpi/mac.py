@@ -51,8 +51,7 @@ class Mac:
 
         Collective: yes.
         """
-        self.parts.begin_with(None)
-        self.parts.first(state)
+        self.parts.begin_first(state)
         if not len(state.own.grams):
             state.own.grams = self.parts.no_grams()
             solve(self.parts, self.plan.work.first_gram, state)

@@ -15,7 +15,8 @@ from macmpi.console import guard, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import speaks
-from macmpi.parallel.team import STOPPED, Team, die, launch
+from macmpi.parallel.mpi import STOPPED, die, launch
+from macmpi.parallel.team import Team
 from macmpi.training.process import STOP_SIGNALS, on_stop_signals
 from macmpi.training.scheduler import time_left
 

@@ -75,7 +75,7 @@ LONGEST = 300
 """Lines of a module: beyond them a second idea usually lives inside."""
 
 OWNERS = {
-    "mpi4py": {"parallel.team"},
+    "mpi4py": {"parallel.mpi"},
     "h5py": {"files", "training.checkpoint", "training.sharded_checkpoint", "machine.storage"},
     "pydantic": {"config.reading"},
     "sklearn": {"data.named_sets"},
@@ -83,10 +83,10 @@ OWNERS = {
     "scipy": {"fetch", "parallel.kernels", "nets.inverse", "solvers.", "methods."},
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report", "doctor"},
-    "time": {"parallel.clock", "parallel.team", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
+    "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage"},
     "signal": {"run", "training.process", "training.faults"},
-    "pickle": {"parallel.team"},
+    "pickle": {"parallel.mpi"},
     "datetime": set(),
     "random": set(),
     "multiprocessing": set(),
@@ -251,13 +251,13 @@ def test_the_world_is_asked_for_in_one_place() -> None:
             isinstance(node, ast.Attribute) and node.attr == "COMM_WORLD"
         )
 
-    assert {here for here, _, node in nodes() if names(node)} == {"parallel.team"}
+    assert {here for here, _, node in nodes() if names(node)} == {"parallel.mpi"}
     assert {here for here, _, node in nodes() if called(node) == "launch"} == {"run", "doctor"}
 
 
 def test_one_module_names_the_bindings_of_mpi() -> None:
     naming = {here for here, _, node in nodes() if isinstance(node, ast.Constant) and node.value == "mpi4py"}
-    assert naming == {"parallel.team"}
+    assert naming == {"parallel.mpi"}
 
 
 def test_one_module_opens_hdf5_files_for_reading() -> None:
@@ -349,7 +349,7 @@ def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
     wrong = []
     for reason, node in conditional(trees()[PACKAGE / f"{name}.py"]):
         owner = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        if reason and called(node) in VERBS and "parallel/team" in owner:
+        if reason and called(node) in VERBS and "team" in owner:
             wrong.append(f"{name}.py:{node.lineno} {reason}")
     assert wrong == []
 
@@ -357,7 +357,7 @@ def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
 def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
     """Name and docstring of every public class, function and method; a method without one has its base's."""
     tree = trees()[path]
-    known = [node for body in (trees()[PACKAGE / "parallel" / "serial.py"].body, tree.body) for node in body]
+    known = [node for body in (trees()[PACKAGE / "parallel" / "team.py"].body, tree.body) for node in body]
     classes = {node.name: node for node in known if isinstance(node, ast.ClassDef)}
 
     def document(owner: ast.ClassDef, name: str) -> str:
@@ -382,8 +382,8 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     "name",
     [
-        "parallel/serial",
         "parallel/team",
+        "parallel/mpi",
         "mac",
         "half_steps/w_step",
         "half_steps/parts",

@@ -8,7 +8,6 @@ from macmpi.half_steps.parts import Parts
 from macmpi.nets.losses import Metric, metric, times
 from macmpi.parallel.points import Points
 from macmpi.plan.plan import Plan
-from macmpi.solvers.z_problem import split_columns
 from macmpi.state import MacState, State
 from macmpi.typing import Array
 
@@ -33,14 +32,13 @@ def unit_metric(plan: Plan, k: int, state: State[MacState]) -> Metric:
     """The form in which a hidden segment's own regression is measured: M_k without mu.  Collective: no."""
     if plan.choices.metric == "identity":
         return metric(1.0, plan.dtype)
-    bounds = np.cumsum([0, *plan.chain.site_sizes])
-    return metric(state.own.metric[bounds[k] : bounds[k + 1]], plan.dtype)
+    return metric(state.own.metric[plan.chain.site_columns[k]], plan.dtype)
 
 
 def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
     """u_k = M_k^-1 lambda_k of some points (n, sum H).  Collective: no."""
-    parts = split_columns(plan.chain.site_sizes, multipliers)
-    return np.hstack([times(u, form.inverse) for u, form in zip(parts, forms, strict=True)])
+    sites = zip(plan.chain.site_columns, forms, strict=True)
+    return np.hstack([times(multipliers[:, columns], form.inverse) for columns, form in sites])
 
 
 def renew_metric(parts: Parts, state: State[MacState]) -> None:
@@ -52,7 +50,7 @@ def renew_metric(parts: Parts, state: State[MacState]) -> None:
     plan, points, own = parts.plan, parts.points, state.own
     if plan.choices.metric == "identity" or own.metric_mu == state.mu:
         return
-    sites = split_columns(plan.chain.site_sizes, state.Z)
+    sites = [state.Z[:, columns] for columns in plan.chain.site_columns]
     if plan.choices.metric == "variance":
         variances = [_variance(points, plan.n_train, z) for z in sites]
         forms = [1.0 / np.maximum(v, FLOOR * v.max() or 1.0) for v in variances]

@@ -17,7 +17,6 @@ from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.reductions import Made, Rows
-from macmpi.solvers.z_problem import split_columns
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 
@@ -89,7 +88,7 @@ class Parts:
 
     def inputs(self, k: int, state: State[Any]) -> Array:
         """z_{k-1}, with z_0 = x.  Collective: no."""
-        return self.data.X if k == 0 else split_columns(self.plan.chain.site_sizes, state.Z)[k - 1]
+        return state.Z[:, self.plan.chain.site_columns[k - 1]] if k else self.data.X
 
     def features(self, k: int, state: State[Any]) -> Rows:
         """What segment k's regression multiplies: z_{k-1} or what the maps before the regression make of it.
@@ -117,16 +116,22 @@ class Parts:
         self._rounded[k] = self.points.rows(lambda rows: A[rows], A.shape[1], single, self._rounded.get(k))
         return self._rounded[k]
 
-    def first(self, state: State[Any]) -> First:
-        """What never changes between iterations, made once.  Collective: yes."""
-        if self._first is None:
-            A = self.features(0, state)
-            self._first = First(A, self.rounded(0, A))
-        return self._first
+    def begin_first(self, state: State[Any]) -> First:
+        """What never changes between iterations: made in the beginning, and where the layers before it are trained.
 
-    def begin_with(self, first: First | None) -> None:
-        """From now on `first` is this; None: it is made again.  Collective: no."""
+        Collective: yes.
+        """
+        A = self.features(0, state)
+        return self.keep(First(A, self.rounded(0, A)))
+
+    def first(self, state: State[Any]) -> First:
+        """What never changes between iterations, as it was kept last.  Collective: yes."""
+        return self._first or self.begin_first(state)
+
+    def keep(self, first: First) -> First:
+        """Hand `first` on to the half steps that follow.  Collective: no."""
         self._first = first
+        return first
 
     def ridge_of(self, state: State[Any], segments: Sequence[int]) -> float:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""

@@ -13,5 +13,5 @@ def place(half: str, *where: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.place = (half, *where)  # type: ignore[attr-defined]
+        error.__dict__.setdefault("place", (half, *where))
         raise

@@ -14,7 +14,6 @@ from macmpi.nets.losses import Metric, Squared, times
 from macmpi.plan.work_lists import Job, WorkList
 from macmpi.reductions import EVERY, Made, Rows
 from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, WProblem
-from macmpi.solvers.z_problem import split_columns
 from macmpi.state import MacState, State
 from macmpi.typing import Array
 
@@ -23,16 +22,16 @@ from macmpi.typing import Array
 class WInputs:
     """The regressions of a work list are made of this, and of the weights and Grams of the state.
 
-    first: what never changes, if it is needed; features, rounded: what each segment multiplies, and that as directions
-    and Grams read it; coordinates: z_k - u_k of all sites, or sharded z_k; cores: the targets of this rank's
+    coordinates: z_k - u_k of all sites, or sharded z_k; first: what never changes, if it is needed; features, rounded:
+    what each segment multiplies, and that as directions and Grams read it; cores: the targets of this rank's
     regressions that a quantiser follows.
     """
 
     parts: Parts
     state: State[MacState]
-    first: First | None
     metrics: tuple[Metric, ...]
     coordinates: Array
+    first: First | None = None
     features: dict[int, Rows] = field(default_factory=dict)
     rounded: dict[int, Rows] = field(default_factory=dict)
     cores: dict[int, Array] = field(default_factory=dict)
@@ -40,8 +39,9 @@ class WInputs:
 
 def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     """What the regressions of a work list need: features by points, then Allgatherv.  Collective: yes."""
+    forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
     first = parts.first(state) if 0 in work.features else None
-    given = at_rest(parts, state, first) if work.jobs else WInputs(parts, state, first, (), state.Z)
+    given = WInputs(parts, state, forms, Z, first)
     for k in work.segments | work.fresh:
         given.features[k] = given.rounded[k] = parts.inputs(k, state)
     for k in work.features:
@@ -53,23 +53,23 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     return given
 
 
-def at_rest(parts: Parts, state: State[MacState], first: First | None = None) -> WInputs:
-    """What targets are made of, without features.  Collective: no."""
-    forms, Z = metrics(parts.plan, state), state.Z
-    if parts.plan.choices.schedule.multipliers and not parts.plan.sharded:
-        Z = Z - shift(parts.plan, forms, state.own.multipliers)
-    return WInputs(parts, state, first, forms, Z)
+def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Array]:
+    """The metrics, and z_k - u_k of all sites; of sharded points, which may be many, z_k.  Collective: no."""
+    forms = metrics(parts.plan, state)
+    if parts.plan.sharded or not parts.plan.choices.schedule.multipliers:
+        return forms, state.Z
+    return forms, state.Z - shift(parts.plan, forms, state.own.multipliers)
 
 
 def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:
     """What units of segment k have to give: z_k - u_k, or y.  Collective: no."""
-    parts, sizes = given.parts, given.parts.plan.chain.site_sizes
-    if k == len(sizes):
+    parts, columns = given.parts, given.parts.plan.chain.site_columns
+    if k == len(columns):
         return parts.data.Y[:, units]
-    z = split_columns(sizes, given.coordinates)[k]
+    z = given.coordinates[:, columns[k]]
     if not (parts.plan.sharded and parts.plan.choices.schedule.multipliers):
         return z[:, units]
-    u, form = split_columns(sizes, given.state.own.multipliers)[k], given.metrics[k]
+    u, form = given.state.own.multipliers[:, columns[k]], given.metrics[k]
     shape = len(z), z[:0, units].shape[1]
     return Made(lambda rows: (z[rows] - times(u[rows], form.inverse))[:, units], shape, z.dtype)
 

@@ -11,7 +11,7 @@ from macmpi.half_steps.carry_out import carry_out, exchanged
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.place import place
 from macmpi.half_steps.ring import parmac
-from macmpi.half_steps.w_problems import WInputs, at_rest, layer_gram, prepare_w, targets, w_problem
+from macmpi.half_steps.w_problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.parallel import balance
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
@@ -32,7 +32,7 @@ def fit(parts: Parts, segments: Sequence[int], state: State[MacState]) -> None:
     work = parts.plan.work
     solve(parts, work.leading(segments), state)
     if 0 in segments:
-        parts.begin_with(None)
+        parts.begin_first(state)
     solve(parts, work.regressions(segments), state, plain=True)
     solve(parts, work.trailing(segments), state)
 
@@ -51,7 +51,7 @@ def solve(parts: Parts, work: WorkList, state: State[MacState], plain: bool = Fa
     tasks = Solving(given, plain, kept)
     carry_out(work, tasks, parts.points, parts.team, parts.clock)
     if first and 0 in tasks.factors:
-        parts.begin_with(replace(first, ridge=ridge, factor=tasks.factors[0]))
+        parts.keep(replace(first, ridge=ridge, factor=tasks.factors[0]))
 
 
 class Solving:
@@ -126,7 +126,7 @@ def keep_better(parts: Parts, before: Array, state: State[MacState]) -> None:
 def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) -> float:
     """1/2 sum r^T M_k r over all points, r = t - f_k, for a hidden segment and flat weights.  Collective: yes."""
     weights, segment = block_views(flat, parts.plan.chain.block_shapes), parts.plan.chain.segments[k]
-    given = at_rest(parts, state)
+    given = WInputs(parts, state, *measured(parts, state))
     A, T, form = parts.inputs(k, state), targets(given, k), given.metrics[k]
 
     def part(rows: slice) -> list[float]:

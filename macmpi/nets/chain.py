@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from macmpi.nets.layers import Map, Tangent
@@ -251,6 +251,11 @@ class Chain:
     def site_sizes(self) -> tuple[int, ...]:
         """(H_1, ..., H_K)."""
         return tuple(s.n_out for s in self.segments[:-1])
+
+    @cached_property
+    def site_columns(self) -> tuple[slice, ...]:
+        """The columns of z_1, ..., z_K among the coordinates (N, H_1 + ... + H_K)."""
+        return tuple(slice(a, b) for a, b in pairwise(accumulate(self.site_sizes, initial=0)))
 
     @property
     def quantised(self) -> bool:

@@ -1,256 +1,109 @@
-"""The only module that knows MPI: MPITeam, the ranks of one launch."""
+"""A team of ranks: the verbs by which they exchange, and the exit code that one may leave behind."""
 
 from __future__ import annotations
 
 import os
-import pickle
-import time
-import traceback
-import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from macmpi import MacmpiError, UsageError
-from macmpi.console import flush, warn
-from macmpi.parallel import mpich
-from macmpi.parallel.launchers import started
-from macmpi.parallel.packing import pack, size, starts_of, unpack
-from macmpi.parallel.serial import Serial as Serial
-from macmpi.parallel.serial import Team as Team
-from macmpi.parallel.serial import leave_code
-from macmpi.parallel.shared_memory import Node
+from macmpi.console import flush
 
 T = TypeVar("T")
 
-BINDINGS = "mpi4py"
-"""The package through which MPI is reached."""
-
-PATIENCE = 1800.0
-"""Seconds that a rank waits for the others while the config is being read."""
-
-STOPPED = 75
-INTERNAL = 70
+EXIT_CODES = "MACMPI_EXIT_CODES"
+"""The variable that names a folder for the exit codes of ranks that end all others, from a batch script."""
 
 
-def launch() -> Team:
-    """The team of this launch: Serial without mpiexec, else all ranks of the world.  Collective: yes.
+class Team(ABC):
+    """The ranks of a launch as one of them sees them.  Collective: where a verb says so.
 
-    Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
-    """
-    count, _, name = started(os.environ)
-    if count <= 1:
-        return Serial()
-    told = f"{name} says that {count} processes were launched together"
-    otherwise = f"if there was no such launch, unset {name}"
-    mpich.configure()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # mpi4py warns of the wrong launcher too; one message is enough
-            from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise UsageError(
-            f"{told}, but MPI cannot be loaded ({str(error).splitlines()[0]}); "
-            f"install one, in a clone of macmpi with: pip install '.[mpich]'; {otherwise}"
-        ) from None
-    if MPI.COMM_WORLD.size == 1:
-        raise UsageError(
-            f"{told}, but this one is alone in its MPI world: mpiexec belongs to another MPI than mpi4py's; "
-            "use the mpiexec of this Python's environment, or set MPI4PY_LIBMPI to the launcher's library; "
-            f"{otherwise}"
-        )
-    team = MPITeam(MPI.COMM_WORLD)
-    team.barrier("the start")
-    mpich.unname_shared_memory()
-    return team
-
-
-class MPITeam(Serial):
-    """The ranks of a communicator.  Collective: yes.
-
-    An exchange starts once all ranks have come to it, so that waiting is timed apart from exchange.
+    library: the MPI in use, in words; shares: whether the ranks of a node have one copy of each `array`.
     """
 
-    def __init__(self, comm: Any) -> None:
-        from mpi4py import MPI
+    rank: int
+    size: int
+    library: str
+    shares = False
 
-        self._mpi, self._comm = MPI, comm
-        self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
-        self.set_clock(None, PATIENCE)
-        self._row_types: dict[int, Any] = {}
-        self._node: Node | None = None
-
+    @abstractmethod
     def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
-        """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
-        self._clock, self._deadline = clock, deadline + (4.0 if self.rank else 0.0)
+        """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no.
 
-    def _finish(self, request: Any, phase: str) -> None:
-        """Wait politely: poll and yield the core, and after 20 ms sleep between polls."""
-        began = time.monotonic()
-        while not request.Test():
-            waited = time.monotonic() - began
-            if waited < 0.02:
-                os.sched_yield()
-            else:
-                time.sleep(0.001)
-            if waited > self._deadline:
-                warn(
-                    f"rank {self.rank}/{self.size}: no answer from the other ranks for "
-                    f"{self._deadline:g} s while waiting for {phase} (run.deadline)"
-                )
-                self.abort(STOPPED)
+        Until this is called a rank waits for `PATIENCE` seconds.
+        """
 
-    def barrier(self, phase: str) -> None:
-        self._finish(self._comm.Ibarrier(), phase)
-
-    def _exchange(self, start: Callable[[], Any], phase: str) -> None:
-        if self._clock is None:
-            self._finish(start(), phase)
-            return
-        with self._clock("wait"):
-            self.barrier(phase)
-        with self._clock("comm"):
-            self._finish(start(), phase)
-
+    @abstractmethod
     def from_root(self, function: Callable[[], T]) -> T:
-        outcome: Any = None
-        if self.rank == 0:
-            try:
-                outcome = (True, function())
-            except MacmpiError as error:
-                outcome = (False, error)
-        fine, value = self._broadcast(outcome, 0)
-        if not fine:
-            value.agreed = True
-            raise value
-        return value
+        """Call `function` on rank 0 and give its answer to all, or raise its MacmpiError on all.  Collective: yes."""
 
+    @abstractmethod
     def all_or_raise(self, function: Callable[[], T]) -> T:
-        value: Any = None
-        failed: MacmpiError | None = None
-        try:
-            value = function()
-        except MacmpiError as error:
-            failed = error
-        flags = bytearray(self.size)
-        flags[self.rank] = failed is not None
-        self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [flags, 1, self._mpi.BYTE]), "the other ranks")
-        if 1 in flags:
-            first = self._broadcast(failed, flags.index(1))
-            first.agreed = True
-            raise first
-        return value
+        """Call `function` on each rank for its own answer, or raise the first rank's MacmpiError on all.
 
-    def _broadcast(self, value: Any, root: int) -> Any:
-        """Give every rank what `root` has, pickled: it comes from a rank of this launch, never from a file."""
-        message = bytearray(pickle.dumps(value))
-        size = bytearray(len(message).to_bytes(8, "little"))
-        self._finish(self._comm.Ibcast([size, self._mpi.BYTE], root=root), f"rank {root}")
-        if self.rank != root:
-            message = bytearray(int.from_bytes(size, "little"))
-        self._finish(self._comm.Ibcast([message, self._mpi.BYTE], root=root), f"rank {root}")
-        return pickle.loads(message)
+        Collective: yes.
+        """
 
-    def _row_type(self, size: int) -> Any:
-        """A row of so many bytes.  Counts in rows rather than numbers stay far below 2^31."""
-        if size not in self._row_types:
-            self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
-        return self._row_types[size]
-
+    @abstractmethod
     def share_memory(self, needed: float) -> None:
-        self._node = Node(self, self._mpi, self._comm)
-        self._node.reserve(needed)
-        self.shares = not self._node.full
+        """From now on the ranks of a node share each `array`, if there is room for `needed` bytes.  Collective: yes."""
 
+    @abstractmethod
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
-        return self._node.array(shape, dtype) if self._node else super().array(shape, dtype)
+        """Zeros for rows of points, of which a node has one copy if its ranks share memory.  Collective: yes."""
 
+    @abstractmethod
     def common(self, array: Any) -> bool:
-        return self._node is not None and len(self._node.nodes) == 1 and self._node.holds(array)
+        """Whether all ranks of the launch have this `array` in one piece of memory.  Collective: no."""
 
+    @abstractmethod
     def fence(self, array: Any) -> None:
-        if self._node and self._node.holds(array):
-            self._node.barrier("coordinates")
+        """Before own rows of an `array` are written: return when no rank reads it any more.  Collective: yes."""
 
+    @abstractmethod
     def share_array(self, array: Any) -> None:
-        rows = len(array)
-        type_ = self._row_type(array.nbytes // rows if rows else 1)
-        if self._node and self._node.holds(array):
-            self._node.share_array(array, type_)
-        else:
-            self._exchange(lambda: self._comm.Ibcast([array, rows, type_], root=0), "rank 0's data")
+        """Rank 0's values of `array`, in place, on every rank.  Collective: yes."""
 
+    @abstractmethod
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
-        if not array.size:
-            return
-        type_ = self._row_type(array.nbytes // len(array))
-        if self._node and self._node.holds(array):
-            self._node.gather_rows(array, counts, type_)
-        else:
-            where = [array, (list(counts), starts_of(counts)), type_]
-            self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
+        """Each rank has computed its own rows of `array` (n, H): `counts[r]` rows of rank r, in the order of the ranks.
 
+        On return every rank has all rows.  In place.  Collective: yes.
+        """
+
+    @abstractmethod
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        import numpy as np
+        """Each rank has computed `parts[rank]` of the flat array; on return every rank has all.  Collective: yes."""
 
-        counts = [size(rank) for rank in parts]
-        if not any(counts):
-            return
-        if self._node and self._node.holds(flat):
-            self._node.gather_parts(flat, parts, self._row_type(flat.itemsize))
-            return
-        packed = np.empty(sum(counts), flat.dtype)
-        starts = starts_of(counts)
-        pack(flat, packed[starts[self.rank] :], parts[self.rank])
-        where = [packed, (counts, starts), self._row_type(flat.itemsize)]
-        self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
-        for rank, slices in enumerate(parts):
-            if rank != self.rank:
-                unpack(flat, packed[starts[rank] :], slices)
-
+    @abstractmethod
     def shift_to_next(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        import numpy as np
+        """Each rank hands its `parts[rank]` of the flat array to the next rank, the last one to the first.
 
-        before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
-        ours, theirs = (np.empty(size(parts[rank]), flat.dtype) for rank in (self.rank, before))
-        pack(flat, ours, parts[self.rank])
-        sent, received = ([A, len(A), self._row_type(flat.itemsize)] for A in (ours, theirs))
+        On return every rank has its predecessor's.  Moves size(parts[rank]) numbers.  Collective: yes.
+        """
 
-        def start() -> Any:
-            receiving = self._comm.Irecv(received, before)
-            self._finish(self._comm.Isend(sent, after), "the next rank")
-            return receiving
-
-        self._exchange(start, "submodels")
-        unpack(flat, theirs, parts[before])
-
+    @abstractmethod
     def max_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
-        import numpy as np
+        """The largest value over the ranks, by name.  Collective: yes."""
 
-        table = np.zeros((self.size, len(values)))
-        table[self.rank] = list(values.values())
-        type_ = self._row_type(table.itemsize * len(values))
-        self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [table, 1, type_]), "timings")
-        return dict(zip(values, table.max(axis=0).tolist(), strict=True))
+    @abstractmethod
+    def barrier(self, phase: str) -> None:
+        """Return when every rank has come to `phase`.  Collective: yes."""
 
     def abort(self, code: int) -> NoReturn:
+        """End every rank at once with this exit code.  Collective: no."""
         flush()
         leave_code(code)
-        time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
-        self._comm.Abort(code)
         os._exit(code)
 
 
-def die(team: Team, error: BaseException) -> NoReturn:
-    """An error in one rank: say which rank, and end all of them.  Collective: no.
+def leave_code(code: int) -> None:
+    """An exit code as an empty file, where a batch script asks for it: the launcher may report another.
 
-    A known error needs no traceback; where several ranks meet the same one, the first of them speaks.
+    Collective: no.
     """
-    known = isinstance(error, MacmpiError)
-    try:
-        if known:
-            time.sleep(0.3 * min(team.rank, 4))
-        text = f" ({error})" if known else f"\n{''.join(traceback.format_exception(error))}"
-        warn(f"rank {team.rank}/{team.size} failed; all ranks end{text}")
-    finally:
-        team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)
+    if folder := os.environ.get(EXIT_CODES):
+        with suppress(OSError):
+            Path(folder, str(code)).touch()

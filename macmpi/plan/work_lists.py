@@ -1,4 +1,8 @@
-"""Work lists: phases of tasks, done by each rank alone or by all ranks jointly, with an exchange behind each phase."""
+"""Work lists: phases of tasks, done by each rank alone or by all ranks jointly, with an exchange behind each phase.
+
+Which phases there are depends on where the points are, on the solvers and on how large Grams are; whoever carries a
+list out, or predicts how long it takes, reads the phases alone.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +95,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class WorkList:
-    """Regressions, and what they need, in phases.  It holds whatever the ranks, the points and the solvers are.
+    """Regressions and what they need, or layers that trainers fit, in phases.
 
     features: segments whose features ranks make before the first phase, each the rows of its own points.
     """
@@ -105,7 +109,7 @@ class WorkList:
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
-        """All tasks, each once."""
+        """The tasks of all ranks; joint ones once."""
         return tuple(t for p in self.phases for t in (*p.joint, *(t for rank in p.own for t in rank)))
 
     @cached_property
@@ -117,12 +121,6 @@ class WorkList:
     def grams(self) -> tuple[Gram, ...]:
         """The Grams that are made again, or their rows."""
         return tuple(gram for task in self.tasks for gram in _grams(task))
-
-    @cached_property
-    def layers(self) -> tuple[Layer, ...]:
-        """The layers that trainers fit, each once."""
-        found = {task.block: task for task in self.tasks for task in _layers(task)}
-        return tuple(found.values())
 
     @cached_property
     def segments(self) -> frozenset[int]:
@@ -151,12 +149,6 @@ def _jobs(task: Task) -> Iterator[Job]:
 def _grams(task: Task) -> Iterator[Gram]:
     match task:
         case Gram():
-            yield task
-
-
-def _layers(task: Task) -> Iterator[Layer]:
-    match task:
-        case Layer():
             yield task
 
 

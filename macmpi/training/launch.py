@@ -16,7 +16,8 @@ from macmpi.data.source import Source
 from macmpi.data.user_file import read_codes
 from macmpi.methods.starts import Origin
 from macmpi.parallel.kernels import arithmetics, mixture, words
-from macmpi.parallel.team import BINDINGS, Team
+from macmpi.parallel.mpi import BINDINGS
+from macmpi.parallel.team import Team
 from macmpi.plan.choices import longer
 from macmpi.plan.estimate import node_bytes, selecting
 from macmpi.plan.plan import Plan, make_plan

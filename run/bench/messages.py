@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from macmpi.parallel.team import launch
+from macmpi.parallel.mpi import launch
 
 BYTES = (8, 1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24)
 SECONDS, LEAST, MOST = 0.5, 5, 200

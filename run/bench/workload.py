@@ -30,7 +30,7 @@ from macmpi.methods.starts import Origin, start
 from macmpi.parallel.blocks import Products
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.points import Points
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.reductions import InPieces
 from macmpi.solvers.cholesky import pieces

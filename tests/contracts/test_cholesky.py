@@ -13,7 +13,7 @@ from tolerance import assert_within, of_product
 from unit.crew import crew
 
 from macmpi.parallel.blocks import Pieces, Products
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.reductions import InPieces, Make
 from macmpi.solvers import cholesky as room
 from macmpi.solvers.cholesky import cholesky, panels

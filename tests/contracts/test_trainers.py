@@ -27,8 +27,8 @@ from macmpi.nets.layers import Tangent, build
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
-from macmpi.parallel.team import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.results import model
 from macmpi.solvers import TRAINERS
@@ -286,7 +286,7 @@ def test_a_users_own_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="did you mean 'farthest'"):
         planned(centres="farthst")
     whole, p = planned(centres=["farthest", "kmeans"])
-    assert [type(t) for t in p.trainers.values()] == [Farthest, KMeans]
+    assert [type(t) for t in p.choices.trainers.values()] == [Farthest, KMeans]
     mac, state, errors = trained(whole, points())
     assert_array_equal(mac.parts.weights(state)[0], Farthest().fit(points().X, 6, None, None))
     assert errors[-1] < errors[0]

@@ -19,7 +19,7 @@ from launch.cases import assert_same_content, assert_same_run, checkpoints, curv
 from launch.launching import Running, launched, run_program
 
 from macmpi import UsageError, run
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.training import checkpoint
 
 pytestmark = pytest.mark.launch

@@ -19,7 +19,7 @@ from launch.launching import run_program
 from unit.test_config import MISTAKES, toml
 
 from macmpi import UsageError, run
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 
 pytestmark = pytest.mark.launch
 

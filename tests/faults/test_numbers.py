@@ -105,7 +105,7 @@ def test_half_steps(start: Callable[[Mac], State], problem: str, net: str, tally
     change(state)
     state.own.metric_mu = 0.0
     renew_metric(mac.parts, state)
-    mac.parts.begin_with(None)
+    mac.parts.begin_first(state)
     values = [objective(mac, state)]
     for _ in range(3):
         mac.z_step(state)

@@ -14,7 +14,7 @@ from launch.cases import assert_same_run, checkpoints, write_case
 from launch.launching import launched
 
 from macmpi import run
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.training import checkpoint
 from macmpi.training.faults import ARRAYS, FILES, KINDS, VARIABLE
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from launch.launching import THREAD_VARIABLES, Outcome
 
 from macmpi import MacmpiError, run
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 
 
 def run_here(*arguments: object, cwd: Path, code: int | None = None) -> Outcome:

@@ -20,7 +20,7 @@ if int(next(os.environ[name] for name in RANKS if name in os.environ)) % 2 and o
     os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | own)
 
 from macmpi import run  # noqa: E402
-from macmpi.parallel.team import launch  # noqa: E402
+from macmpi.parallel.mpi import launch  # noqa: E402
 from macmpi.training import loop  # noqa: E402
 from macmpi.training.checkpoint import split  # noqa: E402
 from macmpi.training.stored import contents, rows_of_points  # noqa: E402

@@ -16,7 +16,7 @@ from launch.launching import Outcome, run_program
 import macmpi
 from macmpi import UsageError
 from macmpi import run as program
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 
 pytestmark = pytest.mark.launch
 

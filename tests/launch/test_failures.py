@@ -15,7 +15,7 @@ from launch.here import run_here
 from launch.launching import Outcome, run_program
 
 from macmpi import UsageError, run
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.training import checkpoint
 from macmpi.training.faults import VARIABLE
 

@@ -19,7 +19,7 @@ from launch.here import run_here
 from launch.launching import environment, run_program
 
 from macmpi.parallel import kernels
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.training.run_directory import RunDirectory
 
 ODD_RANKS = Path(__file__).with_name("odd_ranks.py")

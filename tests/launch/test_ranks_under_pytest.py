@@ -14,7 +14,7 @@ pytestmark = pytest.mark.launch
 TESTS = """
 import time
 import pytest
-from macmpi.parallel.team import MPITeam
+from macmpi.parallel.mpi import MPITeam
 
 pytestmark = pytest.mark.mpi
 whole = pytest.mark.parametrize("team", ["apart"], indirect=True)

@@ -16,7 +16,9 @@ from typing import Any, NoReturn
 import pytest
 
 from macmpi.parallel import shared_memory
-from macmpi.parallel.team import MPITeam, Serial, Team, launch
+from macmpi.parallel.mpi import MPITeam, launch
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 GRACE = float(os.environ.get("MACMPI_TEST_GRACE", "10"))
 """Seconds that a rank which has failed waits for the verdicts of the others."""

@@ -9,7 +9,7 @@ import pytest
 from mpi.ranks import NODES
 
 from macmpi.parallel import shared_memory
-from macmpi.parallel.team import MPITeam
+from macmpi.parallel.mpi import MPITeam
 
 pytestmark = pytest.mark.mpi(min_size=3)
 shared = pytest.mark.parametrize("new_team", [name for name in NODES if NODES[name]], indirect=True)

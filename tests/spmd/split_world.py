@@ -28,7 +28,9 @@ from macmpi.methods.starts import coordinates_first, start
 from macmpi.parallel import shared_memory
 from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import MPITeam, Serial, Team, launch
+from macmpi.parallel.mpi import MPITeam, launch
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.solvers.cholesky import cholesky
 from macmpi.state import State
@@ -161,7 +163,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
         if plan.choices.schedule.multipliers:
             method.move_multipliers(state)
             all_points = whole(state, plan, team)
-            found[f"multipliers {i + 1}"] = digest(all_points, np.abs(all_points.multipliers).max() > 0.0)
+            found[f"multipliers {i + 1}"] = digest(all_points, np.abs(all_points.own.multipliers).max() > 0.0)
         state.mu *= 10.0
     after = method.finish(state)
     errors = numbers(method.evaluate(after, feasible=True))

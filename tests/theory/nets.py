@@ -15,7 +15,7 @@ from macmpi.data.dataset import Dataset, Scaling
 from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import State
 from macmpi.typing import Array

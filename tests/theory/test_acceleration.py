@@ -14,7 +14,7 @@ from theory.nets import feasible, method, points
 from macmpi.mac import Mac
 from macmpi.methods.accelerated import DAMPING, EVERY, Accelerated, minimum
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.state import State, block_views
 from macmpi.training import checkpoint
 from macmpi.training.stored import contents

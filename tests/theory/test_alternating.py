@@ -20,7 +20,7 @@ from macmpi.mac import Mac
 from macmpi.methods.alternating import Alternating, replayed
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.state import Z_STEP, State
 from macmpi.typing import Array
 
@@ -53,7 +53,7 @@ def alternating(
     for place in trained:
         state.weights[place] += off * random.normal(size=place.stop - place.start)
     method.begin(state)
-    method.mac.parts.begin_with(None)
+    method.mac.parts.begin_first(state)
     return method, state, keys
 
 

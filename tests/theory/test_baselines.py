@@ -24,7 +24,7 @@ from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import Record, State
 from macmpi.typing import Array

@@ -28,7 +28,7 @@ from macmpi.data.dataset import Dataset, Scaling
 from macmpi.half_steps.w_step import solve
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.state import State
 from macmpi.typing import Array
 

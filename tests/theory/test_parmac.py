@@ -16,7 +16,7 @@ from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import State
 

@@ -15,7 +15,7 @@ from macmpi.config import Config
 from macmpi.methods.choose import choose
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import Z_STEP, State
 from macmpi.training import checkpoint

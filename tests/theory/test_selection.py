@@ -25,7 +25,7 @@ from macmpi.methods.selection import CRITERIA, Selection, Trial
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
 from macmpi.state import W_STEP, Z_STEP, State
@@ -138,7 +138,7 @@ def test_the_incumbent_counts_as_it_is(setting: str) -> None:
     method, state = selecting(**SETTINGS[setting])
     random = np.random.default_rng(3)
     state.weights += 0.1 * random.normal(size=len(state.weights))
-    method.mac.parts.begin_with(None)
+    method.mac.parts.begin_first(state)
     _, present = method._totals(state)
     mu = state.mu
     shifts = 0.5 * np.sum(state.own.multipliers**2) / mu
@@ -310,7 +310,7 @@ def better_centres(method: Selection, state: State, basis: int) -> None:
         found, error = fitted(gaussians(A, tried, width), T, ridge)
         if error < best:
             best, C[:], W[:] = error, tried, found
-    method.mac.parts.begin_with(None)
+    method.mac.parts.begin_first(state)
     state.own.grams = np.empty(0)
     method.begin(state)
     others = [alone(method, state, basis, int(m)) for m in method.bases[basis].candidates]

@@ -24,7 +24,7 @@ from macmpi.nets.losses import LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.initial import random_weights
 from macmpi.plan.plan import make_plan

@@ -9,7 +9,8 @@ from threading import Barrier
 from typing import Any, TypeVar
 
 from macmpi import MacmpiError
-from macmpi.parallel.team import Serial, Team
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 T = TypeVar("T")
 PATIENCE = 30.0

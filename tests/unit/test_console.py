@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from macmpi import NumericalError, console
-from macmpi.parallel import team
+from macmpi.parallel import mpi
+from macmpi.parallel.serial import Serial
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
@@ -47,7 +48,7 @@ def test_lines_that_nobody_takes_are_left_out(how: str) -> None:
         console.flush()
 
 
-class Alone(team.Serial):
+class Alone(Serial):
     """Notes how it was ended, which a team does not survive."""
 
     code = -1
@@ -61,7 +62,7 @@ class Alone(team.Serial):
 def test_a_rank_that_fails_ends_the_others_whoever_reads_its_message(error: Exception, how: str) -> None:
     alone = Alone()
     with lost(how):
-        team.die(alone, error)
+        mpi.die(alone, error)
     assert alone.code == 70
 
 
@@ -72,7 +73,7 @@ def test_an_error_that_cannot_even_be_formatted_ends_the_others_too() -> None:
 
     alone = Alone()
     with pytest.raises(MemoryError):
-        team.die(alone, Unprintable())
+        mpi.die(alone, Unprintable())
     assert alone.code == 70
 
 

@@ -24,7 +24,7 @@ from macmpi.data.reading import Raw, read_file
 from macmpi.data.shards import survey
 from macmpi.data.split import drawn
 from macmpi.data.whole import load
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.parallel.tiles import Tile
 from macmpi.predict import read_points
 from macmpi.typing import Array

@@ -12,7 +12,7 @@ from macmpi.data.dataset import Dataset, Scaling
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan import estimate
 from macmpi.plan.estimate import check_memory, least_bytes
 from macmpi.plan.plan import Plan, make_plan

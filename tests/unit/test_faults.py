@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from macmpi import UsageError, run
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.training import faults
 
 ROOT = Path(__file__).resolve().parents[2]

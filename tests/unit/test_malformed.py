@@ -21,7 +21,7 @@ from macmpi.config import Data
 from macmpi.data import shards
 from macmpi.data.whole import load
 from macmpi.parallel.partition import partition_points
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 ARRAYS = {"X": X, "Y": np.arange(12) % 3, "X_val": X[:4], "Y_val": np.arange(4) % 3}

@@ -19,7 +19,7 @@ from macmpi import UsageError, config, files, predict, run
 from macmpi.data.dataset import Dataset, Scaling
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.results import model
 from macmpi.state import MacState, State, block_views
 from macmpi.training import checkpoint

@@ -17,9 +17,9 @@ from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.partition import partition_points
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.work_lists import Exchange, Gram, Job, WorkList
+from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.w_descent import LBFGSW
@@ -237,13 +237,13 @@ def test_regressions_and_trainers_share_the_weights_out(ranks: int, trained: Any
     owners = np.zeros(p.offsets.weights[-1], dtype=int)
     leading, trailing = p.work.leading(range(len(p.chain.segments))), p.work.trailing_layers
     for deal, blocks in ((leading, before), (trailing, after)):
-        assert sorted(layer.block for layer in deal.layers) == blocks
-        copied = {f.block for f in deal.layers if p.choices.trainers[f.block].copies and f.map == 0}
+        assert sorted(layer.block for layer in layers_of(deal)) == blocks
+        copied = {f.block for f in layers_of(deal) if p.choices.trainers[f.block].copies and f.map == 0}
         for rank in range(ranks) if blocks else ():
             own = {layer.block: layer.place for layer in deal.phases[0].own[rank]}
             assert copied <= own.keys()
             assert weight_parts(deal)[rank] == tuple(place for b, place in own.items() if b not in copied)
-        for layer in deal.layers:
+        for layer in layers_of(deal):
             assert layer.place == slice(p.offsets.weights[layer.block], p.offsets.weights[layer.block + 1])
             assert p.chain.segments[layer.segment].blocks[layer.map] == layer.block
             owners[layer.place] += 1
@@ -264,22 +264,22 @@ def test_layers_do_not_depend_on_the_ranks(trained: Any) -> None:
             (p.work.leading([len(p.chain.sites)]), alone.work.leading([len(p.chain.sites)])),
             (p.work.leading([0]), alone.work.leading([0])),
         ):
-            assert sorted(deal.layers, key=lambda f: f.block) == sorted(single.layers, key=lambda f: f.block)
+            assert layers_of(deal) == layers_of(single)
         assert replace(p, ranks=1) == alone
 
 
 def test_the_w_step_trains_the_layers_whose_inputs_change() -> None:
     p = trainable(TRAINED["radial basis functions"][0], 1)
-    assert [layer.block for layer in p.work.leading([0]).layers] == [0]
-    assert [layer.block for layer in p.work.leading_layers.layers] == [2]
-    assert [layer.block for layer in p.work.leading([len(p.chain.sites)]).layers] == [2]
+    assert [layer.block for layer in layers_of(p.work.leading([0]))] == [0]
+    assert [layer.block for layer in layers_of(p.work.leading_layers)] == [2]
+    assert [layer.block for layer in layers_of(p.work.leading([len(p.chain.sites)]))] == [2]
     assert not p.work.trailing_layers.phases
 
 
 def test_layers_that_have_weights_already_are_not_untrained() -> None:
     p = trainable(TRAINED["codewords"][0], 2)
     weights = np.zeros(p.offsets.weights[-1])
-    assert [layer.block for layer in p.work.untrained(0, weights).layers] == [1]
+    assert [layer.block for layer in layers_of(p.work.untrained(0, weights))] == [1]
     weights[p.offsets.weights[1]] = 1.0
     assert not p.work.untrained(0, weights).phases
 
@@ -334,6 +334,12 @@ def weight_parts(work: WorkList) -> tuple[tuple[slice, ...], ...]:
     """Where the weights lie that each rank has found."""
     (found,) = (p.exchange.parts for p in work.phases if p.exchange and p.exchange.what == "weights")
     return found
+
+
+def layers_of(work: WorkList) -> list[Any]:
+    """The layers that trainers fit."""
+    found = {layer.block: layer for layer in work.tasks if isinstance(layer, Layer)}
+    return [found[block] for block in sorted(found)]
 
 
 def loads_of(work: WorkList) -> list[list[float]]:

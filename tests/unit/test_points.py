@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from macmpi.config import Config, Model
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import SAMPLE_POINTS, Points
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
 
 SIZES = [1, 2, 37, 99, 100, 101, 513, 5000]

@@ -12,7 +12,7 @@ from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 

@@ -30,7 +30,7 @@ from macmpi import UsageError, config, report, run
 from macmpi.data.dataset import Dataset, fit_scaling
 from macmpi.data.whole import load
 from macmpi.nets.build import build_chain
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.results import figures, model, pictures
 from macmpi.results.reading import Result, read
 from macmpi.results.reference_errors import Level, levels

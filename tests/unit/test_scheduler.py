@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from macmpi import UsageError, run
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.training import scheduler
 
 

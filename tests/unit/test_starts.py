@@ -20,7 +20,7 @@ from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes
 from macmpi.methods.starts import EMBEDDING, Origin, coordinates_first, mirrored, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
 from macmpi.state import Z_STEP, State
 from macmpi.typing import Array

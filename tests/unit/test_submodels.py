@@ -20,8 +20,9 @@ from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
-from macmpi.parallel.team import Serial, Team
+from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.plan import make_plan
 from macmpi.plan.work_lists import Job, Tour

@@ -18,7 +18,7 @@ from macmpi.half_steps.w_step import fit, solve
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.z_problem import split_columns

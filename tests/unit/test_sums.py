@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from unit.crew import crew
 
 from macmpi.parallel import tree_sum
-from macmpi.parallel.team import Serial, Team
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.typing import Array
 

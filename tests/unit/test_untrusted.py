@@ -18,7 +18,7 @@ import macmpi
 from macmpi import UsageError, files, run
 from macmpi.data.reading import read_file
 from macmpi.parallel.partition import partition_points
-from macmpi.parallel.team import Serial
+from macmpi.parallel.serial import Serial
 from macmpi.state import MacState, State
 from macmpi.training import checkpoint
 from macmpi.training.sharded_checkpoint import rows_of

@@ -19,7 +19,8 @@ from macmpi.half_steps.w_step import keep_better, solve
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Serial, Team
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import make_plan
 from macmpi.plan.work_lists import Gram, Job, Layer, WorkList
 from macmpi.solvers.w_problem import values
@@ -233,7 +234,7 @@ def test_trained_layers_come_to_all_ranks_and_nothing_else_changes(ranks: int) -
     keys = CODEWORDS["deep"]
     plain = method(**keys)
     begun = anywhere(plain)
-    (layer,) = plain.plan.work.trailing_layers.layers
+    (layer,) = plain.plan.work.trailing_layers.tasks
     begun.weights[layer.place] += np.random.default_rng(1).normal(size=layer.place.stop - layer.place.start)
     before = begun.weights.copy()
 

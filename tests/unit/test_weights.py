@@ -13,7 +13,8 @@ from numpy.testing import assert_array_equal
 from unit.crew import crew
 
 from macmpi.methods.stochastic.weights import Moves
-from macmpi.parallel.team import Serial, Team
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.state import State, StochasticState
 from macmpi.training.stored import contents
 from macmpi.typing import Array

@@ -1,0 +1,257 @@
+"""The only module that knows MPI: MPITeam, the ranks of one launch."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from macmpi import MacmpiError, UsageError
+from macmpi.console import flush, warn
+from macmpi.parallel import mpich
+from macmpi.parallel.launchers import started
+from macmpi.parallel.packing import pack, size, starts_of, unpack
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.shared_memory import Node
+from macmpi.parallel.team import Team, leave_code
+
+T = TypeVar("T")
+
+BINDINGS = "mpi4py"
+"""The package through which MPI is reached."""
+
+PATIENCE = 1800.0
+"""Seconds that a rank waits for the others while the config is being read."""
+
+STOPPED = 75
+INTERNAL = 70
+
+
+def launch() -> Team:
+    """The team of this launch: Serial without mpiexec, else all ranks of the world.  Collective: yes.
+
+    Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
+    """
+    count, _, name = started(os.environ)
+    if count <= 1:
+        return Serial()
+    told = f"{name} says that {count} processes were launched together"
+    otherwise = f"if there was no such launch, unset {name}"
+    mpich.configure()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # mpi4py warns of the wrong launcher too; one message is enough
+            from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(
+            f"{told}, but MPI cannot be loaded ({str(error).splitlines()[0]}); "
+            f"install one, in a clone of macmpi with: pip install '.[mpich]'; {otherwise}"
+        ) from None
+    if MPI.COMM_WORLD.size == 1:
+        raise UsageError(
+            f"{told}, but this one is alone in its MPI world: mpiexec belongs to another MPI than mpi4py's; "
+            "use the mpiexec of this Python's environment, or set MPI4PY_LIBMPI to the launcher's library; "
+            f"{otherwise}"
+        )
+    team = MPITeam(MPI.COMM_WORLD)
+    team.barrier("the start")
+    mpich.unname_shared_memory()
+    return team
+
+
+class MPITeam(Team):
+    """The ranks of a communicator.  Collective: yes.
+
+    An exchange starts once all ranks have come to it, so that waiting is timed apart from exchange.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        from mpi4py import MPI
+
+        self._mpi, self._comm = MPI, comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
+        self.set_clock(None, PATIENCE)
+        self._row_types: dict[int, Any] = {}
+        self._node: Node | None = None
+
+    def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
+        """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
+        self._clock, self._deadline = clock, deadline + (4.0 if self.rank else 0.0)
+
+    def _finish(self, request: Any, phase: str) -> None:
+        """Wait politely: poll and yield the core, and after 20 ms sleep between polls."""
+        began = time.monotonic()
+        while not request.Test():
+            waited = time.monotonic() - began
+            if waited < 0.02:
+                os.sched_yield()
+            else:
+                time.sleep(0.001)
+            if waited > self._deadline:
+                warn(
+                    f"rank {self.rank}/{self.size}: no answer from the other ranks for "
+                    f"{self._deadline:g} s while waiting for {phase} (run.deadline)"
+                )
+                self.abort(STOPPED)
+
+    def barrier(self, phase: str) -> None:
+        self._finish(self._comm.Ibarrier(), phase)
+
+    def _exchange(self, start: Callable[[], Any], phase: str) -> None:
+        if self._clock is None:
+            self._finish(start(), phase)
+            return
+        with self._clock("wait"):
+            self.barrier(phase)
+        with self._clock("comm"):
+            self._finish(start(), phase)
+
+    def from_root(self, function: Callable[[], T]) -> T:
+        outcome: Any = None
+        if self.rank == 0:
+            try:
+                outcome = (True, function())
+            except MacmpiError as error:
+                outcome = (False, error)
+        fine, value = self._broadcast(outcome, 0)
+        if not fine:
+            value.agreed = True
+            raise value
+        return value
+
+    def all_or_raise(self, function: Callable[[], T]) -> T:
+        value: Any = None
+        failed: MacmpiError | None = None
+        try:
+            value = function()
+        except MacmpiError as error:
+            failed = error
+        flags = bytearray(self.size)
+        flags[self.rank] = failed is not None
+        self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [flags, 1, self._mpi.BYTE]), "the other ranks")
+        if 1 in flags:
+            first = self._broadcast(failed, flags.index(1))
+            first.agreed = True
+            raise first
+        return value
+
+    def _broadcast(self, value: Any, root: int) -> Any:
+        """Give every rank what `root` has, pickled: it comes from a rank of this launch, never from a file."""
+        message = bytearray(pickle.dumps(value))
+        size = bytearray(len(message).to_bytes(8, "little"))
+        self._finish(self._comm.Ibcast([size, self._mpi.BYTE], root=root), f"rank {root}")
+        if self.rank != root:
+            message = bytearray(int.from_bytes(size, "little"))
+        self._finish(self._comm.Ibcast([message, self._mpi.BYTE], root=root), f"rank {root}")
+        return pickle.loads(message)
+
+    def _row_type(self, size: int) -> Any:
+        """A row of so many bytes.  Counts in rows rather than numbers stay far below 2^31."""
+        if size not in self._row_types:
+            self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
+        return self._row_types[size]
+
+    def share_memory(self, needed: float) -> None:
+        self._node = Node(self, self._mpi, self._comm)
+        self._node.reserve(needed)
+        self.shares = not self._node.full
+
+    def array(self, shape: Sequence[int], dtype: Any) -> Any:
+        import numpy as np
+
+        return self._node.array(shape, dtype) if self._node else np.zeros(shape, dtype)
+
+    def common(self, array: Any) -> bool:
+        return self._node is not None and len(self._node.nodes) == 1 and self._node.holds(array)
+
+    def fence(self, array: Any) -> None:
+        if self._node and self._node.holds(array):
+            self._node.barrier("coordinates")
+
+    def share_array(self, array: Any) -> None:
+        rows = len(array)
+        type_ = self._row_type(array.nbytes // rows if rows else 1)
+        if self._node and self._node.holds(array):
+            self._node.share_array(array, type_)
+        else:
+            self._exchange(lambda: self._comm.Ibcast([array, rows, type_], root=0), "rank 0's data")
+
+    def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
+        if not array.size:
+            return
+        type_ = self._row_type(array.nbytes // len(array))
+        if self._node and self._node.holds(array):
+            self._node.gather_rows(array, counts, type_)
+        else:
+            where = [array, (list(counts), starts_of(counts)), type_]
+            self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
+
+    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        import numpy as np
+
+        counts = [size(rank) for rank in parts]
+        if not any(counts):
+            return
+        if self._node and self._node.holds(flat):
+            self._node.gather_parts(flat, parts, self._row_type(flat.itemsize))
+            return
+        packed = np.empty(sum(counts), flat.dtype)
+        starts = starts_of(counts)
+        pack(flat, packed[starts[self.rank] :], parts[self.rank])
+        where = [packed, (counts, starts), self._row_type(flat.itemsize)]
+        self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
+        for rank, slices in enumerate(parts):
+            if rank != self.rank:
+                unpack(flat, packed[starts[rank] :], slices)
+
+    def shift_to_next(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        import numpy as np
+
+        before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
+        ours, theirs = (np.empty(size(parts[rank]), flat.dtype) for rank in (self.rank, before))
+        pack(flat, ours, parts[self.rank])
+        sent, received = ([A, len(A), self._row_type(flat.itemsize)] for A in (ours, theirs))
+
+        def start() -> Any:
+            receiving = self._comm.Irecv(received, before)
+            self._finish(self._comm.Isend(sent, after), "the next rank")
+            return receiving
+
+        self._exchange(start, "submodels")
+        unpack(flat, theirs, parts[before])
+
+    def max_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
+        import numpy as np
+
+        table = np.zeros((self.size, len(values)))
+        table[self.rank] = list(values.values())
+        type_ = self._row_type(table.itemsize * len(values))
+        self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [table, 1, type_]), "timings")
+        return dict(zip(values, table.max(axis=0).tolist(), strict=True))
+
+    def abort(self, code: int) -> NoReturn:
+        flush()
+        leave_code(code)
+        time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
+        self._comm.Abort(code)
+        os._exit(code)
+
+
+def die(team: Team, error: BaseException) -> NoReturn:
+    """An error in one rank: say which rank, and end all of them.  Collective: no.
+
+    A known error needs no traceback; where several ranks meet the same one, the first of them speaks.
+    """
+    known = isinstance(error, MacmpiError)
+    try:
+        if known:
+            time.sleep(0.3 * min(team.rank, 4))
+        text = f" ({error})" if known else f"\n{''.join(traceback.format_exception(error))}"
+        warn(f"rank {team.rank}/{team.size} failed; all ranks end{text}")
+    finally:
+        team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)
