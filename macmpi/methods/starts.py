@@ -10,7 +10,7 @@ import numpy as np
 from macmpi.config import Config, Model, Penalty, Run, Start
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
-from macmpi.methods.embedding import elastic_embedding, principal_codes
+from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions
 from macmpi.methods.protocol import Method
 from macmpi.nets.design import adjoint, gram
 from macmpi.parallel.streams import stream
@@ -119,13 +119,13 @@ def pca(method: Method, config: Config) -> Array:
 def _project(W: Array, A: Array, keys: Start, layer: int) -> Array:
     """Fill W with the leading principal directions of A; gives the pre-activations."""
     mean = A.mean(axis=0)
-    values, vectors = np.linalg.eigh(np.cov(A - mean, rowvar=False, bias=True).reshape(A.shape[1], -1))
-    found = min(len(W), A.shape[1])
-    directions = vectors[:, ::-1][:, :found].T
-    if found < len(W):
-        extra = stream(keys.seed, "pca", layer).standard_normal((len(W) - found, A.shape[1]))
+    variances, directions = principal_directions(
+        np.cov(A - mean, rowvar=False, bias=True).reshape(A.shape[1], -1), len(W)
+    )
+    if len(directions) < len(W):
+        extra = stream(keys.seed, "pca", layer).standard_normal((len(W) - len(directions), A.shape[1]))
         directions = np.vstack([directions, extra / np.sqrt(A.shape[1])])
-    W[:, :-1] = directions * (0.5 * range_of(keys) / max(np.sqrt(max(values[-1], 0.0)), 1e-12))
+    W[:, :-1] = directions * (0.5 * range_of(keys) / max(np.sqrt(max(variances[0], 0.0)), 1e-12))
     W[:, -1] = -W[:, :-1] @ mean
     return A @ W[:, :-1].T + W[:, -1]
 

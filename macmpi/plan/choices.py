@@ -32,7 +32,7 @@ class Regression:
         return self.solver.system if self.by_unit else None
 
     @property
-    def rounds(self) -> bool:
+    def single(self) -> bool:
         """The W-step of its units reads its inputs in single precision too."""
         return bool(self.system and self.system.single)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from macmpi.data.dataset import Dataset
+from macmpi.methods.embedding import principal_directions
 from macmpi.nets.chain import Chain
 from macmpi.nets.design import adjoint, gram
 from macmpi.nets.layers.activation import FUNCTIONS
@@ -120,8 +121,7 @@ def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
     (total,) = sample.over(lambda rows: (gram(np.asarray(A[rows], np.float64)),))
     G = total / total[-1, -1]
     mean = G[-1, :-1]
-    variances, directions = np.linalg.eigh(G[:-1, :-1] - np.outer(mean, mean))
-    variances, directions = variances[::-1][: len(W)], directions.T[::-1][: len(W)]
+    variances, directions = principal_directions(G[:-1, :-1] - np.outer(mean, mean), len(W))
     if not variances[0] > 0.0:
         return
     scale = SPREADS.get(after, SPREAD) / np.sqrt(variances[0])
