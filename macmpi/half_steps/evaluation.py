@@ -11,6 +11,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.parallel.partition import PointPartition
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
+from macmpi.solvers.descent import parabola_minimum
 from macmpi.solvers.z_problem import ZProblem, misclassified
 from macmpi.state import block_views
 from macmpi.typing import Array
@@ -68,9 +69,8 @@ class Evaluation:
         before, step = error_at(0.0), 1.0 / N
         while (after := error_at(step)) >= before and step > 1e-20:
             step *= 0.5
-        curvature = after - before - slope * step
-        best = -0.5 * slope * step**2 / curvature if curvature > 0.0 else step
-        if not error_at(best) < after:
+        best = float(parabola_minimum(before, slope, step, after))
+        if not (best < np.inf and error_at(best) < after):
             error_at(step)
 
     def penalised(self, problem: Callable[[slice], ZProblem], multipliers: Array) -> tuple[float, float, float]:

@@ -110,7 +110,7 @@ class Parts:
 
         The memory of an earlier copy is used again.  Collective: yes.
         """
-        if not self.plan.choices.regressions[k].rounds:
+        if not self.plan.choices.regressions[k].single:
             return A
         single = np.dtype(np.float32)
         self._rounded[k] = self.points.rows(lambda rows: A[rows], A.shape[1], single, self._rounded.get(k))

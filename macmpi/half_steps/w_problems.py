@@ -89,7 +89,7 @@ def layer_gram(given: WInputs, k: int) -> LayerGram:
     """The units of a segment share this, at the present Grams.  Collective: no."""
     plan, grams = given.parts.plan, given.state.own.grams
     G = grams[plan.offsets.gram(k)].reshape(plan.offsets.gram_shapes[k])
-    dtype = np.dtype(np.float32) if plan.choices.regressions[k].rounds else plan.dtype
+    dtype = np.dtype(np.float32) if plan.choices.regressions[k].single else plan.dtype
     ridge = plan.unit_ridge(k, given.state.mu)
     return LayerGram(G, ridge, dtype, plan.chain.has_bias(k), plan.chain.segments[k].activation)
 

@@ -66,8 +66,9 @@ class Solving:
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
         """A Gram of inputs, or some rows of it.  Collective: where `over_points` is."""
         plan, team, k, grams = self.given.parts.plan, self.given.parts.team, gram.segment, self.given.state.own.grams
-        rows, solver = None if gram.rows is None else gram.rows.rows, plan.choices.regressions[k].solver
-        found = solver.prepare(self.given.rounded[k], over_points, plan.chain.has_bias(k), rows)
+        rows, system = None if gram.rows is None else gram.rows.rows, plan.choices.regressions[k].system
+        assert system is not None
+        found = system.sum(self.given.rounded[k], over_points, plan.chain.has_bias(k), rows)
         if rows is None and team.common(grams):
             own = balance.contiguous_runs(len(found), team.size)[team.rank].rows
             grams[gram.place].reshape(found.shape)[own] = found[own]
@@ -79,16 +80,16 @@ class Solving:
         self._factor(segment, self.given.parts.in_pieces)
 
     def _factor(self, k: int, in_pieces: InPieces = ALONE) -> Any:
-        if k not in self.factors:
-            solver = self.given.parts.plan.choices.regressions[k].solver
-            self.factors[k] = solver.local(layer_gram(self.given, k), in_pieces)
-        return self.factors[k]
+        system = self.given.parts.plan.choices.regressions[k].system
+        if system and k not in self.factors:
+            self.factors[k] = system.factor(layer_gram(self.given, k), in_pieces)
+        return self.factors.get(k)
 
     def solve(self, job: Job) -> None:
         """A regression.  Collective: where points are sharded."""
         own = self.given.parts.plan.choices.regressions[job.segment]
         with located("W", job.segment, job.units):
-            problem = w_problem(self.given, job, None if job.units is None else self._factor(job.segment))
+            problem = w_problem(self.given, job, self._factor(job.segment))
             found = (own.plain if self.plain else own.solver).solve(problem, self.given.parts.over_points)
         self.given.state.weights[job.place] = found.ravel()
 

@@ -107,6 +107,15 @@ def principal_codes(X: Array, dimensions: int, spread: float) -> Array:
     return Z * (spread / deviation if deviation > 1e-12 * np.abs(X).max() else 0.0)
 
 
+def principal_directions(C: Array, count: int) -> tuple[Array, Array]:
+    """The leading principal directions of a covariance C (D, D), at most `count`: variances, and directions as rows.
+
+    Their signs are LAPACK's.  Cost: an eigen-decomposition.
+    """
+    values, vectors = np.linalg.eigh(C)
+    return values[::-1][:count], vectors.T[::-1][:count]
+
+
 def _centred(X: Array) -> Array:
     X = X.astype(np.float64, copy=False)
     return X - X.mean(axis=0)

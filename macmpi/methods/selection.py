@@ -29,6 +29,7 @@ from macmpi.nets.design import adjoint
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints
+from macmpi.solvers.closed_form import NormalEquations
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem, values
 from macmpi.state import Z_STEP, MacState, Pause, State, never
 from macmpi.typing import Array
@@ -178,8 +179,7 @@ class Comparing:
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
         """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
         k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
-        solver = self.plan.choices.regressions[k].solver
-        found = solver.prepare(self.features[k], over_points, False, rows)
+        found = NormalEquations().sum(self.features[k], over_points, False, rows)
         if rows is None:
             self._grams[k] = found
         else:
@@ -199,8 +199,7 @@ class Comparing:
             rows = self.factors[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
             G = self._grams.get(segment, rows)
             gram = LayerGram(G, plan.unit_ridge(segment, self.given.state.mu), plan.dtype, bias=False)
-            factor = plan.choices.regressions[segment].solver.local(gram, in_pieces)
-            self._roots[segment] = factor.cholesky[0].T
+            self._roots[segment] = NormalEquations().factor(gram, in_pieces).lower.T
         return self._roots[segment]
 
     def solve(self, job: Job) -> None:
@@ -239,7 +238,7 @@ class Comparing:
         gains = np.cumsum(np.einsum("mh,mh->m", U, U))[candidates - 1]
         W = parts.weights(state)[self.plan.chain.segments[k].regressed[0]][rows]
         term, ridge = Term(self.given.features[k], T), self.plan.unit_ridge(k, state.mu)
-        present = values(UnitProblem(term, "linear", ridge, W, np.zeros((0, 0))), W, parts.over_points).sum()
+        present = values(UnitProblem(term, "linear", ridge, W), W, parts.over_points).sum()
         return np.concatenate([[present], 0.5 * (np.einsum("nh,nh->", T, T, dtype=float) - gains)])
 
 

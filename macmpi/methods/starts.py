@@ -10,13 +10,14 @@ import numpy as np
 from macmpi.config import Config, Model, Penalty, Run, Start
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
-from macmpi.methods.embedding import elastic_embedding, principal_codes
+from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions
 from macmpi.methods.protocol import Method
 from macmpi.nets.design import adjoint, gram
 from macmpi.parallel.streams import stream
 from macmpi.plan.initial import RANGE
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan, make_plan
+from macmpi.solvers.regular import START, jitter
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
@@ -25,9 +26,6 @@ GREEDY = 5
 
 EMBEDDING = 200
 """Iterations of the elastic embedding where start.iterations is 0."""
-
-RIDGE = 1e-6
-"""The ridge of the least-squares fits here is relative to the Gram's mean diagonal entry."""
 
 
 @dataclass(frozen=True)
@@ -124,13 +122,13 @@ def pca(method: Method, config: Config) -> Array:
 def _project(W: Array, A: Array, keys: Start, layer: int) -> Array:
     """Fill W with the leading principal directions of A; gives the pre-activations."""
     mean = A.mean(axis=0)
-    values, vectors = np.linalg.eigh(np.cov(A - mean, rowvar=False, bias=True).reshape(A.shape[1], -1))
-    found = min(len(W), A.shape[1])
-    directions = vectors[:, ::-1][:, :found].T
-    if found < len(W):
-        extra = stream(keys.seed, "pca", layer).standard_normal((len(W) - found, A.shape[1]))
+    variances, directions = principal_directions(
+        np.cov(A - mean, rowvar=False, bias=True).reshape(A.shape[1], -1), len(W)
+    )
+    if len(directions) < len(W):
+        extra = stream(keys.seed, "pca", layer).standard_normal((len(W) - len(directions), A.shape[1]))
         directions = np.vstack([directions, extra / np.sqrt(A.shape[1])])
-    W[:, :-1] = directions * (0.5 * range_of(keys) / max(np.sqrt(max(values[-1], 0.0)), 1e-12))
+    W[:, :-1] = directions * (0.5 * range_of(keys) / max(np.sqrt(max(variances[0], 0.0)), 1e-12))
     W[:, -1] = -W[:, :-1] @ mean
     return A @ W[:, :-1].T + W[:, -1]
 
@@ -138,7 +136,7 @@ def _project(W: Array, A: Array, keys: Start, layer: int) -> Array:
 def _least_squares(A: Array, T: Array) -> Array:
     """W = [V, c] of the ridge regression of T (N, w) on A (N, D)."""
     G = gram(A)
-    G[np.diag_indices_from(G)] += RIDGE * np.trace(G) / len(G)
+    G[np.diag_indices_from(G)] += jitter(G, START)
     return np.linalg.solve(G, adjoint(T, A).T).T
 
 

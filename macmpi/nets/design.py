@@ -73,13 +73,6 @@ def gram_rows(A: Array, rows: slice, bias: bool = True) -> Array:
     return G
 
 
-def jitter(G: Array, least: float, dtype: np.dtype) -> float:
-    """max(rounding of the Gram, `least` mean diagonals) keeps a Gram of inputs in `dtype` positive definite."""
-    trace = float(np.trace(G))
-    rounding = float(np.finfo(dtype).eps) if dtype != np.float64 else 0.0
-    return max(least * trace / len(G), rounding * trace)
-
-
 def row_dots(A: Array, B: Array) -> Array:
     """sum_h A[n, h] B[n, h], shape (n,)."""
     return np.vecdot(A, B)

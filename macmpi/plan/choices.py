@@ -11,6 +11,7 @@ from macmpi.nets.layers import registered
 from macmpi.nets.losses import LOSSES, Loss
 from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Ridge
 from macmpi.solvers import SGDW, TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
+from macmpi.solvers.grams import System
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,14 @@ class Regression:
     plain: WSolver
 
     @property
-    def rounds(self) -> bool:
+    def system(self) -> System | None:
+        """Its units share the Gram of their inputs; None where nothing is shared."""
+        return self.solver.system if self.by_unit else None
+
+    @property
+    def single(self) -> bool:
         """The W-step of its units reads its inputs in single precision too."""
-        return self.by_unit and self.solver.rounds
+        return bool(self.system and self.system.single)
 
 
 @dataclass(frozen=True)

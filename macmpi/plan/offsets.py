@@ -38,10 +38,9 @@ def offsets(chain: Chain, regressions: tuple[Regression, ...]) -> Offsets:
     """The places that the shapes of a chain determine.  Collective: no."""
 
     def shape(k: int) -> tuple[int, int]:
-        if not regressions[k].by_unit:
-            return (0, 0)
-        first = chain.segments[k].regressed[0]
-        return regressions[k].solver.shared_shape(chain.fan_in(first), chain.has_bias(k))
+        system = regressions[k].system
+        rows = system.size(chain.fan_in(chain.segments[k].regressed[0]), chain.has_bias(k)) if system else 0
+        return (rows, rows)
 
     shapes = tuple(shape(k) for k in range(len(chain.segments)))
     return Offsets(_bounds(chain.block_shapes), _bounds(shapes), shapes)

@@ -122,17 +122,15 @@ class Work:
 
     def grams(self, segment: int) -> list[Gram]:
         """The Gram that the segment's units share: whole, or by rows where it is large and each rank has all points."""
-        (rows, width), solver = self.offsets.gram_shapes[segment], self.choices.regressions[segment].solver
+        (rows, width), system = self.offsets.gram_shapes[segment], self.choices.regressions[segment].system
         start = self.offsets.grams[segment]
-        if not rows:
+        if not system:
             return []
         if self.sharded or not self.offsets.large(segment):
-            cost = solver.share_effort(width, self.n_train)
-            return [Gram(segment, None, self.offsets.gram(segment), cost)]
+            return [Gram(segment, None, self.offsets.gram(segment), system.cost(width))]
         return [
-            Gram(segment, t, slice(start + t.start * width, start + t.stop * width), cost)
+            Gram(segment, t, slice(start + t.start * width, start + t.stop * width), system.cost(width, t.rows))
             for t in tiles.evenly(rows, tiles.GRAM_ROWS)
-            for cost in [solver.share_effort(width, self.n_train, t.rows)]
         ]
 
     def _by_unit(self, segment: int) -> bool:

@@ -7,15 +7,22 @@ coordinates, mu) reaches it in the problem, so nothing in it can go stale.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from macmpi.reductions import ALONE, AT_ONCE, Average, InPieces, OverPoints, Rows
-from macmpi.solvers.w_problem import LayerGram
+from macmpi.reductions import AT_ONCE, Average, OverPoints
+from macmpi.solvers.grams import System
+from macmpi.solvers.grams import Whitening as Whitening
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
 SINGLE = 1e-4
 """Linear systems to be solved to a smaller share of their residual stay in double precision."""
+
+ELEMENTWISE = 1150.0
+"""Activations, residuals and line search cost this a unit, point and iteration, in flops of matrix products."""
+
+PASS = 26
+"""A product with all inputs costs this many units more: the inputs are read and put in order for it."""
 
 
 class ZSolution(NamedTuple):
@@ -26,18 +33,14 @@ class ZSolution(NamedTuple):
 
 
 class ZSolver(Protocol):
-    """Solves the Z-problem of some points.
+    """Solves the Z-problem of some points, of none of which the objective rises.
 
     needs -- capabilities that every map of the chain must declare;
-    descends -- no point's objective rises;
     bits -- the coordinates stay 0 or 1.
     """
 
     @property
     def needs(self) -> frozenset[str]: ...
-
-    @property
-    def descends(self) -> bool: ...
 
     @property
     def bits(self) -> bool: ...
@@ -52,76 +55,46 @@ class ZSolver(Protocol):
     def solve(self, problem: ZProblem, shared: Any) -> ZSolution: ...
 
 
-class WSolver(Protocol):
-    """Solves a W-problem: a loop of rounds, each one a sum over points.
+class WSolver:
+    """Solves a W-problem, of which no row's objective rises: a loop of rounds, each one a sum over points.
 
     takes -- the kinds of problem that it solves: "units" (UnitProblem: the rows of a block apart, on different ranks),
-        "segment" (SegmentProblem: all weights of a segment together);
+        "segment" (SegmentProblem: all weights of a segment at once);
     needs -- capabilities that the maps with the weights must declare;
     activations -- the activations it can train units under, or None for all elementwise ones;
     exact -- it ends in the minimum, whatever the start;
-    descends -- no row's objective rises;
     by_sums -- it reads the points through sums over runs of them alone;
-    rounds -- it reads inputs in single precision too, for directions and for `prepare`: Term.rounded.
+    system -- the Gram that the units of a layer share, or None where they share nothing.
     """
 
-    @property
-    def takes(self) -> frozenset[str]: ...
+    takes: ClassVar[frozenset[str]]
+    activations: ClassVar[frozenset[str] | None] = None
+    exact: ClassVar[bool] = False
+    by_sums: ClassVar[bool] = True
 
     @property
-    def needs(self) -> frozenset[str]: ...
+    def needs(self) -> frozenset[str]:
+        raise NotImplementedError
 
     @property
-    def activations(self) -> frozenset[str] | None: ...
-
-    @property
-    def exact(self) -> bool: ...
-
-    @property
-    def descends(self) -> bool: ...
-
-    @property
-    def by_sums(self) -> bool: ...
-
-    @property
-    def rounds(self) -> bool: ...
-
-    def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
-        """Make what the units of a layer share from its inputs (N, D); float64, of shape shared_shape(D, bias).
-
-        A sum over points, which ranks may take together.  rows: those rows of it alone, from the diagonal on.
-        """
-        ...
-
-    def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]: ...
+    def system(self) -> System | None:
+        return None
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimate what `units` of n_in inputs cost together, in flops a point or what else takes as long.
+        """Estimate what `units` of n_in inputs cost, in flops a point or what else takes as long: here 3 gradients.
 
-        By it, and by `share_effort`, work is assigned.
+        By it, and by the cost of the system, work is assigned.
         """
-        ...
-
-    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
-        """Estimate what `prepare` costs for `width` columns, on the same scale."""
-        ...
-
-    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
-        """Make of what the units share what a rank needs once, for all units of the layer that it solves.
-
-        in_pieces: shares this work among ranks.  Collective: where it is.
-        """
-        ...
+        return 14.0 * n_in * (units + PASS) + 3.0 * ELEMENTWISE * units
 
     def solve(self, problem: Any, over_points: OverPoints) -> Array:
         """New weights, of the shape of problem.start; in float64."""
-        ...
+        raise NotImplementedError
 
 
 from macmpi.solvers.centres import TRAINERS as TRAINERS  # noqa: E402
 from macmpi.solvers.centres import Trainer as Trainer  # noqa: E402
 from macmpi.solvers.closed_form import ClosedForm  # noqa: E402
-from macmpi.solvers.grams import Whitening as Whitening  # noqa: E402
 from macmpi.solvers.w_descent import LBFGSW, ConjugateGradientW, GradientW  # noqa: E402
 from macmpi.solvers.w_gauss_newton import GaussNewtonW  # noqa: E402
 from macmpi.solvers.w_hessian_free import HessianFreeW  # noqa: E402

@@ -8,33 +8,42 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy import linalg
 
-from macmpi.nets.design import adjoint, apply, jitter, row_dots
+from macmpi.nets.design import adjoint, apply, row_dots
 from macmpi.parallel import tiles
 from macmpi.reductions import ALONE, InPieces, OverPoints
-from macmpi.solvers.grams import PASS, SharedGram, regular_factor
+from macmpi.solvers import PASS, WSolver
+from macmpi.solvers.grams import System
+from macmpi.solvers.regular import NORMAL, jitter, regular_factor
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
 from macmpi.typing import Array
 
-JITTER = 1e-13
-"""Least share of the Gram's mean diagonal added to it, so that dead or duplicate inputs do no harm."""
-
 REGULAR = 1e-8
 """Ridge, as a share of the Gram's mean diagonal, from which on the weights themselves are solved for."""
-
 
 SOLVING = 64
 """Solving costs this many units more than its own: the factor is read twice for it."""
 
 
 class Factor(NamedTuple):
-    """Cholesky factor of G + ridge I; regular: the ridge is large enough to solve for the weights themselves."""
+    """L, lower, with L L^T = G + ridge I; regular: the ridge is large enough to solve for the weights themselves."""
 
-    cholesky: tuple[Array, bool]
+    lower: Array
     regular: bool
 
 
+class NormalEquations(System):
+    """The ridge leaves the biases alone.  Inputs in single precision are never regular."""
+
+    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Factor:
+        G = gram.G
+        regular = gram.dtype == np.float64 and gram.ridge > REGULAR * float(np.trace(G)) / len(G)
+        added = np.full(len(G), 0.0 if regular else jitter(G, NORMAL, gram.dtype))
+        added[: len(G) - gram.bias] += gram.ridge
+        return Factor(regular_factor(G, added, in_pieces), regular)
+
+
 @dataclass(frozen=True)
-class ClosedForm(SharedGram):
+class ClosedForm(WSolver):
     """W <- W + w (W' - W) with W' = T^T [A, 1] (G + ridge I)^-1 and G = [A, 1]^T [A, 1]; without biases A for [A, 1].
 
     w is 1, or `relaxation` to over-relax.  Without a ridge to speak of, the correction of the present weights is solved
@@ -51,23 +60,15 @@ class ClosedForm(SharedGram):
     needs: ClassVar[frozenset[str]] = frozenset({"units", "linear"})
     activations: ClassVar[frozenset[str] | None] = frozenset({"linear"})
     exact: ClassVar[bool] = True
-    descends: ClassVar[bool] = True
+    system: ClassVar[System] = NormalEquations()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
         """2 D of the cross product, and a little more for reading the targets; 2 D^2 / N of solving."""
         return 2.4 * n_in * (units + PASS) + 2.0 * n_in**2 / points * (units + SOLVING)
 
-    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Factor:
-        """The factor.  Single precision is never regular."""
-        G = gram.G
-        regular = gram.dtype == np.float64 and gram.ridge > REGULAR * float(np.trace(G)) / len(G)
-        added = np.full(len(G), 0.0 if regular else jitter(G, JITTER, gram.dtype))
-        added[: len(G) - gram.bias] += gram.ridge
-        return Factor(regular_factor(G, added, in_pieces), regular)
-
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
-        factor = problem.local or self.local(problem.gram)
+        factor = problem.factor
         crossed = _crossed(problem, over_points, W if ridge == 0.0 else None)
         cut = tiles.solved_tiles(len(W))
 
@@ -93,7 +94,7 @@ class ClosedForm(SharedGram):
         return np.where((change < 0.0)[:, None], W + step, W)
 
     def _solved(self, factor: Factor, right: Array) -> Array:
-        return linalg.cho_solve(factor.cholesky, right.T, check_finite=False).T
+        return linalg.cho_solve((factor.lower, True), right.T, check_finite=False).T
 
 
 def _symmetric(W: Array, G: Array) -> Array:

@@ -6,7 +6,7 @@ cheap together.  Each row has its own step length and its own coefficients; rows
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,11 +17,13 @@ from macmpi.typing import Array
 
 Values = Callable[[Array], Array]
 Gradients = Callable[[Array], tuple[Array, Array]]
+Numbers = Array | float
 
 ARMIJO = 1e-4
+"""A trial step t is good where it lowers the value by this share of t times the slope."""
 
-PAIRS = 10
-"""Steps and changes of the gradient that L-BFGS remembers."""
+PAIRS, CURVED = 10, 1e-10
+"""L-BFGS remembers so many steps s and changes y of the gradient, those with s . y above CURVED ||s|| ||y||."""
 
 
 class Direction(Protocol):
@@ -73,39 +75,51 @@ class Conjugate:
 
 @dataclass
 class LBFGS:
-    """d = -H g, H from the last `memory` pairs of step and change of gradient of each row."""
+    """d = -H g, H from the last PAIRS steps and changes of the gradient of each row."""
 
-    memory: int = PAIRS
     exact: bool = True
-    _pairs: list[tuple[Array, Array, Array]] = field(default_factory=list)
+    _pairs: list[Pair] = field(default_factory=list)
     _gradient: Array | None = None
 
     def next(self, G: Array) -> Array:
         self._gradient = G
         self.exact = not self._pairs
-        Q, alphas = G.copy(), []
-        for S, Y, rho in reversed(self._pairs):
-            alpha = rho * row_dots(S, Q)
-            alphas.append(alpha)
-            Q -= alpha[:, None] * Y
-        if self._pairs:
-            S, Y, rho = self._pairs[-1]
-            yy = row_dots(Y, Y)
-            Q *= np.where(rho > 0.0, 1.0 / np.where(rho > 0.0, rho * yy, 1.0), 1.0)[:, None]
-        for (S, Y, rho), alpha in zip(self._pairs, reversed(alphas), strict=True):
-            Q += (alpha - rho * row_dots(Y, Q))[:, None] * S
-        return -Q
+        return -inverse_times(self._pairs, G)
 
     def moved(self, step: Array, G: Array) -> None:
         assert self._gradient is not None
-        change = G - self._gradient
-        sy = row_dots(step, change)
-        useful = sy > 1e-10 * np.sqrt(row_dots(step, step) * row_dots(change, change))
-        useful &= sy > 4.0 * np.finfo(G.dtype).tiny
-        rho = np.where(useful, 1.0 / np.where(useful, sy, 1.0), 0.0)
-        self._pairs = (
-            [*self._pairs[-self.memory + 1 :], (step, change, rho)] if self.memory > 1 else [(step, change, rho)]
-        )
+        self._pairs = [*self._pairs[-PAIRS + 1 :], pair(step, G - self._gradient)]
+
+
+Pair = tuple[Array, Array, Array]
+"""Steps s (m, P), changes y of the gradient (m, P), 1 / s.y (m,): 0 where that says too little of the curvature."""
+
+
+def pair(step: Array, change: Array) -> Pair:
+    """What L-BFGS remembers of a step."""
+    sy = row_dots(step, change)
+    useful = sy > CURVED * np.sqrt(row_dots(step, step) * row_dots(change, change))
+    useful &= sy > 4.0 * np.finfo(change.dtype).tiny
+    return step, change, np.where(useful, 1.0 / np.where(useful, sy, 1.0), 0.0)
+
+
+def inverse_times(pairs: Sequence[Pair], G: Array) -> Array:
+    """H g of each row for pairs, the oldest first: two loops (Nocedal and Wright, 2006, algorithm 7.4).
+
+    H_0 = (s . y / y . y) I of the last pair; g itself without pairs.  Cost: 8 P flops a pair and row.
+    """
+    Q, alphas = G.copy(), []
+    for S, Y, rho in reversed(pairs):
+        alpha = rho * row_dots(S, Q)
+        alphas.append(alpha)
+        Q -= alpha[:, None] * Y
+    if pairs:
+        S, Y, rho = pairs[-1]
+        yy = row_dots(Y, Y)
+        Q *= np.where(rho > 0.0, 1.0 / np.where(rho > 0.0, rho * yy, 1.0), 1.0)[:, None]
+    for (S, Y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
+        Q += (alpha - rho * row_dots(Y, Q))[:, None] * S
+    return Q
 
 
 def minimise(
@@ -173,10 +187,7 @@ def line_search(
         with np.errstate(over="ignore", invalid="ignore"):
             trial = values(X + t.astype(X.dtype)[:, None] * D)
             good = pending & (trial <= f + ARMIJO * t * slope) & (trial < best)
-            curvature = trial - f - slope * t
-            parabola = np.where(
-                curvature > 0.0, -0.5 * slope * t * t / np.where(curvature > 0.0, curvature, 1.0), np.inf
-            )
+            parabola = parabola_minimum(f, slope, t, trial)
         best, length = np.where(good, trial, best), np.where(good, t, length)
         parabola = np.where(np.isfinite(trial), parabola, 0.0)
         if exact and attempt == 0:
@@ -185,3 +196,12 @@ def line_search(
             pending &= length == 0.0
             t = np.clip(parabola, 0.1 * t, 0.5 * t)
     return length, best
+
+
+def parabola_minimum(f: Numbers, slope: Numbers, t: Numbers, trial: Numbers) -> Array:
+    """-slope t^2 / 2 (trial - f - slope t), where the parabola through f, its slope and the value of a trial is least.
+
+    inf where there is no such place.
+    """
+    curvature = trial - f - slope * t
+    return np.where(curvature > 0.0, -0.5 * slope * t**2 / np.where(curvature > 0.0, curvature, 1.0), np.inf)

@@ -1,30 +1,20 @@
-"""The units of a layer share nothing, or the Gram of its inputs, whose Cholesky factor preconditions them all."""
+"""The units of a layer share the Gram of their inputs, which its factor preconditions, or solves for."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import linalg
 
 from macmpi.nets.design import gram as gram_of
-from macmpi.nets.design import gram_rows, jitter
+from macmpi.nets.design import gram_rows
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
-from macmpi.solvers.cholesky import cholesky, whole
+from macmpi.solvers.cholesky import whole
+from macmpi.solvers.regular import PRECONDITIONER, jitter, regular_factor
 from macmpi.solvers.w_problem import LayerGram
 from macmpi.typing import Array
-
-JITTER = 1e-8
-"""Added to the Gram's diagonal, as a share of its mean: no step along what the inputs do not span."""
-
-TINY = float(np.finfo(float).tiny)
-"""Least of what `regular_factor` adds: inputs may all be 0."""
-
-ELEMENTWISE = 1150.0
-"""Activations, residuals and line search cost this a unit, point and iteration, in flops of matrix products."""
-
-PASS = 26
-"""A product with all inputs costs this many units more: the inputs are read and put in order for it."""
 
 FASTER = 0.5
 """A product in single precision takes this share of the time in double."""
@@ -33,92 +23,47 @@ GRAM = 1.8
 """A Gram costs this a point, in units of its columns squared."""
 
 
-class Unshared:
-    """A W-solver whose units have nothing in common."""
+@dataclass(frozen=True)
+class System:
+    """The units of a layer share G = [A, 1]^T [A, 1] of its inputs A (N, D), or A^T A without biases.
 
-    by_sums: ClassVar[bool] = True
+    single: G and directions read the inputs in single precision: Term.rounded.
+    """
 
-    @property
-    def rounds(self) -> bool:
-        return False
+    single: bool = False
 
-    def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
-        return np.zeros((0, 0))
+    def size(self, n_in: int, bias: bool = True) -> int:
+        """The rows of G."""
+        return n_in + bias
 
-    def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
-        return (0, 0)
+    def sum(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+        """G in float64, a sum over points; or rows of it from the diagonal on, the rest 0.
 
-    def effort(self, n_in: int, units: int, points: int) -> float:
-        """As of three gradients with their activations."""
-        return 14.0 * n_in * (units + PASS) + 3.0 * ELEMENTWISE * units
-
-    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
-        return 0.0
-
-    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
-        return None
-
-
-class SharedGram(Unshared):
-    """A W-solver whose units share their inputs' Gram: a sum over points, or made some rows at a time."""
-
-    def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
-        """The Gram; of its rows alone the part from the diagonal on, the rest 0."""
+        Collective: where `over_points` is.
+        """
         if rows is None:
             (G,) = over_points(lambda points: (gram_of(inputs[points], bias),))
         else:
             (G,) = over_points(lambda points: (gram_rows(inputs[points], rows, bias),))
         return G
 
-    def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
-        return (n_in + bias, n_in + bias)
-
-    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
-        """As of a whole symmetric product; rows from the diagonal on are that share of its half."""
-        held = width**2 if rows is None else 2.0 * (rows.stop - rows.start) * (width - rows.start)
-        return GRAM * held
-
-
-class Preconditioned(SharedGram):
-    """Its units are preconditioned by the Cholesky factor of their Gram plus ridge."""
-
     @property
-    def _faster(self) -> float:
-        """A product takes this share of the time that it would take in double precision."""
-        return FASTER if self.rounds else 1.0
+    def pace(self) -> float:
+        """A product with the inputs takes this share of the time that it would take in double precision."""
+        return FASTER if self.single else 1.0
 
-    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
-        return self._faster * super().share_effort(width, points, rows)
+    def cost(self, width: int, rows: slice | None = None) -> float:
+        """Estimate `sum` in flops a point: a whole symmetric product, or the share of its half that the rows are."""
+        held = width**2 if rows is None else 2.0 * (rows.stop - rows.start) * (width - rows.start)
+        return self.pace * GRAM * held
 
-    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
-        """L, lower, with L L^T = G + ridge I."""
-        factor, _ = regular_factor(gram.G, gram.ridge + jitter(gram.G, JITTER, gram.dtype), in_pieces)
-        return factor if whole(len(factor)) else np.asfortranarray(np.tril(factor))
+    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
+        """L, lower, with L L^T = G + ridge I: made once for all units of the layer.
 
-    def lower(self, problem: Any) -> Array | None:
-        """Give the factor L of a problem; None where it shares nothing."""
-        if not problem.shared.size:
-            return None
-        found: Array = self.local(problem.gram) if problem.local is None else problem.local
-        return found
-
-
-def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = ALONE) -> tuple[Array, bool]:
-    """Cholesky factor, lower, of G (its upper half) with `added` on the diagonal, and as much more as rounding takes.
-
-    Collective: where `in_pieces` is.
-    """
-    more, diagonal = 0.0, np.diag_indices_from(G)
-    largest = float(np.abs(G[diagonal] + added).max())
-    if not np.isfinite(largest):
-        raise linalg.LinAlgError("a Gram that is not finite")
-    while True:
-        try:
-            return cholesky(G, in_pieces, added + more).T, True
-        except linalg.LinAlgError:
-            more = max(100.0 * more, 1e-12 * largest, TINY)
-            if not np.isfinite(more):
-                raise
+        in_pieces: shares this work among ranks.  Collective: where it is.
+        """
+        L = regular_factor(gram.G, gram.ridge + jitter(gram.G, PRECONDITIONER, gram.dtype), in_pieces)
+        return L if whole(len(L)) else np.asfortranarray(np.tril(L))
 
 
 def solve_rows(lower: Array, right: Array) -> Array:

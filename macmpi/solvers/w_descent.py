@@ -8,14 +8,15 @@ from typing import ClassVar
 import numpy as np
 
 from macmpi.reductions import OverPoints
+from macmpi.solvers import WSolver
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Steepest, minimise
-from macmpi.solvers.grams import Preconditioned, Whitening
+from macmpi.solvers.grams import System, Whitening
 from macmpi.solvers.w_problem import WProblem, gradients, values
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class DescentW(Preconditioned):
+class DescentW(WSolver):
     """Each row of theta by steps along `direction()`.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial.
 
     Units are fitted in coordinates in which the layer's Gram is the identity: features of a sigmoid layer differ in
@@ -28,16 +29,14 @@ class DescentW(Preconditioned):
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
     needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "bias"})
-    activations: ClassVar[frozenset[str] | None] = None
-    exact: ClassVar[bool] = False
-    descends: ClassVar[bool] = True
+    system: ClassVar[System] = System()
 
     def direction(self) -> Direction:
         raise NotImplementedError
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
-        whitened = Whitening(self.lower(problem))
+        whitened = Whitening(problem.factor)
         begun = problem.in_pieces.agreed(whitened.into(start))
 
         def slopes(phi: Array) -> tuple[Array, Array]:

@@ -11,15 +11,23 @@ from scipy import linalg
 from macmpi.nets.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
 from macmpi.nets.layers.activation import FUNCTIONS, Function
 from macmpi.reductions import ALONE, InPieces, OverPoints
-from macmpi.solvers import SINGLE
-from macmpi.solvers.grams import ELEMENTWISE, PASS, Preconditioned
+from macmpi.solvers import ELEMENTWISE, PASS, SINGLE, WSolver
+from macmpi.solvers.grams import System
 from macmpi.solvers.linear_systems import conjugate_gradients
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
 from macmpi.typing import Array
 
 
+class SteepestSystem(System):
+    """A unit at its steepest, in units of its s'^2, has the Gram plus ridge / steepest^2 I."""
+
+    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
+        L: Array = super().factor(replace(gram, ridge=gram.ridge / FUNCTIONS[gram.activation].steepest ** 2), in_pieces)
+        return L
+
+
 @dataclass(frozen=True)
-class GaussNewtonW(Preconditioned):
+class GaussNewtonW(WSolver):
     """min over w_h of 1/2 sum_n (t_nh - s(w_h^T [a_n; 1]))^2 + ridge/2 ||v_h||^2, for each unit h of a tile.
 
     An iteration linearises s, takes up to `cg_iterations` CG steps on the normal equations
@@ -43,23 +51,16 @@ class GaussNewtonW(Preconditioned):
 
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
     needs: ClassVar[frozenset[str]] = frozenset({"units", "linear", "bias"})
-    activations: ClassVar[frozenset[str] | None] = None
-    exact: ClassVar[bool] = False
-    descends: ClassVar[bool] = True
 
     @property
-    def rounds(self) -> bool:
-        """But for systems to be solved more closely than single precision can."""
-        return self.cg_precision == "single" and self.cg_tolerance >= SINGLE
+    def system(self) -> System:
+        """In single precision where it is asked for, but for systems to be solved more closely than it can."""
+        return SteepestSystem(self.cg_precision == "single" and self.cg_tolerance >= SINGLE)
 
     def effort(self, n_in: int, units: int, points: int) -> float:
         """2 D to start and 2 D + 4 D a CG step in an iteration, the last step 2 D, and what is elementwise."""
-        products = (2.0 + self.iterations * self._faster * 4.0 * self.cg_iterations) * n_in
+        products = (2.0 + self.iterations * self.system.pace * 4.0 * self.cg_iterations) * n_in
         return products * (units + PASS) + self.iterations * ELEMENTWISE * units
-
-    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
-        """L, lower, with L L^T = G + ridge / steepest^2 I: that of a unit at its steepest, in units of its s'^2."""
-        return super().local(replace(gram, ridge=gram.ridge / FUNCTIONS[gram.activation].steepest ** 2), in_pieces)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)
@@ -85,7 +86,7 @@ class GaussNewtonW(Preconditioned):
         ridge, agreed = problem.ridge, problem.in_pieces.agreed
         residual, slopes = over_points(fit.gradient)
         residual[:, :-1] -= ridge * W[:, :-1]
-        factor, n = (self.lower(problem), True), problem.rows
+        factor, n = (problem.factor, True), problem.rows
         scale = np.maximum(slopes / n, 1e-30)[:, None]
 
         def precondition(R: Array) -> Array:

@@ -11,18 +11,16 @@ from macmpi.nets.design import gram, row_dots
 from macmpi.nets.losses import Root
 from macmpi.nets.tape import Tape
 from macmpi.reductions import OverPoints
+from macmpi.solvers import WSolver
 from macmpi.solvers.descent import line_search
-from macmpi.solvers.grams import Unshared
 from macmpi.solvers.linear_systems import conjugate_gradients
+from macmpi.solvers.regular import SEGMENT, jitter
 from macmpi.solvers.w_problem import SegmentProblem, gradients, values
 from macmpi.typing import Array
 
-DAMPING = 1e-6
-"""Added to a preconditioning Gram, relative to its mean diagonal entry."""
-
 
 @dataclass(frozen=True)
-class HessianFreeW(Unshared):
+class HessianFreeW(WSolver):
     """(sum_n J^T B^T B J + ridge) p = -gradient, J the derivative of the segment with respect to all its weights.
 
     Up to `cg_iterations` CG steps, each block preconditioned by the inverse Gram of its inputs; backtracking from 1,
@@ -39,9 +37,6 @@ class HessianFreeW(Unshared):
 
     takes: ClassVar[frozenset[str]] = frozenset({"segment"})
     needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "linear", "bias"})
-    activations: ClassVar[frozenset[str] | None] = None
-    exact: ClassVar[bool] = False
-    descends: ClassVar[bool] = True
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
         theta, agreed = np.asarray(problem.start, dtype=np.float64).copy(), problem.in_pieces.agreed
@@ -90,7 +85,7 @@ class HessianFreeW(Unshared):
 
         inverses = []
         for gram_ in over_points(linearise):
-            gram_[np.diag_indices_from(gram_)] += problem.ridge + DAMPING * np.trace(gram_) / len(gram_)
+            gram_[np.diag_indices_from(gram_)] += problem.ridge + jitter(gram_, SEGMENT)
             inverses.append(np.linalg.inv(gram_))
 
         def precondition(R: Array) -> Array:

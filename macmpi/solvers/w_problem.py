@@ -7,9 +7,9 @@ Both look alike to a solver: m independent problems of P unknowns each, theta (m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class LayerGram:
 class WProblem(Protocol):
     """A W-solver is given min over each row of theta of its objective, from theta = start.
 
-    ridge -- of each unit or of the segment; shared -- what the units of a layer have in common, or (0, 0);
+    ridge -- of each unit or of the segment; factor -- what the solver's system has made of the layer's Gram, or None;
     key -- names the random streams of a stochastic solver: (seed, iteration, segment);
     in_pieces -- how ranks that solve it together share what does not depend on points, and agree on what they decide.
     """
@@ -58,7 +58,7 @@ class WProblem(Protocol):
     def ridge(self) -> float: ...
 
     @property
-    def shared(self) -> Array: ...
+    def factor(self) -> Any: ...
 
     @property
     def key(self) -> tuple[int, ...]: ...
@@ -106,9 +106,9 @@ class UnitProblem:
         min over w_h of 1/2 sum_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w.
 
     The ridge leaves the biases c alone.  Units are independent: the answer for some units is those rows of
-    the answer.  `activation` is a row of layers.activation.FUNCTIONS.  `shared` is what the units of a layer have in
-    common: the solver's `prepare`; `local` what this rank has made of it for all of them, or None.  Without biases W is
-    V, (w, D).  points: their number, where this rank holds only some of them (0: it holds all); in_pieces: how ranks
+    the answer.  `activation` is a row of layers.activation.FUNCTIONS.  `shared` is their Gram,
+    from the diagonal on at least, and `factor` what the solver's system has made of it.  Without biases W is V, (w, D).
+     points: their number, where this rank holds only some of them (0: it holds all); in_pieces: how ranks
     that solve it share what does not depend on points.
     """
 
@@ -116,9 +116,9 @@ class UnitProblem:
     activation: str
     ridge: float
     W: Array
-    shared: Array
+    shared: Any = None
     key: tuple[int, ...] = ()
-    local: Any = None
+    factor: Any = None
     points: int = 0
     in_pieces: InPieces = ALONE
 
@@ -129,10 +129,6 @@ class UnitProblem:
     @property
     def rows(self) -> int:
         return self.points or len(self.term.targets)
-
-    @property
-    def gram(self) -> LayerGram:
-        return LayerGram(self.shared, self.ridge, self.term.read.dtype, self.bias, self.activation)
 
     @property
     def n_in(self) -> int:
@@ -179,9 +175,9 @@ class SegmentProblem:
     ridge: float
     flat: Array
     key: tuple[int, ...] = ()
-    shared: Array = field(default_factory=lambda: np.zeros((0, 0)))
     points: int = 0
     in_pieces: InPieces = ALONE
+    factor: ClassVar[None] = None
 
     @property
     def start(self) -> Array:

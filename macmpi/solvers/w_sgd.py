@@ -10,13 +10,14 @@ import numpy as np
 
 from macmpi.parallel.streams import stream
 from macmpi.reductions import OverPoints
-from macmpi.solvers.grams import Preconditioned, Whitening
+from macmpi.solvers import WSolver
+from macmpi.solvers.grams import System, Whitening
 from macmpi.solvers.w_problem import WProblem, values
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class SGDW(Preconditioned):
+class SGDW(WSolver):
     """theta <- theta - rate v, v <- momentum v + mean gradient of the next `batch` points, for `iterations` epochs.
 
     For units in coordinates in which the layer's Gram is N I, so that the rate is a share of a linear unit's own step.
@@ -32,16 +33,14 @@ class SGDW(Preconditioned):
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
     needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "bias"})
-    activations: ClassVar[frozenset[str] | None] = None
-    exact: ClassVar[bool] = False
-    descends: ClassVar[bool] = True
     by_sums: ClassVar[bool] = False
+    system: ClassVar[System] = System()
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
-        whitened, N = Whitening(self.lower(problem)), problem.rows
+        whitened, N = Whitening(problem.factor), problem.rows
         phi = whitened.into(start)
-        velocity, scale = np.zeros_like(phi), float(N) if problem.shared.size else 1.0
+        velocity, scale = np.zeros_like(phi), float(N) if problem.factor is not None else 1.0
 
         def gradient(phi: Array, rows: Array) -> Array:
             theta = whitened.back(phi)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from macmpi.nets.design import apply, column_dots, ridge_value
-from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
+from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
-from macmpi.solvers.w_problem import LayerGram, UnitProblem
+from macmpi.solvers.grams import System
+from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Thresholded:
+class Thresholded(WSolver):
     """min over w_h of 1/2 sum_n (t_nh - [w_h a_n > 0])^2 + ridge/2 ||v_h||^2, through the same with sigmoids.
 
     The new weights of a unit are kept where its own objective, that of the bits, does not rise.  Targets t are bits, or
@@ -27,32 +28,17 @@ class Thresholded:
 
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
     activations: ClassVar[frozenset[str] | None] = frozenset({"sigmoid"})
-    exact: ClassVar[bool] = False
-    descends: ClassVar[bool] = True
-    by_sums: ClassVar[bool] = True
 
     @property
     def needs(self) -> frozenset[str]:
         return self.inner.needs
 
     @property
-    def rounds(self) -> bool:
-        return self.inner.rounds
-
-    def prepare(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
-        return self.inner.prepare(inputs, over_points, bias, rows)
-
-    def shared_shape(self, n_in: int, bias: bool = True) -> tuple[int, int]:
-        return self.inner.shared_shape(n_in, bias)
+    def system(self) -> System | None:
+        return self.inner.system
 
     def effort(self, n_in: int, units: int, points: int) -> float:
         return self.inner.effort(n_in, units, points)
-
-    def share_effort(self, width: int, points: int, rows: slice | None = None) -> float:
-        return self.inner.share_effort(width, points, rows)
-
-    def local(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
-        return self.inner.local(gram, in_pieces)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         old = np.asarray(problem.W, dtype=np.float64)

@@ -32,7 +32,6 @@ class AlternatingZ:
     cg_tolerance: float = 0.01
 
     needs: ClassVar[frozenset[str]] = frozenset({"jacobian"})
-    descends: ClassVar[bool] = True
     bits: ClassVar[bool] = False
 
     @property

@@ -27,7 +27,6 @@ class BinaryZ:
     enumerated: int = 10
 
     needs: ClassVar[frozenset[str]] = frozenset()
-    descends: ClassVar[bool] = True
     bits: ClassVar[bool] = True
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:

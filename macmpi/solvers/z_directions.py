@@ -16,11 +16,9 @@ from macmpi.nets.design import row_dots
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Metric, dense, times
 from macmpi.solvers.linear_systems import Precondition, conjugate_gradients
+from macmpi.solvers.regular import POINT
 from macmpi.solvers.z_problem import split_columns
 from macmpi.typing import Array
-
-JITTER = 1e-15
-"""Added to a direct system's diagonal, relative to its trace."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ def columns(tangent: Tangent, n: int, size: int, dtype: np.dtype) -> Array:
 
 def solve_rows(A: Array, B: Array) -> Array:
     """A^-1 b for each row's matrix (n, m, m) and right side (n, m), in float64; a trace of jitter keeps A regular."""
-    A = A + JITTER * np.trace(A, axis1=1, axis2=2)[:, None, None] * np.eye(A.shape[1])
+    A = A + POINT * np.trace(A, axis1=1, axis2=2)[:, None, None] * np.eye(A.shape[1])
     return np.linalg.solve(A, B[:, :, None].astype(np.float64))[:, :, 0]
 
 

@@ -58,7 +58,6 @@ class GaussNewtonZ:
     direction: str = "auto"
 
     needs: ClassVar[frozenset[str]] = frozenset({"jacobian"})
-    descends: ClassVar[bool] = True
     bits: ClassVar[bool] = False
 
     def choice(self, problem: ZProblem) -> str:

@@ -138,7 +138,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
     tasks = plan.work.regressions(range(len(plan.chain.segments))) if again else plan.work.w_step
     width = [plan.chain.fan_in(segment.regressed[0]) for segment in plan.chain.segments]
     made = [
-        tally.seconds["feature", k] * (segment.core > 0 or plan.choices.regressions[k].rounds)
+        tally.seconds["feature", k] * (segment.core > 0 or plan.choices.regressions[k].single)
         for k, segment in enumerate(plan.chain.segments)
     ]
     rest = (w - sum(made) - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")

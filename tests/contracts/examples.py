@@ -24,7 +24,7 @@ from macmpi.nets.layers.softmax import Softmax
 from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
 from macmpi.reductions import OverPoints, sum_over
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem
+from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem
 from macmpi.solvers.z_directions import Linearised
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
@@ -233,13 +233,25 @@ def w_problem(
     activation: str,
     ridge: float = 0.0,
     chunks: int = 2,
-    shared: Array | None = None,
 ) -> tuple[UnitProblem, OverPoints]:
     """The problem of one dense layer and the sum over its points, cut into chunks."""
-    over_points, term = summed(len(A), chunks), Term(A, T, A.astype(np.float32) if solver.rounds else None)
-    if shared is None:
-        shared = solver.prepare(term.read, over_points)
-    return UnitProblem(term, activation, ridge, W, shared), over_points
+    over_points, single = summed(len(A), chunks), solver.system and solver.system.single
+    problem = UnitProblem(Term(A, T, A.astype(np.float32) if single else None), activation, ridge, W)
+    return sharing(solver, problem, over_points), over_points
+
+
+def sharing(solver: Any, problem: UnitProblem, over_points: OverPoints) -> UnitProblem:
+    """The problem with the Gram that its units share under a solver, and its factor."""
+    if not solver.system:
+        return problem
+    return factored(solver, replace(problem, shared=solver.system.sum(problem.term.read, over_points, problem.bias)))
+
+
+def factored(solver: Any, problem: UnitProblem) -> UnitProblem:
+    """The problem with the factor of the Gram that it has."""
+    dtype = problem.term.read.dtype
+    gram = LayerGram(problem.shared, problem.ridge, dtype, problem.bias, problem.activation)
+    return replace(problem, factor=solver.system.factor(gram))
 
 
 def summed(n: int, chunks: int) -> OverPoints:

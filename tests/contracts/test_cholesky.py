@@ -89,15 +89,15 @@ def test_panels_and_pieces_cover_the_upper_half_once(n: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12])
 @pytest.mark.usefixtures("narrow")
 def test_ranks_that_share_the_work_have_the_bits_of_one(ranks: int, random: np.random.Generator) -> None:
-    """And solve for the same weights: a solver's `local` is the same made alone or together."""
+    """And solve for the same weights: a factor is the same made alone or together."""
     H = positive(random, 41)
     alone = cholesky(H.copy())
     for R in crew(ranks, lambda team: cholesky(H.copy(), Pieces(team))):
         assert_array_equal(np.triu(R), np.triu(alone))  # type: ignore[arg-type]
     gram = LayerGram(H, 0.3, np.dtype(float))
-    local = ClosedForm().local(gram)
-    for found in crew(ranks, lambda team: ClosedForm().local(gram, Pieces(team))):
-        assert_array_equal(np.tril(found.cholesky[0]), np.tril(local.cholesky[0]))  # type: ignore[union-attr]
+    factor = ClosedForm.system.factor
+    for found in crew(ranks, lambda team: factor(gram, Pieces(team))):
+        assert_array_equal(np.tril(found.lower), np.tril(factor(gram).lower))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("row", [0, 8, 12, 39])

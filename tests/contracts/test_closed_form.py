@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contracts.examples import EPS, INPUTS, inputs, narrowed, solvers_of, summed
+from contracts.examples import EPS, INPUTS, factored, inputs, narrowed, sharing, solvers_of, summed
 from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import gamma
 
 from macmpi.nets.design import gram, gram_rows
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.closed_form import JITTER, ClosedForm
-from macmpi.solvers.grams import regular_factor
+from macmpi.solvers.closed_form import ClosedForm
+from macmpi.solvers.regular import NORMAL, regular_factor
 from macmpi.solvers.w_problem import Term, UnitProblem
 from macmpi.typing import Array
 
@@ -33,15 +33,14 @@ def design(A: Array, bias: bool) -> Array:
     return np.column_stack([A, np.ones(len(A))]) if bias else A
 
 
-def problem_of(A: Array, T: Array, W: Array, ridge: float, bias: bool, solver: Any = None) -> tuple[UnitProblem, Any]:
+def problem_of(A: Array, T: Array, W: Array, ridge: float, solver: Any = None) -> tuple[UnitProblem, Any]:
     over_points = summed(len(A), 3)
-    shared = (solver or ClosedForm()).prepare(A, over_points, bias)
-    return UnitProblem(Term(A, T), "linear", ridge, W, shared), over_points
+    return sharing(solver or ClosedForm(), UnitProblem(Term(A, T), "linear", ridge, W), over_points), over_points
 
 
 def made(random: np.random.Generator, bias: bool, ridge: float, kind: str = "plain", n: int = 30) -> Any:
     A, T = inputs(random, n, 6, kind), random.normal(size=(n, 4))
-    return problem_of(A, T, random.normal(size=(4, 6 + bias)), ridge, bias)
+    return problem_of(A, T, random.normal(size=(4, 6 + bias)), ridge)
 
 
 def ridge_fit(problem: UnitProblem) -> Array:
@@ -67,18 +66,18 @@ def test_grams_are_their_formula(bias: bool, random: np.random.Generator) -> Non
     assert_allclose(gram(A, bias), D.T @ D, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [n for n in solvers_of("units") if W_SOLVERS[n]().shared_shape(1) != (0, 0)])
+@pytest.mark.parametrize("name", solvers_of("units"))
 def test_rows_of_what_is_shared_are_those_rows(name: str, bias: bool, random: np.random.Generator) -> None:
     """From the diagonal on, the rest 0; for every solver whose units share something."""
     solver = W_SOLVERS[name]()
     if "bias" in solver.needs and not bias:
         pytest.skip("it takes no units without biases")
     A, over_points = random.normal(size=(20, 7 - bias)), summed(20, 3)
-    whole = solver.prepare(A, over_points, bias)
-    assert whole.shape == solver.shared_shape(7 - bias, bias) == (7, 7)
+    whole = solver.system.sum(A, over_points, bias)
+    assert len(whole) == solver.system.size(7 - bias, bias) == 7
     for cut in CUTS:
         rows = [slice(a, b) for a, b in pairwise(cut)]
-        parts = [solver.prepare(A, over_points, bias, r) for r in rows]
+        parts = [solver.system.sum(A, over_points, bias, r) for r in rows]
         assert [p.shape for p in parts] == [(r.stop - r.start, 7) for r in rows]
         for r, part in zip(rows, parts, strict=True):
             assert_array_equal(part[:, : r.start], 0.0)
@@ -97,22 +96,18 @@ def test_rows_of_a_gram_do_not_depend_on_how_points_are_summed_or_on_which_rank_
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_the_lower_half_of_a_gram_is_never_looked_at(ridge: float, bias: bool, random: np.random.Generator) -> None:
     problem, over_points = made(random, bias, ridge)
-    upper = replace(problem, shared=np.triu(problem.shared))
+    upper = factored(ClosedForm(), replace(problem, shared=np.triu(problem.shared)))
     assert_array_equal(ClosedForm().solve(upper, over_points), ClosedForm().solve(problem, over_points))
 
 
-@pytest.mark.parametrize("relaxation", [1.0, 1.7])
 @pytest.mark.parametrize("ridge", [0.0, 1e-12, 0.3])
-def test_a_factor_made_once_gives_the_same_bits(
-    ridge: float, relaxation: float, bias: bool, random: np.random.Generator
+def test_a_factor_is_regular_with_a_ridge_in_double_precision(
+    ridge: float, bias: bool, random: np.random.Generator
 ) -> None:
-    solver, (wide, over_points) = ClosedForm(relaxation), made(random, bias, ridge)
+    wide, _ = made(random, bias, ridge)
     for problem in (wide, narrowed(wide, "term", "W")):
-        dtype = problem.term.inputs.dtype
-        local = solver.local(problem.gram)
-        found = solver.solve(replace(problem, local=local), over_points)
-        assert_array_equal(found, solver.solve(problem, over_points))
-        assert local.regular == (ridge == 0.3 and dtype == np.float64)
+        double = problem.term.inputs.dtype == np.float64
+        assert factored(ClosedForm(), problem).factor.regular == (ridge == 0.3 and double)
 
 
 # --- the answer -------------------------------------------------------------------------------------------------------
@@ -139,7 +134,7 @@ def test_of_many_minima_it_takes_the_nearest(kind: str, bias: bool, random: np.r
     D = design(term.inputs, bias)
     residual = term.targets - D @ problem.W.T
     moved = np.linalg.lstsq(D, residual, rcond=1e-10)[0].T
-    over_jitter = gamma(len(D)) * (np.abs(D.T) @ np.abs(residual)).max() / (JITTER * np.square(D).sum(axis=0).mean())
+    over_jitter = gamma(len(D)) * (np.abs(D.T) @ np.abs(residual)).max() / (NORMAL * np.square(D).sum(axis=0).mean())
     assert over_jitter < 0.5 * np.abs(moved).max()
     assert_allclose(ClosedForm().solve(problem, over_points), problem.W + moved, rtol=0.0, atol=over_jitter)
 
@@ -171,7 +166,7 @@ def test_inputs_that_are_all_0_leave_a_problem_that_can_be_solved(
 ) -> None:
     """All radial basis functions far away: without biases there is nothing to fit."""
     T, W = random.normal(size=(9, 2)), random.normal(size=(2, 3 + bias))
-    problem, over_points = problem_of(np.zeros((9, 3)), T, W, ridge, bias)
+    problem, over_points = problem_of(np.zeros((9, 3)), T, W, ridge)
     found = ClosedForm().solve(problem, over_points)
     assert_allclose(found[:, :3], W[:, :3] if ridge == 0.0 else 0.0, rtol=0.0, atol=1e-12)
     if bias:
@@ -179,5 +174,5 @@ def test_inputs_that_are_all_0_leave_a_problem_that_can_be_solved(
 
 
 def test_a_factor_of_nothing_ends() -> None:
-    factor, _ = regular_factor(np.zeros((3, 3)))
+    factor = regular_factor(np.zeros((3, 3)))
     assert np.isfinite(factor).all() and (np.diag(factor) > 0.0).all()

@@ -22,6 +22,7 @@ from contracts.examples import (
     narrowed,
     reachable,
     segment_problem,
+    sharing,
     solvers_of,
     some,
     summed,
@@ -156,16 +157,14 @@ def test_no_unit_gets_worse(name: str, activation: str, random: np.random.Genera
     for arguments in W_ARGUMENTS.get(name, [{}]):
         solver, over_points = W_SOLVERS[name](**arguments), summed(200, 3)
         A, T = random.normal(size=(200, 6)), reachable(random, (200, 5), activation)
-        wide = UnitProblem(Term(A, T), activation, 0.1, 0.5 * random.normal(size=(5, 7)), np.zeros((0, 0)))
-        problem = narrowed(wide, "term", "W")
-        problem = replace(problem, shared=solver.prepare(problem.term.inputs, over_points))
+        wide = UnitProblem(Term(A, T), activation, 0.1, 0.5 * random.normal(size=(5, 7)))
+        problem = sharing(solver, narrowed(wide, "term", "W"), over_points)
         assert problem.shared.dtype == np.float64
         found = solver.solve(problem, over_points)
         assert found.dtype == np.float64
         before, after = unit_objectives(wide, problem.W.astype(float)), unit_objectives(wide, found)
         assert (after <= before * (1.0 + NEAR)).all()
-        shared = solver.prepare(A, over_points)
-        expected = unit_objectives(wide, solver.solve(replace(wide, shared=shared), over_points))
+        expected = unit_objectives(wide, solver.solve(sharing(solver, wide, over_points), over_points))
         assert_allclose(after, expected, rtol=2e-2)
 
 

@@ -8,7 +8,7 @@ from contracts.examples import summed
 from numpy.testing import assert_allclose
 
 from macmpi.solvers import W_SOLVERS, Whitening
-from macmpi.solvers.grams import JITTER
+from macmpi.solvers.regular import PRECONDITIONER
 from macmpi.solvers.w_problem import LayerGram
 from macmpi.typing import Array
 
@@ -16,9 +16,9 @@ RIDGES = [0.0, 1e-3, 7.0]
 
 
 def factor(name: str, A: Array, ridge: float, activation: str = "linear") -> Array:
-    solver = W_SOLVERS[name]()
-    G = solver.prepare(A, summed(len(A), 3))
-    found: Array = solver.local(LayerGram(G, ridge, A.dtype, activation=activation))
+    system = W_SOLVERS[name]().system  # type: ignore[attr-defined]
+    G = system.sum(A, summed(len(A), 3))
+    found: Array = system.factor(LayerGram(G, ridge, A.dtype, activation=activation))
     return found
 
 
@@ -42,7 +42,7 @@ def test_inputs_that_are_0_or_alike_are_no_obstacle(dtype: type, random: np.rand
     L = factor("gauss_newton", A, 0.0)
     assert np.isfinite(np.linalg.inv(L)).all()
     D = np.hstack([A, np.ones((40, 1), dtype)]).astype(float)
-    assert_allclose(L @ L.T, D.T @ D, atol=1e-4 if dtype is np.float32 else 10.0 * JITTER * np.trace(D.T @ D))
+    assert_allclose(L @ L.T, D.T @ D, atol=1e-4 if dtype is np.float32 else 10.0 * PRECONDITIONER * np.trace(D.T @ D))
 
 
 @pytest.mark.parametrize("ridge", RIDGES)

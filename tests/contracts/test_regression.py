@@ -16,12 +16,11 @@ from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, gradient
 from macmpi.typing import Array
 
 CUTS = [(0, 40), (0, 1, 40), (0, 13, 14, 29, 40)]
-NOTHING = np.zeros((0, 0))
 
 
 def units(random: np.random.Generator, activation: str) -> UnitProblem:
     made = Term(random.normal(size=(40, 4)), reachable(random, (40, 3), activation))
-    return UnitProblem(made, activation, 0.3, random.normal(size=(3, 5)), NOTHING)
+    return UnitProblem(made, activation, 0.3, random.normal(size=(3, 5)))
 
 
 def segments(random: np.random.Generator, kind: str, loss: str) -> SegmentProblem:
@@ -140,7 +139,7 @@ def test_a_separable_segment_is_the_sum_of_its_units(kind: str, random: np.rando
     assert problem.segment.separable
     (W,) = problem.blocks(problem.flat)
     term = Term(problem.segment.features([], problem.inputs), problem.targets)
-    apart = UnitProblem(term, problem.segment.activation, problem.ridge, W, NOTHING)
+    apart = UnitProblem(term, problem.segment.activation, problem.ridge, W)
     f, G = gradients(problem, problem.start, summed(40, 3))
     each, slopes = gradients(apart, W, summed(40, 3))
     assert_allclose(f, [each.sum()], rtol=1e-12)
@@ -152,7 +151,7 @@ def test_a_metric_weighs_the_outputs_of_a_segment(random: np.random.Generator) -
     form = metric_example("diagonal", 3, random)
     made = segment_problem(random, "after", ridge=0.0)[0]
     problem = SegmentProblem(made.segment, Squared(form), made.inputs, made.targets, made.shapes, 0.0, made.flat)
-    apart = UnitProblem(Term(made.inputs, made.targets), "sigmoid", 0.0, made.blocks(made.flat)[0], NOTHING)
+    apart = UnitProblem(Term(made.inputs, made.targets), "sigmoid", 0.0, made.blocks(made.flat)[0])
     (f,), each = values(problem, problem.start, summed(40, 2)), values(apart, apart.W, summed(40, 2))
     assert isinstance(form.M, Array)
     assert_allclose(f, np.sum(form.M * each), rtol=1e-12)

@@ -84,7 +84,6 @@ def test_the_objective_never_rises(points: str, kind: str, solvers: list[Any], r
     at = INPUTS.index(points)
     starts = ((0.0, 0.1), (0.5, 0.0), (0.5, 10.0), (20.0, 0.0))[at % 2 :: 2]
     for i, (solver, (scale, ridge)) in enumerate(itertools.product(solvers, starts)):
-        assert solver.descends, "a solver that does not descend needs a contract of its own"
         problem, over_points = segment_problem(random, kind, list(LOSSES)[(i + at // 2) % 2], ridge, scale=scale)
         problem = replace(problem, inputs=inputs(random, 40, 4, points))
         found = solver.solve(problem, over_points)
@@ -200,15 +199,11 @@ def test_a_fit_without_residual_is_left_alone(kind: str, solver: Any, random: np
     assert_allclose(solver.solve(problem, over_points), problem.start, rtol=0.0, atol=1e-12)
 
 
-def test_a_shared_part_has_the_shape_that_it_says(solver: Any, random: np.random.Generator) -> None:
-    assert solver.prepare(random.normal(size=(9, 4)), summed(9, 2)).shape == solver.shared_shape(4)
-
-
 @pytest.mark.parametrize("name", [n for n in solvers_of("segment") if n in solvers_of("units")])
 def test_a_segment_of_one_unit_is_that_unit(name: str, random: np.random.Generator) -> None:
     """Solvers that take both give the same answer whichever way one unit is put."""
     A, T, W = random.normal(size=(40, 4)), random.normal(size=(40, 1)), random.normal(size=(1, 5))
     solver, over_points = W_SOLVERS[name](), summed(40, 3)
     joint = SegmentProblem(Segment((Affine(4, 1),), (0,)), Squared(), A, T, ((1, 5),), 0.3, W.ravel())
-    apart = UnitProblem(Term(A, T), "linear", 0.3, W, np.zeros((0, 0)))
+    apart = UnitProblem(Term(A, T), "linear", 0.3, W)
     assert_allclose(solver.solve(joint, over_points), solver.solve(apart, over_points), rtol=0.0, atol=1e-9)

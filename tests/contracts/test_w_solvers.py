@@ -18,6 +18,7 @@ from contracts.examples import (
     example_of,
     inputs,
     reachable,
+    sharing,
     solvers_of,
     summed,
     unit_objectives,
@@ -30,7 +31,7 @@ from tolerance import gamma
 
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.grams import regular_factor
+from macmpi.solvers.regular import regular_factor
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 
@@ -92,7 +93,6 @@ def test_no_unit_gets_worse(kind: str, solvers: list[Any], activation: str, rand
     shapes = [(3, 5), (40, 7), (24, 30)]
     for i, (solver, shape) in enumerate(itertools.product(solvers, [*shapes, shapes[INPUTS.index(kind) % 3]])):
         (n, d), ridge = shape, (0.0, 0.01, 1e-8, 10.0)[(i + INPUTS.index(kind)) % 4]
-        assert solver.descends, "a solver that does not descend needs a contract of its own"
         A = inputs(random, n, d, kind)
         T = random.normal(size=(n, 4)) * [1.0, 3.0, 100.0, 0.1]
         W = random.normal(size=(4, d + 1)) * [[0.1], [1.0], [30.0], [0.0]]
@@ -190,9 +190,9 @@ def test_directions_in_single_precision_move_as_in_double(
 
 def test_systems_solved_closely_are_solved_in_double() -> None:
     kind = W_SOLVERS["gauss_newton"]
-    assert kind(cg_precision="single").rounds
-    assert not kind(cg_precision="single", cg_tolerance=1e-6).rounds
-    assert not kind().rounds
+    assert kind(cg_precision="single").system.single
+    assert not kind(cg_precision="single", cg_tolerance=1e-6).system.single
+    assert not kind().system.single
 
 
 # --- separability and sums --------------------------------------------------------------------------------------------
@@ -208,17 +208,16 @@ def test_some_units_give_those_rows(solvers: list[Any], activation: str, random:
         single = gamma(len(D), np.float32) * np.linalg.cond(D) ** 2 * np.abs(whole).max()
         for units in ([3, 0], [1], [4, 2], [0, 1, 2, 3, 4]):
             some = replace(term, targets=term.targets[:, units])
-            W = problem.W[units]
-            part = solver.solve(UnitProblem(some, activation, problem.ridge, W, problem.shared), over_points)
-            assert_allclose(part, whole[units], rtol=0.0, atol=single if solver.rounds else 1e-11)
+            part = solver.solve(replace(problem, term=some, W=problem.W[units]), over_points)
+            assert_allclose(part, whole[units], rtol=0.0, atol=single if solver.system.single else 1e-11)
 
 
 def test_the_same_tile_gives_the_same_bits(solver: Any, activation: str, random: np.random.Generator) -> None:
     problem, over_points = well_posed(solver, random, activation)
     first, second = solver.solve(problem, over_points), solver.solve(problem, over_points)
     assert_array_equal(first, second)
-    inputs_ = problem.term.inputs
-    assert_array_equal(solver.prepare(inputs_, over_points), solver.prepare(inputs_.copy(), over_points))
+    inputs_, system = problem.term.inputs, solver.system
+    assert_array_equal(system.sum(inputs_, over_points), system.sum(inputs_.copy(), over_points))
 
 
 def test_a_problem_is_a_value(solver: Any, activation: str, random: np.random.Generator) -> None:
@@ -236,16 +235,14 @@ def test_chunks_of_points_change_rounding_alone(solver: Any, activation: str) ->
     for chunks in (1, 2, 7, 40):
         problem, _ = well_posed(solver, np.random.default_rng(3), activation)
         over_points = summed(40, chunks)
-        term = problem.term
-        shared = solver.prepare(term.inputs, over_points)
-        answers.append(solver.solve(UnitProblem(term, activation, 0.1, problem.W, shared), over_points))
+        answers.append(solver.solve(sharing(solver, problem, over_points), over_points))
     for answer in answers[1:]:
         assert_allclose(answer, answers[0], rtol=0.0, atol=1e-9)
 
 
-def test_shared_has_the_shape_that_it_says(solver: Any, random: np.random.Generator) -> None:
+def test_a_gram_has_the_size_that_it_says(solver: Any, random: np.random.Generator) -> None:
     for n, d in ((3, 5), (20, 1), (4, 4)):
-        assert solver.prepare(random.normal(size=(n, d)), summed(n, 2)).shape == solver.shared_shape(d)
+        assert len(solver.system.sum(random.normal(size=(n, d)), summed(n, 2))) == solver.system.size(d)
 
 
 # --- ridge ------------------------------------------------------------------------------------------------------------
@@ -285,5 +282,5 @@ def test_a_gram_that_rounding_spoilt_is_factorised_all_the_same() -> None:
     G = (H @ H.T).astype(np.float32).astype(np.float64)
     with pytest.raises(np.linalg.LinAlgError):
         linalg.cho_factor(G - 1e-3 * np.eye(6))
-    factor, _ = regular_factor(G - 1e-3 * np.eye(6))
+    factor = regular_factor(G - 1e-3 * np.eye(6))
     assert np.isfinite(factor).all() and (np.diag(factor) > 0.0).all()

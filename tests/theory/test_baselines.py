@@ -17,7 +17,6 @@ from theory.nets import points
 
 from macmpi.config import Baseline, Config, Method, Model, Run, Start
 from macmpi.methods.backprop import full_batch
-from macmpi.methods.backprop.full_batch import inverse_times
 from macmpi.methods.backprop.gradient import Backprop
 from macmpi.methods.backprop.line_search import ARMIJO, Trial, cubic_minimum, search
 from macmpi.methods.backprop.minibatch import power
@@ -27,6 +26,7 @@ from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
+from macmpi.solvers.descent import inverse_times, pair
 from macmpi.state import Record, State
 from macmpi.typing import Array
 
@@ -179,7 +179,13 @@ def test_lbfgs_keeps_the_last_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     S, Y = state.own.pairs.reshape(2, 3, -1)
     assert_allclose(S, [s for s, _ in history[:3]], rtol=1e-6, atol=1e-12)
     assert_array_equal(Y, [y for _, y in history[:3]])
-    assert_allclose(state.own.direction, -inverse_times(S, Y, state.own.gradient[:-1]))
+    assert_allclose(state.own.direction, -two_loops(S, Y, state.own.gradient[:-1]))
+
+
+def two_loops(S: Array, Y: Array, g: Array) -> Array:
+    """H g for pairs of which the last comes first."""
+    pairs = [pair(s[None], y[None]) for s, y in zip(S[::-1], Y[::-1], strict=True)]
+    return inverse_times(pairs, g[None])[0]
 
 
 def test_the_two_loops_are_scipys() -> None:
@@ -191,9 +197,9 @@ def test_the_two_loops_are_scipys() -> None:
         gamma = S[0] @ Y[0] / (Y[0] @ Y[0])
         root = math.sqrt(gamma)
         theirs = gamma * LbfgsInvHessProduct(S[::-1] / root, Y[::-1] * root).matvec(g)
-        assert_allclose(inverse_times(S, Y, g), theirs, rtol=1e-10)
-        assert_allclose(inverse_times(S, Y, Y[0]), S[0], rtol=1e-10)
-    assert_array_equal(inverse_times(np.empty((0, 9)), np.empty((0, 9)), g), g)
+        assert_allclose(two_loops(S, Y, g), theirs, rtol=1e-10)
+        assert_allclose(two_loops(S, Y, Y[0]), S[0], rtol=1e-10)
+    assert_array_equal(two_loops(np.empty((0, 9)), np.empty((0, 9)), g), g)
 
 
 def test_where_the_direction_leads_up_it_is_the_gradient_that_leads_down() -> None:

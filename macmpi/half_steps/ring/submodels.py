@@ -54,7 +54,7 @@ class Units:
         self._points, self._ridge = plan.n_train, plan.unit_ridge(k, given.state.mu)
         self._activation = plan.chain.segments[k].activation
         assert plan.choices.ring is not None
-        self._whitening = Whitening(plan.choices.ring.local(layer_gram(given, k)))
+        self._whitening = Whitening(plan.choices.ring.system.factor(layer_gram(given, k)))
         self._features = np.empty((given.parts.points.count, inputs.shape[1] + 1), plan.dtype)
         for tile in here:
             self._features[tile.rows] = self._whitening.features(inputs[tile.rows])
@@ -78,12 +78,11 @@ class Units:
     def at(self, order: Array) -> Callable[[Job], Gradient]:
         """N times the mean gradient of a minibatch, and the ridge's."""
         A, T = self._features[order], targets(self._given, self._k)[order]
-        nothing = np.empty((0, 0))
 
         def of(job: Job) -> Gradient:
             assert job.units is not None
             term = Term(A, T[:, job.units.rows])
-            units = UnitProblem(term, self._activation, 0.0, np.empty((len(job.units), A.shape[1])), nothing)
+            units = UnitProblem(term, self._activation, 0.0, np.empty((len(job.units), A.shape[1])))
 
             def gradient(phi: Array, rows: slice) -> Array:
                 _, G = units.partial(phi, rows, slope=True)

@@ -14,7 +14,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
-from macmpi.solvers.descent import PAIRS
+from macmpi.solvers.descent import PAIRS, inverse_times, pair
 from macmpi.state import LineSearchState, Pause, State, never
 from macmpi.typing import Array
 
@@ -26,9 +26,6 @@ LONGER = 10.0
 
 RESTART = 100
 """Iterations of conjugate gradients between two restarts along the gradient."""
-
-CURVED = 1e-10
-"""L-BFGS keeps pairs with s . y above this times ||s|| ||y||."""
 
 
 class Descent(Backprop[LineSearchState]):
@@ -132,35 +129,12 @@ class Lbfgs(Descent):
     bend = 0.9
 
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
-        """Two loops (Nocedal and Wright, 2006, algorithm 7.4).  Collective: yes."""
-        gradient, step = state.own.gradient[:-1], t * state.own.direction
-        change = gradient - before
-        S, Y = pairs = state.own.pairs.reshape(2, -1, self.size)
-        if self.team.from_root(lambda: bends(step, change)):
-            keep = pairs[:, : PAIRS - 1]
-            S, Y = np.concatenate([np.stack([step, change])[:, None], keep], axis=1)
-            state.own.pairs = np.concatenate([S.ravel(), Y.ravel()])
-        state.own.direction, state.own.first = -inverse_times(S, Y, gradient), 1.0
+        """A row of `descent.inverse_times`.  Collective: yes."""
+        gradient, kept = state.own.gradient[:-1], state.own.pairs.reshape(2, -1, self.size)
+        new = np.stack([t * state.own.direction, gradient - before])[:, None]
+        if self.team.from_root(lambda: bool(pair(*new)[2] > 0.0)):
+            kept = np.concatenate([new, kept[:, : PAIRS - 1]], axis=1)
+            state.own.pairs = kept.ravel()
+        pairs = [pair(*kept[:, i : i + 1]) for i in reversed(range(kept.shape[1]))]
+        state.own.direction, state.own.first = -inverse_times(pairs, gradient[None])[0], 1.0
         self.team.share_array(state.own.direction)
-
-
-def bends(step: Array, change: Array) -> bool:
-    """Tells whether the gradient's change along a step says enough of the curvature.  Collective: no."""
-    return bool(step @ change > CURVED * np.linalg.norm(step) * np.linalg.norm(change))
-
-
-def inverse_times(S: Array, Y: Array, gradient: Array) -> Array:
-    """H g for pairs (m, P), the last first, from H_0 = (s . y / y . y) I of the last; g itself without pairs.
-
-    Cost: 8 m P flops.  Collective: no.
-    """
-    q, inner = gradient.copy(), []
-    curved = np.vecdot(S, Y)
-    for s, y, sy in zip(S, Y, curved, strict=True):
-        inner.append(float(s @ q) / sy)
-        q -= inner[-1] * y
-    if len(S):
-        q *= curved[0] / float(Y[0] @ Y[0])
-    for s, y, sy, a in zip(S[::-1], Y[::-1], curved[::-1], inner[::-1], strict=True):
-        q += (a - float(y @ q) / sy) * s
-    return q

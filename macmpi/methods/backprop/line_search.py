@@ -10,9 +10,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from macmpi.solvers.descent import ARMIJO
 from macmpi.typing import Array
-
-ARMIJO = 1e-4
 
 GROW, WITHIN = (1.1, 10.0), 0.1
 """Bounds of an extrapolation, times the step before; the share of a bracket that a trial keeps from its ends."""

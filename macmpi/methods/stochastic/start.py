@@ -11,15 +11,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from macmpi.data.dataset import Dataset
+from macmpi.methods.embedding import principal_directions
 from macmpi.nets.chain import Chain
-from macmpi.nets.design import adjoint, gram, jitter
+from macmpi.nets.design import adjoint, gram
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.parallel.balance import assign_by_cost, contiguous_runs
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, cut
 from macmpi.parallel.tree_sum import TreeSum, over_parts
 from macmpi.reductions import OverPoints
-from macmpi.solvers.grams import regular_factor, solve_rows
+from macmpi.solvers.grams import solve_rows
+from macmpi.solvers.regular import jitter, regular_factor
 from macmpi.typing import Array
 
 RANGES, USUAL = {"sigmoid": 6.0}, 1.7
@@ -125,8 +127,7 @@ def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
     (total,) = sample.over(lambda rows: (gram(np.asarray(A[rows], np.float64)),))
     G = total / total[-1, -1]
     mean = G[-1, :-1]
-    variances, directions = np.linalg.eigh(G[:-1, :-1] - np.outer(mean, mean))
-    variances, directions = variances[::-1][: len(W)], directions.T[::-1][: len(W)]
+    variances, directions = principal_directions(G[:-1, :-1] - np.outer(mean, mean), len(W))
     if not variances[0] > 0.0:
         return
     scale = SPREADS.get(after, SPREAD) / np.sqrt(variances[0])
@@ -145,7 +146,7 @@ def fit_output(chain: Chain, weights: list[Array], sample: Sample, found: Array,
     G, crossed = sample.roughly(lambda rows: (gram(A[rows]), adjoint(sample.Y[rows], A[rows])))
     added = np.full(len(G), RIDGE + jitter(G, 0.0, A.dtype))
     added[-1] -= RIDGE
-    lower, _ = regular_factor(G, added)
+    lower = regular_factor(G, added)
     units = cut(len(crossed), RUNS)
     runs = contiguous_runs(len(units), team.size)
     for run in units[runs[team.rank].rows]:
