@@ -83,10 +83,7 @@ def exchange(team: Team) -> Finding:
 
 
 def shared_arrays(team: Team) -> Finding:
-    """Tells whether the ranks of a node can have one copy of an array, as parallel.data = "node" asks.
-
-    Collective: yes.
-    """
+    """Tells whether the ranks of a node can have one copy of an array (parallel.data = "node").  Collective: yes."""
     import numpy as np
 
     what = "shared arrays"
