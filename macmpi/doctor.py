@@ -102,7 +102,7 @@ def shared_arrays(team: Team) -> Finding:
 
 
 def _median(team: Team, array: Any) -> float:
-    """Seconds of an exchange that all ranks begin together.  Collective: yes."""
+    """Seconds of an exchange that all ranks begin at once.  Collective: yes."""
     counts, taken = [len(array) // team.size] * team.size, []
     for _ in range(REPEATS):
         team.barrier("the exchange")

@@ -124,7 +124,7 @@ class Selection(Around):
     def _totals(self, state: State[MacState]) -> tuple[list[Array], list[float]]:
         """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), basis by basis.  Collective: yes.
 
-        Cost: for all candidates of a basis together what one fit of the largest costs.
+        Cost: for all candidates of a basis what one fit of the largest costs.
         """
         work = self.largest.work.regressions([b.segment for b in self.bases])
         with self.clock("w"):
