@@ -23,7 +23,7 @@ from macmpi.data.dataset import Dataset, Scaling
 from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
-from macmpi.nets.layers import Tangent, build
+from macmpi.nets.layers import SameSize, Tangent, build
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.parallel.clock import Clock
@@ -249,8 +249,8 @@ def worked_example() -> Any:
     text = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text()
     code = text.split("```python\n")[1].split("```")[0]
     lines = [line.removeprefix("   ") for line in code.splitlines()]
-    names = {"dataclass": dataclass, "ClassVar": ClassVar, "np": np, "Tangent": Tangent}
-    exec("\n".join(lines), names)
+    names = {"dataclass": dataclass, "ClassVar": ClassVar, "np": np, "Tangent": Tangent, "SameSize": SameSize}
+    exec(compile("\n".join(lines), "CONTRIBUTING.md", "exec", dont_inherit=True), names)
     return names["Scale"]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from macmpi.typing import Array
 
@@ -89,6 +89,61 @@ class Map(Protocol):
     def spec(self) -> dict[str, Any]:
         """{"kind": ..., **arguments} rebuilds the map; plain numbers and strings only."""
         ...
+
+
+class Kind:
+    """A kind of map has no weights, no derivatives and no activation but those that it defines.
+
+    Its fields are the arguments that rebuild it.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def parameter_shape(self) -> tuple[int, int] | None:
+        return None
+
+    @property
+    def trained_as(self) -> str:
+        return ""
+
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
+        raise self._lacks("derivative")
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        raise self._lacks("derivative in weights")
+
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        raise self._lacks("derivative in weights")
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        raise self._lacks("derivative")
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        raise self._lacks("derivative")
+
+    def _lacks(self, what: str) -> NotImplementedError:
+        return NotImplementedError(f"{self.kind} has no {what}")
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind, **vars(self)}
+
+
+class SameSize(Kind):
+    """A map of `size` inputs to as many outputs, whose derivative is symmetric if it has one."""
+
+    size: int
+
+    @property
+    def n_in(self) -> int:
+        return self.size
+
+    @property
+    def n_out(self) -> int:
+        return self.size
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        return self.congruence(W, A, M)
 
 
 def build(spec: dict[str, Any]) -> Map:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import Tangent
+from macmpi.nets.layers import SameSize, Tangent
 from macmpi.typing import Array
 
 
@@ -89,25 +89,17 @@ FUNCTIONS = {
 
 
 @dataclass(frozen=True)
-class Activation:
+class Activation(SameSize):
     """b_h = s(a_h) for each element.  name: a row of FUNCTIONS.  Cost: about 1-2 ns an element."""
 
     name: str
     size: int
+    kind: ClassVar[str] = "activation"
     capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "units", "elementwise"})
-    parameter_shape: ClassVar[None] = None
 
     @property
     def trained_as(self) -> str:
         return self.name
-
-    @property
-    def n_in(self) -> int:
-        return self.size
-
-    @property
-    def n_out(self) -> int:
-        return self.size
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return FUNCTIONS[self.name].value(A, np.empty_like(A) if out is None else out)
@@ -120,18 +112,6 @@ class Activation:
         D = self.slope(B)
         return Tangent(jvp=lambda dA: dA * D, vjp=lambda dB: dB * D)
 
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        raise NotImplementedError("an activation has no weights")
-
-    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        raise NotImplementedError("an activation has no weights")
-
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
         D = self.slope(self.forward(None, A))
         return (D.T @ D) * (M / len(D))
-
-    def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        return self.congruence(W, A, M)
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": "activation", "name": self.name, "size": self.size}

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import adjoint, apply
-from macmpi.nets.layers import Tangent
+from macmpi.nets.layers import Kind, Tangent
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Affine:
+class Affine(Kind):
     """b = V a + c, with weights W = [V, c] of shape (n_out, n_in + 1), the bias last.
 
     A forward, a jvp and a vjp cost 2 n n_in n_out flops each.
@@ -21,6 +21,7 @@ class Affine:
 
     n_in: int
     n_out: int
+    kind: ClassVar[str] = "affine"
     capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "weight_jacobian", "units", "linear", "bias"})
     trained_as: ClassVar[str] = "linear"
 
@@ -50,6 +51,3 @@ class Affine:
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         V = W[:, :-1]
         return V.T @ M @ V
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": "affine", "n_in": self.n_in, "n_out": self.n_out}

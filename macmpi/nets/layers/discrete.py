@@ -8,31 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import squared_distances
-from macmpi.nets.layers import Tangent
+from macmpi.nets.layers import SameSize
 from macmpi.typing import Array
 
 
-class Discrete:
-    """Maps that are constant almost everywhere have no derivative of any kind."""
-
-    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        raise NotImplementedError("a discrete layer has no derivative")
-
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        raise NotImplementedError("a discrete layer has no derivative")
-
-    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        raise NotImplementedError("a discrete layer has no derivative")
-
-    def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        raise NotImplementedError("a discrete layer has no derivative")
-
-    def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        raise NotImplementedError("a discrete layer has no derivative")
-
-
 @dataclass(frozen=True)
-class Quantiser(Discrete):
+class Quantiser(SameSize):
     """b = the codeword nearest to a (the first of equals), with the codebook as weights C (words, size).
 
     The layer before it is fitted as if it were the identity.  Cost: 2 n words size flops.
@@ -40,16 +21,9 @@ class Quantiser(Discrete):
 
     size: int
     words: int
+    kind: ClassVar[str] = "quantiser"
     capabilities: ClassVar[frozenset[str]] = frozenset({"centres"})
     trained_as: ClassVar[str] = "linear"
-
-    @property
-    def n_in(self) -> int:
-        return self.size
-
-    @property
-    def n_out(self) -> int:
-        return self.size
 
     @property
     def parameter_shape(self) -> tuple[int, int]:
@@ -58,29 +32,15 @@ class Quantiser(Discrete):
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return W[squared_distances(A, W).argmin(axis=1)].astype(A.dtype, copy=False)
 
-    def spec(self) -> dict[str, Any]:
-        return {"kind": "quantiser", "size": self.size, "words": self.words}
-
 
 @dataclass(frozen=True)
-class Binary(Discrete):
+class Binary(SameSize):
     """b_h = 1 if a_h > 0, else 0: bits.  The layer before it is fitted as if its units were sigmoids."""
 
     size: int
+    kind: ClassVar[str] = "binary"
     capabilities: ClassVar[frozenset[str]] = frozenset({"units", "elementwise", "bits"})
-    parameter_shape: ClassVar[None] = None
     trained_as: ClassVar[str] = "sigmoid"
-
-    @property
-    def n_in(self) -> int:
-        return self.size
-
-    @property
-    def n_out(self) -> int:
-        return self.size
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return np.greater(A, 0.0, out=np.empty_like(A) if out is None else out, casting="unsafe")
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": "binary", "size": self.size}

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from macmpi.nets.layers import Tangent
+from macmpi.nets.layers import Kind, Tangent
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Kind):
     """b = V a, with weights V (n_out, n_in).  A forward, a jvp and a vjp cost 2 n n_in n_out flops each."""
 
     n_in: int
     n_out: int
+    kind: ClassVar[str] = "linear"
     capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "weight_jacobian", "units", "linear"})
     trained_as: ClassVar[str] = "linear"
 
@@ -39,6 +40,3 @@ class Linear:
 
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         return W.T @ M @ W
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": "linear", "n_in": self.n_in, "n_out": self.n_out}

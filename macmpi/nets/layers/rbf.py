@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import row_dots, squared_distances
-from macmpi.nets.layers import Tangent
+from macmpi.nets.layers import Kind, Tangent
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class GaussianBasis:
+class GaussianBasis(Kind):
     """b_h = exp(-||(a - c_h) / width||^2), with the centres c_h as weights C (n_out, n_in).
 
     J = -2/width^2 diag(b) (1 a^T - C).  A forward, a jvp and a vjp cost 2 n n_in n_out flops each, and a forward
@@ -27,8 +27,8 @@ class GaussianBasis:
     n_in: int
     n_out: int
     width: float
+    kind: ClassVar[str] = "rbf"
     capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "centres"})
-    trained_as: ClassVar[str] = ""
 
     @property
     def parameter_shape(self) -> tuple[int, int]:
@@ -54,12 +54,6 @@ class GaussianBasis:
 
         return Tangent(jvp, vjp)
 
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        raise NotImplementedError("centres are found by a trainer, not by derivatives")
-
-    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        raise NotImplementedError("centres are found by a trainer, not by derivatives")
-
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
         """Mean of 4/width^4 (b b^T) * (a^T M a - C M a - (C M a)^T + C M C^T).  Cost: three products N H^2."""
         B = self.forward(W, A)
@@ -75,6 +69,3 @@ class GaussianBasis:
         cross = A.T @ (Q @ W)
         total = A.T @ (A * Q.sum(axis=1)[:, None]) - cross - cross.T + W.T @ ((B.T @ B) * M) @ W
         return total * (4.0 / self.width**4 / len(A))
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": "rbf", "n_in": self.n_in, "n_out": self.n_out, "width": self.width}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import row_dots
-from macmpi.nets.layers import Tangent
+from macmpi.nets.layers import SameSize, Tangent
 from macmpi.typing import Array
 
 
@@ -20,21 +20,12 @@ def softmax(A: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(SameSize):
     """b_h = exp(a_h) / sum_j exp(a_j).  J = diag(b) - b b^T, symmetric.  Cost: about 3 ns an element."""
 
     size: int
+    kind: ClassVar[str] = "softmax"
     capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
-    parameter_shape: ClassVar[None] = None
-    trained_as: ClassVar[str] = ""
-
-    @property
-    def n_in(self) -> int:
-        return self.size
-
-    @property
-    def n_out(self) -> int:
-        return self.size
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         B = softmax(A)
@@ -49,12 +40,6 @@ class Softmax:
 
         return Tangent(product, product)
 
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        raise NotImplementedError("softmax has no weights")
-
-    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        raise NotImplementedError("softmax has no weights")
-
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
         """Mean of (b b^T) * M - b (q * b)^T - (q * b) b^T + (b^T q) b b^T, with q = M b."""
         B = softmax(A)
@@ -62,9 +47,3 @@ class Softmax:
         s = row_dots(B, Q)
         cross = B.T @ (Q * B)
         return ((B.T @ B) * M - cross - cross.T + B.T @ (B * s[:, None])) / len(B)
-
-    def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        return self.congruence(W, A, M)
-
-    def spec(self) -> dict[str, Any]:
-        return {"kind": "softmax", "size": self.size}
