@@ -13,7 +13,7 @@ FLAT = "the validation error falls no more"
 
 @dataclass(frozen=True)
 class Account:
-    """What the console says of a method: how it trains, which weights it ends with, what ends it before the last
+    """The console says this of a method: how it trains, which weights it ends with, what ends it before the last
     iteration; the columns that mean nothing of it; what moves weights, should they come to be no numbers; what may
     help where a run diverges."""
 

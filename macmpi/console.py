@@ -1,4 +1,4 @@
-"""What the package prints: standard output and standard error may be full, closed or gone, and no run ends by that."""
+"""All output goes this way: standard output and standard error may be full, closed or gone, and no run ends by that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 LOST = (OSError, ValueError)
-"""What a stream raises that nobody reads any more, whose disk is full, or that is closed."""
+"""A stream raises these that nobody reads any more, whose disk is full, or that is closed."""
 
 
 def say(text: str, error: bool = False) -> None:

@@ -29,8 +29,8 @@ SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
 def library(team: Team) -> Finding:
     """The MPI that the ranks run under, or that they would."""
     installed = [f"{name} {_version(name)}" for name in MPIS if _version(name)]
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = str(beside) if beside.exists() else shutil.which("mpiexec") or "no mpiexec"
+    own = Path(sys.executable).with_name("mpiexec")
+    launcher = str(own) if own.exists() else shutil.which("mpiexec") or "no mpiexec"
     found = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {launcher}"
     if len(installed) > 1:
         return Finding("MPI", found, WARNING, f"several MPIs in one environment ({', '.join(installed)}): keep one")
@@ -83,7 +83,10 @@ def exchange(team: Team) -> Finding:
 
 
 def shared_arrays(team: Team) -> Finding:
-    """Whether the ranks of a node can have one copy of an array, as parallel.data = "node" asks.  Collective: yes."""
+    """Tells whether the ranks of a node can have one copy of an array, as parallel.data = "node" asks.
+
+    Collective: yes.
+    """
     import numpy as np
 
     what = "shared arrays"
@@ -97,7 +100,7 @@ def shared_arrays(team: Team) -> Finding:
     if team.max_over_ranks({"lost": lost})["lost"]:
         return Finding(what, "rows of other ranks are missing", FAULT, 'keep parallel.data = "replicated"')
     if not team.shares:
-        return Finding(what, "no room", WARNING, 'with parallel.data = "node" every rank would keep its own copy')
+        return Finding(what, "no space", WARNING, 'with parallel.data = "node" every rank would keep its own copy')
     return Finding(what, "one copy for the ranks of a node works")
 
 

@@ -24,10 +24,10 @@ USPS_SHA256 = "da2c8d6e8bd743da00c67020f444e0f28250dfbd16c55d8135c50ffa7719a5f9"
 
 COIL_URL = "https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip"
 COIL_MEAN, COIL_VARIANCE = 0.302, 63.695
-"""Of the right images, 32 x 32 in [0, 1]: the mean pixel, and the sum over pixels of the variance over images."""
+"""The right images, 32 x 32 in [0, 1], have this mean pixel, and this sum over pixels of the variance over images."""
 
 MOST_BYTES = 1_000_000
-"""Of an unpacked PNG: 128 x 128 grey pixels take less than 20,000."""
+"""An unpacked PNG may have these: 128 x 128 grey pixels take less than 20,000."""
 
 
 def convert_usps(data: Array) -> tuple[Array, Array]:

@@ -19,8 +19,11 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.typing import Array
 
-EXPANSION, SMALL = 2000, 1 << 20
-"""No filter makes more of a byte (deflate: 1,032); datasets up to so many bytes may be anything."""
+EXPANSION = 2000
+"""No filter makes more bytes of one (deflate: 1,032)."""
+
+SMALL = 1 << 20
+"""Datasets of at most this number of bytes may be anything."""
 
 
 def opened(path: Any) -> h5py.File:
@@ -32,7 +35,7 @@ def opened(path: Any) -> h5py.File:
 
 
 def names(file: h5py.File, group: str) -> list[str]:
-    """What a group holds.  Raises UsageError where it is none, or a link."""
+    """Lists what a group holds.  Raises UsageError where it is none, or a link."""
     found = _inside(file, group)
     if not isinstance(found, h5py.Group):
         raise UsageError(f"{group} is a dataset, not a group")
@@ -55,7 +58,7 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def _inside(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
-    """What the file itself holds under a path.  Raises UsageError for links, KeyError where there is nothing."""
+    """Gives what the file itself holds under a path.  Raises UsageError for links, KeyError where there is nothing."""
     for path in accumulate(name.split("/"), "{}/{}".format):
         link = file.get(path, getlink=True)
         if link is not None and not isinstance(link, h5py.HardLink):
@@ -77,11 +80,11 @@ PIECE = 1 << 24
 
 
 DAMAGE = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError)
-"""What reading a file that is no checkpoint may raise, beside UsageError."""
+"""Reading a file that is no checkpoint may raise these, besides UsageError."""
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in a line."""
+    """Gives the first line of what an error says."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -111,7 +114,7 @@ def seal(content: bytes) -> bytes:
 
 
 def unseal(content: bytes) -> bytes:
-    """What was sealed.  Raises OSError if a byte of it has changed."""
+    """Gives the content that was sealed.  Raises OSError if a byte of it has changed."""
     body, mark, digest = content[: -len(SEAL) - 32], content[-len(SEAL) - 32 : -32], content[-32:]
     if mark != SEAL or hashlib.sha256(body).digest() != digest:
         raise OSError(UNFIT)
@@ -159,7 +162,7 @@ def created(path: Path) -> BinaryIO:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write beside `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
+    """Write next to `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
     partial = partial_of(path)
     try:
         write_through(partial, content)

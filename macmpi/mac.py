@@ -19,8 +19,8 @@ from macmpi.account import Account
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
 from macmpi.half_steps.first_state import start_at, start_from
+from macmpi.half_steps.located import located
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.place import place
 from macmpi.half_steps.postprocessing import postprocess
 from macmpi.half_steps.w_step import keep_better, solve, words
 from macmpi.half_steps.z_problems import prepare_z, z_inputs, z_problem
@@ -47,7 +47,7 @@ class Mac:
         return Account(words(self.plan))
 
     def begin(self, state: State[MacState]) -> None:
-        """What the data determine: the first segment's features, and its Gram where a new State lacks it.
+        """Computes what the data determine: the first segment's features, and its Gram where a new State lacks it.
 
         Collective: yes.
         """
@@ -83,12 +83,12 @@ class Mac:
         """Eq. (4) for each point: own tiles, then Allgatherv of the coordinates.  Collective: yes."""
         parts, solver = self.parts, self.plan.choices.z_solver
         if self.plan.chain.sites:
-            with self.clock("z"), place("Z", parts.points.sample):
+            with self.clock("z"), located("Z", parts.points.sample):
                 given = prepare_z(parts, state)
                 shared = solver.prepare(z_problem(given, parts.points.sample), parts.points.average)
             with parts.writing(state.Z), self.clock("z"):
                 for tile in self.plan.work.train.tiles_of(self.team.rank):
-                    with place("Z", tile.rows):
+                    with located("Z", tile.rows):
                         state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), shared).Z
         state.position = W_STEP
 
@@ -111,7 +111,7 @@ class Mac:
         given, multipliers, bound = (
             z_inputs(self.parts, state),
             state.own.multipliers,
-            self.plan.choices.schedule.multiplier_max,
+            self.plan.choices.penalty.multiplier_max,
         )
         with self.parts.writing(multipliers), self.clock("z"):
             for tile in self.plan.work.train.tiles_of(self.team.rank):

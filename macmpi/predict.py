@@ -54,7 +54,7 @@ def read_points(path: Path, dataset: str) -> Array:
 
 
 def apply(model: Model, what: str, X: Array, path: Path) -> Array:
-    """What the model makes of the points of a file.  Raises UsageError, naming the file, where they do not fit."""
+    """Applies the model to the points of a file.  Raises UsageError, naming the file, where they do not fit."""
     try:
         return np.asarray(getattr(model, what)(X))
     except UsageError as error:

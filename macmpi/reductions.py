@@ -24,7 +24,7 @@ class Average:
         return part(EVERY)
 
     def rows(self, part: Callable[[slice], Array]) -> Array:
-        """What part(rows) gives for the sample, row by row.  Collective: no."""
+        """Gives part(rows) for the sample, row by row.  Collective: no."""
         return part(EVERY)
 
     def form(self, V: Array, M: Array) -> Array:
@@ -64,7 +64,7 @@ class Made:
 
 
 Rows = Array | Made
-"""What is read by runs of rows."""
+"""These are read by runs of rows."""
 
 
 def sum_over(chunks: Sequence[slice]) -> OverPoints:
@@ -89,7 +89,7 @@ class InPieces:
     """
 
     def matrix(self, rows: int, columns: int) -> Array:
-        """Of float64, anything in it.  Collective: where ranks share the work."""
+        """Makes a float64 matrix that may hold anything.  Collective: where ranks share the work."""
         return np.empty((rows, columns))
 
     def fill(self, blocks: Sequence[Array], make: Make) -> None:
@@ -105,14 +105,14 @@ class InPieces:
         return np.concatenate([make(i) for i in range(len(runs))])
 
     def agreed(self, found: Array) -> Array:
-        """What the first rank has found, in place, on every rank: before all decide by it which sum comes next.
+        """Gives every rank, in place, what the first has found: before all decide by it which sum comes next.
 
         Processors may round it in different ways.  Collective: where ranks share the work.
         """
         return found
 
     def anywhere(self, failed: bool) -> bool:
-        """Whether something has failed on any rank.  Collective: where ranks share the work."""
+        """Tells whether something has failed on any rank.  Collective: where ranks share the work."""
         return failed
 
 

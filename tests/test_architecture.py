@@ -124,10 +124,17 @@ def trees() -> dict[Path, ast.Module]:
 def nodes() -> tuple[tuple[str, str, ast.AST], ...]:
     """Module, place in the text, node."""
     return tuple(
-        (module(path), f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}", node)
+        (here, f"{place}:{getattr(node, 'lineno', 0)}", node)
         for path, tree in trees().items()
+        for here, place in [(module(path), path.relative_to(ROOT))]
         for node in ast.walk(tree)
     )
+
+
+@cache
+def imports() -> tuple[tuple[str, str, ast.Import | ast.ImportFrom], ...]:
+    """The nodes that are import statements."""
+    return tuple((here, place, node) for here, place, node in nodes() if isinstance(node, (ast.Import, ast.ImportFrom)))
 
 
 def modules(node: ast.AST) -> list[str]:
@@ -167,7 +174,7 @@ def test_a_package_imports_only_what_the_table_allows() -> None:
     lazily = {"macmpi": {"results"}}  # macmpi.load, for those who only want to use a trained net
     wrong = [
         f"{place} imports {other}"
-        for here, place, node in nodes()
+        for here, place, node in imports()
         for package in [here.split(".")[0]]
         for other in packages_imported(node) - {package} - PACKAGES[package] - lazily.get(package, set())
     ]
@@ -185,7 +192,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
     """Inside packages too."""
     names = {module(path) for path in trees()}
     graph: dict[str, set[str]] = {name: set() for name in names}
-    for here, _, node in nodes():
+    for here, _, node in imports():
         for name in modules(node):
             path = name.removeprefix("macmpi.")
             leaves = [f"{path}.{a.name}" for a in node.names] if isinstance(node, ast.ImportFrom) else []
@@ -226,7 +233,7 @@ def test_modules_that_texts_import_exist() -> None:
 
 @pytest.mark.parametrize("library", OWNERS)
 def test_a_library_has_its_modules(library: str) -> None:
-    users = {here for here, _, node in nodes() if any(m.split(".")[0] == library for m in modules(node))}
+    users = {here for here, _, node in imports() if any(m.split(".")[0] == library for m in modules(node))}
     assert [here for here in users if not within(here, OWNERS[library])] == []
 
 
@@ -262,11 +269,11 @@ def test_one_module_names_the_bindings_of_mpi() -> None:
 
 def test_one_module_opens_hdf5_files_for_reading() -> None:
     """Without a lock, which a file system may not have; the doctor tries HDF5's own lock too."""
-    opening = [(here, node) for here, _, node in nodes() if ast.unparse(getattr(node, "func", node)) == "h5py.File"]
     reading = {
         here
-        for here, node in opening
-        if isinstance(node, ast.Call) and "w" not in [a.value for a in node.args if isinstance(a, ast.Constant)]
+        for here, _, node in nodes()
+        if isinstance(node, ast.Call) and called(node) == "File" and ast.unparse(node.func) == "h5py.File"
+        if "w" not in [a.value for a in node.args if isinstance(a, ast.Constant)]
     }
     assert reading == {"files", "machine.storage"}
 
@@ -401,6 +408,44 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
 )
 def test_docstrings_say_who_has_to_call(name: str) -> None:
     wrong = [what for what, text in public_docstrings(PACKAGE / f"{name}.py") if "Collective:" not in text]
+    assert wrong == []
+
+
+def documented(body: list[ast.stmt]) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring of a module, a class, a function or a constant."""
+    for statement in body:
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield statement.lineno, value.value
+        for inner in ("body", "orelse"):
+            yield from documented(getattr(statement, inner, []))
+
+
+UNREVISED = ("solvers.", "nets.layers.")
+"""Packages whose docstrings may still begin in any way; to be emptied."""
+
+
+def test_a_docstring_begins_with_a_sentence() -> None:
+    """Who reads it where it is used, in a list or in a tooltip, does not see the name that it would lean on."""
+    fragments = r"(Of|The same|What|Where|Whether|Which|Whose|How|Those|As)\b"
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path, tree in trees().items()
+        for line, text in documented(tree.body)
+        if not within(module(path), UNREVISED) and re.match(fragments, text)
+    ]
+    assert wrong == []
+
+
+def test_names_and_texts_keep_to_the_words_of_the_field() -> None:
+    """Work is assigned and memory is free: a reader need not learn words that only this program uses."""
+    private = re.compile(r"(?:\b|_)(rooms?|deals?|dealt|dealing|beside|manieth|anew)(?:\b|_)", re.IGNORECASE)
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in trees()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if not within(module(path), UNREVISED) and private.search(line)
+    ]
     assert wrong == []
 
 

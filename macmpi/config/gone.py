@@ -44,7 +44,7 @@ WORDS: dict[tuple[str, str], str] = {
 
 
 def gone(key: str, value: Any) -> str | None:
-    """What is to be said of a key that has gone: "" at its last default; None of any other key.  Collective: no."""
+    """Says what became of a key that has gone: "" at its last default; None of any other key.  Collective: no."""
     if key in GONE:
         default, why = GONE[key]
         if value == default:

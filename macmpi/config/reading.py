@@ -166,7 +166,7 @@ def _adapter() -> Any:
 
 
 BRANCH = re.compile(r"(?P<one>(literal|function-after)\[.*|constrained-float)|list\[.*")
-"""How pydantic marks the two branches of "one value, or a list of them" in the place of a mistake."""
+"""Pydantic marks by these the two branches of "one value, or a list of them" in the place of a mistake."""
 
 
 def _other_branch(mistake: Any) -> bool:

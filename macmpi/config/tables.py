@@ -41,12 +41,12 @@ def extensions(group: str) -> list[str]:
 
 
 def words(key: str) -> list[str]:
-    """What model.activation and model.centres may say."""
+    """Lists the words that model.activation and model.centres may say."""
     own, group = {"activation": (LAYERS, "macmpi.layers"), "centres": (TRAINERS, "macmpi.trainers")}[key]
     return [*own, *extensions(group)]
 
 
-Layer = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]
+LayerName = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]
 Trainer = Annotated[str, Predicate(lambda word: word in TRAINERS or word in words("centres"))]
 Site = Literal["after", "before", "none"]
 
@@ -60,7 +60,7 @@ class Model:
     """
 
     hidden: Annotated[list[PositiveInt], Len(1)] = field(default_factory=lambda: [32, 8, 32])
-    activation: Layer | list[Layer] = "sigmoid"
+    activation: LayerName | list[LayerName] = "sigmoid"
     output: Activation = "linear"
     sites: Site | list[Site] = "after"
     width: Width | list[Width] = 1.0
@@ -150,7 +150,7 @@ class Penalty:
 
 @dataclass(frozen=True)
 class ZStep:
-    """How the coordinates of each point are found.  A solver takes the keys that it knows."""
+    """The Z-solver finds the coordinates of each point.  A solver takes the keys that it knows."""
 
     solver: Literal["auto", "gauss_newton", "alternating", "binary"] = "auto"
     iterations: Own = 0
@@ -163,7 +163,7 @@ class ZStep:
 
 @dataclass(frozen=True)
 class WStep:
-    """How the weights of each unit or segment are found.  A solver takes the keys that it knows."""
+    """The W-solver finds the weights of each unit or segment.  A solver takes the keys that it knows."""
 
     solver: Literal["auto", "gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"] = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
@@ -182,7 +182,7 @@ class WStep:
 
 @dataclass(frozen=True)
 class Method:
-    """How the net is trained: by auxiliary coordinates, or by a baseline.
+    """The net is trained by auxiliary coordinates, or by a baseline.
 
     acceleration: of "mac": feasible coordinates after each iteration, and momentum.
     """
@@ -251,7 +251,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Parallel:
-    """What a rank holds: "replicated", all points; "node", all points, in one copy that the ranks of a node share;
+    """A rank holds "replicated", all points; "node", all points, in one copy that the ranks of a node share;
     "sharded", its own, so that no rank ever has all of them.
     """
 

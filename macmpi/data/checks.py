@@ -1,4 +1,4 @@
-"""What is refused of data, once for data read whole and for data of which each rank reads its own rows.
+"""Data are refused here, whether they are read whole or each rank reads its own rows.
 
 First what headers tell (kinds, shapes, what fits what), then the numbers (finite, of a usable size, labels), then what
 is left after the split (enough points, classes, columns that vary).  Collective: no.
@@ -72,7 +72,7 @@ def check_groups(found: Mapping[str, Any], numbers: Mapping[str, Array], path: P
 
 
 def columns(array: Any) -> int:
-    """How many numbers a row has: of images (N, h, w) h w, of (N,) 1."""
+    """Counts the numbers of a row: of images (N, h, w) h w, of (N,) 1."""
     return int(np.prod(array.shape[1:], dtype=np.int64))
 
 
@@ -83,7 +83,7 @@ def check_as_many(found: Mapping[str, Any], a: str, b: str, path: Path) -> None:
 
 
 def check_rows(array: Any, name: str, rows: int = 2) -> None:
-    """Raises UsageError unless an array or an HDF5 dataset holds at least so many rows of real numbers."""
+    """Raises UsageError unless an array or an HDF5 dataset holds at least `rows` rows of real numbers."""
     if array.dtype.kind not in "biuf":
         text = f"{name} holds {array.dtype}; real numbers are needed"
         if array.dtype.kind in "SUO" and name.endswith(("dataset Y", "dataset Y_val")):

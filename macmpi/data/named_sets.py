@@ -21,7 +21,7 @@ HELD_OBJECTS = (1, 4)
 
 
 def folder() -> Path:
-    """Where the named data sets lie: $MACMPI_DATA, by default data/ in the current folder."""
+    """The named data sets lie in $MACMPI_DATA, by default data/ in the current folder."""
     return Path(os.environ.get(FOLDER_VARIABLE, "data"))
 
 

@@ -13,7 +13,7 @@ from macmpi.config import Data
 from macmpi.data.checks import as_labels, check_enough, check_values, columns
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw
-from macmpi.data.split import Rows
+from macmpi.data.split import RowSet
 from macmpi.data.user_file import read_own
 from macmpi.files import first_line
 from macmpi.parallel.tiles import Tile
@@ -28,7 +28,7 @@ class Part:
     """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.  name: for messages."""
 
     source: Any
-    rows: range | Rows
+    rows: range | RowSet
     name: str
 
     @property
@@ -51,7 +51,7 @@ class Part:
         return found
 
     def labels(self) -> Array:
-        """Those of a part (n, 1), once all of its dataset have been checked.  Raises UsageError."""
+        """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
         try:
             array = np.asarray(self.source[()])
         except (OSError, RuntimeError) as error:
@@ -68,8 +68,8 @@ Parts = tuple[Part, Part]
 """The training and the validation rows."""
 
 
-Draw = Callable[[int, Data], Sequence[range | Rows]]
-"""Which of n rows are for training, and which for validation."""
+Draw = Callable[[int, Data], Sequence[range | RowSet]]
+"""Draws which of n rows are for training, and which for validation."""
 
 
 def raw_of(config: Data, labels: bool, unread: bool = False) -> Raw:
@@ -89,7 +89,7 @@ def parts_of(raw: Raw, config: Data, draw: Draw) -> tuple[Parts, Parts | None]:
     """
     left = n = len(raw.X)
     if raw.X_val is not None:
-        rows: Sequence[range | Rows] = [range(min(config.points or n, n)), range(len(raw.X_val))]
+        rows: Sequence[range | RowSet] = [range(min(config.points or n, n)), range(len(raw.X_val))]
     else:
         rows = draw(n, config)
         left = n - len(rows[1])
@@ -98,7 +98,7 @@ def parts_of(raw: Raw, config: Data, draw: Draw) -> tuple[Parts, Parts | None]:
     return X, None if raw.Y is None else two_parts(raw.Y, raw.Y_val, rows, f"{config.source}: dataset Y")
 
 
-def two_parts(first: Any, second: Any, rows: Sequence[range | Rows], name: str = "") -> Parts:
+def two_parts(first: Any, second: Any, rows: Sequence[range | RowSet], name: str = "") -> Parts:
     """Training rows of the first array, and validation rows of the second one, or of the first if that is None."""
     held = (first, name) if second is None else (second, f"{name}_val")
     return Part(first, rows[0], name), Part(held[0], rows[1], held[1])

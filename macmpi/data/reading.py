@@ -48,7 +48,7 @@ LISTED = 8
 
 
 def contents(path: Path) -> str:
-    """What an HDF5 or npz file holds, in words, of one that `read_file` can read."""
+    """Says in words what an HDF5 or npz file holds, one that `read_file` can read."""
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as file:
             names = list(file)

@@ -16,14 +16,11 @@ from macmpi.config import Data
 from macmpi.data.checks import check_single, check_units, check_varied, classes_of
 from macmpi.data.dataset import Dataset, Scaling, Sizes, share_arrays
 from macmpi.data.parts import Part, Parts, parts_of, raw_of
-from macmpi.data.split import Rows, counted, drawn
-from macmpi.parallel.partition import PointPartition
+from macmpi.data.split import RowSet, counted, drawn
+from macmpi.parallel.partition import Partitions, PointPartition
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
-
-Points = tuple[PointPartition, PointPartition]
-"""The partitions of the training and of the validation points."""
 
 
 def survey(config: Data, labels: bool) -> Sizes:
@@ -47,7 +44,7 @@ def blank(sizes: Sizes) -> Dataset:
     return Dataset(X, Y, X, Y, of_x, of_y, sha256="", classes=sizes.classes)
 
 
-def load(config: Data, classes: Array | None, dtype: Any, points: Points, team: Team) -> Dataset:
+def load(config: Data, classes: Array | None, dtype: Any, points: Partitions, team: Team) -> Dataset:
     """This rank's rows of a data set, checked and scaled.  classes: of labels.
 
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
@@ -66,17 +63,17 @@ def load(config: Data, classes: Array | None, dtype: Any, points: Points, team: 
     return Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, classes, raw.one_dimensional)
 
 
-def _drawn(n: int, config: Data, team: Team) -> list[Rows]:
-    """Which of n rows are for training and for validation, drawn by rank 0 alone; none of 0.  Collective: yes."""
+def _drawn(n: int, config: Data, team: Team) -> list[RowSet]:
+    """Rank 0 alone draws which of n rows are for training and for validation; none of 0.  Collective: yes."""
     own: list[Array] = []
     team.from_root(lambda: own.extend(rows.bits for rows in (drawn(n, config) if n else ())))
-    return [Rows(bits) for bits in share_arrays(team, own)]
+    return [RowSet(bits) for bits in share_arrays(team, own)]
 
 
 class Reader:
     """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share."""
 
-    def __init__(self, points: Points, team: Team, dtype: np.dtype, config: Data) -> None:
+    def __init__(self, points: Partitions, team: Team, dtype: np.dtype, config: Data) -> None:
         self.points, self.team, self.dtype, self.config = points, team, dtype, config
 
     def side(self, parts: Parts, kind: str, varied: bool) -> tuple[Array, Array, Scaling]:

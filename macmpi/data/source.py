@@ -1,4 +1,4 @@
-"""Where a run's points come from: a source says its sizes before anything is allocated, and then loads the points.
+"""A run's points come from a source, which says its sizes before anything is allocated, and then loads the points.
 
 Rank 0 reads the data set and shares it (`Whole`), or each rank reads its own rows alone (`Sharded`); `data/checks.py`
 has the checks of both.  This module is light: rank 0 can refuse data before the other ranks import NumPy.
@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.data.dataset import Dataset, Sizes
-    from macmpi.parallel.partition import PointPartition
+    from macmpi.parallel.partition import Partitions
     from macmpi.parallel.team import Team
-
-    Points = tuple[PointPartition, PointPartition]
 
 
 class Whole:
@@ -39,7 +37,7 @@ class Whole:
             self._data = load(self.config.data, has_labels(self.config), self.config.model.precision)
         return self._data
 
-    def load(self, team: Team, points: Points) -> Dataset:
+    def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
 
         points: the partitions of the training and of the validation points.
@@ -63,12 +61,12 @@ class Sharded:
         return self._sizes
 
     def outline(self) -> Dataset:
-        """It has no points and is not scaled."""
+        """The outline has no points and is not scaled."""
         from macmpi.data.shards import blank
 
         return blank(self._sizes)
 
-    def load(self, team: Team, points: Points) -> Dataset:
+    def load(self, team: Team, points: Partitions) -> Dataset:
         from macmpi.data.shards import load
 
         classes = team.from_root(lambda: self._sizes.classes)

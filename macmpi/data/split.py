@@ -1,4 +1,4 @@
-"""Which rows of a data set are for training and which for validation: drawn by one rank, a bit a row for the others."""
+"""One rank draws which rows of a data set are for training and which for validation: a bit a row for the others."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def sizes(n: int, config: Data) -> tuple[int, int]:
 
 
 def counted(n: int, config: Data) -> list[range]:
-    """As many rows as there will be for each, not those that there will be.  Collective: no."""
+    """Counts the rows that there will be for each; they are not those that there will be.  Collective: no."""
     return [range(size) for size in sizes(n, config)]
 
 
-def drawn(n: int, config: Data) -> list[Rows]:
+def drawn(n: int, config: Data) -> list[RowSet]:
     """The training rows, and the validation rows, the first of a random order.  5 bytes a row.  Raises UsageError.
 
     Collective: no.
@@ -35,7 +35,7 @@ def drawn(n: int, config: Data) -> list[Rows]:
     try:
         found = np.arange(n, dtype=np.uint32 if n <= 2**32 else np.int64)
         stream(config.seed, "split").shuffle(found)
-        return [Rows(_bits(rows, n)) for rows in (found[held : held + train], found[:held])]
+        return [RowSet(_bits(rows, n)) for rows in (found[held : held + train], found[:held])]
     except MemoryError:
         raise UsageError(f"{config.source}: dataset X has {n:,} rows, too many for this machine to number") from None
 
@@ -46,7 +46,7 @@ def _bits(rows: Array, n: int) -> Array:
     return np.packbits(among)
 
 
-class Rows:
+class RowSet:
     """Numbers of rows, ascending, kept as a bit for each row that there is: rows[a:b] are those from the a-th on."""
 
     def __init__(self, bits: Array) -> None:
@@ -54,7 +54,7 @@ class Rows:
 
     @cached_property
     def _ends(self) -> Array:
-        """How many rows have been counted at the end of each block of bits."""
+        """Counts the rows up to the end of each block of bits."""
         starts = range(0, len(self.bits), BYTES)
         return np.cumsum([int(np.bitwise_count(self.bits[i : i + BYTES]).sum()) for i in starts])
 

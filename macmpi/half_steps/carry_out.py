@@ -34,7 +34,7 @@ def carry_out(work: WorkList, tasks: Tasks, points: Points, team: Team, clock: C
     for phase in work.phases:
         with clock("w"):
             for task in phase.joint:
-                _do(task, tasks, points.together)
+                _do(task, tasks, points.jointly)
             for task in phase.own[team.rank] if phase.own else ():
                 _do(task, tasks, points.over)
         if phase.exchange:

@@ -26,9 +26,9 @@ def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors
             lambda rows: z_problem(given, rows, shifted=False), given.multipliers
         )
         errors = errors._replace(E_Q=E_Q, constraint=constraint)
-        if parts.plan.choices.schedule.multipliers:
+        if parts.plan.choices.penalty.multipliers:
             errors = errors._replace(lagrangian=E_Q - work)
-    if parts.plan.choices.schedule.multipliers:
+    if parts.plan.choices.penalty.multipliers:
         lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
         own = np.abs(state.own.multipliers[parts.points.own])
         largest = parts.team.max_over_ranks({"multiplier": float(own.max(initial=0.0))})

@@ -17,7 +17,7 @@ from macmpi.state import block_views
 from macmpi.typing import Array
 
 
-class Nested(NamedTuple):
+class NetErrors(NamedTuple):
     """E1 per point, and the share of misclassified points."""
 
     error: float
@@ -30,19 +30,19 @@ class Evaluation:
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
         self.plan, self.data, self.team = plan, data, team
 
-    def total(self, deal: PointPartition, part: Callable[[slice], list[float] | Array], width: int) -> Array:
+    def total(self, points: PointPartition, part: Callable[[slice], list[float] | Array], width: int) -> Array:
         """part(rows) (width,) over all points: tile by tile in each block, then block by block.  Collective: yes."""
-        sums = np.zeros((len(deal.blocks), width))
-        for b, block in deal.blocks_of(self.team.rank):
+        sums = np.zeros((len(points.blocks), width))
+        for b, block in points.blocks_of(self.team.rank):
             for tile in block:
                 sums[b] += part(tile.rows)
-        self.team.gather_rows(sums, deal.block_counts)
+        self.team.gather_rows(sums, points.block_counts)
         return sums.sum(axis=0)
 
-    def nested(self, weights: Sequence[Array], validation: bool = False) -> Nested:
+    def nested(self, weights: Sequence[Array], validation: bool = False) -> NetErrors:
         """E1 (eq. 1) per point on either set.  Cost: one pass through the net.  Collective: yes."""
         data, chain, loss = self.data, self.plan.chain, self.plan.choices.loss
-        deal = self.plan.work.validation if validation else self.plan.work.train
+        points = self.plan.work.validation if validation else self.plan.work.train
         X, Y = (data.X_val, data.Y_val) if validation else (data.X, data.Y)
 
         def part(rows: slice) -> list[float]:
@@ -50,8 +50,8 @@ class Evaluation:
             wrong = misclassified(Y[rows], F) if loss.labels else 0
             return [loss.value(Y[rows], F).sum(dtype=float), wrong]
 
-        error, wrong = (self.total(deal, part, 2) / deal.n).tolist()
-        return Nested(error, wrong)
+        error, wrong = (self.total(points, part, 2) / points.n).tolist()
+        return NetErrors(error, wrong)
 
     def gradient_step(self, weights: Array, gradient: Array) -> None:
         """Moves flat weights against the gradient of E1 (a sum over points), in place.  Collective: yes.

@@ -23,7 +23,7 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class First:
-    """What the first segment's regression multiplies: it changes with the layers before it alone, if there are any.
+    """The first segment's regression multiplies these features, which change with the layers before it alone.
 
     rounded: as directions and Grams read it; factor: what has been made of its Gram for a ridge.
     """
@@ -57,8 +57,8 @@ class Parts:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
         plan, shape = self.plan, (self.points.count, sum(self.plan.chain.site_sizes))
         Z = self.team.array(shape, plan.dtype)
-        state = State(weights.astype(plan.dtype), Z, plan.choices.schedule.mu0, MacState())
-        if plan.choices.schedule.multipliers:
+        state = State(weights.astype(plan.dtype), Z, plan.choices.penalty.mu0, MacState())
+        if plan.choices.penalty.multipliers:
             state.own.multipliers = self.team.array(shape, plan.dtype)
         return state
 
@@ -91,7 +91,7 @@ class Parts:
         return state.Z[:, self.plan.chain.site_columns[k - 1]] if k else self.data.X
 
     def features(self, k: int, state: State[Any]) -> Rows:
-        """What segment k's regression multiplies: z_{k-1} or what the maps before the regression make of it.
+        """Segment k's regression multiplies z_{k-1} or what the maps before the regression make of it.
 
         Of sharded points, which may be many, it is made where it is needed.  Collective: yes.
         """
@@ -117,15 +117,12 @@ class Parts:
         return self._rounded[k]
 
     def begin_first(self, state: State[Any]) -> First:
-        """What never changes between iterations: made in the beginning, and where the layers before it are trained.
-
-        Collective: yes.
-        """
+        """Makes what stays between iterations: at first, and where layers before it are trained.  Collective: yes."""
         A = self.features(0, state)
         return self.keep(First(A, self.rounded(0, A)))
 
     def first(self, state: State[Any]) -> First:
-        """What never changes between iterations, as it was kept last.  Collective: yes."""
+        """Gives what stays between iterations, as it was kept last.  Collective: yes."""
         return self._first or self.begin_first(state)
 
     def keep(self, first: First) -> First:

@@ -11,7 +11,7 @@ from macmpi.half_steps.w_step import fit
 from macmpi.state import MacState, State
 
 REFITS = 5
-"""How often an inexact refit is repeated at most."""
+"""An inexact refit is made at most this number of times."""
 
 REFIT = 1e-4
 """The relative fall of E1 + ridge below which an inexact refit is not repeated."""
@@ -20,7 +20,7 @@ REFIT = 1e-4
 def postprocess(parts: Parts, state: State[MacState]) -> State[MacState]:
     """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes.
 
-    Without coordinates there is nothing to do.  Sharded coordinates are overwritten: there may be no room for two.
+    Without coordinates there is nothing to do.  Sharded coordinates are overwritten: memory may not hold them twice.
     The refit is repeated while it lowers E1 + ridge by more than `REFIT`, unless one is exact.
     """
     plan = parts.plan

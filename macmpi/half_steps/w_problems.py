@@ -38,7 +38,7 @@ class WInputs:
 
 
 def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
-    """What the regressions of a work list need: features by points, then Allgatherv.  Collective: yes."""
+    """Prepares the regressions of a work list: features by points, then Allgatherv.  Collective: yes."""
     forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
     first = parts.first(state) if 0 in work.features else None
     given = WInputs(parts, state, forms, Z, first)
@@ -56,18 +56,18 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
 def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Array]:
     """The metrics, and z_k - u_k of all sites; of sharded points, which may be many, z_k.  Collective: no."""
     forms = metrics(parts.plan, state)
-    if parts.plan.sharded or not parts.plan.choices.schedule.multipliers:
+    if parts.plan.sharded or not parts.plan.choices.penalty.multipliers:
         return forms, state.Z
     return forms, state.Z - shift(parts.plan, forms, state.own.multipliers)
 
 
 def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:
-    """What units of segment k have to give: z_k - u_k, or y.  Collective: no."""
+    """Units of segment k have to give z_k - u_k, or y.  Collective: no."""
     parts, columns = given.parts, given.parts.plan.chain.site_columns
     if k == len(columns):
         return parts.data.Y[:, units]
     z = given.coordinates[:, columns[k]]
-    if not (parts.plan.sharded and parts.plan.choices.schedule.multipliers):
+    if not (parts.plan.sharded and parts.plan.choices.penalty.multipliers):
         return z[:, units]
     u, form = given.state.own.multipliers[:, columns[k]], given.metrics[k]
     shape = len(z), z[:0, units].shape[1]
@@ -75,7 +75,7 @@ def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:
 
 
 def _core_targets(given: WInputs, k: int) -> Array:
-    """What units of segment k's regression have to give under a quantiser q: t + (a - q(a)), t the segment's targets.
+    """t + (a - q(a)), the targets of segment k's regression under a quantiser q; t are those of the segment.
 
     With a the present outputs of the regression, the present weights then stay where they are once q(a) = t.
     """
@@ -86,7 +86,7 @@ def _core_targets(given: WInputs, k: int) -> Array:
 
 
 def layer_gram(given: WInputs, k: int) -> LayerGram:
-    """What the units of a segment share, at the present Grams.  Collective: no."""
+    """The units of a segment share this, at the present Grams.  Collective: no."""
     plan, grams = given.parts.plan, given.state.own.grams
     G = grams[plan.offsets.gram(k)].reshape(plan.offsets.gram_shapes[k])
     dtype = np.dtype(np.float32) if plan.choices.regressions[k].single else plan.dtype

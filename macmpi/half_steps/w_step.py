@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from macmpi.half_steps.carry_out import carry_out, exchanged
+from macmpi.half_steps.located import located
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.place import place
 from macmpi.half_steps.ring import parmac
 from macmpi.half_steps.w_problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.parallel import balance
@@ -21,7 +21,7 @@ from macmpi.typing import Array
 
 
 def words(plan: Plan) -> str:
-    """What the console says of the W-step.  Collective: no."""
+    """The console says this of the W-step.  Collective: no."""
     names = [(name, len(list(same))) for name, same in groupby(r.name for r in plan.choices.regressions)]
     ring = f"; sgd round a ring of {len(plan.work.train.blocks)} blocks of points" if plan.choices.ring else ""
     return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
@@ -88,7 +88,7 @@ class Solving:
     def solve(self, job: Job) -> None:
         """A regression.  Collective: where points are sharded."""
         own = self.given.parts.plan.choices.regressions[job.segment]
-        with place("W", job.segment, job.units):
+        with located("W", job.segment, job.units):
             problem = w_problem(self.given, job, self._factor(job.segment))
             found = (own.plain if self.plain else own.solver).solve(problem, self.given.parts.over_points)
         self.given.state.weights[job.place] = found.ravel()

@@ -30,20 +30,20 @@ class ZInputs:
 
 
 def prepare_z(parts: Parts, state: State[MacState]) -> ZInputs:
-    """What a Z-step needs, with the metric of its mu.  Collective: yes."""
+    """Prepares a Z-step, with the metric of its mu.  Collective: yes."""
     renew_metric(parts, state)
     return z_inputs(parts, state)
 
 
 def z_inputs(parts: Parts, state: State[MacState]) -> ZInputs:
-    """What the Z-problems of the present state are made of.  Collective: yes."""
+    """Collects what the Z-problems of the present state are made of.  Collective: yes."""
     weights, forms = parts.weights(state), metrics(parts.plan, state)
     return ZInputs(parts, weights, state.Z, state.own.multipliers, forms, parts.first(state).features)
 
 
 def z_problem(given: ZInputs, rows: Rows, shifted: bool = True) -> ZProblem:
     """Eq. (4) for some points; without the shift by multipliers where `shifted` is False.  Collective: no."""
-    parts, plan, moves = given.parts, given.parts.plan, given.parts.plan.choices.schedule.multipliers
+    parts, plan, moves = given.parts, given.parts.plan, given.parts.plan.choices.penalty.multipliers
     return ZProblem(
         segments=(plan.features[0], *plan.chain.segments[1:]),
         sizes=plan.chain.site_sizes,

@@ -120,7 +120,7 @@ def kernel(team: Team) -> Finding:
 
 
 def _cost() -> tuple[str, str]:
-    """What a process measures with the variables that hold it to a kernel, and the remedy where these make it slower.
+    """Measures with the variables that hold a process to a kernel, and gives the remedy where these make it slower.
 
     Collective: no.
     """

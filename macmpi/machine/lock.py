@@ -102,7 +102,7 @@ class Lock:
 
 
 def _lock(file: int) -> bool:
-    """Whether another process holds the file for `PATIENCE` seconds more; else this one holds it.
+    """Tells whether another process holds the file for `PATIENCE` seconds more; else this one holds it.
 
     A process that is about to end does not.  Raises OSError where there are no locks.
     """

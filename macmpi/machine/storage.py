@@ -55,7 +55,7 @@ def folder(path: Path) -> list[Finding]:
 
 
 def locks(path: Path) -> Finding:
-    """Whether a second holder of a lock is refused, and whether other nodes would see the first."""
+    """Tells whether a second holder of a lock is refused, and whether other nodes would see the first."""
     if fails := _lock_twice(path):
         remedy = "two runs in one folder may not notice each other: a folder of its own for each run (--output)"
         return Finding("locks", fails, WARNING, remedy)
@@ -87,7 +87,7 @@ def hdf5_file(path: Path) -> Finding:
 
 
 def _lock_twice(path: Path) -> str:
-    """What is wrong with the locks of this file; "" where the second one is refused."""
+    """Says what is wrong with the locks of this file; "" where the second one is refused."""
     with path.open("rb") as one, path.open("rb") as other:
         try:
             fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,7 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import Nested
+from macmpi.half_steps.evaluation import NetErrors
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.around import Around
@@ -32,10 +32,10 @@ from macmpi.state import AcceleratedState, Errors, MacState, Pause, State, block
 from macmpi.typing import Array
 
 EVERY = 4
-"""The model of E1 is taken from every so manieth point of a tile."""
+"""The model of E1 is taken from every `EVERY`-th point of a tile."""
 
 DAMPING = 1e-3
-"""Of the model, for directions scaled to curvature 1."""
+"""The model is damped by this, for directions scaled to curvature 1."""
 
 LENGTHS = (1.0, 0.5, 0.25)
 """Shares of the model's step that are tried."""
@@ -49,19 +49,19 @@ class Accelerated(Around):
         self.evaluation, self.momentum = mac.parts.evaluation, momentum
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[AcceleratedState]:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return _owned(self.mac.start_at(weights, gradient_step))
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[AcceleratedState]:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return _owned(self.mac.start(range_, gradient_step, seed))
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[AcceleratedState]:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return _owned(self.mac.start_from(codes, seed, range_))
 
     def begin(self, state: State[AcceleratedState]) -> None:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         self.mac.begin(state)
         if not len(state.own.shown):
             state.own.shown = state.weights.copy()
@@ -69,7 +69,7 @@ class Accelerated(Around):
     def sweep(self, state: State[AcceleratedState], pause: Pause = never) -> bool:
         """One iteration: a Z-step, a W-step, a step in the plane of the last two moves, the output layer.
 
-        Cost beside MAC's, without momentum: two passes through the net and an exact W-step of the last segment.
+        Cost in addition to MAC's, without momentum: two passes through the net and an exact W-step of the last segment.
         Collective: yes.
         """
         before = state.weights.copy()
@@ -126,12 +126,16 @@ class Accelerated(Around):
         """E1 per point, for feasible coordinates.  Cost: a pass through the last segment.  Collective: yes."""
         return self._nested([state.weights], state)[0].error
 
-    def _nested(self, flats: Sequence[Array], state: State[AcceleratedState], validation: bool = False) -> list[Nested]:
+    def _nested(
+        self, flats: Sequence[Array], state: State[AcceleratedState], validation: bool = False
+    ) -> list[NetErrors]:
         """E1 per point of weights that differ in the last segment only, for feasible coordinates.  Collective: yes."""
         plan, data, last = self.plan, self.data, len(self.plan.chain.sites)
         segment, weights = plan.chain.segments[last], self.parts.weights(state)
         outputs = [block_views(flat, plan.chain.block_shapes) for flat in flats]
-        X, Y, deal = (data.X_val, data.Y_val, plan.work.validation) if validation else (data.X, data.Y, plan.work.train)
+        X, Y, points = (
+            (data.X_val, data.Y_val, plan.work.validation) if validation else (data.X, data.Y, plan.work.train)
+        )
 
         def part(rows: slice) -> list[float]:
             A = plan.chain.coordinates(weights, X[rows])[-1] if validation else self.parts.inputs(last, state)[rows]
@@ -141,8 +145,8 @@ class Accelerated(Around):
                 found += [plan.choices.loss.value(Y[rows], F).sum(dtype=float), wrong]
             return found
 
-        sums = self.evaluation.total(deal, part, 2 * len(flats)) / deal.n
-        return [Nested(*pair) for pair in sums.reshape(-1, 2).tolist()]
+        sums = self.evaluation.total(points, part, 2 * len(flats)) / points.n
+        return [NetErrors(*pair) for pair in sums.reshape(-1, 2).tolist()]
 
     def _fit_output(self, state: State[AcceleratedState]) -> None:
         """The weights to show: the last segment's regression at feasible coordinates, where it lowers E1.
@@ -170,7 +174,7 @@ class Accelerated(Around):
         return errors
 
     def finish(self, state: State[AcceleratedState]) -> State[MacState]:
-        """As MAC's, from the iterate.  Collective: yes."""
+        """Ends as MAC does, from the iterate.  Collective: yes."""
         return self.mac.finish(replace(state, own=replace(state.own, shown=np.empty(0))))
 
 

@@ -31,41 +31,41 @@ class Around:
 
     @property
     def account(self) -> Account:
-        """As MAC's.  Collective: no."""
+        """Passes on to MAC.  Collective: no."""
         return self.mac.account
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[MacState]:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return self.mac.start(range_, gradient_step, seed)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[MacState]:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return self.mac.start_at(weights, gradient_step)
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[MacState]:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return self.mac.start_from(codes, seed, range_)
 
     def begin(self, state: State[Any]) -> None:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         self.mac.begin(state)
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return self.mac.sweep(state, pause)
 
     def move_multipliers(self, state: State[Any]) -> None:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         self.mac.move_multipliers(state)
 
     def evaluate(self, state: State[Any], feasible: bool = False) -> Errors:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return self.mac.evaluate(state, feasible)
 
     def notes(self) -> dict[str, Any]:
-        """As MAC's.  Collective: no."""
+        """Passes on to MAC.  Collective: no."""
         return self.mac.notes()
 
     def finish(self, state: State[Any]) -> State[Any]:
-        """As MAC's.  Collective: yes."""
+        """Passes on to MAC.  Collective: yes."""
         return self.mac.finish(state)

@@ -48,10 +48,10 @@ class Nested(Generic[Own]):
         return state.owned_by(self.new_record(state.weights))
 
     def begin(self, state: State[Own]) -> None:
-        """Nothing is missing.  Collective: no."""
+        """Does nothing: no part of a first State is missing.  Collective: no."""
 
     def move_multipliers(self, state: State[Own]) -> None:
-        """There are none.  Collective: no."""
+        """Does nothing: there are no multipliers.  Collective: no."""
 
     def evaluate(self, state: State[Own], feasible: bool = False) -> Errors:
         """Errors of the weights that the run shows.  Collective: yes."""

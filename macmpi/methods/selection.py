@@ -39,7 +39,7 @@ CRITERIA: dict[str, Callable[[int], float]] = {
     "bic": lambda n: math.log(n),
     "mdl": lambda n: max(math.log(n / (2.0 * math.pi)), 0.0),
 }
-"""What a parameter costs beside the sum of squares, in units of epsilon^2, for n points."""
+"""A parameter costs this in addition to the sum of squares, in units of epsilon^2, for n points."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Selection(Around):
         work = self.largest.work.regressions([b.segment for b in self.bases])
         with self.clock("w"):
             given = prepare_w(self.parts, self.plan.work.regressions([b.segment for b in self.bases]), state)
-            trial = Trial(self.largest, given, work, {b.segment: b.candidates for b in self.bases})
+            trial = Comparing(self.largest, given, work, {b.segment: b.candidates for b in self.bases})
         carry_out(work, trial, self.parts.points, self.team, self.clock)
         tried, present = [], []
         for basis in self.bases:
@@ -148,7 +148,7 @@ class Selection(Around):
         return tried, present
 
 
-class Trial:
+class Comparing:
     """The fits of all candidates of a W-step with selection, at the centres of the largest: the tasks of a work list.
 
     candidates: of each segment.  Collective: where a method says so.

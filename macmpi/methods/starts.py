@@ -1,4 +1,4 @@
-"""Where a run starts: random weights, principal components, layers trained one by one, or another run's model."""
+"""A run starts from random weights, principal components, layers trained one by one, or another run's model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from macmpi.solvers.regular import START, jitter
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
-GREEDY, EMBEDDING = 5, 200
-"""Iterations of the greedy start and of the elastic embedding where start.iterations is 0."""
+GREEDY = 5
+"""Iterations of the greedy start where start.iterations is 0."""
+
+EMBEDDING = 200
+"""Iterations of the elastic embedding where start.iterations is 0."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a run begins with that comes from a file: weights (flat) or coordinates (N, H); None for other starts."""
+    """A run may begin with weights (flat) or coordinates (N, H) from a file; they are None for other starts."""
 
     weights: Array | None = None
     coordinates: Array | None = None
@@ -178,5 +181,5 @@ def _trained(layer: Mac, keys: Start) -> State[Any]:
         layer.sweep(state)
         before, state.history.e1_val = state.history.e1_val, layer.evaluate(state).validation
         progress = Progress(i + 1, state.mu, before, state.history.e1_val)
-        state.mu = layer.team.from_root(lambda p=progress: layer.plan.choices.schedule.decide(p)).mu  # type: ignore[misc]
+        state.mu = layer.team.from_root(lambda p=progress: layer.plan.choices.penalty.decide(p)).mu  # type: ignore[misc]
     return state

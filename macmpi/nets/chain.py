@@ -215,7 +215,7 @@ class Chain:
         return tuple(self.block_shapes[b] for b in self.segments[segment].regressed)
 
     def has_bias(self, segment: int) -> bool:
-        """Whether the first weights that a segment's regression fits have biases."""
+        """Tells whether the first weights that a segment's regression fits have biases."""
         first = self.segments[segment].regressed[0]
         return self.block_shapes[first][1] > self.fan_in(first)
 

@@ -175,7 +175,7 @@ class Squared:
 
 
 def _largest(A: Array) -> tuple[Array, Array]:
-    """Where each row's largest number stands, as an index of A."""
+    """Gives the index in A of each row's largest number."""
     return np.arange(len(A)), A.argmax(axis=1)
 
 
@@ -211,7 +211,7 @@ class CrossEntropyRoot:
 class CrossEntropy:
     """-sum_l y_l log p_l with p = softmax(f), for one-hot targets y.  Gradient p - y, Hessian diag(p) - p p^T.
 
-    What is left of 1 beside the largest p is added up, not subtracted: losses far below the rounding of 1 have digits.
+    The rest of 1, without the largest p, is added up, not subtracted: losses far below the rounding of 1 have digits.
     """
 
     by_output: ClassVar[bool] = False

@@ -31,7 +31,7 @@ def assigned(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Assigned[J
 
 
 def places(owners: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
-    """Where the results of each rank lie."""
+    """Gives the places of the results of each rank."""
     return tuple(tuple(job.place for job in rank) for rank in owners)
 
 
@@ -43,8 +43,11 @@ EVEN = 1e-3
 """Jobs are not exchanged between ranks for less than this share of the busiest rank's work."""
 
 
-REPACKED, IDLEST = 9, 16
-"""Jobs of three ranks at most that are packed again; among how many ranks, the least busy, two of them are sought."""
+REPACKED = 9
+"""Jobs of three ranks at most that are packed again."""
+
+IDLEST = 16
+"""Two of the three ranks are sought among this many of the least busy."""
 
 
 def contiguous_runs(n: int, ranks: int) -> tuple[Tile, ...]:
@@ -76,13 +79,13 @@ def assign_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) ->
 def assign_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
     """Assigns jobs to ranks as contiguous runs, unless a rank then has noticeably more than by `assign_by_cost`.
 
-    Jobs that stand together read alike; which deal it is, every rank computes by itself.
+    Neighbouring jobs read alike; which of the two it is, every rank computes by itself.
     """
     owners = assign_by_cost(costs, ranks)
-    room = (1.0 + IN_ORDER) * max(sum(costs[j] for j in jobs) for jobs in owners)
+    most = (1.0 + IN_ORDER) * max(sum(costs[j] for j in jobs) for jobs in owners)
     runs: list[list[int]] = [[]]
     for job, cost in enumerate(costs):
-        if runs[-1] and sum(costs[j] for j in runs[-1]) + cost > room:
+        if runs[-1] and sum(costs[j] for j in runs[-1]) + cost > most:
             runs.append([])
         runs[-1].append(job)
     if len(runs) > ranks:
@@ -133,20 +136,20 @@ def _repack(owned: list[list[int]], costs: Sequence[float]) -> bool:
 def _packed(jobs: Sequence[int], costs: Sequence[float], most: float) -> list[list[int]] | None:
     """Jobs, the costliest first, in three lists none of which costs more than `most`; None if there are none."""
     lists: list[list[int]] = [[], [], []]
-    room = [most] * 3
+    free = [most] * 3
 
     def placed(i: int) -> bool:
         if i == len(jobs):
             return True
         job = jobs[i]
-        for place in sorted(range(3), key=lambda p: (-room[p], p)):
-            if costs[job] <= (free := room[place]):
+        for place in sorted(range(3), key=lambda p: (-free[p], p)):
+            if costs[job] <= (before := free[place]):
                 lists[place].append(job)
-                room[place] -= costs[job]
+                free[place] -= costs[job]
                 if placed(i + 1):
                     return True
                 lists[place].pop()
-                room[place] = free
+                free[place] = before
         return False
 
     return lists if placed(0) else None

@@ -41,7 +41,7 @@ class Pieces(InPieces):
         if self.team.size == 1:
             return super().fill(blocks, make)
         sizes = tuple(block.size for block in blocks)
-        owned = deal(sizes, self.team.size)
+        owned = assign_blocks(sizes, self.team.size)
         if self._common is not None:
             for i in owned[self.team.rank]:
                 blocks[i][:] = make(i)
@@ -96,8 +96,8 @@ class Products:
 
 
 @lru_cache(maxsize=256)
-def deal(sizes: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Whose piece each is, the same on every rank.  Collective: no."""
+def assign_blocks(sizes: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Assigns pieces of these sizes to ranks, alike on every rank.  Collective: no."""
     return balance.assign_by_cost(sizes, ranks)
 
 

@@ -61,8 +61,11 @@ def fingerprint() -> str:
     return digest.hexdigest()[:12]
 
 
-MEASURE, REPEATS, SIDE = f"import json; from {__name__} import measured; print(json.dumps(measured()))", 7, 512
-"""What a process runs that measures itself; how often, and on matrices of how many rows."""
+MEASURE = f"import json; from {__name__} import measured; print(json.dumps(measured()))"
+"""A process runs this that measures itself."""
+
+REPEATS, SIDE = 7, 512
+"""The measurements are repeated, on square matrices of this side."""
 
 
 def measured() -> dict[str, Any]:
@@ -118,7 +121,7 @@ def unlike(found: list[dict[str, Any]]) -> bool:
 
 
 def described(found: list[dict[str, Any]]) -> str:
-    """What the ranks compute on: "rank 0 on openblas 0.3.31 (SkylakeX), 01ab; rank 1 on ..."; of one kind no ranks.
+    """Says what ranks compute on: "rank 0 on openblas 0.3.31 (SkylakeX), 01ab; rank 1 on ..."; of one kind no ranks.
 
     Collective: no.
     """
@@ -129,7 +132,7 @@ def described(found: list[dict[str, Any]]) -> str:
 
 
 def mixture(found: list[dict[str, Any]]) -> str:
-    """What is to be said where the ranks do not round alike; "" where they do.  Collective: no."""
+    """Says that the ranks do not round alike; "" where they do.  Collective: no."""
     if not unlike(found):
         return ""
     return (

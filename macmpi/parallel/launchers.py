@@ -1,4 +1,4 @@
-"""What the variables of a launcher tell each of its processes, before there is an MPI to ask."""
+"""The variables of a launcher tell each of its processes who it is, before there is an MPI to ask."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import stat
 from collections.abc import Mapping
 
 MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
-"""What an mpiexec sets: how many processes it started together, and the number of this one among them."""
+"""An mpiexec sets these: the number of processes that it started, and the number of this one among them."""
 
 SRUN = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
-"""The same for srun."""
+"""srun sets these: its number of processes, and the number of this one."""
 
 SOCKET = "PMI_FD"
-"""What MPICH's mpiexec and srun's PMI2 set too: the open socket through which a process speaks to its launcher."""
+"""MPICH's mpiexec and srun's PMI2 set this too: the open socket through which a process speaks to its launcher."""
 
 
 def started(environment: Mapping[str, str]) -> tuple[int, int, str]:
-    """How many processes the innermost launcher started together, which of them this is, and the variable that says so.
+    """Gives the number of processes of the innermost launcher, that of this one, and the variable that says so.
 
     (1, 0, "") without a launcher.  An mpiexec inside a task of srun inherits srun's variables, so its own count before
     them.  srun with PMI repeats its own values in the variables of MPICH's mpiexec: those count unless Open MPI's say
@@ -36,7 +36,7 @@ def started(environment: Mapping[str, str]) -> tuple[int, int, str]:
 
 
 def speaks() -> bool:
-    """Whether this process is to say what all of its launch have met: the first of them does.
+    """Tells whether this process is to say what all of its launch have met: the first of them does.
 
     So does any that may have no launch around it, but its variables alone, as of a shell that a launcher has started
     and left: only a process that holds its launcher's socket was started by it, and so was the first.  Collective: no.

@@ -151,7 +151,7 @@ class MPITeam(Team):
         return pickle.loads(message)
 
     def _row_type(self, size: int) -> Any:
-        """A row of so many bytes.  Counts in rows rather than numbers stay far below 2^31."""
+        """A row of `size` bytes as an MPI type.  Counts in rows rather than numbers stay far below 2^31."""
         if size not in self._row_types:
             self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
         return self._row_types[size]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SEGMENTS = "/dev/shm/mpich_sh"
-"""How their names begin: ..m_ of the transport, ..ar_ of windows, which MPICH unlinks itself once they are mapped."""
+"""Their names begin so: ..m_ of the transport, ..ar_ of windows, which MPICH unlinks itself once they are mapped."""
 
 
 def configure() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 
 def size(parts: Sequence[slice]) -> int:
-    """How many numbers some parts hold."""
+    """Counts the numbers that some parts hold."""
     return sum(part.stop - part.start for part in parts)
 
 
 def starts_of(counts: Sequence[int]) -> list[int]:
-    """Where each of some runs begins that lie end to end."""
+    """Gives the start of each of some runs that lie end to end."""
     return [sum(counts[:i]) for i in range(len(counts))]
 
 

@@ -50,6 +50,10 @@ class PointPartition:
         return tuple(len(self.own(r)) for r in range(len(self.runs)))
 
 
+Partitions = tuple[PointPartition, PointPartition]
+"""The partitions of the training and of the validation points."""
+
+
 def partition_points(n: int, ranks: int, blocks: int = tiles.BLOCKS, sharded: bool = False) -> PointPartition:
     cut = tiles.blocks(tiles.point_tiles(n), blocks)
     return PointPartition(cut, balance.contiguous_runs(len(cut), ranks), sharded)

@@ -23,10 +23,10 @@ class Points:
     """Replicated, every rank has all rows and sums by itself; sharded, it has its own, and sums are exchanged.
 
     count: how many rows this rank holds; own: which of them are its own points'; sample: evenly spaced points, as rows
-    of what it holds; average: a mean over the sample; over: a sum over all points; together: a sum over all points for
-    which each rank does its share.  `together` and averages are collective, `over` where points are sharded.
+    of what it holds; average: a mean over the sample; over: a sum over all points; jointly: a sum over all points for
+    which each rank does its share.  `jointly` and averages are collective, `over` where points are sharded.
 
-    train: of the points; summed: as `together` sums over them; widest: bytes of its widest sum.
+    train: of the points; summed: as `jointly` sums over them; widest: bytes of its widest sum.
     """
 
     def __init__(self, train: PointPartition, summed: PointPartition, team: Team, widest: int = 0) -> None:
@@ -42,14 +42,14 @@ class Points:
         )
         self._own, self._summed, self._team, self._widest = train, summed, team, widest
         if not train.sharded:
-            self.average: Average = Together(team)
+            self.average: Average = OverSample(team)
             self.over, self.in_pieces = sum_over([tile.rows for tile in tiles.point_chunks(train.n)]), ALONE
             return
         self.in_pieces = Pieces(team)
-        self.over = self.together
+        self.over = self.jointly
         blocks = train.blocks_of(team.rank)
         runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks}
-        self.average = ByBlocks(team, self._tree, runs, size)
+        self.average = OverSampleByBlocks(team, self._tree, runs, size)
 
     def agreed(self, found: Array) -> Array:
         """Rank 0's numbers, in place, of what every rank has made for itself.  Collective: yes."""
@@ -61,7 +61,7 @@ class Points:
         return TreeSum(len(self._summed.blocks), self._team, self._widest)
 
     @cached_property
-    def together(self) -> OverPoints:
+    def jointly(self) -> OverPoints:
         blocks = dict(self._summed.blocks_of(self._team.rank))
         return over_parts(self._tree, lambda b: _chunks(blocks[b]))
 
@@ -90,12 +90,12 @@ def _chunks(block: tuple[tiles.Tile, ...]) -> list[slice]:
 
 
 def _within(sample: Array, start: int, stop: int) -> slice:
-    """Where the sample's points of the rows start, ..., stop - 1 stand in it."""
+    """Finds the sample's points among the rows start, ..., stop - 1."""
     first, last = np.searchsorted(sample, [start, stop]).tolist()
     return slice(first, last)
 
 
-class Together(Average):
+class OverSample(Average):
     """Means over a sample that every rank has; products of large matrices are shared.  Collective: yes."""
 
     def __init__(self, team: Team) -> None:
@@ -105,7 +105,7 @@ class Together(Average):
         return self._products.form(V, M)
 
 
-class ByBlocks(Together):
+class OverSampleByBlocks(OverSample):
     """Means over a sample of which each rank holds some: `runs[b]` are its rows in block b.  Collective: yes."""
 
     def __init__(self, team: Team, tree: TreeSum, runs: dict[int, slice], size: int) -> None:

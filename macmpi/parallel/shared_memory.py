@@ -39,7 +39,7 @@ POPULATE_WRITE = 23
 
 
 def free_bytes() -> float:
-    """Room for shared memory on this node.  Collective: no."""
+    """The bytes that are free for shared memory on this node.  Collective: no."""
     try:
         disk = os.statvfs(PLACE)
     except OSError:
@@ -81,7 +81,7 @@ class Node:
         self._finish(comm.Iallgather(mpi.IN_PLACE, [leaders, 1, mpi.INT64_T]), "the nodes")
         self.nodes = sorted(set(leaders.tolist()))
         self._of = [self.nodes.index(leader) for leader in leaders.tolist()]
-        self._rounds = rounds(self._of)
+        self._turns = runs_by_turn(self._of)
         self._windows: list[Window] = []
         self.full = False
 
@@ -104,12 +104,12 @@ class Node:
             window.handle.Sync()
 
     def holds(self, array: Any) -> bool:
-        """Whether it lies in shared memory.  Collective: no."""
+        """Tells whether an array lies in shared memory.  Collective: no."""
         at = array.__array_interface__["data"][0]
         return any(w.address <= at < w.address + w.memory.nbytes for w in self._windows)
 
     def reserve(self, needed: float, least: float = -math.inf) -> None:
-        """Share nothing more, with a warning, if a node has no room for `needed` bytes.  Collective: yes.
+        """Share nothing more, with a warning, if a node has not `needed` bytes.  Collective: yes.
 
         least: how many are missing at least, whatever seems to be free.
         """
@@ -122,13 +122,13 @@ class Node:
                 what = "what comes from now on for itself" if self._windows else "its own copy"
                 warn(
                     f"{PLACE} lacks {math.ceil(lacks / 1e6):,} MB for the {math.ceil(needed / 1e6):,} MB that "
-                    f"the ranks of a node would share, MPI's own room included "
+                    f"the ranks of a node would share, MPI's own memory included "
                     f'(parallel.data = "node"): every rank keeps {what}; '
-                    f"a larger {PLACE} (containers: --shm-size) makes room"
+                    f"a larger {PLACE} (containers: --shm-size) has them"
                 )
 
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
-        """Zeros that the ranks of a node share; a rank's own where there is no room.  Collective: yes."""
+        """Zeros that the ranks of a node share; a rank's own where memory is short.  Collective: yes."""
         import numpy as np
 
         size = 0 if self.full else math.prod(shape) * np.dtype(dtype).itemsize
@@ -159,7 +159,7 @@ class Node:
         return slice(size * rank // ranks, size * (rank + 1) // ranks)
 
     def _allocate(self, size: int) -> bool:
-        """One more window, the last of the list; False where there is no room for it.  Collective: yes."""
+        """One more window, the last of the list; False where memory is short.  Collective: yes."""
         self.reserve(size)
         if self.full:
             return False
@@ -197,7 +197,7 @@ class Node:
         with self._timed("comm"):
             if len(self.nodes) > 1:
                 if self._here.Get_rank() == 0:
-                    for own in self._rounds:
+                    for own in self._turns:
                         where = [array, placed(own, counts), row_type]
                         self._finish(self._leaders.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
                 self._settle()
@@ -234,7 +234,7 @@ class Node:
         self._sync()
 
 
-def rounds(nodes: Sequence[int]) -> list[list[range]]:
+def runs_by_turn(nodes: Sequence[int]) -> list[list[range]]:
     """Runs of consecutive ranks of each node, the i-th of every node in round i: one round if ranks go node by node.
 
     nodes: the node of each rank.  A node without an i-th run has an empty one.  Collective: no.
@@ -250,15 +250,15 @@ def rounds(nodes: Sequence[int]) -> list[list[range]]:
 
 
 def placed(runs: Sequence[range], counts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """How many rows the ranks of each run have, and where these begin.  Collective: no."""
+    """Counts the rows that the ranks of each run have, and gives their starts.  Collective: no."""
     starts = starts_of(counts)
     return [sum(counts[r] for r in run) for run in runs], [starts[run.start] if run else 0 for run in runs]
 
 
 def populated(address: int, part: slice) -> bool:
-    """Give some bytes of shared memory their pages; False if there is no room for them.  Collective: no.
+    """Give some bytes of shared memory their pages; False if memory is short.  Collective: no.
 
-    An older Linux does not know how: there the look at the free room has to do.
+    An older Linux does not know how: there `free_bytes` has to do.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     start, stop = ((address + at) // page * page for at in (part.start, part.stop + page - 1))

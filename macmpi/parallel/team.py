@@ -48,7 +48,7 @@ class Team(ABC):
 
     @abstractmethod
     def share_memory(self, needed: float) -> None:
-        """From now on the ranks of a node share each `array`, if there is room for `needed` bytes.  Collective: yes."""
+        """From now on the ranks of a node share each `array`, if `needed` bytes are free.  Collective: yes."""
 
     @abstractmethod
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
@@ -56,7 +56,7 @@ class Team(ABC):
 
     @abstractmethod
     def common(self, array: Any) -> bool:
-        """Whether all ranks of the launch have this `array` in one piece of memory.  Collective: no."""
+        """Tells whether all ranks of the launch have this `array` in one piece of memory.  Collective: no."""
 
     @abstractmethod
     def fence(self, array: Any) -> None:

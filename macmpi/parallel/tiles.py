@@ -20,11 +20,14 @@ UNIT_WIDTH = 38
 EXACT_WIDTH = 64
 """The most where a unit costs little: solved exactly, with one product over the points."""
 
-GRAM_WHOLE, GRAM_ROWS = 512, 96
-"""A Gram of at most so many columns is summed up by all ranks; a larger one is made in jobs of so many rows at most."""
+GRAM_WHOLE = 512
+"""A Gram of at most this number of columns is summed up by all ranks."""
+
+GRAM_ROWS = 96
+"""A larger Gram is made in jobs of at most this number of rows."""
 
 RING_WIDTH = 16
-"""The fewest units that travel together round a ring of blocks, if a layer has so many."""
+"""The fewest units that travel as one job round a ring of blocks, if a layer has as many."""
 
 CHUNK_ROWS = 1280
 """Largest number of points that a W-solver takes at a time."""
@@ -33,7 +36,7 @@ SUMMED_ROWS = 512
 """Fewest points of a block whose Gram is worth a sum of its own."""
 
 SPLIT_EVENLY = 12
-"""As many leaves of a tree of sums, if their number is even, are divided in the middle."""
+"""This many leaves of a tree of sums, or more, are divided in the middle if their number is even."""
 
 
 BLOCKS = 48
@@ -110,7 +113,7 @@ def solved_tiles(h: int) -> tuple[Tile, ...]:
 
 
 def ring_tiles(h: int, blocks: int) -> tuple[Tile, ...]:
-    """As many even runs of units as there are blocks, so that each has work at any time, but none much too narrow."""
+    """Cuts units into even runs, one a block, so that each has work at any time, but none much too narrow."""
     return cut(h, min(blocks, -(-h // RING_WIDTH)))
 
 
@@ -139,7 +142,7 @@ def merged(runs: Iterable[slice]) -> list[slice]:
 
 
 def halves(start: int, stop: int) -> int:
-    """Where the tree of sums over leaves start, ..., stop - 1 divides: in the middle, a few behind a power of two.
+    """The tree of sums over leaves start, ..., stop - 1 divides here: in the middle, a few behind a power of two.
 
     Of 12, 24 or 48 leaves each of 2 ranks has one whole subtree, of 4, 8, 12 or 24 ranks at most two.
     """

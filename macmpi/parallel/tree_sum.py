@@ -13,11 +13,11 @@ from macmpi.reductions import OverPoints, Partial
 from macmpi.typing import Array
 
 ALONE, WIDE = 2, 4096
-"""Up to so many subtrees, or sums less wide, are added up by every rank; else each adds its share of the columns."""
+"""Up to ALONE subtrees, or sums less than WIDE, are added up by every rank; else each adds its share of the columns."""
 
 
 def alone(subtrees: int, width: int) -> bool:
-    """Whether every rank adds up the sums of all subtrees for itself.  Collective: no."""
+    """Tells whether every rank adds up the sums of all subtrees for itself.  Collective: no."""
     return subtrees <= ALONE or width < WIDE
 
 
@@ -40,7 +40,7 @@ class Turns:
         self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
-        """Anything may be in it.  Collective: yes."""
+        """Gives an array that may hold anything.  Collective: yes."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if not size or not self._team.shares:  # nothing is exchanged of an empty one: no turn
             return np.empty(shape, dtype)

@@ -47,7 +47,7 @@ class Choices:
     """
 
     loss: Loss
-    schedule: Quadratic
+    penalty: Quadratic
     ridge: Ridge
     z_solver: ZSolver
     regressions: tuple[Regression, ...]
@@ -61,11 +61,11 @@ class Choices:
 
 
 def choose(config: Config, chain: Chain) -> Choices:
-    """What a config chooses for a chain.  Collective: no."""
+    """Makes the choices of a config for a chain.  Collective: no."""
     penalty = config.penalty
     return Choices(
         loss=LOSSES[config.model.loss],
-        schedule=schedule(config),
+        penalty=penalty_of(config),
         ridge=Ridge(penalty.ridge, penalty.ridge_scale, penalty.ridge_until_mu),
         z_solver=solver(Z_SOLVERS[z_name(config, chain)], config.z_step),
         regressions=regressions(config, chain),
@@ -98,7 +98,7 @@ def solver(kind: type, keys: Any) -> Any:
     return kind(**{f.name: given[f.name] for f in fields(kind) if f.name in given})
 
 
-def schedule(config: Config) -> Quadratic:
+def penalty_of(config: Config) -> Quadratic:
     """When mu and the multipliers move, and when to stop."""
     penalty = config.penalty
     mu_max = penalty.mu_max if _has_sites(config) else penalty.mu0  # without constraints there is no mu to grow
@@ -120,7 +120,7 @@ def _has_sites(config: Config) -> bool:
 
 
 def longer(config: Config) -> str:
-    """A run settles later by these keys of its `schedule`."""
+    """A run settles later by these keys of its `penalty`."""
     if config.method.name == "stochastic":
         return "a larger stochastic.patience"
     if config.method.name in NESTED:

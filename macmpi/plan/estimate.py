@@ -51,7 +51,7 @@ def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
     chain, sites = plan.chain, sum(plan.chain.site_sizes)
     n, n_val = (-(-count // plan.ranks) if plan.sharded else count for count in (plan.n_train, plan.n_val))
     data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
-    held = data + n * sites * (2 if plan.choices.schedule.multipliers else 1) + 2 * plan.offsets.weights[-1]
+    held = data + n * sites * (2 if plan.choices.penalty.multipliers else 1) + 2 * plan.offsets.weights[-1]
     if plan.minibatch_parts:
         held += sum(h * h + 2 * d * d for h, d in chain.block_shapes)
     return plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
@@ -64,16 +64,16 @@ def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]
     coordinates = plan.n_train * sum(plan.chain.site_sizes)
     of_method = _without_coordinates(plan, config, autoencoder) if nested else _with_coordinates(plan, autoencoder)
     shares_of_ranks, memory, seconds = of_method
-    room = ""
-    if plan.shared:
+    on_node = ""
+    if plan.per_node:
         needed = node_bytes(plan, autoencoder, selecting(config)) / 1e6
-        room = f", {needed:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
+        on_node = f", {needed:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
     by = config.method.name if nested else f"{config.method.name}, default solvers"
     return [
         f"net          {sizes}, {weights:,} weights",
         f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
         *shares_of_ranks,
-        f"memory       about {memory / 1e6:,.0f} MB a rank{room}",
+        f"memory       about {memory / 1e6:,.0f} MB a rank{on_node}",
         f"iteration    about {seconds:.2g} s predicted with a core a rank ({by})",
     ]
 
@@ -88,18 +88,18 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
     weights = plan.offsets.weights[-1]
     point_tiles = [len(t) for t in tiles.point_tiles(N)]
     work = plan.work.w_step
-    n, n_val = (len(deal.held(0)) for deal in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
-    held = n * sum(chain.site_sizes) * (3 if plan.choices.schedule.multipliers else 1)
+    n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
+    held = n * sum(chain.site_sizes) * (3 if plan.choices.penalty.multipliers else 1)
     data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     widest = max((_columns(plan, job) for job in work.jobs), default=0)
     rounded = 4.0 * n * rounded_width(plan)
     travelling = (s for k, s in enumerate(chain.segments) if plan.choices.travels(k))
     data += n * sum(s.n_in + 1 for s in travelling)  # in the units' coordinates
     factors = 2 * plan.offsets.grams[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
-    factors += 0 if plan.shared else sums_bytes(plan) // 8
+    factors += 0 if plan.per_node else sums_bytes(plan) // 8
     memory = plan.dtype.itemsize * (held * 1.1 + data + 7.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
     memory += rounded
-    if plan.shared:
+    if plan.per_node:
         memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.offsets.grams[-1] + rounded
     z_share = max(plan.work.train.row_counts) / N
     w_costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
@@ -118,7 +118,7 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
 
 
 def _columns(plan: Plan, job: Job) -> int:
-    """How many columns over its points a rank keeps while it does a job: of sharded points often none."""
+    """Counts the columns over its points that a rank keeps while it does a job: of sharded points often none."""
     exact = plan.choices.regressions[job.segment].solver.exact
     if plan.sharded and (exact or plan.choices.travels(job.segment)):
         return 0
@@ -126,27 +126,27 @@ def _columns(plan: Plan, job: Job) -> int:
 
 
 def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
-    """Backpropagation through minibatches or all points, with what each method does beside."""
+    """Backpropagation through minibatches or all points, and what each method does besides."""
     chain, N, item, name = plan.chain, plan.n_train, plan.dtype.itemsize, config.method.name
     weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
-    n, n_val = (len(deal.held(0)) for deal in (plan.work.train, plan.work.validation))
-    data = 0 if plan.shared else (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))
+    data = 0 if plan.per_node else (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     rate = BLAS_SHARE * steady_rate() * (8 / item)
-    beside, kept = 0.0, BUFFERS * weights
+    extra, kept = 0.0, BUFFERS * weights
     if name == "stochastic":
         share = max(plan.work.parts.row_counts) / N
         directions = sum(2.0 * h * d * (h + d) for h, d in chain.block_shapes)
         inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / REMADE
-        beside = N / minibatch(config.stochastic, N, 0) * (directions + inverses) / plan.ranks / rate
+        extra = N / minibatch(config.stochastic, N, 0) * (directions + inverses) / plan.ranks / rate
         kept += 5.0 * squares
     elif name in ("sgd", "adam"):
         batch = min(config.baseline.batch, N)
         parts = min(config.baseline.parts, batch)
-        share, beside = -(-parts // plan.ranks) / parts, N / batch * SECONDS_A_BYTE * item * weights
+        share, extra = -(-parts // plan.ranks) / parts, N / batch * SECONDS_A_BYTE * item * weights
     else:
         share = max(plan.work.train.row_counts) / N
         kept += 2.0 * PAIRS * weights
-    seconds = PASSES[name] * 2.0 * N * weights * share / rate + beside
+    seconds = PASSES[name] * 2.0 * N * weights * share / rate + extra
     idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
     lazy = f"; {idle} without points: more stochastic.parts, with other bits" if idle else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
@@ -161,7 +161,7 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
     """
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
-    kept = 2 * sites if plan.choices.schedule.multipliers else sites
+    kept = 2 * sites if plan.choices.penalty.multipliers else sites
     segments = zip(chain.segments, plan.choices.regressions, strict=True)
     made = sum(s.part(0, s.core).n_out for s, own in segments if s.core and (own.by_unit or s.leading))
     data = (N + plan.n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
@@ -186,7 +186,7 @@ def rounded_width(plan: Plan) -> int:
 
 
 def selecting(config: Config) -> bool:
-    """Whether architectures are selected.  Collective: no."""
+    """Tells whether architectures are selected.  Collective: no."""
     return config.selection.criterion != "none"
 
 

@@ -22,11 +22,11 @@ class Offsets:
     gram_shapes: tuple[tuple[int, int], ...]
 
     def block(self, block: int) -> slice:
-        """Where a parameter block lies among the weights."""
+        """Gives the place of a parameter block among the weights."""
         return slice(self.weights[block], self.weights[block + 1])
 
     def gram(self, segment: int) -> slice:
-        """Where a segment's Gram lies among the Grams."""
+        """Gives the place of a segment's Gram among the Grams."""
         return slice(self.grams[segment], self.grams[segment + 1])
 
     def large(self, segment: int) -> bool:

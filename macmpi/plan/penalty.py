@@ -64,7 +64,7 @@ class Quadratic:
     """mu <- factor mu when the validation error rises or falls by less than `tolerance`, relatively; ends at mu_max.
 
     The tolerance shrinks by `tolerance_decay` each time mu grows (the paper's tau_k; 1 keeps it).  With `every` > 0 mu
-    grows after so many iterations instead, whatever the error does, and the run ends at max_iterations.
+    grows after this number of iterations instead, whatever the error does, and the run ends at max_iterations.
     """
 
     mu0: float

@@ -24,7 +24,7 @@ class Plan:
     """All that is settled before the first half step, the same on every rank.
 
     choices: what the config names.  sharded: each rank holds its own points; all ranks do every regression jointly, and
-    no result is exchanged.  shared: a node has one copy of points and coordinates.  minibatch_parts: 0 without
+    no result is exchanged.  per_node: a node has one copy of points and coordinates.  minibatch_parts: 0 without
     minibatches.
     """
 
@@ -36,17 +36,17 @@ class Plan:
     n_val: int
     ranks: int
     sharded: bool = False
-    shared: bool = False
+    per_node: bool = False
     minibatch_parts: int = 0
 
     @cached_property
     def offsets(self) -> Offsets:
-        """Where weights and Grams lie in flat buffers."""
+        """The places of weights and Grams in flat buffers."""
         return offsets(self.chain, self.choices.regressions)
 
     @cached_property
     def work(self) -> Work:
-        """Which rank has which points, and who does what in a W-step."""
+        """The work of each rank: its points, and its tasks in a W-step."""
         sizes = self.n_train, self.n_val, self.ranks
         return Work(self.chain, self.choices, self.offsets, *sizes, self.sharded, self.minibatch_parts)
 
@@ -100,7 +100,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         n_val=n_val,
         ranks=ranks,
         sharded=config.parallel.data == "sharded",
-        shared=config.parallel.data == "node",
+        per_node=config.parallel.data == "node",
         minibatch_parts=min(config.stochastic.parts, n_train) if config.method.name == "stochastic" else 0,
     )
     check(config, chain, plan.choices)

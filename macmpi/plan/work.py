@@ -141,7 +141,7 @@ class Work:
         return self._trained([layer for k in segments for layer in self._layers(k, self.chain.segments[k].leading)])
 
     def trailing(self, segments: Sequence[int]) -> WorkList:
-        """Those that they fit after them."""
+        """Layers that trainers fit after the regressions."""
         return self._trained([layer for k in segments for layer in self._layers(k, self.chain.segments[k].trailing)])
 
     def untrained(self, segment: int, weights: np.ndarray) -> WorkList:

@@ -16,7 +16,7 @@ from macmpi.parallel.balance import Assigned, assigned, places
 from macmpi.parallel.tiles import Tile
 
 SPLITS = 32
-"""How many numbers of early jobs are compared at most."""
+"""At most this many numbers of early jobs are compared."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Gram:
 
 @dataclass(frozen=True)
 class Factor:
-    """What is made of a segment's large Gram: jointly, each rank some pieces."""
+    """The factor of a segment's large Gram is made jointly, each rank some pieces."""
 
     segment: int
 
@@ -89,7 +89,7 @@ class Phase:
     exchange: Exchange | None = None
 
     def tasks(self, rank: int) -> tuple[Task, ...]:
-        """Those in which a rank has a part, in their order."""
+        """The tasks in which a rank has a part, in their order."""
         return self.joint + (self.own[rank] if self.own else ())
 
 
@@ -124,12 +124,12 @@ class WorkList:
 
     @cached_property
     def segments(self) -> frozenset[int]:
-        """Those that have jobs."""
+        """The segments that have jobs."""
         return frozenset(job.segment for job in self.jobs)
 
     @cached_property
     def fresh(self) -> frozenset[int]:
-        """Those whose Gram is made again."""
+        """The segments whose Gram is made again."""
         return frozenset(gram.segment for gram in self.grams)
 
     @property

@@ -38,7 +38,7 @@ GROUP_COLOURS = (
 
 
 def run_colour(number: int) -> str:
-    """That of a report's n-th run, in every picture and table."""
+    """A report's n-th run has this colour in every picture and table."""
     return RUN_COLOURS[number % len(RUN_COLOURS)]
 
 

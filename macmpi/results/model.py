@@ -187,7 +187,7 @@ def save(
 
 
 def is_made_from(path: Path, state: State) -> bool:
-    """Whether a file holds the model of this state of a run, whole.  Collective: no."""
+    """Tells whether a file holds the model of this state of a run, whole.  Collective: no."""
     try:
         load(path)
         with files.opened(path) as file:

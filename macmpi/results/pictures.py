@@ -1,4 +1,4 @@
-"""Which pictures there are of some runs, from which numbers, and what is said below each."""
+"""The pictures of some runs are made here, each from its numbers, with what is said below it."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def in_plane(codes: Codes) -> Codes:
 
 
 def said_of(net: Net, codes: Codes) -> Iterator[str]:
-    """Where the net puts training points, and where held-out points fall: beside which points, how far from a loop."""
+    """Says where the net puts training points, and held-out points: next to which points, how far from a loop."""
     gap = float(np.median(np.linalg.norm(net.codes - net.encoded, axis=1)))
     if gap > 1e-6 * net.codes.std():
         yield f"the net encodes the training points at a median distance of {gap:.2g} from their coordinates"

@@ -40,7 +40,7 @@ class Net:
 
 @dataclass
 class Result:
-    """What a run has left behind; `missing` says what it has not, in sentences.
+    """A run has left this behind; `missing` says what it has not, in sentences.
 
     facts: the provenance of its last launch.  start, end: the nets of start.h5 and model.h5.  levels: what to compare
     its errors with, where there are data.

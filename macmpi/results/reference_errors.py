@@ -1,4 +1,4 @@
-"""What to compare a net with: the best constant and, for an autoencoder, principal components."""
+"""A net is compared with the best constant and, for an autoencoder, principal components."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Level:
 
 
 def levels(chain: Chain, data: Dataset, over: OverPoints = WHOLE, n: int = 0) -> list[Level]:
-    """Of the best constant and, for an autoencoder, of PCA with as many components as the code has units.
+    """Errors of the best constant and, for an autoencoder, of PCA with as many components as the code has units.
 
     `over` sums over all points, n of them where `data` holds only some.  Cost: n L^2 for PCA.  Collective: where `over`
     is.

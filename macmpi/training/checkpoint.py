@@ -26,7 +26,7 @@ from macmpi.training.stored import RECORDS, assembled, by_point, contents
 
 FORMAT = 6
 SHARDED = "sharded.tmp"
-"""The name under which ranks write a checkpoint together."""
+"""The name under which all ranks write one checkpoint."""
 
 RECORD = "record"
 """The attribute that names the record of the method."""

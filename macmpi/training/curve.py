@@ -111,7 +111,7 @@ class Curve:
 
 
 def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
-    """What a record says of a state and its errors; errors that the loss or the method does not have are left out."""
+    """Records a state and its errors; errors that the loss or the method does not have are left out."""
     optional = {
         "error_train": errors.wrong_train,
         "error_val": errors.wrong_validation,

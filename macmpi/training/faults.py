@@ -39,7 +39,7 @@ PLACES = {
     "model": "macmpi.results.model:save",
 }
 """Phase -> the function at which it begins, module:name.  "write" strikes when half of a file is written, "rename" when
-it lies complete beside the old one; both also at start.h5 (iteration 0) and model.h5."""
+it lies complete next to the old one; both also at start.h5 (iteration 0) and model.h5."""
 
 FILES = frozenset({"read", "checkpoint", "write", "rename", "model"})
 """Phases of rank 0 alone."""
@@ -89,7 +89,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 
 @dataclass
 class Fault:
-    """What strikes, where and when; `iteration_now` is kept by wrapping the loop's methods."""
+    """A fault strikes a rank once, in a phase and iteration; `iteration_now` is kept by wrapping the loop's methods."""
 
     rank: int
     phase: str

@@ -1,4 +1,4 @@
-"""Where the numbers of a run stop being finite: which half step, layer, unit or point."""
+"""The numbers of a run stop being finite somewhere: in which half step, layer, unit or point."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def check_end(error: float, constant: float, start: float | None, name: str, rem
 
 
 def is_arithmetic(error: Exception) -> bool:
-    """What the libraries raise when they are given, or come to, numbers that are not finite."""
+    """Libraries raise such errors when they are given, or come to, numbers that are not finite."""
     known = isinstance(error, np.linalg.LinAlgError | FloatingPointError)
     return known or "infs or NaNs" in str(error)
 
@@ -107,7 +107,7 @@ def is_arithmetic(error: Exception) -> bool:
 def broken(
     chain: Chain, state: State[Any], problem: tuple[Any, ...], error: Exception, first: int = 0
 ) -> NumericalError:
-    """The same for a sweep that a library has ended in this rank.  problem: the last one that was made here.
+    """The error of a sweep that a library has ended in this rank.  problem: the last one that was made here.
 
     first: as in `bad_places`.
     """
@@ -140,7 +140,7 @@ def _units(tile: Any) -> str:
 
 
 def _locate(sizes: Sequence[int], at: int) -> tuple[int, int]:
-    """Which part of so many entries holds entry `at`, and where in it."""
+    """Finds the part, of parts of these sizes, that holds entry `at`, and the place in it."""
     bounds = np.cumsum([0, *sizes])
     part = int(np.searchsorted(bounds, at, side="right")) - 1
     return part, at - int(bounds[part])

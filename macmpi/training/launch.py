@@ -42,7 +42,7 @@ def launch_training(
     directory, computed_on = RunDirectory(args.output), arithmetics(team)
     with directory.lock:
         found: Found = on_root(team, lambda: directory.resume(args.resume, config, plan.sharded))
-        if plan.shared:
+        if plan.per_node:
             team.share_memory(team.from_root(lambda: node_bytes(plan, sizes.autoencoder, selecting(config))))
         data = source.load(team, (plan.work.train, plan.work.validation))
         mpi = BINDINGS, team.library
@@ -57,7 +57,7 @@ def launch_training(
 
 
 def on_root(team: Team, step: Callable[[], Any]) -> Any:
-    """What `step` gives on rank 0, where it stays; None on the others.  Raises its MacmpiError on all.
+    """Calls `step` on rank 0, where its answer stays; None on the others.  Raises its MacmpiError on all.
 
     Collective: yes.
     """
@@ -74,7 +74,7 @@ def prepare(
     data: Dataset,
     facts: Callable[[], dict[str, Any]],
 ) -> Origin:
-    """What the run starts from.  The folder is made once the checkpoint may go on, or the start fits.
+    """Finds what the run starts from.  The folder is made once the checkpoint may go on, or the start fits.
 
     facts: the provenance.  Raises UsageError, and Done where the run is finished.  Collective: no (rank 0).
     """
@@ -104,7 +104,7 @@ def _nothing_left(state: State[Any], config: Config) -> str:
 
 
 def origin_of(config: Config, plan: Plan, data: Dataset) -> Origin:
-    """What the start takes from a file, if the config asks for one.  Raises UsageError when it does not fit."""
+    """Reads what the start takes from a file, if the config asks for one.  Raises UsageError when it does not fit."""
     if config.start.method == "file":
         return Origin(coordinates=read_codes(Path(config.start.coordinates), plan.n_train, plan.chain.site_sizes[0]))
     if config.start.method != "model":

@@ -25,7 +25,7 @@ from macmpi.training import finite
 from macmpi.training.curve import Curve, record_of
 from macmpi.training.process import StopRequest, peak_memory, ready_memory, ready_products, spare_living
 from macmpi.training.run_directory import RunDirectory
-from macmpi.training.sharded_checkpoint import save_together
+from macmpi.training.sharded_checkpoint import save_sharded
 from macmpi.training.summary import closing, describe
 from macmpi.typing import Array
 
@@ -34,7 +34,7 @@ DONE, STOPPED = 0, 75
 
 @dataclass(frozen=True)
 class Job:
-    """What run.py has settled for one launch, which began at `began` and has `max_time` seconds.
+    """run.py has settled this for one launch, which began at `began` and has `max_time` seconds.
 
     arithmetic: the BLAS that rank 0 runs on, in words.
     """
@@ -104,7 +104,7 @@ class Training:
             self.team.from_root(lambda: self._write_start(state))
         self.method.begin(state)
         self.clock.take()
-        limit = self.plan.choices.schedule.max_iterations
+        limit = self.plan.choices.penalty.max_iterations
         if state.finished != "converged":
             state.finished = "max_iterations" if state.iteration >= limit and not state.under_way else ""
         if state.finished and self.job.state is None:
@@ -143,7 +143,7 @@ class Training:
         )
 
         def decide() -> tuple[Decision, bool, bool]:
-            decision = self.plan.choices.schedule.decide(progress)
+            decision = self.plan.choices.penalty.decide(progress)
             stop = decision.stop is None and (asked or self._late())
             save = self._due() or decision.mu != mu or stop or decision.stop is not None
             return decision, stop, save
@@ -206,7 +206,7 @@ class Training:
             return self.method.sweep(state, lambda: self._pause(state))
         except Exception as error:
             if finite.is_arithmetic(error):
-                at = getattr(error, "place", ())
+                at = getattr(error, "located", ())
                 raise finite.broken(self.plan.chain, state, at, error, self._first) from error
             raise
 
@@ -254,7 +254,7 @@ class Training:
         record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes
         left = None
         if phase == "iteration":
-            rest = self.plan.choices.schedule.max_iterations - state.iteration
+            rest = self.plan.choices.penalty.max_iterations - state.iteration
             left = rest * state.seconds / state.iteration
         self.curve.add(record, left)
         if record.get("changed") and self.team.rank == 0:
@@ -263,7 +263,7 @@ class Training:
     def _save(self, state: State[Any], last: bool) -> None:
         config, sha256, directory, began = self.job.config, self.data.sha256, self.job.directory, now()
         if self.plan.sharded:
-            saved = save_together(directory, state, config, sha256, self.plan.work.train, self.team, last)
+            saved = save_sharded(directory, state, config, sha256, self.plan.work.train, self.team, last)
         else:
             saved = self.team.from_root(lambda: directory.save(state, config, sha256, last))
         self.unsaved = not saved
@@ -271,7 +271,7 @@ class Training:
         self.saving = max(self.saving, self.saved_at - began)
 
     def _coordinates(self, state: State[Any]) -> Array | None:
-        """Those that a file of a model keeps: none of sharded points."""
+        """The coordinates that a file of a model keeps: none of sharded points."""
         return None if self.plan.sharded else state.Z
 
     def _write_model(self, state: State[Any], after: State[Any], best: Array, errors: Errors) -> None:

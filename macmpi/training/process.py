@@ -1,4 +1,4 @@
-"""What this process asks of its system and its Python: stop signals, memory that is ready, how much it has used."""
+"""This process asks of its system and its Python: stop signals, memory that is ready, how much it has used."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ready_memory() -> None:
 
 
 def ready_products() -> None:
-    """The first products and exponentials of a process make room for all others.
+    """The first products and exponentials of a process allocate memory for all others.
 
     That takes a millisecond or two, for which the other ranks would wait.  Collective: no.
     """
@@ -59,7 +59,7 @@ def ready_products() -> None:
 
 
 def spare_living() -> None:
-    """What lives now is left out of Python's collections of garbage for good.  Collective: no.
+    """Leaves what lives now out of Python's collections of garbage for good.  Collective: no.
 
     A full one takes 15 ms, at another time on each rank, and all wait.
     """

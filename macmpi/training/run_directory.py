@@ -21,7 +21,7 @@ from macmpi.state import State
 from macmpi.training import checkpoint
 
 FREE_KEYS = RUN_TIME_KEYS | {"data.source"}
-"""What may differ on resume.  Data are told by their content: the same data in another place are the same data."""
+"""These may differ on resume.  Data are told by their content: the same data in another place are the same data."""
 
 
 SAME_BITS = {"node": "replicated"}
@@ -111,7 +111,7 @@ class RunDirectory:
         checkpoint.remove_partial(self.checkpoints)
 
     def compare(self, facts: dict[str, Any]) -> str:
-        """What is to be said where the launch before ran on other kernels, on any ranks; "" where it did not.
+        """Says that the launch before ran on other kernels, on any ranks; "" where it did not.
 
         This one goes on, with other bits.
         """
@@ -138,7 +138,7 @@ class RunDirectory:
         return True
 
     def labels(self, config: Config, sha256: str) -> dict[str, str]:
-        """What a checkpoint says of its run: a run of another config or of other data cannot go on from it."""
+        """Labels a checkpoint with its run: a run of another config or of other data cannot go on from it."""
         return {"config": json.dumps(flat(config)), "data_sha256": sha256}
 
     def failed(self, state: State[Any], why: str, last: bool, rank: int = 0) -> None:
@@ -162,7 +162,7 @@ class RunDirectory:
 def provenance(
     arithmetics: list[dict[str, Any]], threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]
 ) -> dict[str, Any]:
-    """What made a run: versions, machine, arithmetic, MPI (the package through which it is reached, the library), data.
+    """Lists what made a run: versions, machine, arithmetic, MPI (its package and library), data.
 
     arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.
     """
@@ -202,7 +202,7 @@ def _named(mode: str, without_points: bool) -> tuple[Path, State[Any], dict[str,
 
 
 def _meant(key: str, value: Any) -> Any:
-    """What a key's value says of the bits of a run."""
+    """Says what a key's value means for the bits of a run."""
     return SAME_BITS.get(value, value) if key == "parallel.data" else value
 
 

@@ -1,4 +1,4 @@
-"""How long the batch system lets this job run."""
+"""The batch system tells how long this job may run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from macmpi import UsageError
 
 JOBS = {"SLURM_JOB_ID": "Slurm", "PBS_JOBID": "PBS", "LSB_JOBID": "LSF", "FLUX_JOB_ID": "Flux"}
-"""What tells that this is a job of a batch system."""
+"""These variables tell that this is a job of a batch system."""
 
 END, LIMIT = "SLURM_JOB_END_TIME", "PBS_WALLTIME"
 """The moment at which Slurm ends the job, in seconds since 1970; the seconds that PBS gives it, counted from here."""
@@ -21,10 +21,7 @@ TELLING = {"Slurm": END, "PBS": LIMIT}
 LEAST = 1e-3
 
 MARGIN, SHARE = 60.0, 0.1
-"""What is kept for the end of a job: seconds, and at most this share of what is left.
-
-Ranks have to end, and the clocks of a scheduler and of its nodes differ.
-"""
+"""MARGIN seconds, at most SHARE of what is left, are kept for the end: ranks have to end, and clocks differ."""
 
 
 def time_left() -> float:

@@ -26,12 +26,12 @@ from macmpi.training.stored import by_point, rows_of_points, with_rows
 from macmpi.typing import Array
 
 
-def save_together(
+def save_sharded(
     directory: RunDirectory,
     state: State[Any],
     config: Config,
     sha256: str,
-    deal: PointPartition,
+    points: PointPartition,
     team: Team,
     last: bool,
 ) -> bool:
@@ -45,9 +45,9 @@ def save_together(
 
     labels = directory.labels(config, sha256)
     try:
-        places = team.from_root(lambda: guarded(lambda: _begin(directory.checkpoints, state, labels, deal)))
+        places = team.from_root(lambda: guarded(lambda: _begin(directory.checkpoints, state, labels, points)))
         for rank in range(team.size):
-            _in_turn(rank, team, lambda: guarded(lambda: _write(places, state, deal, team.rank)))
+            _in_turn(rank, team, lambda: guarded(lambda: _write(places, state, points, team.rank)))
         team.from_root(lambda: guarded(lambda: _end(directory.checkpoints, state, config.run.keep_checkpoints)))
     except StorageError as error:
         why = str(error)
@@ -72,7 +72,7 @@ def _partial(folder: Path) -> Path:
 
 
 def _begin(
-    folder: Path, state: State[Any], labels: dict[str, Any], deal: PointPartition
+    folder: Path, state: State[Any], labels: dict[str, Any], points: PointPartition
 ) -> tuple[Path, dict[str, int]]:
     """The file with all but the rows of the points; where those belong in it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,12 +84,12 @@ def _begin(
         if name in rows:
             arrays.pop(name)
         elif A.ndim == 2:
-            arrays[name] = np.zeros((deal.n, 0), A.dtype)
+            arrays[name] = np.zeros((points.n, 0), A.dtype)
     with open(os.memfd_create("checkpoint"), "w+b") as memory, files.created(path) as file:
-        places = _laid_out(memory, arrays, labels, rows, deal.n)
+        places = _laid_out(memory, arrays, labels, rows, points.n)
         size, at = memory.seek(0, os.SEEK_END), 0
         os.posix_fallocate(file.fileno(), 0, size)
-        sizes = {name: deal.n * A.shape[1] * A.itemsize for name, A in rows.items()}
+        sizes = {name: points.n * A.shape[1] * A.itemsize for name, A in rows.items()}
         for start, length in [*sorted((places[name], sizes[name]) for name in rows), (size, 0)]:
             memory.seek(at)
             file.seek(at)
@@ -119,12 +119,12 @@ def _laid_out(
     return places
 
 
-def _write(begun: tuple[Path, dict[str, int]], state: State[Any], deal: PointPartition, rank: int) -> None:
+def _write(begun: tuple[Path, dict[str, int]], state: State[Any], points: PointPartition, rank: int) -> None:
     (path, places), rows = begun, rows_of_points(state)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
         for name, place in places.items():
             A = np.ascontiguousarray(rows[name])
-            file.seek(place + deal.own(rank).start * A.shape[1] * A.itemsize)
+            file.seek(place + points.own(rank).start * A.shape[1] * A.itemsize)
             file.write(A.data)
         file.flush()
         os.fsync(file.fileno())
@@ -137,12 +137,12 @@ def _end(folder: Path, state: State[Any], keep: int) -> None:
     checkpoint.prune(folder, path, keep)
 
 
-def rows_of(path: Path, state: State[Any], deal: PointPartition, rank: int) -> State[Any]:
+def rows_of(path: Path, state: State[Any], points: PointPartition, rank: int) -> State[Any]:
     """The state of a checkpoint, read without what belongs to points, with this rank's rows of that.
 
     Raises UsageError.  Collective: no.
     """
-    held = deal.held(rank)
+    held = points.held(rank)
     try:
         with files.opened(path) as file:
             wide = {name: files.dataset(file, name) for name in by_point(type(state.own))}

@@ -1,4 +1,4 @@
-"""What a run says of itself on the console: before the first iteration, and after the last one."""
+"""A run describes itself on the console: before the first iteration, and after the last one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from macmpi.state import Errors, State
 
 
 def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
-    """What is trained, and how."""
+    """Says what is trained, and how."""
     chain = plan.chain
     sizes = "-".join(str(n) for n in chain.layer_sizes)
     kind = "classifier" if plan.choices.loss.labels else "autoencoder" if data.autoencoder else "regression"
@@ -28,7 +28,7 @@ def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
 
 
 def closing(state: State, errors: Errors, account: Account) -> list[str]:
-    """How the run ended."""
+    """Says how the run ended."""
     reason = {"converged": account.settled, "max_iterations": "the last iteration allowed"}
     lines = [
         f"finished ({reason.get(state.finished, state.finished)}) after {state.iteration} iterations, "

@@ -3,7 +3,7 @@
     python run/bench/choices.py run/usps_mac.toml --iterations 5 "" 'w_step.solver="lbfgs"' 'penalty.metric="variance"'
 
 A variant is a list of --set options; "" is the config as it is.  Seconds are medians of the iterations after the first;
-GFLOP-eq are seconds times this machine's own dgemm rate, measured beside each launch.
+GFLOP-eq are seconds times this machine's own dgemm rate, measured with each launch.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def reference(study: who.Study) -> dict[str, float]:
 
 
 def facts(contest: Contest) -> str:
-    """Versions and rates of the machine, beside the runs."""
+    """Versions and rates of the machine, for the report of the runs."""
     program = (
         "import numpy, scipy; from macmpi import __version__ as v; from macmpi.plan.estimate import dgemm_rate;"
         "print(f'macmpi {v}, NumPy {numpy.__version__}, SciPy {scipy.__version__},"

@@ -1,6 +1,6 @@
 """Launches whose seconds are reported: interleaved, one BLAS thread a rank, after a warm-up that is thrown away.
 
-A launch beside which something else used the machine is repeated, within limits: see `measure`.
+A launch during which something else used the machine is repeated, within limits: see `measure`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def busy() -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Measured:
-    """tables: (launches, iterations, PARTS), the first iteration left out; rates: dgemm flop/s beside each launch;
+    """tables: (launches, iterations, PARTS), the first iteration left out; rates: dgemm flop/s with each launch;
     others: the most cores that other work kept busy during one of them."""
 
     tables: np.ndarray
@@ -106,7 +106,7 @@ class Measured:
 
 
 def measure(config: Path, kinds: Sequence[Kind], count: int, repeats: int, folder: Path) -> list[Measured]:
-    """Each kind in turns until `repeats` launches of each were quiet, or `TRIES` times as many were tried: those beside
+    """Each kind in turns until `repeats` launches of each were quiet, or `TRIES` times as many were tried: those during
     which others used the machine least are kept.  Before them one launch of the first kind, thrown away."""
     launch(config, kinds[0], 1, folder)
     tried: list[list[tuple[float, float, np.ndarray]]] = [[] for _ in kinds]

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def checked_out(commit: str, folder: Path) -> Iterator[Path]:
+    """The sources of a commit in a folder, while the context lasts."""
+    tree = folder / "old"
+    subprocess.run(["git", "-C", ROOT, "worktree", "add", "--quiet", "--detach", tree, commit], check=True)
+    try:
+        yield tree
+    finally:
+        subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", tree], check=False)
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """The variables under which Python imports macmpi from a tree of sources."""
+    return os.environ | {"PYTHONPATH": str(tree)}
 
 
 def mpiexec(ranks: int, *words: object) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,9 +18,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from programs import mpiexec
-
-ROOT = Path(__file__).resolve().parents[2]
+from programs import ROOT, checked_out, environment, mpiexec
 
 CASES: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "digits_mac": ("digits_mac", 25, ()),
@@ -57,8 +54,8 @@ def train(tree: Path, case: str, output: Path, ranks: int) -> str:
     config, iterations, settings = CASES[case]
     words: list[Any] = ["-m", "macmpi.run", tree / "run" / f"{config}.toml", "--output", output]
     words += ["--iterations", iterations, *(word for s in settings for word in ("--set", s))]
-    env = os.environ | {"PYTHONPATH": str(tree)}
-    done = subprocess.run(mpiexec(ranks, *words), cwd=tree, env=env, capture_output=True, text=True, check=False)
+    given: dict[str, Any] = {"cwd": tree, "env": environment(tree), "capture_output": True, "text": True}
+    done = subprocess.run(mpiexec(ranks, *words), check=False, **given)
     return "" if done.returncode == 0 else f"exit code {done.returncode}: {done.stderr.strip() or done.stdout[-500:]}"
 
 
@@ -107,17 +104,12 @@ def main() -> int:
         print(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}", file=sys.stderr)
         return 2
     bad = 0
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder, "old")
-        subprocess.run(["git", "-C", ROOT, "worktree", "add", "--quiet", "--detach", tree, args.commit], check=True)
-        try:
-            for case in args.cases or CASES:
-                found = compare(tree, case, Path(folder), args.ranks, args.tolerance)
-                bad += bool(found)
-                alike = "the same bits" if args.tolerance == 0.0 else f"alike to {args.tolerance:g}"
-                print(f"{case:20s} {'; '.join(found) or alike}", flush=True)
-        finally:
-            subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", tree], check=False)
+    with tempfile.TemporaryDirectory() as folder, checked_out(args.commit, Path(folder)) as tree:
+        for case in args.cases or CASES:
+            found = compare(tree, case, Path(folder), args.ranks, args.tolerance)
+            bad += bool(found)
+            alike = "the same bits" if args.tolerance == 0.0 else f"alike to {args.tolerance:g}"
+            print(f"{case:20s} {'; '.join(found) or alike}", flush=True)
     return 1 if bad else 0
 
 

@@ -5,7 +5,7 @@
     python run/bench/speedup.py run/usps_mac.toml --draw --cluster my.toml     predict again from what was measured
 
 Strong scaling: the same iterations at every number of ranks (the same bits, so the same work), seconds of training.
-Each launch has one BLAS thread a rank; launches are interleaved (1, 2, 1 beside 1, 1, 2, ...) after one that is thrown
+Each launch has one BLAS thread a rank; launches are interleaved (1, 2, 1 next to 1, 1, 2, ...) after one that is thrown
 away, the first iteration of each is left out.  Results go to OUTPUT/NAME.json, and the figure, with all that is there,
 to OUTPUT/speedup.png.
 
@@ -80,7 +80,7 @@ def cores() -> int:
 def strong(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -> dict[str, Any]:
     """Measure one problem, and fit the model to all but the held-out rank counts."""
     kinds = [Kind(r, 1, problem.settings) for r in ranks] + [Kind(1, cores(), problem.settings)]
-    *alone, beside = measure(problem.path, kinds, problem.iterations, repeats, folder)
+    *alone, crowded = measure(problem.path, kinds, problem.iterations, repeats, folder)
     found = dict(zip(ranks, alone, strict=True))
     result = {
         "name": problem.name,
@@ -93,7 +93,7 @@ def strong(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -
     }
     if configs.read(problem.path, list(problem.settings)).method.name == "mac":
         alpha, beta = messages()
-        crowding = max(beside.undisturbed / found[1].undisturbed, 1.0)
+        crowding = max(crowded.undisturbed / found[1].undisturbed, 1.0)
         machine = Machine(alpha, beta, cores(), 1.0, crowding)
         result["model"] = asdict(machine)
     return result

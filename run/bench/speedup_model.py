@@ -121,8 +121,8 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     """The Z-step's rounds, then those of each phase of the W-step's work list.  Cost: that of assigning the work."""
     tasks, item = work_list(work, plan), plan.dtype.itemsize
     coordinates = item * plan.n_train * sum(plan.chain.site_sizes)
-    found = [Round(_by_points(work.point * plan.n_train, plan), coordinates, plan.shared)]
-    found += [Round(_of_runs(seconds, plan.ranks), item * side**2, plan.shared) for seconds, side in work.products]
+    found = [Round(_by_points(work.point * plan.n_train, plan), coordinates, plan.per_node)]
+    found += [Round(_of_runs(seconds, plan.ranks), item * side**2, plan.per_node) for seconds, side in work.products]
     found += [_features(k, rate, plan) for k in tasks.features for rate in work.feature[k : k + 1] if rate]
     begun: list[set[int]] = [set() for _ in range(plan.ranks)]
     for phase in tasks.phases:
@@ -143,7 +143,7 @@ def _features(k: int, rate: float, plan: Plan) -> Round:
     """The rows of what a segment's regression multiplies, and of their rounded copy, at `rate` seconds a point."""
     segment, rounded = plan.chain.segments[k], plan.choices.regressions[k].single
     row = plan.chain.fan_in(segment.regressed[0]) * (plan.dtype.itemsize * (segment.core > 0) + 4 * rounded)
-    return Round(_by_points(rate * plan.n_train, plan), plan.n_train * row, plan.shared)
+    return Round(_by_points(rate * plan.n_train, plan), plan.n_train * row, plan.per_node)
 
 
 def _seconds(task: Gram | Job, work: Work) -> float:
@@ -157,7 +157,7 @@ def _exchanged(phase: Phase, plan: Plan) -> tuple[int, bool]:
         return 0, False
     numbers = sum(p.stop - p.start for rank in phase.exchange.parts for p in rank)
     grams = phase.exchange.what == "grams"
-    return numbers * (8 if grams else plan.dtype.itemsize), grams and plan.shared
+    return numbers * (8 if grams else plan.dtype.itemsize), grams and plan.per_node
 
 
 def _joint(task: Task, work: Work, plan: Plan) -> list[Round]:
@@ -183,10 +183,10 @@ def _summed(seconds: float, gram: Gram, plan: Plan) -> list[Round]:
     """The rounds of a Gram that all ranks sum up: those of their own points; the adding of what all have found."""
     of, width = plan.work.summed, gram.place.stop - gram.place.start
     subtrees = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs)
-    own = Round(tuple(seconds * count / of.n for count in of.row_counts), 8 * width * subtrees, plan.shared)
+    own = Round(tuple(seconds * count / of.n for count in of.row_counts), 8 * width * subtrees, plan.per_node)
     if plan.ranks == 1 or alone(subtrees, width):
         return [own]
-    added = 8 * width + (own.bytes // plan.ranks if plan.shared else 0)
+    added = 8 * width + (own.bytes // plan.ranks if plan.per_node else 0)
     return [own, Round((0.0,) * plan.ranks, added)]
 
 
@@ -201,7 +201,7 @@ def _panels(rate: float, width: int, plan: Plan) -> list[Round]:
     for panel in pieces(width):
         owned = balance.assign_by_cost([size for size, _ in panel], plan.ranks)
         seconds = tuple(rate * sum(panel[i][1] for i in rank) for rank in owned)
-        found.append(Round(seconds, 8 * sum(size for size, _ in panel), plan.shared))
+        found.append(Round(seconds, 8 * sum(size for size, _ in panel), plan.per_node))
     return found
 
 

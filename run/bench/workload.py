@@ -25,7 +25,7 @@ from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import Solving
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
-from macmpi.methods.selection import Selection, Trial
+from macmpi.methods.selection import Comparing, Selection
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.blocks import Products
 from macmpi.parallel.clock import Clock, now
@@ -99,11 +99,11 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         for name in ("features", "rounded"):
             stack.enter_context(wrap(Parts, name, "feature", lambda parts, k, *_: k))
         stack.enter_context(wrap(Solving, "_factor", "local", lambda tasks, k, *_: k))
-        stack.enter_context(wrap(Trial, "root", "w", lambda *_: 0))
+        stack.enter_context(wrap(Comparing, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
         stack.enter_context(wrap(Products, "__call__", "product", lambda products, V, M: V.shape[1]))
-        stack.enter_context(wrap(Trial, "_features", "feature", lambda trial, k: k))
-        stack.enter_context(wrap(Trial, "objectives", "unit", lambda trial, job, candidates: job.segment))
+        stack.enter_context(wrap(Comparing, "_features", "feature", lambda trial, k: k))
+        stack.enter_context(wrap(Comparing, "objectives", "unit", lambda trial, job, candidates: job.segment))
         for kind in {type(solver) for own in plan.choices.regressions for solver in (own.solver, own.plain)}:
             stack.enter_context(wrap(kind, "solve", "unit", lambda solver, problem, over_points: problem.key[2]))
             stack.enter_context(wrap(kind, "prepare", "factor", lambda solver, inputs, *_: inputs.shape[1]))
@@ -132,7 +132,7 @@ def trace(path: Path, settings: Sequence[str], iterations: int) -> list[tuple[Wo
 def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool) -> Work:
     """Seconds of an iteration divided by what the plan says that each thing costs.
 
-    z, w, took: seconds of the half steps and of the iteration.  What a half step takes beside the calls that are
+    z, w, took: seconds of the half steps and of the iteration.  What a half step takes besides the calls that are
     timed belongs to its points and units; what is outside of both is shared.
     """
     tasks = plan.work.regressions(range(len(plan.chain.segments))) if again else plan.work.w_step
@@ -141,7 +141,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
         tally.seconds["feature", k] * (segment.core > 0 or plan.choices.regressions[k].single)
         for k, segment in enumerate(plan.chain.segments)
     ]
-    beside = (w - sum(made) - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")
+    rest = (w - sum(made) - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")
     large = [k for k in tasks.fresh if plan.offsets.large(k)]
     flops = sum(flops for k in large for panel in pieces(plan.offsets.gram_shapes[k][1]) for _, flops in panel)
     local = [tally.seconds["local", k] * (k not in large) for k in range(len(width))]
@@ -153,7 +153,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
         return spent / cost if cost else 0.0
 
     def of_segment(k: int) -> float:
-        return beside * tally.seconds["unit", k] / sum(job.cost for job in tasks.jobs if job.segment == k)
+        return rest * tally.seconds["unit", k] / sum(job.cost for job in tasks.jobs if job.segment == k)
 
     return Work(
         point=(z - tally.of("z") - tally.of("product")) / plan.n_train,

@@ -15,7 +15,7 @@ from unit.crew import crew
 from macmpi.parallel.blocks import Pieces, Products
 from macmpi.parallel.serial import Serial
 from macmpi.reductions import InPieces, Make
-from macmpi.solvers import cholesky as room
+from macmpi.solvers import cholesky as module
 from macmpi.solvers.cholesky import cholesky, panels
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.w_problem import LayerGram
@@ -26,7 +26,7 @@ from macmpi.typing import Array
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Panels of a few rows, so that small matrices have many."""
     for name, size in (("WHOLE", 10), ("PANEL", 6), ("MOST", 5), ("LEAST", 3)):
-        monkeypatch.setattr(room, name, size)
+        monkeypatch.setattr(module, name, size)
 
 
 def positive(random: np.random.Generator, n: int, ridge: float = 0.1) -> Array:

@@ -255,7 +255,7 @@ def test_a_linear_map_is_linear_in_its_weights(example: MapExample, random: np.r
 
 
 def test_the_biases_are_the_last_column_of_the_weights(example: MapExample) -> None:
-    """A column beside one for each input: it moves the outputs of all points alike."""
+    """A column next to one for each input: it moves the outputs of all points alike."""
     m, W = example.map, example.W
     if "bias" not in m.capabilities:
         assert not {"linear", "centres"} & m.capabilities or W is None or W.shape[1] == m.n_in

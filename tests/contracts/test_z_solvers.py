@@ -21,6 +21,7 @@ from contracts.examples import (
     some,
     z_problem,
 )
+from covering import covering
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 
@@ -75,6 +76,10 @@ def scene(request: pytest.FixtureRequest) -> dict[str, Any]:
     return request.param  # type: ignore[no-any-return]
 
 
+each_two = pytest.mark.parametrize(("scene", "cut", "name"), covering(SCENES, SITES, CONTINUOUS))
+"""Every two of a scene, a cut and a solver meet."""
+
+
 def size_of(scene: dict[str, Any], cut: str) -> tuple[int, ...]:
     """Each size with each scene and with each cut, not with all pairs of them."""
     return SIZES[(SCENES.index(scene) + SITES.index(cut)) % len(SIZES)]
@@ -99,6 +104,7 @@ def test_no_point_gets_worse(
         assert_allclose(found.errors, after, rtol=1e-12, atol=1e-12 * before.max())
 
 
+@each_two
 def test_several_steps_in_a_row_go_down(
     scene: dict[str, Any], cut: str, solvers: list[Any], random: np.random.Generator
 ) -> None:
@@ -112,6 +118,7 @@ def test_several_steps_in_a_row_go_down(
         assert before.sum() < first.sum()
 
 
+@each_two
 def test_the_first_step_goes_half_the_way(
     scene: dict[str, Any], cut: str, name: str, solver: Any, random: np.random.Generator
 ) -> None:
@@ -123,10 +130,11 @@ def test_the_first_step_goes_half_the_way(
     assert before - solver.solve(problem, solver.prepare(problem)).errors.sum() > 0.5 * (before - least)
 
 
+@each_two
 def test_some_points_give_those_rows(
     scene: dict[str, Any], cut: str, name: str, solvers: list[Any], random: np.random.Generator
 ) -> None:
-    """Points do not see each other: this is what deals the Z-step to ranks."""
+    """Points do not see each other: this is what lets the Z-step be split among ranks."""
     for solver in solvers:
         problem = z_problem(random, size_of(scene, cut), n=20, cut=cut, **scene)
         make_perfect(problem, [3, 7])
@@ -162,6 +170,7 @@ def test_the_same_tile_gives_the_same_bits(
         assert_array_equal(first.errors, second.errors)
 
 
+@each_two
 def test_a_problem_is_a_value(scene: dict[str, Any], cut: str, solvers: list[Any], random: np.random.Generator) -> None:
     """Solving leaves it as it was."""
     for solver in solvers:
@@ -186,17 +195,21 @@ def test_a_perfect_point_stays(solvers: list[Any], cut: str, random: np.random.G
 # --- against brute force ----------------------------------------------------------------------------------------------
 
 
+SMALL: list[tuple[tuple[int, ...], float]] = [
+    *(((2, 2, 2), 1e4), ((2, 2, 1), 1.0), ((1, 2, 5), 1e4), ((2, 2, 2, 2), 1.0), ((2, 2, 2, 2), 1e4)),
+    ((3, 1, 2, 1), 1.0),
+]
+"""Layers of one and two units, one and two sites; each with a mu."""
+
+
 @pytest.mark.parametrize(
-    ("sizes", "mu"),
-    [
-        *(((2, 2, 2), 1e4), ((2, 2, 1), 1.0), ((1, 2, 5), 1e4), ((2, 2, 2, 2), 1.0), ((2, 2, 2, 2), 1e4)),
-        ((3, 1, 2, 1), 1.0),
-    ],
+    ("small", "cut", "case"), covering(SMALL, SITES, [case.values[0] for case in cases(CONTINUOUS, Z_THOROUGH)])
 )
 def test_reaches_the_minimum_that_brute_force_finds(
-    sizes: tuple[int, ...], mu: float, cut: str, case: tuple[str, int], thorough: Any, random: np.random.Generator
+    small: tuple[tuple[int, ...], float], cut: str, case: tuple[str, int], thorough: Any, random: np.random.Generator
 ) -> None:
-    """Layers of one and two units, three points, one and two sites; a scene after the other."""
+    """At three points; a scene after the other."""
+    sizes, mu = small
     scene, excess = SCENES[(sum(sizes) + round(np.log10(mu))) % len(SCENES)], Z_EXCESS.get(case[0], 1e-9)
     problem = z_problem(random, sizes, n=3, mu=mu, off=0.1, cut=cut, **scene)
     found = thorough.solve(problem, thorough.prepare(problem))

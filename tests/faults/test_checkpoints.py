@@ -206,7 +206,7 @@ def mounts(tmp_path: Path) -> Path:
 
 
 def assert_goes_on(folder: Path, straight: Path) -> None:
-    """From what was left, once there is room again."""
+    """From what was left, once there is space again."""
     shutil.rmtree(folder / "run")
     shutil.move(folder / "kept", folder / "run")
     checkpoint.read(checkpoints(folder / "run")[0])
@@ -216,7 +216,7 @@ def assert_goes_on(folder: Path, straight: Path) -> None:
 
 @pytest.mark.parametrize("kilobytes", [64, 92, 124, 156])
 def test_full_disk(kilobytes: int, mounts: Path, straight: Path, tally: Tally) -> None:
-    """A tmpfs with room for start.h5 and so many checkpoints, of 30 kB each."""
+    """A tmpfs with space for start.h5 and that number of checkpoints, of 30 kB each."""
     tally.row("disk full, quota, read-only")
     write_case(mounts, CASE)
     words = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN)
@@ -231,7 +231,7 @@ def test_full_disk(kilobytes: int, mounts: Path, straight: Path, tally: Tally) -
         assert_goes_on(mounts, straight)
 
 
-def test_no_room_at_all(mounts: Path, tally: Tally) -> None:
+def test_no_space_at_all(mounts: Path, tally: Tally) -> None:
     tally.row("disk full, quota, read-only")
     write_case(mounts, CASE)
     prefix = namespace(mounts, "mount -t tmpfs -o size=4k,nr_inodes=4 none run")
@@ -240,7 +240,7 @@ def test_no_room_at_all(mounts: Path, tally: Tally) -> None:
 
 
 def test_quota(tmp_path: Path, straight: Path, tally: Tally) -> None:
-    """Files of at most 28 kB: room for start.h5, not for a checkpoint.  One process: the limit is MPICH's too."""
+    """Files of at most 28 kB: space for start.h5, not for a checkpoint.  One process: the limit is MPICH's too."""
     tally.row("disk full, quota, read-only")
     write_case(tmp_path, CASE)
     words = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN)

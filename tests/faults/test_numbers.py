@@ -114,5 +114,5 @@ def test_half_steps(start: Callable[[Mac], State], problem: str, net: str, tally
         state.iteration += 1
         values.append(objective(mac, state))
     assert np.isfinite(state.Z).all() and np.isfinite(state.weights).all() and np.isfinite(values).all()
-    room = ROUNDING[precision] * np.maximum(np.abs(values[:-1]), 1.0)
-    assert not any(after > before + r for before, after, r in zip(values, values[1:], room, strict=False)), values
+    rounding = ROUNDING[precision] * np.maximum(np.abs(values[:-1]), 1.0)
+    assert not any(after > before + r for before, after, r in zip(values, values[1:], rounding, strict=False)), values

@@ -65,7 +65,7 @@ def command(
 ) -> list[str]:
     """ranks = 0: plain Python, without mpiexec.  prefix: what starts the whole line."""
     if ranks and not MPIEXEC.exists():
-        pytest.skip(f"no mpiexec beside {sys.executable}: pip install '.[mpich]'")
+        pytest.skip(f"no mpiexec next to {sys.executable}: pip install '.[mpich]'")
     start = [MPIEXEC, "-n", ranks] if ranks else []
     return [str(part) for part in (*prefix, *start, sys.executable, *program, *arguments)]
 

@@ -1,4 +1,4 @@
-"""macmpi.run on ranks that take themselves to be on several nodes, or on nodes without room for shared memory.
+"""macmpi.run on ranks that take themselves to be on several nodes, or on nodes without space for shared memory.
 
 MACMPI_TEST_NODES: the node of each rank, "0,0,1"; MACMPI_TEST_FREE: how many bytes are free on each.
 """

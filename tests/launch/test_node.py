@@ -1,4 +1,4 @@
-"""One copy a node: stopped, resumed on other ranks and nodes, killed, and without room for it."""
+"""One copy a node: stopped, resumed on other ranks and nodes, killed, and without memory for it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_run_stopped_and_then_killed_goes_on_with_its_bits_and_leaves_no_memor
     assert_same_as_replicated(tmp_path, "long", length)
 
 
-def test_without_room_every_rank_has_its_own_copy_and_one_line_says_so(tmp_path: Path) -> None:
+def test_without_memory_every_rank_has_its_own_copy_and_one_line_says_so(tmp_path: Path) -> None:
     write_case(tmp_path, "classifier")
     outcome = run_on(tmp_path, "classifier", "--iterations", 3, ranks=3, MACMPI_TEST_FREE="1e6")
     assert outcome.err.count("\n") == 1

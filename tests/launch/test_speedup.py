@@ -55,7 +55,7 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("config", [MAC, SELECT], indirect=True, ids=["mac", "selection"])
 def test_the_model_of_one_rank_is_what_it_took(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every second of a traced iteration is dealt to points, factors or units, or shared: none is lost or made.
+    """Every second of a traced iteration is assigned to points, factors or units, or shared: none is lost or made.
 
     Of this process, since those in which others have the core may fall between a phase and its parts.
     """
@@ -94,7 +94,7 @@ def test_products_in_either_precision_are_counted_alike(config: Path, monkeypatc
 
 @pytest.fixture
 def speedup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """The command in this process.  Launches beside which the machine is busy, as in tests, are not repeated."""
+    """The command in this process.  Launches during which the machine is busy, as in tests, are not repeated."""
     monkeypatch.syspath_prepend(ROOT / "run" / "bench")
     import measure
     import speedup as program
@@ -122,7 +122,7 @@ def test_the_command_measures_and_predicts(
     config: Path, tmp_path: Path, speedup: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not MPIEXEC.exists():
-        pytest.skip("no mpiexec beside this Python")
+        pytest.skip("no mpiexec next to this Python")
     measured = [r for r in (1, 2) if r <= len(os.sched_getaffinity(0))]
     options = ("--iterations", 3, "--repeats", 1, "--ranks", *measured, "--predict", 1, 2, 1000)
     speedup(config, *options)

@@ -116,6 +116,7 @@ class Ranks(MPITeam):
     def abort(self, code: int) -> NoReturn:
         self._capture.suspend()
         print(*self._capture.read_global_capture(), file=sys.stderr, flush=True)
+        self._comm = self._mpi.COMM_WORLD  # of a copy MPICH ends the ranks only as the next one gives up
         super().abort(code)
 
 

@@ -1,4 +1,4 @@
-"""Memory that the ranks of a node share: who has one copy with whom, what is used again, and where there is no room."""
+"""Memory that the ranks of a node share: who has one copy with whom, what is used again, and where memory is short."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_a_single_rank_still_has_is_not_used_again(new_team: MPITeam) -> No
 
 @shared
 @pytest.mark.parametrize("lacking", ["free bytes", "pages", "a window"])
-def test_where_there_is_no_room_every_rank_has_its_own_copy(
+def test_where_memory_is_short_every_rank_has_its_own_copy(
     new_team: MPITeam, lacking: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """One rank lacks it; all agree, rank 0 says so once, and the verbs work."""
@@ -110,7 +110,7 @@ class Refusing:
 
 
 @pytest.mark.parametrize("new_team", ["apart"], indirect=True)
-def test_more_than_there_is_room_for_is_not_shared(new_team: MPITeam, capfd: pytest.CaptureFixture[str]) -> None:
+def test_more_than_is_free_is_not_shared(new_team: MPITeam, capfd: pytest.CaptureFixture[str]) -> None:
     team = new_team
     assert not team.shares
     team.share_memory(1e18)

@@ -137,7 +137,7 @@ def on_nodes(team: MPITeam) -> MPITeam:
 
 def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
     """A short run, every array and number of it."""
-    if plan.shared and isinstance(team, MPITeam):
+    if plan.per_node and isinstance(team, MPITeam):
         team = on_nodes(team)
         team.set_clock(None, 100.0)
         data = share(team, choice.data if team.rank == 0 else None)
@@ -149,7 +149,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
             team = strict(team, plan)
     method = choose(choice.config, plan, data, team, clock)
     state = start(method, choice.config, choice.origin)
-    if plan.shared and isinstance(team, MPITeam) and state.Z.size:
+    if plan.per_node and isinstance(team, MPITeam) and state.Z.size:
         assert team._node and team._node.holds(state.Z)
     method.begin(state)
     feasible = not coordinates_first(choice.config, plan)
@@ -160,7 +160,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
         errors = numbers(method.evaluate(state))
         found[f"iteration {i + 1}"] = digest(whole(state, plan, team), *errors, notes.get("cost", 0.0))
         found |= {CHANGED: str(state.own.sizes.tolist())} if notes.get("changed") else {}
-        if plan.choices.schedule.multipliers:
+        if plan.choices.penalty.multipliers:
             method.move_multipliers(state)
             all_points = whole(state, plan, team)
             found[f"multipliers {i + 1}"] = digest(all_points, np.abs(all_points.own.multipliers).max() > 0.0)
@@ -173,7 +173,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
 
 def held(data: Dataset, plan: Plan, team: Team) -> Dataset:
     """The points of this rank where they are sharded."""
-    train, validation = (deal.held(team.rank).rows for deal in (plan.work.train, plan.work.validation))
+    train, validation = (partition.held(team.rank).rows for partition in (plan.work.train, plan.work.validation))
     X, X_val = data.X[train], data.X_val[validation]
     Y, Y_val = (X, X_val) if data.autoencoder else (data.Y[train], data.Y_val[validation])
     return data if not plan.sharded else replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val)
@@ -312,13 +312,13 @@ def rows_gathered(team: MPITeam) -> str:
 
 
 def parts_gathered(team: MPITeam) -> str:
-    """Slices of several lengths, dealt in turn from the last rank on, some ranks with none; and none at all."""
+    """Slices of several lengths, given out in turn from the last rank on, some ranks with none; and none at all."""
     bounds = [0, 3, 4, 11, 11, 40, 41, 45]
     slices = [slice(a, b) for a, b in pairwise(bounds)]
-    dealt = [slices[team.size - 1 - r :: team.size] for r in range(team.size)]
+    in_turn = [slices[team.size - 1 - r :: team.size] for r in range(team.size)]
     lopsided = [slices if r == team.size - 1 else [] for r in range(team.size)]
     expected = np.sqrt(np.arange(45.0))
-    for parts in (dealt, lopsided):
+    for parts in (in_turn, lopsided):
         flat = np.full(45, np.nan)
         for part in parts[team.rank]:
             flat[part] = expected[part]

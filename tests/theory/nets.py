@@ -79,7 +79,7 @@ def method(
     choices = replace(
         plan.choices,
         z_solver=replace(plan.choices.z_solver, **others(ZStep, z_step)),
-        schedule=replace(plan.choices.schedule, **others(Penalty, penalty)),
+        penalty=replace(plan.choices.penalty, **others(Penalty, penalty)),
     )
     return Mac(replace(plan, choices=choices), data, Serial(), Clock())
 

@@ -51,7 +51,7 @@ def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
         progress = Progress(
             state.iteration, state.mu, before, errors.validation, errors.constraint, state.history.reference
         )
-        decision = mac.plan.choices.schedule.decide(progress)
+        decision = mac.plan.choices.penalty.decide(progress)
         state.note_validation(errors.validation)
         if decision.multipliers:
             mac.move_multipliers(state)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covering import covering
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -126,21 +127,23 @@ def test_more_parts_change_nothing_but_rounding(name: str) -> None:
 # --- line searches on all points --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
-@pytest.mark.parametrize("name", ["cg", "lbfgs"])
-def test_the_error_never_rises(name: str, activation: str, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "activation", "loss", "seed"),
+    covering(["cg", "lbfgs"], ["sigmoid", "tanh", "relu"], LOSSES, range(3)),
+)
+def test_the_error_never_rises(
+    name: str, activation: str, loss: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(full_batch, "RESTART", 7)
     monkeypatch.setattr(full_batch, "PAIRS", 3)
-    for seed in range(3):
-        method, state = begun(name, loss, activation, seed)
-        errors = [state.own.gradient[-1]]
-        for _ in range(30):
-            method.sweep(state)
-            assert state.own.gradient[-1] == pytest.approx(error(method, state.weights), rel=1e-12)
-            errors.append(state.own.gradient[-1])
-        assert all(b <= a for a, b in pairwise(errors))
-        assert errors[-1] < 0.9 * errors[0]
+    method, state = begun(name, loss, activation, seed)
+    errors = [state.own.gradient[-1]]
+    for _ in range(30):
+        method.sweep(state)
+        assert state.own.gradient[-1] == pytest.approx(error(method, state.weights), rel=1e-12)
+        errors.append(state.own.gradient[-1])
+    assert all(b <= a for a, b in pairwise(errors))
+    assert errors[-1] < 0.9 * errors[0]
 
 
 @pytest.mark.parametrize(("name", "sweeps"), [("cg", 200), ("lbfgs", 100)])

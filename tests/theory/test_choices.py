@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from contracts.examples import point_gradients
+from covering import covering
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import (
     ACTIVATIONS,
@@ -49,9 +50,10 @@ SITES: dict[str, Any] = {
 LOSSES = ["squared", "cross_entropy"]
 ALL_SEGMENTS = ["auto", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"]
 UNITS_ALONE = ["gauss_newton"]
+MUS = [0.1, 10.0, 1e4]
 W_CHOICES = [
-    *itertools.product(ALL_SEGMENTS, SITES, LOSSES),
-    *itertools.product(UNITS_ALONE, ["after", "before", "mixed"], ["squared"]),
+    *covering(ALL_SEGMENTS, SITES, LOSSES, MUS),
+    *covering(UNITS_ALONE, ["after", "before", "mixed"], ["squared"], MUS),
 ]
 Z_SOLVERS: dict[str, dict[str, Any]] = {
     "gauss_newton": {},
@@ -69,6 +71,11 @@ W_STEPS: dict[str, dict[str, Any]] = {
     "under-relaxed": {"relaxation": 0.4, "cg_iterations": 5},
     "linear by the same": {"linear_solver": "same"},
     "fast sgd": {"solver": "sgd", "rate": 5.0, "batch": 3, "iterations": 2},
+}
+RIDGES: dict[str, dict[str, Any]] = {
+    "small": {},
+    "large": {"ridge": 3.0},
+    "of the objective": {"ridge": 0.1, "ridge_scale": "objective"},
 }
 METHODS: dict[str, dict[str, Any]] = {"quadratic": {}, "augmented": AUGMENTED}
 
@@ -92,27 +99,25 @@ def assert_descends(mac: Mac, state: State, sweeps: int = 2, rounding: float = 1
     assert value < first
 
 
-@pytest.mark.parametrize("mu", [0.1, 10.0, 1e4])
-@pytest.mark.parametrize(("solver", "sites", "loss"), W_CHOICES)
+@pytest.mark.parametrize(("solver", "sites", "loss", "mu"), W_CHOICES)
 def test_no_half_step_of_any_w_solver_raises_the_objective(solver: str, sites: str, loss: str, mu: float) -> None:
     mac = method(sites=SITES[sites], loss=loss, w_step={"solver": solver}, activation=["tanh", "sigmoid"], ridge=0.1)
     assert_descends(mac, anywhere(mac, mu=mu))
 
 
-@pytest.mark.parametrize("by", METHODS)
-@pytest.mark.parametrize("sites", [name for name in SITES if name != "none"])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("solver", Z_SOLVERS)
+@pytest.mark.parametrize(
+    ("solver", "loss", "sites", "by"), covering(Z_SOLVERS, LOSSES, [name for name in SITES if name != "none"], METHODS)
+)
 def test_no_half_step_of_any_z_solver_raises_the_objective(solver: str, loss: str, sites: str, by: str) -> None:
     for mu in (0.1, 1e3):
         mac = method(sites=SITES[sites], loss=loss, z_step=Z_SOLVERS[solver], **METHODS[by])
         assert_descends(mac, anywhere(mac, mu=mu))
 
 
-@pytest.mark.parametrize("by", METHODS)
-@pytest.mark.parametrize("solver", ["gauss_newton", "direct", "alternating"])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize(
+    ("measure", "loss", "solver", "by"),
+    covering(MEASURES, LOSSES, ["gauss_newton", "direct", "alternating"], METHODS),
+)
 def test_no_half_step_raises_the_objective_in_any_metric(measure: str, loss: str, solver: str, by: str) -> None:
     for mu, seed in ((0.1, 0), (10.0, 1), (1e3, 2)):
         choices = MEASURES[measure] | METHODS[by] | {"ridge": 0.3}
@@ -121,10 +126,7 @@ def test_no_half_step_raises_the_objective_in_any_metric(measure: str, loss: str
     assert_descends(mac, started(mac, seed))
 
 
-@pytest.mark.parametrize("by", METHODS)
-@pytest.mark.parametrize("solver", Z_SOLVERS)
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("measure", ["identity", "variance", "curvature"])
+@pytest.mark.parametrize(("measure", "loss", "solver", "by"), covering(MEASURES, LOSSES, Z_SOLVERS, METHODS))
 def test_every_z_solver_ends_where_the_objective_is_stationary(measure: str, loss: str, solver: str, by: str) -> None:
     """The same objective for all of them: its gradient in Z vanishes with enough Z-steps."""
     mac = method((4, 3), n=6, loss=loss, z_step=Z_SOLVERS[solver], **MEASURES[measure] | METHODS[by])
@@ -141,9 +143,7 @@ def test_every_z_solver_ends_where_the_objective_is_stationary(measure: str, los
     pytest.fail(f"{slope():g} of {first:g} is left")
 
 
-@pytest.mark.parametrize("by", METHODS)
-@pytest.mark.parametrize("sites", ["after", "before", "mixed"])
-@pytest.mark.parametrize("step", W_STEPS)
+@pytest.mark.parametrize(("step", "sites", "by"), covering(W_STEPS, ["after", "before", "mixed"], METHODS))
 def test_no_half_step_raises_the_objective_with_other_keys(step: str, sites: str, by: str) -> None:
     for value, activation in itertools.product((0.0, 0.5), ("sigmoid", "relu")):
         mac = method(sites=SITES[sites], activation=activation, w_step=W_STEPS[step], ridge=value, **METHODS[by])
@@ -151,18 +151,16 @@ def test_no_half_step_raises_the_objective_with_other_keys(step: str, sites: str
         assert_descends(mac, state, sweeps=3)
 
 
-@pytest.mark.parametrize("by", METHODS)
-@pytest.mark.parametrize("activation", [*ACTIVATIONS, "softmax"])
-@pytest.mark.parametrize("output", ["linear", "sigmoid", "softmax"])
+@pytest.mark.parametrize(
+    ("output", "activation", "by"), covering(["linear", "sigmoid", "softmax"], [*ACTIVATIONS, "softmax"], METHODS)
+)
 def test_no_half_step_raises_the_objective_under_any_activation(output: str, activation: str, by: str) -> None:
     for sites in ("after", "before"):
         mac = method((5, 4, 3), [activation, "tanh", activation], sites=sites, output=output, **METHODS[by])
         assert_descends(mac, anywhere(mac))
 
 
-@pytest.mark.parametrize("by", METHODS)
-@pytest.mark.parametrize("sites", SITES)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("loss", "sites", "by"), covering(LOSSES, SITES, METHODS))
 def test_no_half_step_raises_the_objective_in_single_precision(loss: str, sites: str, by: str) -> None:
     """Beyond what float32 resolves."""
     if sites == "none" and by == "augmented":
@@ -173,19 +171,18 @@ def test_no_half_step_raises_the_objective_in_single_precision(loss: str, sites:
     assert_descends(mac, state, rounding=1e-5)
 
 
-@pytest.mark.parametrize("sites", SITES)
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("solver", ["auto", "hessian_free", "lbfgs", "sgd"])
-def test_postprocessing_never_raises_e1_and_the_ridge(solver: str, loss: str, sites: str) -> None:
-    for penalty in ({}, {"ridge": 3.0}, {"ridge": 0.1, "ridge_scale": "objective"}):
-        mac = method(sites=SITES[sites], loss=loss, w_step={"solver": solver}, **penalty)
-        state = started(mac)
-        for _ in range(2):
-            before = e1(mac, state) + ridge(mac, state)
-            after = mac.finish(state)
-            assert e1(mac, after) + ridge(mac, after) <= before * (1.0 + 1e-11)
-            assert_allclose(after.Z, feasible(mac, after), rtol=1e-13, atol=1e-15)
-            mac.sweep(state)
+@pytest.mark.parametrize(
+    ("solver", "loss", "sites", "penalty"), covering(["auto", "hessian_free", "lbfgs", "sgd"], LOSSES, SITES, RIDGES)
+)
+def test_postprocessing_never_raises_e1_and_the_ridge(solver: str, loss: str, sites: str, penalty: str) -> None:
+    mac = method(sites=SITES[sites], loss=loss, w_step={"solver": solver}, **RIDGES[penalty])
+    state = started(mac)
+    for _ in range(2):
+        before = e1(mac, state) + ridge(mac, state)
+        after = mac.finish(state)
+        assert e1(mac, after) + ridge(mac, after) <= before * (1.0 + 1e-11)
+        assert_allclose(after.Z, feasible(mac, after), rtol=1e-13, atol=1e-15)
+        mac.sweep(state)
 
 
 @pytest.mark.parametrize("relaxation", [1.0, 1.6, 0.5])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covering import covering
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import ACTIVATIONS, SITES, anywhere, e1, e_q, feasible, last_features, method, ridge, started
 from theory.problems import w_problem
@@ -22,10 +23,10 @@ from macmpi.typing import Array
 ROUNDING = 1.0 + 1e-11
 
 
-@pytest.mark.parametrize("scale", ["unit", "objective"])
-@pytest.mark.parametrize("mu", [0.01, 1.0, 10.0, 1e3, 1e6])
-@pytest.mark.parametrize("sites", SITES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(
+    ("activation", "sites", "mu", "scale"),
+    covering(ACTIVATIONS, SITES, [0.01, 1.0, 10.0, 1e3, 1e6], ["unit", "objective"]),
+)
 def test_no_half_step_raises_e_q_and_the_ridge_as_configured(
     activation: str, sites: str, mu: float, scale: str
 ) -> None:
@@ -55,11 +56,13 @@ def test_the_ridge_is_dropped_beyond_its_mu() -> None:
         assert all((share > 0.0) is counts for share in shares)
 
 
-@pytest.mark.parametrize(("scale", "value"), [("unit", 0.0), ("unit", 0.1), ("objective", 0.1), ("unit", 30.0)])
-@pytest.mark.parametrize("sites", SITES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_postprocessing_never_raises_e1_and_the_ridge(activation: str, sites: str, scale: str, value: float) -> None:
+RIDGES = [("unit", 0.0), ("unit", 0.1), ("objective", 0.1), ("unit", 30.0)]
+
+
+@pytest.mark.parametrize(("activation", "sites", "penalty"), covering(ACTIVATIONS, SITES, RIDGES))
+def test_postprocessing_never_raises_e1_and_the_ridge(activation: str, sites: str, penalty: tuple[str, float]) -> None:
     """At any moment of a run, and again after itself."""
+    scale, value = penalty
     mac = method((7, 5), activation, sites=sites, ridge=value, ridge_scale=scale)
     state = started(mac)
     for _ in range(4):

@@ -63,7 +63,7 @@ def test_the_objective_never_rises(name: str) -> None:
         assert after <= before * (1.0 + 1e-12)
         assert after < before or i or name == "too fast"
         assert i or not np.array_equal(weights, state.weights)
-        if mac.plan.choices.schedule.multipliers:
+        if mac.plan.choices.penalty.multipliers:
             mac.move_multipliers(state)
         mac.z_step(state)
         state.iteration += 1

@@ -21,7 +21,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.carry_out import carry_out
 from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
-from macmpi.methods.selection import CRITERIA, Selection, Trial
+from macmpi.methods.selection import CRITERIA, Comparing, Selection
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
@@ -41,7 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "wide": {"model": {"hidden": [12, 100, 10]}, "penalty": {"ridge": 0.01}},
 }
 A_PARAMETER = {"aic": lambda n: 2.0, "bic": math.log, "mdl": lambda n: math.log(n / (2.0 * math.pi))}
-"""In units of epsilon^2, beside the sum of squares."""
+"""In units of epsilon^2, in addition to the sum of squares."""
 
 PAIR = [0.3, 0.03]
 ROUNDING = 1.0 + 1e-11
@@ -59,10 +59,10 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
     return method, state
 
 
-def trial_of(method: Selection, state: State) -> tuple[Trial, list[Job]]:
+def trial_of(method: Selection, state: State) -> tuple[Comparing, list[Job]]:
     work = method.largest.work.regressions([b.segment for b in method.bases])
     candidates = {b.segment: b.candidates for b in method.bases}
-    trial = Trial(method.largest, given(method.mac, state), work, candidates)
+    trial = Comparing(method.largest, given(method.mac, state), work, candidates)
     carry_out(work, trial, method.parts.points, method.team, method.clock)
     return trial, list(work.jobs)
 

@@ -54,7 +54,7 @@ def curve(config: Config) -> list[Errors]:
     for _ in range(4):
         method.sweep(state)
         found.append(method.evaluate(state))
-        if plan.choices.schedule.multipliers:
+        if plan.choices.penalty.multipliers:
             method.move_multipliers(state)
         state.mu *= 3.0
     return [*found, method.evaluate(method.finish(state), feasible=True)]

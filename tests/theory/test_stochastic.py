@@ -429,7 +429,7 @@ def test_what_is_not_positive_definite_has_no_inverse_by_halves(at: int) -> None
 
 
 def test_random_weights_are_those_of_the_half_steps() -> None:
-    """But for precision and range: blocks are drawn by the rank that each is dealt to."""
+    """But for precision and range: blocks are drawn by the rank that each is assigned to."""
     method, _ = method_of(activation="tanh")
     flat = np.concatenate([W.ravel() for W in method.layout.blocks(random_weights(method.plan, 1.0, 3))[:-1]])
     state = method.start(1.0, False, 3)
@@ -523,10 +523,10 @@ def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
     sides: list[tuple[int, int]], ranks: int
 ) -> None:
     flat = [n for pair in sides for n in pair]
-    dealt, costs = assign_inverses(flat, ranks), [float(n**3) for n in flat]
-    assert sorted(j for rank in dealt for j in rank) == list(range(len(flat)))
+    assigned, costs = assign_inverses(flat, ranks), [float(n**3) for n in flat]
+    assert sorted(j for rank in assigned for j in rank) == list(range(len(flat)))
     best = max(sum(costs[j] for j in rank) for rank in balance.assign_by_cost(costs, ranks))
-    assert max(sum(costs[j] for j in rank) for rank in dealt) <= (1.0 + balance.IN_ORDER) * best
+    assert max(sum(costs[j] for j in rank) for rank in assigned) <= (1.0 + balance.IN_ORDER) * best
 
 
 def test_two_ranks_invert_what_their_own_units_read() -> None:

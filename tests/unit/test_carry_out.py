@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from unit.crew import crew
 
 from macmpi.half_steps.carry_out import carry_out, exchanged
-from macmpi.half_steps.place import place
+from macmpi.half_steps.located import located
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import Points
@@ -31,7 +31,7 @@ class Diary:
         self.points, self.notes = points, list[Any]()
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
-        self.notes.append((gram, over_points is self.points.together))
+        self.notes.append((gram, over_points is self.points.jointly))
 
     def factor(self, segment: int) -> None:
         self.notes.append(Factor(segment))
@@ -95,8 +95,8 @@ def test_joint_grams_are_left_as_each_rank_has_them() -> None:
 
 
 def test_an_error_carries_the_place_where_it_was_raised() -> None:
-    with pytest.raises(np.linalg.LinAlgError) as raised, place("Z", slice(0, 9)), place("W", 2, None):
+    with pytest.raises(np.linalg.LinAlgError) as raised, located("Z", slice(0, 9)), located("W", 2, None):
         np.linalg.cholesky(-np.eye(2))
-    assert raised.value.place == ("W", 2, None)  # type: ignore[attr-defined]
-    with place("W", 1, None):
+    assert raised.value.located == ("W", 2, None)  # type: ignore[attr-defined]
+    with located("W", 1, None):
         pass

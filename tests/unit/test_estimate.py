@@ -57,7 +57,7 @@ def test_what_a_rank_must_hold_is_in_its_points_and_its_state(name: str) -> None
     method.begin(state)
     method.sweep(state)
     state.note_validation(0.0)
-    if plan.choices.schedule.multipliers:
+    if plan.choices.penalty.multipliers:
         method.move_multipliers(state)
     arrays = [*contents(state).values(), data.X, data.Y, data.X_val, data.Y_val]
     held = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))

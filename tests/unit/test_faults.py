@@ -67,7 +67,7 @@ def test_the_page_for_developers_names_all() -> None:
     assert [word for word in (*faults.PLACES, *faults.VERBS, *faults.KINDS) if f"`{word}`" not in page] == []
 
 
-def test_without_the_variable_the_room_is_not_loaded() -> None:
+def test_without_the_variable_the_module_is_not_loaded() -> None:
     unloaded = "assert 'macmpi.training.faults' not in sys.modules"
     code = f"import sys; from macmpi import run; assert run._fault() is None; {unloaded}"
     env = {k: v for k, v in os.environ.items() if k != faults.VARIABLE} | {"PYTHONPATH": str(ROOT)}

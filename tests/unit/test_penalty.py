@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from macmpi import NumericalError
 from macmpi.config import Config, Method, Model
-from macmpi.plan.choices import longer, schedule
+from macmpi.plan.choices import longer, penalty_of
 from macmpi.plan.penalty import AugmentedLagrangian, Decision, Progress, Quadratic, Ridge
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
@@ -203,4 +203,4 @@ def test_each_of_them_changes_when_the_run_settles(method: str, sites: str, name
         value = getattr(keys, key)
         value = 0.5 * value if key == "tolerance" else 2 * value
         changed = replace(config, **{table: replace(keys, **{key: value})})
-        assert schedule(changed) != schedule(config)
+        assert penalty_of(changed) != penalty_of(config)

@@ -1,4 +1,4 @@
-"""A plan deals every unit and every point to exactly one rank, and depends on the number of ranks in nothing else."""
+"""A plan assigns every unit and every point to exactly one rank, and depends on the number of ranks in nothing else."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def test_parts_are_where_their_jobs_results_lie(sizes: tuple[int, tuple[int, ...
     p = planned(*sizes, ranks)
     flat = np.arange(p.offsets.weights[-1])
     views = block_views(flat, p.chain.block_shapes)
-    for deal in (p.work.w_step, p.work.regressions([len(p.chain.segments) - 1])):
-        for rank, weights in enumerate(weight_parts(deal)):
-            assert weights == tuple(job.place for job in deal.jobs_of(rank))
-            for job in deal.jobs_of(rank):
+    for work_list in (p.work.w_step, p.work.regressions([len(p.chain.segments) - 1])):
+        for rank, weights in enumerate(weight_parts(work_list)):
+            assert weights == tuple(job.place for job in work_list.jobs_of(rank))
+            for job in work_list.jobs_of(rank):
                 (block,) = p.chain.segments[job.segment].weighted
                 assert job.units is not None
                 assert_array_equal(flat[job.place], views[block][job.units.rows].ravel())
@@ -117,12 +117,12 @@ def test_every_gram_is_summed_up_once(sizes: tuple[int, tuple[int, ...]], ranks:
     assert [gram.segment for gram in p.work.first_gram.grams] == [0]
     assert [gram.segment for gram in p.work.regressions([segments[-1]]).grams] == [segments[-1]]
     assert not p.work.first_gram.jobs
-    for deal in (p.work.w_step, p.work.first_gram):
-        assert not any(isinstance(task, Gram) for phase in deal.phases for rank in phase.own for task in rank)
-        assert not any(phase.joint for phase in deal.phases[1:])
-        assert deal.phases[0].exchange == Exchange("grams")
-        assert deal.fresh == {gram.segment for gram in deal.grams}
-        for share in deal.grams:
+    for work_list in (p.work.w_step, p.work.first_gram):
+        assert not any(isinstance(task, Gram) for phase in work_list.phases for rank in phase.own for task in rank)
+        assert not any(phase.joint for phase in work_list.phases[1:])
+        assert work_list.phases[0].exchange == Exchange("grams")
+        assert work_list.fresh == {gram.segment for gram in work_list.grams}
+        for share in work_list.grams:
             made[share.place] += 1
             rows, columns = p.offsets.gram_shapes[share.segment]
             assert share.rows is None
@@ -143,13 +143,13 @@ def test_large_grams_are_cut_into_rows_and_each_has_one_owner(
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 8)
     monkeypatch.setattr(tiles, "GRAM_ROWS", 3)
     p = planned(50, (7, 20, 9), ranks, sites=sites)
-    for deal, segments in ((p.work.w_step, (1, 2, 3)), (p.work.first_gram, (0,))):
+    for work_list, segments in ((p.work.w_step, (1, 2, 3)), (p.work.first_gram, (0,))):
         owners = np.zeros(p.offsets.grams[-1], dtype=int)
-        for phase in deal.phases:
+        for phase in work_list.phases:
             if phase.own and phase.exchange and phase.exchange.what == "grams":
                 for rank, parts in zip(phase.own, phase.exchange.parts, strict=True):
                     assert parts == tuple(task.place for task in rank if isinstance(task, Gram))
-        for gram in deal.grams:
+        for gram in work_list.grams:
             owners[gram.place] += 1
         inside = np.concatenate([np.arange(p.offsets.grams[k], p.offsets.grams[k + 1]) for k in segments])
         assert_array_equal(np.flatnonzero(owners), inside)
@@ -236,14 +236,14 @@ def test_regressions_and_trainers_share_the_weights_out(ranks: int, trained: Any
     p = trainable(keys, ranks)
     owners = np.zeros(p.offsets.weights[-1], dtype=int)
     leading, trailing = p.work.leading(range(len(p.chain.segments))), p.work.trailing_layers
-    for deal, blocks in ((leading, before), (trailing, after)):
-        assert sorted(layer.block for layer in layers_of(deal)) == blocks
-        copied = {f.block for f in layers_of(deal) if p.choices.trainers[f.block].copies and f.map == 0}
+    for work_list, blocks in ((leading, before), (trailing, after)):
+        assert sorted(layer.block for layer in layers_of(work_list)) == blocks
+        copied = {f.block for f in layers_of(work_list) if p.choices.trainers[f.block].copies and f.map == 0}
         for rank in range(ranks) if blocks else ():
-            own = {layer.block: layer.place for layer in deal.phases[0].own[rank]}
+            own = {layer.block: layer.place for layer in work_list.phases[0].own[rank]}
             assert copied <= own.keys()
-            assert weight_parts(deal)[rank] == tuple(place for b, place in own.items() if b not in copied)
-        for layer in layers_of(deal):
+            assert weight_parts(work_list)[rank] == tuple(place for b, place in own.items() if b not in copied)
+        for layer in layers_of(work_list):
             assert layer.place == slice(p.offsets.weights[layer.block], p.offsets.weights[layer.block + 1])
             assert p.chain.segments[layer.segment].blocks[layer.map] == layer.block
             owners[layer.place] += 1
@@ -258,13 +258,13 @@ def test_layers_do_not_depend_on_the_ranks(trained: Any) -> None:
     alone = trainable(keys, 1)
     for ranks in (2, 5):
         p = trainable(keys, ranks)
-        for deal, single in (
+        for work_list, single in (
             (p.work.leading_layers, alone.work.leading_layers),
             (p.work.trailing_layers, alone.work.trailing_layers),
             (p.work.leading([len(p.chain.sites)]), alone.work.leading([len(p.chain.sites)])),
             (p.work.leading([0]), alone.work.leading([0])),
         ):
-            assert layers_of(deal) == layers_of(single)
+            assert layers_of(work_list) == layers_of(single)
         assert replace(p, ranks=1) == alone
 
 
@@ -315,19 +315,19 @@ def test_the_refit_is_of_the_last_layer_alone(sizes: tuple[int, tuple[int, ...]]
 @pytest.mark.parametrize("ranks", RANKS)
 def test_every_point_has_one_owner(ranks: int) -> None:
     for n in (1, 5, 37, 400, 2000, 5000, 7000):
-        deal = partition_points(n, ranks)
-        rows = [i for rank in range(ranks) for tile in deal.tiles_of(rank) for i in range(tile.start, tile.stop)]
+        points = partition_points(n, ranks)
+        rows = [i for rank in range(ranks) for tile in points.tiles_of(rank) for i in range(tile.start, tile.stop)]
         assert rows == list(range(n))
-        assert [sum(map(len, deal.tiles_of(rank))) for rank in range(ranks)] == list(deal.row_counts)
-        assert sum(deal.row_counts) == n
-        assert sum(deal.block_counts) == len(deal.blocks)
-        numbers = [b for rank in range(ranks) for b, _ in deal.blocks_of(rank)]
-        assert numbers == list(range(len(deal.blocks)))
-        assert max(deal.block_counts) - min(deal.block_counts) <= 1
+        assert [sum(map(len, points.tiles_of(rank))) for rank in range(ranks)] == list(points.row_counts)
+        assert sum(points.row_counts) == n
+        assert sum(points.block_counts) == len(points.blocks)
+        numbers = [b for rank in range(ranks) for b, _ in points.blocks_of(rank)]
+        assert numbers == list(range(len(points.blocks)))
+        assert max(points.block_counts) - min(points.block_counts) <= 1
 
 
-def sorted_jobs(deal: WorkList) -> list[Job]:
-    return sorted(deal.jobs, key=lambda job: job.place.start)
+def sorted_jobs(work_list: WorkList) -> list[Job]:
+    return sorted(work_list.jobs, key=lambda job: job.place.start)
 
 
 def weight_parts(work: WorkList) -> tuple[tuple[slice, ...], ...]:
@@ -372,7 +372,7 @@ PAPER = Config(model=Model(hidden=[300, 100, 20, 100, 300]))
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 12])
-def test_costs_are_dealt_in_balance(ranks: int) -> None:
+def test_costs_are_assigned_in_balance(ranks: int) -> None:
     """All phases are nearly even."""
     loads = loads_of(make_plan(PAPER, 256, 256, 5000, 5000, ranks).work.w_step)
     assert sum(map(max, loads)) <= 1.08 * sum(map(sum, loads)) / ranks
@@ -386,22 +386,22 @@ def test_what_is_early_waits_for_no_rows(
     """And every job is done once, early or late."""
     monkeypatch.setattr(tiles, "GRAM_WHOLE", whole)
     p = planned(*sizes, ranks, sites="before")
-    for deal in (
+    for work_list in (
         p.work.w_step,
         p.work.regressions([len(p.chain.segments) - 1]),
         p.work.regressions([0]),
     ):
-        waited_for = {gram.segment for gram in deal.grams if gram.rows is not None}
-        assert waited_for == {k for k in deal.fresh if p.offsets.large(k)}
-        *_, early, late = (*((),) * 2, *(phase.own for phase in deal.phases if phase.own))
+        waited_for = {gram.segment for gram in work_list.grams if gram.rows is not None}
+        assert waited_for == {k for k in work_list.fresh if p.offsets.large(k)}
+        *_, early, late = (*((),) * 2, *(phase.own for phase in work_list.phases if phase.own))
         if waited_for:
             assert not {task.segment for rank in early for task in rank if isinstance(task, Job)} & waited_for
         assert all(isinstance(task, Job) for rank in late for task in rank)
-        assert sorted_jobs(deal) == [j for k in sorted(deal.segments) for j in p.work.jobs(k)]
+        assert sorted_jobs(work_list) == [j for k in sorted(work_list.segments) for j in p.work.jobs(k)]
 
 
 def test_a_rank_with_many_rows_has_few_early_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows and early jobs are dealt together: no rank has much more of both than another."""
+    """Rows and early jobs are assigned jointly: no rank has much more of both than another."""
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 100)
     for ranks in (3, 5, 8):
         work = make_plan(PAPER, 256, 256, 5000, 5000, ranks).work.w_step
@@ -410,9 +410,9 @@ def test_a_rank_with_many_rows_has_few_early_jobs(monkeypatch: pytest.MonkeyPatc
         assert max(loads) <= 1.15 * sum(loads) / ranks
 
 
-def test_a_net_of_many_tiles_is_dealt_at_once() -> None:
-    deal = make_plan(Config(model=Model(hidden=[4000] * 8)), 256, 256, 5000, 5000, 64).work.w_step
-    assert len(deal.jobs) > 800
+def test_a_net_of_many_tiles_is_assigned_at_once() -> None:
+    work_list = make_plan(Config(model=Model(hidden=[4000] * 8)), 256, 256, 5000, 5000, 64).work.w_step
+    assert len(work_list.jobs) > 800
 
 
 @pytest.mark.parametrize("activation", FUNCTIONS)
@@ -473,13 +473,13 @@ def test_what_the_config_says_reaches_the_parts() -> None:
         ),
         run=Run(max_iterations=12),
     )
-    assert (p.choices.schedule.mu0, p.choices.schedule.factor, p.choices.schedule.mu_max) == (2.0, 3.0, 50.0)
-    assert (p.choices.schedule.tolerance, p.choices.schedule.tolerance_decay, p.choices.schedule.max_iterations) == (
+    assert (p.choices.penalty.mu0, p.choices.penalty.factor, p.choices.penalty.mu_max) == (2.0, 3.0, 50.0)
+    assert (p.choices.penalty.tolerance, p.choices.penalty.tolerance_decay, p.choices.penalty.max_iterations) == (
         0.2,
         0.5,
         12,
     )
-    assert p.choices.schedule.every == 4
+    assert p.choices.penalty.every == 4
     assert p.choices.metric == "identity"
     assert (p.choices.ridge.value, p.choices.ridge.scale, p.choices.ridge.until_mu) == (0.7, "objective", 1e4)
     z, w, last = p.choices.z_solver, p.choices.regressions[0].solver, p.choices.regressions[-1].solver

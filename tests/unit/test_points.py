@@ -38,15 +38,15 @@ def test_the_sample_is_spread_over_the_points(n: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12, 60])
 @pytest.mark.parametrize("n", SIZES)
 def test_each_point_is_held_by_one_rank_and_each_sample_point_too(n: int, ranks: int) -> None:
-    deal = partition_points(n, ranks, sharded=True)
-    held = [deal.held(r) for r in range(ranks)]
+    partition = partition_points(n, ranks, sharded=True)
+    held = [partition.held(r) for r in range(ranks)]
     assert [i for tile in held for i in range(tile.start, tile.stop)] == list(range(n))
-    assert [len(tile) for tile in held] == list(deal.row_counts)
+    assert [len(tile) for tile in held] == list(partition.row_counts)
     found = []
     for r in range(ranks):
-        tiles = deal.tiles_of(r)
+        tiles = partition.tiles_of(r)
         assert [i for t in tiles for i in range(t.start, t.stop)] == list(range(len(held[r])))
-        points = Points(deal, deal, Rank(r, ranks))
+        points = Points(partition, partition, Rank(r, ranks))
         assert points.count == len(held[r])
         found += (points.sample + held[r].start).tolist()
     assert_array_equal(found, Points(partition_points(n, 1), partition_points(n, 1), Serial()).sample)
@@ -58,7 +58,8 @@ def test_sums_and_means_over_points(n: int, parts: int) -> None:
     """A partial of several arrays, one of none, and the mean and the rows of the sample."""
     A = np.random.default_rng(n).normal(size=(n, 3))
     whole, sharded = (
-        Points(deal, deal, Serial()) for deal in (partition_points(n, 1, parts, s) for s in (False, True))
+        Points(partition, partition, Serial())
+        for partition in (partition_points(n, 1, parts, s) for s in (False, True))
     )
     seen: list[int] = []
 
@@ -84,9 +85,9 @@ def test_sharded_jobs_are_done_by_all_ranks_and_exchange_nothing() -> None:
     plans = [make_plan(config, 4, 33, 400, 11, ranks) for ranks in (1, 3)]
     sharded = [replace(p, sharded=True) for p in plans]
     for p in sharded:
-        for deal in (p.work.w_step, p.work.first_gram, p.work.regressions([1])):
-            assert not any(phase.own or (phase.exchange and phase.exchange.parts) for phase in deal.phases)
-            assert {gram.segment for gram in deal.grams} == deal.fresh
+        for partition in (p.work.w_step, p.work.first_gram, p.work.regressions([1])):
+            assert not any(phase.own or (phase.exchange and phase.exchange.parts) for phase in partition.phases)
+            assert {gram.segment for gram in partition.grams} == partition.fresh
         covered = np.zeros(p.offsets.weights[-1], dtype=int)
         for job in p.work.w_step.jobs:
             covered[job.place] += 1

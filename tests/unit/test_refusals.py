@@ -214,13 +214,13 @@ TABLE = {
         (BITS,),
         "a `binary` layer",
     ),
-    "bits beside other coordinates": Row(
+    "bits next to other coordinates": Row(
         BITS | {"model.sites": ["after", "after"]},
         ("here are 2 sites, 1 of bits", FIRST),
         (BITS,),
         "a `binary` layer",
     ),
-    "bits beside other coordinates, below": Row(
+    "bits next to other coordinates, below": Row(
         {"model.activation": ["tanh", "binary"]},
         ("here are 2 sites, 1 of bits", FIRST),
         (BITS,),
@@ -508,7 +508,7 @@ def test_no_ridge_is_another_way_out_with_a_metric() -> None:
 
 
 def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
-    """Each UsageError of the two rooms is raised by some row here or by one of the tests below."""
+    """Each UsageError of the two modules is raised by some row here or by one of the tests below."""
     raised = {
         (module.__name__, i + 1)
         for module in (refusals, layer_refusals)

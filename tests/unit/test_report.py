@@ -155,6 +155,13 @@ def coil() -> Dataset:
     return load(config.Data(source="coil"))
 
 
+@pytest.fixture
+def rough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of few images and few pixels, where nobody looks at them."""
+    monkeypatch.setattr(pictures, "COLUMNS", 4)
+    monkeypatch.setattr(pictures.Picture, "save", lambda picture, path: picture.figure.savefig(path, dpi=10))
+
+
 def main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     monkeypatch.setattr(sys, "argv", ["report", *map(str, arguments)])
     try:
@@ -218,6 +225,7 @@ def test_a_run_starts_from_the_codes_of_another(runs: Path, tmp_path: Path) -> N
     assert_array_equal(codes_in(again / "start.h5"), codes_in(start))
 
 
+@pytest.mark.usefixtures("rough")
 def test_a_start_that_cannot_be_written_is_a_warning(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -537,6 +545,7 @@ def test_each_run_has_the_pictures_that_it_can_have(runs: Path) -> None:
     assert set(drawn(runs / "net", runs / "select")) == both
 
 
+@pytest.mark.usefixtures("rough")
 def test_runs_on_different_data_are_told_apart(runs: Path, tmp_path: Path) -> None:
     few = train(tmp_path / "few", NET, "--set", "data.points=20", "--iterations", "2")
     found = drawn(runs / "net", few)
@@ -579,7 +588,7 @@ def test_several_runs_are_told_apart_by_one_colour_each(runs: Path) -> None:
     """In the table, the learning curves and the titles of the phase times; a single run needs none."""
     names = ["net", "seed", "select"]
     results = [result(runs / name) for name in names]
-    found = {picture.name: picture.figure for picture in pictures.draw(results)}
+    found = {picture.name: picture.figure for picture in (pictures.curves(results), pictures.seconds(results))}
     colours = pictures.colours_of(results)
     assert len(set(colours)) == len(names)
     assert [lines(found["curves"], 0, f"training, {name}").get_color() for name in names] == colours
@@ -606,6 +615,7 @@ def test_the_settings_that_differ_are_named(runs: Path) -> None:
     assert report.differences([result(runs / "net")]) == []
 
 
+@pytest.mark.usefixtures("rough")
 def test_a_report_lies_in_the_first_run_by_default(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(monkeypatch, copy, copy / "." / "checkpoints" / "..") == 0
     names = {path.name for path in (copy / "report").iterdir()}
@@ -635,7 +645,8 @@ def test_where_nothing_can_be_drawn(
     assert not (copy / "out").exists()
 
 
-def test_a_run_that_is_not_there_is_named_beside_one_that_is(
+@pytest.mark.usefixtures("rough")
+def test_a_run_that_is_not_there_is_named_next_to_one_that_is(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(monkeypatch, tmp_path / "gone", runs / "net", "--output", tmp_path / "out") == 0
@@ -645,6 +656,7 @@ def test_a_run_that_is_not_there_is_named_beside_one_that_is(
     assert not (tmp_path / "gone").exists()
 
 
+@pytest.mark.usefixtures("rough")
 def test_damaged_lines_are_left_out_and_counted(runs: Path, copy: Path) -> None:
     good = (copy / "curve.jsonl").read_bytes().splitlines(keepends=True)
     bad = b'\x00\xff\n{"iteration": 3\n{"iteration": "x", "phase": "iteration"}\n'
@@ -656,6 +668,7 @@ def test_damaged_lines_are_left_out_and_counted(runs: Path, copy: Path) -> None:
     assert_array_equal(line.get_ydata(), values(runs / "net", "E1_train")[:-1])
 
 
+@pytest.mark.usefixtures("rough")
 def test_a_run_that_has_not_finished(runs: Path, copy: Path) -> None:
     lines = (copy / "curve.jsonl").read_text().splitlines(keepends=True)
     (copy / "curve.jsonl").write_text("".join(lines[:4]))
@@ -674,6 +687,7 @@ def test_a_run_that_has_not_finished(runs: Path, copy: Path) -> None:
     assert report.row(result(runs / "net"))[-1] == "yes"
 
 
+@pytest.mark.usefixtures("rough")
 @pytest.mark.parametrize("damage", ["changed", "gone", "sharded", "no provenance", "no config", "other config"])
 def test_without_its_data_a_run_has_its_curves(
     damage: str, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -705,6 +719,7 @@ def test_without_its_data_a_run_has_its_curves(
     assert ("have changed" in page) is (damage == "changed")
 
 
+@pytest.mark.usefixtures("rough")
 @pytest.mark.parametrize("name", ["start.h5", "model.h5"])
 @pytest.mark.parametrize("damage", ["cut", "codes", "other net"])
 def test_a_net_that_cannot_be_read_is_missing(name: str, damage: str, copy: Path, runs: Path) -> None:

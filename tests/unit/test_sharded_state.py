@@ -20,7 +20,7 @@ from macmpi.parallel.partition import partition_points
 from macmpi.state import State, StochasticState
 from macmpi.training import checkpoint, sharded_checkpoint
 from macmpi.training.run_directory import RunDirectory
-from macmpi.training.sharded_checkpoint import rows_of, save_together
+from macmpi.training.sharded_checkpoint import rows_of, save_sharded
 from macmpi.training.stored import rows_of_points, with_rows
 
 N = 211
@@ -48,10 +48,10 @@ def own(whole: State, ranks: int, rank: int) -> State:
 
 
 def save(folder: Path, whole: State, ranks: int, last: bool = False) -> list[Any]:
-    directory, deal = RunDirectory(folder), partition_points(N, ranks, sharded=True)
+    directory, partition = RunDirectory(folder), partition_points(N, ranks, sharded=True)
 
     def work(team: Any) -> None:
-        save_together(directory, own(whole, ranks, team.rank), CONFIG, SHA256, deal, team, last)
+        save_sharded(directory, own(whole, ranks, team.rank), CONFIG, SHA256, partition, team, last)
 
     return crew(ranks, work)
 
@@ -73,9 +73,9 @@ def test_it_reads_back_equal_on_any_number_of_ranks(kind: str, ranks: int, tmp_p
     shared, _ = checkpoint.read(path, without_points=True)
     assert not any(A.size for A in rows_of_points(shared).values())
     for readers in (1, 2, 5, 20):
-        deal = partition_points(N, readers, sharded=True)
+        partition = partition_points(N, readers, sharded=True)
         for rank in range(readers):
-            assert_same(rows_of(path, shared, deal, rank), own(whole, readers, rank))
+            assert_same(rows_of(path, shared, partition, rank), own(whole, readers, rank))
 
 
 def test_the_number_of_ranks_leaves_no_trace(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_is_gone_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["multipliers", "none", "minibatches"])
-def test_room_is_made_for_all_of_it(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_has_space_for_all_of_it(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the one that writes plainly: HDF5, which a full disk would crash, is given no file on a disk."""
     asked, opened, fallocate, file = [], [], os.posix_fallocate, h5py.File
     monkeypatch.setattr(

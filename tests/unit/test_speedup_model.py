@@ -1,4 +1,4 @@
-"""The figures of a speedup and the cost model: laws of both, and a deal worked out by hand."""
+"""The figures of a speedup and the cost model: laws of both, and an assignment worked out by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_karp_flatt_finds_the_fraction_of_amdahls_law(serial: float, ranks: int)
 
 
 @given(RANKS)
-def test_no_work_is_lost_or_made_by_dealing(ranks: int) -> None:
+def test_no_work_is_lost_or_made_by_assigning(ranks: int) -> None:
     plan = plan_of(ranks)
     (points, *one), (many_points, *many) = (rounds(work_of(plan), p) for p in (replace(plan, ranks=1), plan))
     assert all(len(r.seconds) == ranks for r in many)
@@ -52,7 +52,7 @@ def test_no_work_is_lost_or_made_by_dealing(ranks: int) -> None:
 
 
 @given(RANKS)
-def test_products_of_the_z_step_are_dealt_by_their_rows(ranks: int) -> None:
+def test_products_of_the_z_step_are_assigned_by_their_rows(ranks: int) -> None:
     plan = plan_of(ranks)
     work = replace(work_of(plan), products=((3.0, 7), (2.0, 9))).scaled(2.0)
     shared = rounds(work, plan)[1:3]
@@ -109,9 +109,9 @@ def test_features_and_panels_of_large_factors_are_rounds_of_their_own(ranks: int
 def test_the_terms_of_a_prediction_are_its_total(ranks: int, alpha: float, shared: float, crowding: float) -> None:
     plan = plan_of(ranks)
     work, machine = work_of(plan, shared=shared), Machine(alpha, 1e-9, crowding=crowding)
-    found, dealt = predict(work, plan, machine), rounds(work, plan)
-    computed = sum(max(r.seconds) for r in dealt) + shared
-    messages = sum(gather(machine, r.bytes, ranks) for r in dealt)
+    found, found_rounds = predict(work, plan, machine), rounds(work, plan)
+    computed = sum(max(r.seconds) for r in found_rounds) + shared
+    messages = sum(gather(machine, r.bytes, ranks) for r in found_rounds)
     assert found.total == pytest.approx((crowding if ranks > 1 else 1.0) * computed + messages)
     assert all(term >= -1e-12 for term in vars(found).values())
 
@@ -120,7 +120,7 @@ def test_one_copy_a_node_moves_between_nodes_alone(monkeypatch: pytest.MonkeyPat
     """12 ranks: on one node coordinates cost no byte, on 3 nodes each node gets two thirds of them."""
     monkeypatch.setattr(tree_sum, "WIDE", 1)
     plan = plan_of(12)
-    shared, work = replace(plan, shared=True), work_of(plan)
+    shared, work = replace(plan, per_node=True), work_of(plan)
     points = rounds(work, plan)[0]
     moved = points.bytes + sum(r.bytes for r in rounds(work, plan)[1:-1:2])
     added = sum(r.bytes for r in rounds(work, shared)[2:-1:2]) - sum(r.bytes for r in rounds(work, plan)[2:-1:2])
@@ -142,14 +142,14 @@ def test_no_more_than_the_ceiling_is_predicted(ranks: int) -> None:
     assert alone / predict(work, plan, QUIET).total <= min(ranks, ceiling(work, plan)[2]) * (1.0 + 1e-9)
 
 
-def test_the_deal_is_that_of_the_plan() -> None:
+def test_the_assignment_is_that_of_the_plan() -> None:
     """960 points are 12 tiles of 80; on 5 ranks the busiest has 3 of them."""
     plan = plan_of(5)
     assert max(rounds(work_of(plan), plan)[0].seconds) == pytest.approx(3 * 80e-3)
     assert ceiling(work_of(plan), plan)[0] == pytest.approx(12.0)
 
 
-def test_work_that_is_not_dealt_is_lost_on_every_rank_but_one() -> None:
+def test_work_that_is_not_assigned_is_lost_on_every_rank_but_one() -> None:
     plan = plan_of(4)
     found = predict(work_of(plan, point=0.0, factor=0.0, unit=0.0, shared=1.0), plan, QUIET)
     assert (found.ideal, found.shared, found.total) == (0.25, 0.75, 1.0)

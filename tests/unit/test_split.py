@@ -15,7 +15,7 @@ from unit.crew import crew
 
 from macmpi.config import Data
 from macmpi.data import parts, shards, split
-from macmpi.data.split import Rows, drawn
+from macmpi.data.split import RowSet, drawn
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
@@ -47,7 +47,7 @@ def test_bits_are_the_permutations_rows(n: int, points: int, validation: float) 
 def test_runs_of_rows_are_those_of_the_list(share: float, random: np.random.Generator) -> None:
     among = random.uniform(size=MANY) < share
     among[[0, 8 * split.BYTES - 1, 8 * split.BYTES]] = share > 0.0
-    rows, whole = Rows(np.packbits(among)), np.flatnonzero(among)
+    rows, whole = RowSet(np.packbits(among)), np.flatnonzero(among)
     cuts = [0, 1, *random.integers(0, len(whole) + 1, size=20).tolist(), len(whole) - 1, len(whole), len(whole) + 9]
     for a in cuts:
         for b in cuts:
@@ -68,8 +68,8 @@ def test_one_rank_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     def work(team: Any) -> tuple[int, Any]:
         found = team.from_root(lambda: shards.survey(config, False))
-        deals = [partition_points(size, 3, sharded=True) for size in found.counts[2:]]
-        return threading.get_ident(), shards.load(config, found.classes, "float64", deals, team)
+        partitions = [partition_points(size, 3, sharded=True) for size in found.counts[2:]]
+        return threading.get_ident(), shards.load(config, found.classes, "float64", partitions, team)
 
     found = crew(3, work)
     assert drawers == [found[0][0]]

@@ -120,7 +120,7 @@ def test_every_start_suits_every_net(model: Model, data: Dataset, keys: dict[str
 
 @pytest.mark.parametrize("activation", ["sigmoid", "tanh"])
 def test_pca_begins_near_the_error_of_pca(activation: str) -> None:
-    """In its linear range the net is PCA; what the plane leaves is small beside what there is to explain."""
+    """In its linear range the net is PCA; what the plane leaves is small next to what there is to explain."""
     model = Model([8, RANK, 8], activation)  # type: ignore[arg-type]
     left, there = pca_error(DATA.X, RANK), mean_error(DATA.X)
     assert left < 1e-4 * there

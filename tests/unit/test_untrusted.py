@@ -134,12 +134,22 @@ def test_an_npz_of_terabytes() -> None:
         read_file(Path("points.npz"), ("X",))
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which a run has been made."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        np.savez("small.npz", X=np.random.default_rng(0).normal(size=(20, 3)))
+        Path("small.toml").write_text('data = "small.npz"\nmodel.hidden = [2]\n')
+        assert run.run(Serial(), ["small.toml", "--iterations", "1", "--output", "run"]) == 0
+    return folder
+
+
 @pytest.fixture
-def model(folder: Path) -> Path:
-    """An honest model.h5, of a run."""
-    np.savez("small.npz", X=np.random.default_rng(0).normal(size=(20, 3)))
-    Path("small.toml").write_text('data = "small.npz"\nmodel.hidden = [2]\n')
-    assert run.run(Serial(), ["small.toml", "--iterations", "1", "--output", "run"]) == 0
+def model(folder: Path, trained: Path) -> Path:
+    """An honest model.h5, in a copy of the run's folder."""
+    shutil.copytree(trained, folder, dirs_exist_ok=True)
     return folder / "run" / "model.h5"
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from macmpi.config import Config, Model, Parallel, WStep
 from macmpi.parallel import shared_memory
 from macmpi.parallel.packing import pack, starts_of, unpack
-from macmpi.parallel.shared_memory import placed, populated, rounds
+from macmpi.parallel.shared_memory import placed, populated, runs_by_turn
 from macmpi.plan.estimate import estimate, node_bytes
 from macmpi.plan.plan import make_plan
 
@@ -26,13 +26,13 @@ quick = settings(deadline=None, derandomize=True, database=None)
 
 @quick
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.data())
-def test_rounds_bring_every_nodes_rows_to_every_node(raw: list[int], data: Any) -> None:
+def test_runs_by_turn_bring_every_nodes_rows_to_every_node(raw: list[int], data: Any) -> None:
     """As Allgatherv would: in each round each node gives the rows of one run of its ranks."""
     nodes = [sorted(set(raw)).index(node) for node in raw]
     counts = data.draw(st.lists(st.integers(0, 5), min_size=len(nodes), max_size=len(nodes)))
     owners = np.repeat(np.arange(len(nodes)), counts)
     seen = [np.where(np.isin(owners, [r for r, n in enumerate(nodes) if n == node]), owners, -1) for node in set(nodes)]
-    for own in rounds(nodes):
+    for own in runs_by_turn(nodes):
         sizes, starts = placed(own, counts)
         pieces = [seen[n][starts[n] : starts[n] + sizes[n]].copy() for n in range(len(seen))]
         for copy in seen:
@@ -43,8 +43,8 @@ def test_rounds_bring_every_nodes_rows_to_every_node(raw: list[int], data: Any) 
 
 
 def test_ranks_that_go_node_by_node_need_one_round() -> None:
-    assert rounds([0, 0, 1, 1, 1, 2]) == [[range(2), range(2, 5), range(5, 6)]]
-    assert len(rounds([0, 1, 0, 1, 0])) == 3
+    assert runs_by_turn([0, 0, 1, 1, 1, 2]) == [[range(2), range(2, 5), range(5, 6)]]
+    assert len(runs_by_turn([0, 1, 0, 1, 0])) == 3
 
 
 @quick
@@ -62,7 +62,7 @@ def test_what_is_packed_and_unpacked_is_where_it_was(sizes: list[int]) -> None:
     assert not packed[:2].any()
 
 
-def test_memory_is_given_pages_where_there_is_room() -> None:
+def test_memory_is_given_pages_where_there_is_memory() -> None:
     page = mmap.PAGESIZE
     with mmap.mmap(-1, 4 * page) as memory:
         array = np.frombuffer(memory, np.uint8)
@@ -87,7 +87,7 @@ def test_pages_that_there_are_not_are_an_answer_and_no_signal() -> None:
             del array
 
 
-def test_no_dev_shm_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_dev_shm_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shared_memory.free_bytes() >= 0.0
     monkeypatch.setattr(shared_memory, "PLACE", "/no/such/place")
     assert shared_memory.free_bytes() == 0.0

@@ -24,7 +24,7 @@ from macmpi.solvers.w_problem import Term, UnitProblem
 from macmpi.typing import Array
 
 Gradient = Callable[[Array, slice], Array]
-"""Of the objective with respect to phi, from a run of points."""
+"""The gradient of the objective with respect to phi is taken from a run of points."""
 
 
 class Trained(Protocol):
@@ -37,7 +37,7 @@ class Trained(Protocol):
     def back(self, phi: Array) -> Array: ...
 
     def fastest(self, points: float, momentum: float) -> float:
-        """The highest rate for minibatches of so many points."""
+        """The highest rate for minibatches of `points` points."""
         ...
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
@@ -94,7 +94,7 @@ class Units:
 
 
 class Whole:
-    """A segment, all of its weights together."""
+    """A segment is trained as a whole: all of its weights at once."""
 
     def __init__(self, given: WInputs) -> None:
         self._given = given
@@ -146,16 +146,16 @@ class Submodels:
         return [self._ring.jobs[j] for j in self._ring.at(self._rank, 0)]
 
     def _rows(self, job: Job) -> int:
-        """Of phi: one a unit."""
+        """phi has a row a unit."""
         return 1 if job.units is None else len(job.units)
 
     def parts(self, leg: int) -> list[list[slice]]:
-        """Where in `flat` lies what each rank has in a leg."""
+        """Gives the places in `flat` of what each rank has in a leg."""
         held = [[self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in range(self._ring.ranks)]
-        return [[*places, *(self._beside(place) for place in places)] for places in held]
+        return [[*places, *(self._velocity_at(place) for place in places)] for places in held]
 
-    def _beside(self, place: slice) -> slice:
-        """Where the velocity of what lies at a place is."""
+    def _velocity_at(self, place: slice) -> slice:
+        """Gives the place of the velocity of what lies at a place."""
         M = self._plan.offsets.weights[-1]
         return slice(M + place.start, M + place.stop)
 
@@ -174,7 +174,7 @@ class Submodels:
             trained, gradient_of = self._trained[k], self._trained[k].at(order)
             rate = min(solver.rate, trained.fastest(len(rows) / len(batches), solver.momentum))
             for job in (ring.jobs[j] for *_, j in group):
-                places = job.place, self._beside(job.place)
+                places = job.place, self._velocity_at(job.place)
                 phi, velocity = (self.flat[place].reshape(self._rows(job), -1) for place in places)
                 after = solver.steps(phi, velocity, batches, gradient_of(job), rate)
                 for place, array in zip(places, after, strict=True):

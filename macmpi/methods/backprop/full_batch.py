@@ -19,10 +19,10 @@ from macmpi.state import LineSearchState, Pause, State, never
 from macmpi.typing import Array
 
 TRIALS = 20
-"""Of a line search."""
+"""A line search makes at most this number of trials."""
 
 LONGER = 10.0
-"""How much longer the first trial of conjugate gradients may be than the last step."""
+"""The first trial of conjugate gradients is at most this many times as long as the last step."""
 
 RESTART = 100
 """Iterations of conjugate gradients between two restarts along the gradient."""
@@ -43,7 +43,7 @@ class Descent(Backprop[LineSearchState]):
         self.sum = TreeSum(len(plan.work.train.blocks), team)
 
     def new_record(self, weights: Array) -> LineSearchState:
-        """Nothing yet.  Collective: no."""
+        """An empty record.  Collective: no."""
         return LineSearchState()
 
     def begin(self, state: State[LineSearchState]) -> None:
@@ -71,7 +71,7 @@ class Descent(Backprop[LineSearchState]):
         return True
 
     def descend(self, state: State[LineSearchState]) -> bool:
-        """Whether E1 falls along the direction; then the state is there, with a new one.  Collective: yes."""
+        """Tells whether E1 falls along the direction; then the state is there, with a new one.  Collective: yes."""
         before, direction = state.own.gradient, state.own.direction
         slope = self.product(direction, before[:-1])
         if not slope < 0.0:

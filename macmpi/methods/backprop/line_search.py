@@ -62,7 +62,7 @@ def _inside(low: Trial, high: Trial) -> float:
 
 
 def cubic_minimum(a: Trial, b: Trial) -> float:
-    """Where the cubic through two values and slopes is least; NaN where it has no minimum or a value is not finite."""
+    """The cubic through two values and slopes is least here; NaN where it has no minimum or a value is not finite."""
     width = b.t - a.t
     if not (math.isfinite(b.value) and math.isfinite(b.slope)):
         return math.nan

@@ -19,7 +19,7 @@ from macmpi.state import AdamState, Pause, SgdState, State, never
 from macmpi.typing import Array
 
 EPSILON = 1e-8
-"""Of Adam: what is added to the root of the mean square."""
+"""Adam adds this to the root of the mean square."""
 
 STRETCH = 50
 """Minibatches between two places where a run may be ended."""

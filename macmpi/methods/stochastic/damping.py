@@ -1,19 +1,27 @@
-"""How much stochastic MAC is damped: at first, in its inverses, in a step's length, after a look at its success."""
+"""Stochastic MAC is damped: at first, in its inverses, in a step's length, after a look at its success."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-DAMPING, LABELS_DAMPING, SETTLED = 8e-3, 2e-2, 0.2
-"""At first, for activations with a slope of 1: more for labels, learnt too well rather than too slowly; the share of
-the first damping that remains."""
+DAMPING, LABELS_DAMPING = 8e-3, 2e-2
+"""The first damping for activations with a slope of 1: more for labels, learnt too well rather than too slowly."""
 
-LEARNT, LEAST = 1e-4, 1e-5
-"""Mean loss of labels below which a step's length is less damped too, by its square; the least share that remains."""
+SETTLED = 0.2
+"""The share of the first damping that remains at least."""
 
-PATIENCE, MOST = 0.9, 1e6
-"""What the damping changes by for each minibatch since the last look; the most that it grows to."""
+LEARNT = 1e-4
+"""Below this mean loss of labels a step's length is less damped too, by the square of the loss."""
+
+LEAST = 1e-5
+"""The least share of a step's damping that remains."""
+
+PATIENCE = 0.9
+"""The damping changes by this factor for each minibatch since the last look."""
+
+MOST = 1e6
+"""The damping grows to this at most."""
 
 
 @dataclass(frozen=True)

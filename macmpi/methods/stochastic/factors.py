@@ -1,4 +1,4 @@
-"""What a minibatch says of a net: gradient, the Grams of each layer's inputs and the metrics of its outputs.
+"""A minibatch gives a net's gradient, the Grams of each layer's inputs and the metrics of its outputs.
 
 For layer k with inputs [a, 1] and outputs s: G_k = mean of [a, 1] [a, 1]^T, and M_k the mean curvature of the loss with
 respect to s, carried back from the outputs map by map: M <- mean of J^T M J.  The direction of the weights,
@@ -35,7 +35,7 @@ Back = Callable[[Array, Array], Array]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the layers' numbers lie in flat buffers: weights (h, d), d with the bias, Grams (d, d), and inverses."""
+    """Places of the layers' numbers in flat buffers: weights (h, d), d with the bias, Grams (d, d), and inverses."""
 
     shapes: tuple[tuple[int, int], ...]
 
@@ -57,7 +57,7 @@ class Layout:
         return tuple(n for h, d in self.shapes for n in (d, h))
 
     def place(self, layer: int, rows: slice) -> slice:
-        """Where some rows of a layer's weights lie."""
+        """Gives the place of some rows of a layer's weights."""
         start, d = self.weights[layer].start, self.shapes[layer][1]
         return slice(start + rows.start * d, start + rows.stop * d)
 

@@ -38,21 +38,26 @@ from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
 
 STRIDE, MOMENTUM = 0.8, 0.6
-"""Of the minimum along the direction; of the last step.  In the long run a direction counts STRIDE / (1 - MOMENTUM)
-times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand."""
+"""Shares of the minimum along the direction and of the last step that a step takes.  In the long run a direction counts
+STRIDE / (1 - MOMENTUM) times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand."""
 
 MEASURE, ADAPT, RENEWED = 3, 10, 2
-"""Minibatches between two measured lengths, between two looks at the actual decrease, and of which one renews Grams."""
+"""Every MEASURE-th minibatch measures a length, every ADAPT-th the decrease, every RENEWED-th renews Grams."""
 
-SURGE, SURE, LEVEL = 3.0, 3.0, 0.1
-"""A loss above so many times its running mean, and by so many of its standard errors, is a step gone wrong; the share
-of a new loss in that mean."""
+SURGE, SURE = 3.0, 3.0
+"""A loss above SURGE times its running mean, and SURE standard errors above it, tells of a step gone wrong."""
 
-FIRST, WINDOW = 3, 8.0
-"""The first minibatches, each with inverses of its own; the first averages are over about an eighth of all steps."""
+LEVEL = 0.1
+"""The share of a new loss in its running mean."""
+
+FIRST = 3
+"""The first minibatches have inverses of their own, each."""
+
+WINDOW = 8.0
+"""The first averages are over about the WINDOW-th part of all steps."""
 
 LOOKED = ("losses", "their squares", "points probed", "points")
-"""Beside the gradient, what is added up over a minibatch."""
+"""These are added up over a minibatch, as the gradient is."""
 
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
@@ -83,7 +88,7 @@ class Stochastic(Nested[StochasticState]):
     @property
     def account(self) -> Account:
         """Its minibatches, averages and first damping.  Collective: no."""
-        keys, epochs = self.keys, self.plan.choices.schedule.max_iterations
+        keys, epochs = self.keys, self.plan.choices.penalty.max_iterations
         first, last = (self.plan.n_train // self.steps(epoch) for epoch in (0, max(epochs - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle = sum(not rows for rows in self.plan.work.parts.row_counts)
@@ -108,9 +113,9 @@ class Stochastic(Nested[StochasticState]):
         Collective: yes.
         """
         self.team.barrier("the start")
-        began, chain, room = now(), self.plan.chain, self.curvature.empty_weights()
+        began, chain, empty = now(), self.plan.chain, self.curvature.empty_weights()
         draw = partial(random_block, self.plan, range_=1.0, seed=seed)
-        flat = opening.random_together(draw, self.layout.weights, room, self.team)
+        flat = opening.random_jointly(draw, self.layout.weights, empty, self.team)
         weights = list(block_views(flat, chain.block_shapes))
         opening.scale_random(chain, weights, range_)
         sample = self._sample()
@@ -144,7 +149,7 @@ class Stochastic(Nested[StochasticState]):
         return state
 
     def begin(self, state: State[StochasticState]) -> None:
-        """Nothing is missing; what ranks move is where those of a node share it.  Collective: yes."""
+        """Puts what ranks move where those of a node share it.  Collective: yes."""
         self.moves.share(state)
         self.curvature.share(state)
 
@@ -172,7 +177,7 @@ class Stochastic(Nested[StochasticState]):
         self.curvature.complete(state)
 
     def _drawn(self, part: int, steps: int, state: State[StochasticState]) -> Array:
-        """What a part of the points gives to a minibatch: its share of an order drawn again each epoch.
+        """A part of the points gives to a minibatch its share of an order drawn again each epoch.
 
         Points stay with the rank that holds them, and each part has its place in every minibatch.
         """
@@ -235,7 +240,7 @@ class Stochastic(Nested[StochasticState]):
         out[count:] += losses.sum(), losses @ losses, min(PROBED, len(own)), len(own)
 
     def _gone_wrong(self, loss: float, square: float, n: float, state: State[StochasticState]) -> bool:
-        """Whether a minibatch's loss (mean, mean square) says that the last step has failed."""
+        """Tells whether a minibatch's loss (mean, mean square) says that the last step has failed."""
         if not np.isfinite(square):
             return True
         error = np.sqrt(max(square - loss * loss, 0.0) / n)

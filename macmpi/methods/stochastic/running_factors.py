@@ -22,8 +22,11 @@ from macmpi.plan.plan import Plan
 from macmpi.state import State, StochasticState, block_views
 from macmpi.typing import Array
 
-MEMORY, PROBED = 0.95, 64
-"""The share of running Grams that a minibatch leaves; points of each part that Grams and metrics are taken from."""
+MEMORY = 0.95
+"""The share of running Grams that a minibatch leaves."""
+
+PROBED = 64
+"""Points of each part that Grams and metrics are taken from."""
 
 Tapes = dict[int, tuple[Tape, Array]]
 """The net at the points of each part of this rank, and their targets."""
@@ -64,7 +67,7 @@ class RunningCurvature:
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
 
     def begin(self, state: State[StochasticState], X: Array) -> None:
-        """Nothing known, but for the Gram of inputs that never change: over all points.  Collective: yes."""
+        """Begins with nothing but the Gram of inputs that never change: over all points.  Collective: yes."""
         state.own.grams = np.zeros(self.layout.grams[-1].stop, self.plan.dtype)
         state.own.inverses = np.zeros(self.layout.squares[-1].stop, self.plan.dtype)
         if self.settled:
@@ -87,7 +90,7 @@ class RunningCurvature:
         state.own.grams = commonly(self.team, state.own.grams)
 
     def fold(self, state: State[StochasticState]) -> None:
-        """What is new since the last time, over all parts, of the Grams that this rank inverts.  Collective: yes."""
+        """Adds what is new over all parts to the Grams that this rank inverts.  Collective: yes."""
 
         def add(i: int, out: Array) -> None:
             out += self._fresh[i][self.settled :]
@@ -161,7 +164,7 @@ class RunningCurvature:
 
     @property
     def slopes_read(self) -> list[slice]:
-        """Of a gradient, what this rank's directions take: all of each layer of which it has units.  Collective: no."""
+        """This rank's directions read a gradient in all of each layer of which it has units.  Collective: no."""
         return [self.layout.weights[k] for k, _ in self.units[self.team.rank]]
 
     def show(self, direction: Array) -> None:
@@ -170,7 +173,7 @@ class RunningCurvature:
 
 
 def assign_inverses(sides: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Whose each inverse of G_1, M_1, G_2, M_2, ... is: by layers in order, as units are, where that is as even.
+    """Assigns the inverses of G_1, M_1, G_2, M_2, ...: by layers in order, as units are, where that is as even.
 
     A rank then reads the inverses that it has made itself.  Collective: no.
     """

@@ -1,4 +1,4 @@
-"""Where a stochastic run starts: wide random layers, a code of principal components, an output layer that fits.
+"""A stochastic run starts from wide random layers, a code of principal components, an output layer that fits.
 
 Only the code, the narrowest layer of all, is not random: random units there would lose most of what the points differ
 in, while a wide layer of random units loses little.
@@ -33,11 +33,17 @@ SPREADS, SPREAD = {"sigmoid": 1.0}, 0.5
 ONE_SIDED = frozenset({"relu"})
 """Activations whose codes are shifted by their deviation, so that most points lie on the side that has a slope."""
 
-POINTS, RIDGE, RUNS = 2000, 1.0, 4
-"""Points of the fits here; ridge of that of the output layer, and runs of its units that are assigned to ranks."""
+POINTS = 2000
+"""Points of the fits here."""
+
+RIDGE = 1.0
+"""The ridge of the fit of the output layer."""
+
+RUNS = 4
+"""Runs of the output layer's units that are assigned to ranks."""
 
 
-def random_together(draw: Callable[[int], Array], places: Sequence[slice], flat: Array, team: Team) -> Array:
+def random_jointly(draw: Callable[[int], Array], places: Sequence[slice], flat: Array, team: Team) -> Array:
     """Random weights, block by block assigned to ranks: draw(b) gives those of block b, which go to places[b].
 
     flat: of their size, shared by the ranks of a node.  Collective: yes.

@@ -34,27 +34,27 @@ class Moves:
         yield from self.places[self.team.rank]
 
     def average(self, state: State[StochasticState], rate: float) -> None:
-        """Of the own units.  Collective: no."""
+        """average <- average + rate (W - average) for the own units.  Collective: no."""
         for own in self._own():
             change = state.weights[own] - state.own.average[own]
             change *= rate
             state.own.average[own] += change
 
     def turn(self, state: State[StochasticState], kept: float, direction: Array, length: float) -> None:
-        """The last step of the own units: y of it is kept.  Collective: no."""
+        """P <- y P + x D for the own units; kept: y, length: x.  Collective: no."""
         for own in self._own():
             step = state.own.step[own]
             step *= kept
             step += length * direction[own]
 
     def go(self, state: State[StochasticState]) -> None:
-        """Collective: yes."""
+        """W <- W + P.  Collective: yes."""
         for own in self._own():
             state.weights[own] += state.own.step[own]
         self.team.gather_parts(state.weights, self.places)
 
     def back(self, state: State[StochasticState]) -> None:
-        """To the average, without a last step.  Collective: yes."""
+        """W <- average, P <- 0.  Collective: yes."""
         for own in self._own():
             state.weights[own], state.own.step[own] = state.own.average[own], 0.0
         self.team.gather_parts(state.weights, self.places)
