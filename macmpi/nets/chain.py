@@ -194,18 +194,17 @@ class Chain:
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        numbers = self._block_numbers()
-        bounds = [0, *self.sites, len(self.maps)]
-        return tuple(Segment(self.maps[a:b], numbers[a:b]) for a, b in pairwise(bounds))
+        return tuple(self.part(a, b) for a, b in pairwise([0, *self.sites, len(self.maps)]))
 
     @cached_property
     def whole(self) -> Segment:
         """The net as one segment."""
-        return self.part(0, len(self.maps))
+        blocks = iter(range(len(self.maps)))
+        return Segment(self.maps, tuple(None if m.parameter_shape is None else next(blocks) for m in self.maps))
 
     def part(self, start: int, stop: int) -> Segment:
         """Maps start, ..., stop - 1 as one segment."""
-        return Segment(self.maps[start:stop], self._block_numbers()[start:stop])
+        return self.whole.part(start, stop)
 
     def fan_in(self, block: int) -> int:
         """The number of inputs of a parameter block: its columns but for the biases."""
@@ -219,13 +218,6 @@ class Chain:
         """Tells whether the first weights that a segment's regression fits have biases."""
         first = self.segments[segment].regressed[0]
         return self.block_shapes[first][1] > self.fan_in(first)
-
-    def _block_numbers(self) -> tuple[int | None, ...]:
-        numbers: list[int | None] = []
-        for map_ in self.maps:
-            used = sum(b is not None for b in numbers)
-            numbers.append(None if map_.parameter_shape is None else used)
-        return tuple(numbers)
 
     @property
     def n_in(self) -> int:

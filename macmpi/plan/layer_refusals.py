@@ -63,11 +63,6 @@ def _without_derivatives(chain: Chain) -> list[Map]:
     return [*blocks, *(m for m in chain.maps if "jacobian" not in m.capabilities)]
 
 
-def has_derivatives(chain: Chain) -> bool:
-    """Tells whether backpropagation trains every layer.  Collective: no."""
-    return not _without_derivatives(chain)
-
-
 def _check_derivatives(chain: Chain, key: str, remedy: str) -> None:
     for map_ in _without_derivatives(chain):
         raise UsageError(

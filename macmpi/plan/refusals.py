@@ -10,7 +10,7 @@ from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.plan.choices import Choices, w_choice
-from macmpi.plan.layer_refusals import check_bits, has_derivatives
+from macmpi.plan.layer_refusals import check_bits
 from macmpi.solvers import W_SOLVERS, WSolver
 
 FLOAT32_MU = 1e4
@@ -116,7 +116,7 @@ def _other_ways(config: Config, chain: Chain, segment: Segment, map_: Map, last:
         inside = "elementwise" in segment.maps[end].capabilities and segment.maps[end].trained_as != "linear"
         first = "" if config.w_step.linear_solver == "closed_form" else f"{closed} and "
         ways = [f'{first}model.sites = "{"before" if inside else "after"}" at that layer']
-    if not ways and has_derivatives(chain):
+    if not ways and chain.differentiable:
         ways = ['method.name = "adam"']
     return ", or ".join(ways) or "another model.activation there"
 

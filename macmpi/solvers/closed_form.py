@@ -48,8 +48,8 @@ class ClosedForm(WSolver):
 
     w is 1, or `relaxation` to over-relax.  Without a ridge to speak of, the correction of the present weights is solved
     for, (G + ridge I)^-1 (R^T [A, 1] - ridge W) with residuals R = T - [A, 1] W^T (with a ridge R^T [A, 1] is
-    T^T [A, 1] - W G): with a rank-deficient G it moves
-    only along directions that lower the error, and it keeps the digits that matter at large mu.  One round.
+    T^T [A, 1] - W G): with a rank-deficient G it moves only along directions that lower the error, and it keeps the
+    digits that matter at large mu.  One round.
     Cost: 2 N D w flops (4 N D w without a ridge); N D^2 for the Gram and D^3 / 3 for its factor, once a layer.
     Raises LinAlgError when the inputs are not finite.
     """

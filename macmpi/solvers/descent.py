@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -26,22 +25,12 @@ PAIRS, CURVED = 10, 1e-10
 """L-BFGS remembers so many steps s and changes y of the gradient, those with s . y above CURVED ||s|| ||y||."""
 
 
-class Direction(Protocol):
-    """Gives search directions (m, P) from gradients, and keeps what it needs of earlier ones."""
-
-    exact: bool
-    """The first trial step says little of the right length: refine it by a parabola."""
-
-    def next(self, G: Array) -> Array: ...
-
-    def moved(self, step: Array, G: Array) -> None:
-        """The step taken, and the gradient after it."""
-        ...
-
-
 @dataclass
-class Steepest:
-    """d = -g."""
+class Direction:
+    """Gives search directions (m, P) from gradients, and keeps what it needs of earlier ones; here d = -g.
+
+    exact: the first trial step says little of the right length, so that a parabola refines it.
+    """
 
     exact: bool = True
 
@@ -49,14 +38,13 @@ class Steepest:
         return -G
 
     def moved(self, step: Array, G: Array) -> None:
-        pass
+        """The step taken, and the gradient after it."""
 
 
 @dataclass
-class Conjugate:
+class Conjugate(Direction):
     """Polak-Ribiere: d = -g + max(0, g . (g - g_old) / g_old . g_old) d_old."""
 
-    exact: bool = True
     _old: tuple[Array, Array] | None = None
 
     def next(self, G: Array) -> Array:
@@ -69,15 +57,11 @@ class Conjugate:
         self._old = G, D
         return D
 
-    def moved(self, step: Array, G: Array) -> None:
-        pass
-
 
 @dataclass
-class LBFGS:
+class LBFGS(Direction):
     """d = -H g, H from the last PAIRS steps and changes of the gradient of each row."""
 
-    exact: bool = True
     _pairs: list[Pair] = field(default_factory=list)
     _gradient: Array | None = None
 

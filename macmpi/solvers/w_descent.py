@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
-from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Steepest, minimise
+from macmpi.solvers.descent import LBFGS, Conjugate, Direction, minimise
 from macmpi.solvers.grams import System, Whitening
 from macmpi.solvers.w_problem import WProblem, gradients, values
 from macmpi.typing import Array
@@ -30,9 +30,7 @@ class DescentW(WSolver):
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
     needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "bias"})
     system: ClassVar[System] = System()
-
-    def direction(self) -> Direction:
-        raise NotImplementedError
+    direction: ClassVar[type[Direction]] = Direction
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
@@ -61,21 +59,16 @@ class DescentW(WSolver):
 class GradientW(DescentW):
     """Steepest descent, step lengths from a parabola."""
 
-    def direction(self) -> Direction:
-        return Steepest()
-
 
 @dataclass(frozen=True)
 class ConjugateGradientW(DescentW):
     """Nonlinear conjugate gradient, Polak-Ribiere with restarts."""
 
-    def direction(self) -> Direction:
-        return Conjugate()
+    direction: ClassVar[type[Direction]] = Conjugate
 
 
 @dataclass(frozen=True)
 class LBFGSW(DescentW):
     """L-BFGS."""
 
-    def direction(self) -> Direction:
-        return LBFGS()
+    direction: ClassVar[type[Direction]] = LBFGS

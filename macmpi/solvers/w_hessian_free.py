@@ -40,32 +40,23 @@ class HessianFreeW(WSolver):
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
         theta, agreed = np.asarray(problem.start, dtype=np.float64).copy(), problem.in_pieces.agreed
+
+        def value(theta: Array) -> Array:
+            return values(problem, theta, over_points)
+
         for _ in range(self.iterations):
             before, G = gradients(problem, theta, over_points)
             for cg_iterations in (self.cg_iterations, 1):
                 step = agreed(self._direction(problem, theta, G, cg_iterations, over_points))
                 slope = agreed(row_dots(step, G))
-                length, after = self._line_search(problem, theta, step, before, slope, over_points)
+                first = (slope < 0.0) * 1.0
+                length, after = line_search(value, theta, step, before, slope, first, False, self.halvings)
                 if length[0] > 0.0:
                     break
             theta += length[:, None] * step
             if not before[0] - after[0] > self.tolerance * before[0]:
                 break
         return theta
-
-    def _line_search(
-        self,
-        problem: SegmentProblem,
-        theta: Array,
-        step: Array,
-        before: Array,
-        slope: Array,
-        over_points: OverPoints,
-    ) -> tuple[Array, Array]:
-        first = (slope < 0.0) * 1.0
-        return line_search(
-            lambda t: values(problem, t, over_points), theta, step, before, slope, first, False, self.halvings
-        )
 
     def _direction(
         self, problem: SegmentProblem, theta: Array, G: Array, cg_iterations: int, over_points: OverPoints

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Gradients, Steepest, Values, line_search, minimise
+from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Gradients, Values, line_search, minimise
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 DIRECTIONS: dict[str, Callable[[], Direction]] = {
-    "steepest": Steepest,
+    "steepest": Direction,
     "conjugate": Conjugate,
     "L-BFGS": LBFGS,
 }

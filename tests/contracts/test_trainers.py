@@ -250,7 +250,7 @@ def worked_example() -> Any:
     code = text.split("```python\n")[1].split("```")[0]
     lines = [line.removeprefix("   ") for line in code.splitlines()]
     names = {"dataclass": dataclass, "ClassVar": ClassVar, "np": np, "Tangent": Tangent, "SameSize": SameSize}
-    exec("\n".join(lines), names)
+    exec(compile("\n".join(lines), "CONTRIBUTING.md", "exec", dont_inherit=True), names)
     return names["Scale"]
 
 
