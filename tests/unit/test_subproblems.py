@@ -13,7 +13,7 @@ from macmpi.config import Config, Model, Penalty, Start
 from macmpi.data.dataset import Dataset, Scaling
 from macmpi.half_steps import w_step
 from macmpi.half_steps.metrics import metrics, renew_metric
-from macmpi.half_steps.w_problems import targets
+from macmpi.half_steps.w_problems import layer_gram, targets
 from macmpi.half_steps.w_step import fit, solve
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
@@ -163,7 +163,12 @@ def test_a_factor_made_once_a_rank_is_that_of_the_moment(net: str, monkeypatch: 
     """Whether mu has grown, and with it a ridge, or the coordinates have moved: the same bits as made for each job."""
     _, once = moved(net)
     plain = w_step.w_problem
-    monkeypatch.setattr(w_step, "w_problem", lambda given, job, factor: plain(given, job))
+
+    def made_again(given: Any, job: Job, factor: Any) -> Any:
+        system = given.parts.plan.choices.regressions[job.segment].system
+        return plain(given, job, system.factor(layer_gram(given, job.segment)) if system else None)
+
+    monkeypatch.setattr(w_step, "w_problem", made_again)
     _, each = moved(net)
     assert_array_equal(once.weights, each.weights)
     assert_array_equal(once.Z, each.Z)
