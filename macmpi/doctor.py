@@ -83,10 +83,7 @@ def exchange(team: Team) -> Finding:
 
 
 def shared_arrays(team: Team) -> Finding:
-    """Tells whether the ranks of a node can have one copy of an array, as parallel.data = "node" asks.
-
-    Collective: yes.
-    """
+    """Tells whether the ranks of a node can have one copy of an array (parallel.data = "node").  Collective: yes."""
     import numpy as np
 
     what = "shared arrays"
@@ -105,7 +102,7 @@ def shared_arrays(team: Team) -> Finding:
 
 
 def _median(team: Team, array: Any) -> float:
-    """Seconds of an exchange that all ranks begin together.  Collective: yes."""
+    """Seconds of an exchange that all ranks begin at once.  Collective: yes."""
     counts, taken = [len(array) // team.size] * team.size, []
     for _ in range(REPEATS):
         team.barrier("the exchange")

@@ -74,10 +74,8 @@ def array(file: h5py.File, name: str) -> Array:
 
 SEAL = b"macmpi sha256 "
 
-
 PIECE = 1 << 24
 """Bytes of a file that are read at a time."""
-
 
 DAMAGE = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError)
 """Reading a file that is no checkpoint may raise these, besides UsageError."""

@@ -47,10 +47,7 @@ class Mac:
         return Account(words(self.plan))
 
     def begin(self, state: State[MacState]) -> None:
-        """Computes what the data determine: the first segment's features, and its Gram where a new State lacks it.
-
-        Collective: yes.
-        """
+        """Computes the first segment's features, and its Gram where a new State lacks it.  Collective: yes."""
         self.parts.begin_first(state)
         if not len(state.own.grams):
             state.own.grams = self.parts.no_grams()
@@ -108,11 +105,8 @@ class Mac:
 
     def move_multipliers(self, state: State[MacState]) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
-        given, multipliers, bound = (
-            z_inputs(self.parts, state),
-            state.own.multipliers,
-            self.plan.choices.penalty.multiplier_max,
-        )
+        given, multipliers = z_inputs(self.parts, state), state.own.multipliers
+        bound = self.plan.choices.penalty.multiplier_max
         with self.parts.writing(multipliers), self.clock("z"):
             for tile in self.plan.work.train.tiles_of(self.team.rank):
                 problem = z_problem(given, tile.rows, shifted=False)

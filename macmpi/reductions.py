@@ -17,10 +17,7 @@ class Average:
     """Means over a sample of points that are all at hand."""
 
     def mean(self, part: Callable[[slice], Array], shape: tuple[int, ...]) -> Array:
-        """The mean over the sample; part(rows) gives the mean over some of its rows, of the given shape.
-
-        Collective: no.
-        """
+        """The mean over the sample; part(rows) gives that over some of its rows, of that shape.  Collective: no."""
         return part(EVERY)
 
     def rows(self, part: Callable[[slice], Array]) -> Array:
@@ -34,9 +31,7 @@ class Average:
 
 AT_ONCE = Average()
 
-
 Partial = Callable[[slice], tuple[Array, ...]]
-
 
 OverPoints = Callable[[Partial], tuple[Array, ...]]
 """Sums what a partial gives for each run of points, in order, in a W-solver in float64: one round of it."""

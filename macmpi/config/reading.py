@@ -14,11 +14,7 @@ from typing import Any, ClassVar
 from macmpi import UsageError
 from macmpi.config.gone import gone
 from macmpi.config.tables import (
-    LAYERS,
-    NESTED,
     STRICT,
-    TRAINERS,
-    Activation,
     Baseline,
     Data,
     Method,
@@ -27,34 +23,12 @@ from macmpi.config.tables import (
     Penalty,
     Run,
     Selection,
-    Site,
     Start,
     Stochastic,
     WStep,
     ZStep,
     words,
 )
-
-__all__ = [
-    "LAYERS",
-    "NESTED",
-    "TRAINERS",
-    "Activation",
-    "Baseline",
-    "Data",
-    "Method",
-    "Model",
-    "Parallel",
-    "Penalty",
-    "Run",
-    "Selection",
-    "Site",
-    "Start",
-    "Stochastic",
-    "WStep",
-    "ZStep",
-]
-"""Tables and words that other modules take from here."""
 
 
 @dataclass(frozen=True)

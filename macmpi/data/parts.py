@@ -67,7 +67,6 @@ class Part:
 Parts = tuple[Part, Part]
 """The training and the validation rows."""
 
-
 Draw = Callable[[int, Data], Sequence[range | RowSet]]
 """Draws which of n rows are for training, and which for validation."""
 

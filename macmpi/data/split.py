@@ -27,10 +27,7 @@ def counted(n: int, config: Data) -> list[range]:
 
 
 def drawn(n: int, config: Data) -> list[RowSet]:
-    """The training rows, and the validation rows, the first of a random order.  5 bytes a row.  Raises UsageError.
-
-    Collective: no.
-    """
+    """The training and the validation rows, drawn.  5 bytes a row.  Raises UsageError.  Collective: no."""
     train, held = sizes(n, config)
     try:
         found = np.arange(n, dtype=np.uint32 if n <= 2**32 else np.int64)

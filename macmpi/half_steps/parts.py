@@ -69,10 +69,7 @@ class Parts:
 
     @contextmanager
     def writing(self, rows: Array) -> Iterator[None]:
-        """Inside, each rank writes the rows of its own points and reads no others; then it has all that it holds.
-
-        Collective: yes.
-        """
+        """Inside, each rank writes its own points' rows and reads no others; then all are here.  Collective: yes."""
         self.team.fence(rows)
         yield
         if not self.plan.sharded:

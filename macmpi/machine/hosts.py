@@ -98,10 +98,7 @@ def _free() -> float | None:
 
 
 def kernel(team: Team) -> Finding:
-    """The BLAS kernels, whether the ranks round alike, and whether a variable holds one to a slower kernel than it has.
-
-    Collective: yes.
-    """
+    """The BLAS kernels: whether ranks round alike, and whether a variable makes one slower.  Collective: yes."""
     from macmpi.parallel.kernels import HOLDING, arithmetics, described, unlike
 
     found = arithmetics(team)
@@ -120,10 +117,7 @@ def kernel(team: Team) -> Finding:
 
 
 def _cost() -> tuple[str, str]:
-    """Measures with the variables that hold a process to a kernel, and gives the remedy where these make it slower.
-
-    Collective: no.
-    """
+    """Measures with and without the variables that hold a process to a kernel; result, remedy.  Collective: no."""
     from macmpi.parallel.kernels import HOLDING, free_and_held
 
     held = " and ".join(name for name in HOLDING if os.environ.get(name))

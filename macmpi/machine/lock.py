@@ -86,9 +86,7 @@ class Lock:
                 "wait for it or stop it, or name another folder with --output"
             )
         if doubt:
-            warn(
-                f"{self.path.parent} lies on a file system {doubt}: make sure that no other run uses it",
-            )
+            warn(f"{self.path.parent} lies on a file system {doubt}: make sure that no other run uses it")
         self._file = file
 
     @staticmethod

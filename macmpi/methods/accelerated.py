@@ -183,10 +183,7 @@ def _owned(state: State[MacState]) -> State[AcceleratedState]:
 
 
 def minimum(H: Array, b: Array) -> Array:
-    """argmin 1/2 x^T H x - b^T x, damped by `DAMPING` in the scale of H's diagonal; 0 along what H does not see.
-
-    Collective: no.
-    """
+    """argmin 1/2 x^T H x - b^T x, damped by `DAMPING` in scale; 0 along what H does not see.  Collective: no."""
     scale = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
     scaled = H * scale[:, None] * scale
     found: Array = scale * np.linalg.solve(0.5 * (scaled + scaled.T) + DAMPING * np.eye(len(b)), b * scale)

@@ -72,10 +72,7 @@ class Alternating(Around):
         return True
 
     def _fit_encoder(self, state: State[MacState]) -> None:
-        """Rank 0 asks for E1 and its gradient, which are sums over all ranks' points, until it has the minimum.
-
-        Collective: yes.
-        """
+        """Rank 0 asks for E1 and its gradient, sums over all points, until it has the minimum.  Collective: yes."""
         (block,) = self.plan.chain.segments[0].regressed
         W = self.parts.weights(state)[block]
         start, known = W.ravel().astype(np.float64), list[tuple[float, Array]]()

@@ -83,10 +83,7 @@ class Selection(Around):
         return self.plan.chain.segments[basis.segment].maps[0].n_out
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
-        """One iteration; `changed` then says whether it changed the architecture, None without a selection.
-
-        Collective: yes.
-        """
+        """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
         self.changed = None
         if (state.iteration + 1) % self.config.selection.every:
             return self.mac.sweep(state, pause)
@@ -99,10 +96,7 @@ class Selection(Around):
         return True
 
     def _select(self, state: State[MacState]) -> None:
-        """Each basis takes its best candidate and its weights, or stays as it is; a W-step for the others.
-
-        Collective: yes.
-        """
+        """Each basis takes its best candidate, or stays as it is; a W-step for the others.  Collective: yes."""
         totals = self._totals(state)
         tried, present = self.team.from_root(lambda: totals)
         best = [int(b.candidates[costs.argmin()]) for b, costs in zip(self.bases, tried, strict=True)]
@@ -131,7 +125,7 @@ class Selection(Around):
     def _totals(self, state: State[MacState]) -> tuple[list[Array], list[float]]:
         """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), basis by basis.  Collective: yes.
 
-        Cost: for all candidates of a basis together what one fit of the largest costs.
+        Cost: for all candidates of a basis what one fit of the largest costs.
         """
         work = self.largest.work.regressions([b.segment for b in self.bases])
         with self.clock("w"):
@@ -226,10 +220,7 @@ class Comparing:
             self.given.parts.team.gather_parts(self.factors, exchange.parts)
 
     def objectives(self, job: Job, candidates: Array) -> Array:
-        """1/2 ||T - Phi W^T||^2 + ridge/2 ||W||^2 of some units: as they are, then fitted with each candidate.
-
-        Collective: no.
-        """
+        """1/2 ||T - Phi W^T||^2 + ridge/2 ||W||^2 of units as they are, then for each candidate.  Collective: no."""
         assert job.units is not None
         k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
         T, Phi = targets(self.given, k, rows), self.features[k]
@@ -252,10 +243,7 @@ def _carried(flat: Array, old: Sequence[int], new: Sequence[int]) -> Array:
 
 
 def bases(config: Config, plan: Plan) -> list[Basis]:
-    """The nets of radial basis functions of a plan, in order; candidates from the smallest to the plan's own number.
-
-    Collective: no.
-    """
+    """The nets of radial basis functions; candidates from the smallest to the plan's own number.  Collective: no."""
     keys, found = config.selection, list[Basis]()
     a_parameter = CRITERIA[keys.criterion](plan.n_train)
     epsilons = keys.epsilons(len(plan.basis_sizes))
@@ -264,7 +252,6 @@ def bases(config: Config, plan: Plan) -> list[Basis]:
             own = segment.maps[0]
             steps = np.arange(keys.smallest, own.n_out, keys.step)
             price = a_parameter * epsilons[len(found)] * (own.n_in + segment.n_out)
-            found.append(
-                Basis(k, next(i for i, m in enumerate(plan.hidden) if m is own), np.append(steps, own.n_out), price)
-            )
+            layer = next(i for i, m in enumerate(plan.hidden) if m is own)
+            found.append(Basis(k, layer, np.append(steps, own.n_out), price))
     return found

@@ -9,9 +9,11 @@ import numpy as np
 
 from macmpi.typing import Array
 
-SMALL, FEWEST = 1_000_000, 48
-"""Products of at most so many multiplications have kernels of their own in some BLAS, which copy no operand; rows of
-the shortest run of a product for which they are asked for."""
+SMALL = 1_000_000
+"""Products of at most this many multiplications have kernels in some BLAS that copy no operand."""
+
+FEWEST = 48
+"""The fewest rows of a run of a product for which those kernels are asked for."""
 
 
 def apply(A: Array, W: Array) -> Array:

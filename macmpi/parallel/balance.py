@@ -20,7 +20,6 @@ class Costed(Protocol):
 
 J = TypeVar("J", bound=Costed)
 
-
 Assigned = tuple[tuple[J, ...], ...]
 
 
@@ -38,10 +37,8 @@ def places(owners: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
 IN_ORDER = 0.01
 """Jobs are assigned in runs if that costs the busiest rank no larger share of its work."""
 
-
 EVEN = 1e-3
 """Jobs are not exchanged between ranks for less than this share of the busiest rank's work."""
-
 
 REPACKED = 9
 """Jobs of three ranks at most that are packed again."""

@@ -21,10 +21,7 @@ LARGE = 2e7
 
 
 class Pieces(InPieces):
-    """Blocks assigned to the ranks of a team by size.  A matrix that they share is written in place.
-
-    Collective: yes.
-    """
+    """Blocks assigned to ranks by size; a matrix that they share is written in place.  Collective: yes."""
 
     def __init__(self, team: Team) -> None:
         self.team, self._turns = team, Turns(team)

@@ -121,10 +121,7 @@ def unlike(found: list[dict[str, Any]]) -> bool:
 
 
 def described(found: list[dict[str, Any]]) -> str:
-    """Says what ranks compute on: "rank 0 on openblas 0.3.31 (SkylakeX), 01ab; rank 1 on ..."; of one kind no ranks.
-
-    Collective: no.
-    """
+    """Says what ranks compute on: "rank 0 on openblas 0.3.31 (SkylakeX), 01ab; rank 1 on ...".  Collective: no."""
     names = [f"{words(one['blas'])}, {one['arithmetic'][:4]}" for one in found]
     if len(found) == 1:
         return names[0]

@@ -13,10 +13,7 @@ SEGMENTS = "/dev/shm/mpich_sh"
 
 
 def configure() -> None:
-    """MPICH's wheel on one node: a transport that needs a fifth of the shared memory.  Only before MPI is loaded.
-
-    Collective: no.
-    """
+    """Before MPI is loaded: on one node a transport that needs a fifth of the shared memory.  Collective: no."""
     bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
     one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
     if bundled and one_node and "MPI4PY_LIBMPI" not in os.environ:
@@ -38,10 +35,7 @@ def _segments(maps: Path) -> set[str]:
 
 
 def unname_shared_memory() -> None:
-    """Unlink the segments that MPICH has mapped: they live as long as the ranks, also of a run that is killed.
-
-    Collective: no.
-    """
+    """Unlink the segments that MPICH has mapped: they live as long as the ranks, however these end.  Collective: no."""
     with suppress(OSError):
         for path in _segments(Path("/proc/self/maps")):
             with suppress(OSError):

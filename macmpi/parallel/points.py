@@ -34,12 +34,8 @@ class Points:
         size = min(SAMPLE_POINTS, train.n)
         everywhere = np.arange(size) * train.n // size
         here = everywhere[(everywhere >= held.start) & (everywhere < held.stop)]
-        own = train.own(team.rank)
-        self.count, self.own, self.sample = (
-            len(held),
-            slice(own.start - held.start, own.stop - held.start),
-            here - held.start,
-        )
+        self.count, self.own = len(held), train.own(team.rank).after(held.start).rows
+        self.sample = here - held.start
         self._own, self._summed, self._team, self._widest = train, summed, team, widest
         if not train.sharded:
             self.average: Average = OverSample(team)

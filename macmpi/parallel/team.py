@@ -41,10 +41,7 @@ class Team(ABC):
 
     @abstractmethod
     def all_or_raise(self, function: Callable[[], T]) -> T:
-        """Call `function` on each rank for its own answer, or raise the first rank's MacmpiError on all.
-
-        Collective: yes.
-        """
+        """Call `function` on each rank, or raise the first rank's MacmpiError on all.  Collective: yes."""
 
     @abstractmethod
     def share_memory(self, needed: float) -> None:
@@ -100,10 +97,7 @@ class Team(ABC):
 
 
 def leave_code(code: int) -> None:
-    """An exit code as an empty file, where a batch script asks for it: the launcher may report another.
-
-    Collective: no.
-    """
+    """Leaves an exit code as an empty file where a batch script asks for it.  Collective: no."""
     if folder := os.environ.get(EXIT_CODES):
         with suppress(OSError):
             Path(folder, str(code)).touch()

@@ -38,7 +38,6 @@ SUMMED_ROWS = 512
 SPLIT_EVENLY = 12
 """This many leaves of a tree of sums, or more, are divided in the middle if their number is even."""
 
-
 BLOCKS = 48
 """Largest number of blocks of points: 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it."""
 

@@ -103,15 +103,10 @@ class Work:
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
             return [Job(segment, None, place, sum(solver.effort(d, h, self.n_train) for h, d in shapes))]
         ((units, width),), start = shapes, bounds[blocks[0]]
-        return [
-            Job(
-                segment,
-                tile,
-                slice(start + tile.start * width, start + tile.stop * width),
-                solver.effort(width, len(tile), self.n_train),
-            )
-            for tile in self._unit_tiles(segment, units)
-        ]
+        cut = self._unit_tiles(segment, units)
+        found = [slice(start + tile.start * width, start + tile.stop * width) for tile in cut]
+        efforts = [solver.effort(width, len(tile), self.n_train) for tile in cut]
+        return [Job(segment, *job) for job in zip(cut, found, efforts, strict=True)]
 
     def _unit_tiles(self, segment: int, units: int) -> tuple[tiles.Tile, ...]:
         if self.choices.travels(segment):

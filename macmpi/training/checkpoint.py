@@ -12,15 +12,7 @@ import numpy as np
 
 from macmpi import UsageError, __version__, files
 from macmpi.console import warn
-from macmpi.files import (
-    DAMAGE,
-    first_line,
-    image,
-    replace_file,
-    seal,
-    unseal,
-    verify,
-)
+from macmpi.files import DAMAGE, first_line, image, replace_file, seal, unseal, verify
 from macmpi.state import State
 from macmpi.training.stored import RECORDS, assembled, by_point, contents
 

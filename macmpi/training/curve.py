@@ -35,7 +35,6 @@ COLUMNS: tuple[Column, ...] = (
     ("seconds_wait", "wait s", "{:>7.3f}".format),
 )
 
-
 OPTIONAL: dict[str, tuple[str, Column]] = {"error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}".format))}
 """Columns that only some runs have, each with the column that it follows."""
 

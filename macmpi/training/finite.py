@@ -116,8 +116,7 @@ def broken(
     except NumericalError as found:
         found.agreed = False
         return found
-    half = "W" if state.position == W_STEP and state.Z.size else "Z"
-    at = ""
+    half, at = "W" if state.position == W_STEP and state.Z.size else "Z", ""
     if problem and problem[0] == half:
         at = (
             f" at {_points(problem[1], first)}"
@@ -128,11 +127,9 @@ def broken(
 
 
 def _points(rows: Any, first: int) -> str:
-    return (
-        f"points {first + rows.start} to {first + rows.stop - 1}"
-        if isinstance(rows, slice)
-        else f"{len(rows)} sample points"
-    )
+    if isinstance(rows, slice):
+        return f"points {first + rows.start} to {first + rows.stop - 1}"
+    return f"{len(rows)} sample points"
 
 
 def _units(tile: Any) -> str:

@@ -57,10 +57,7 @@ def launch_training(
 
 
 def on_root(team: Team, step: Callable[[], Any]) -> Any:
-    """Calls `step` on rank 0, where its answer stays; None on the others.  Raises its MacmpiError on all.
-
-    Collective: yes.
-    """
+    """Calls `step` on rank 0, where its answer stays.  Raises its MacmpiError on all.  Collective: yes."""
     kept: list[Any] = []
     team.from_root(lambda: kept.append(step()))
     return kept[0] if kept else None

@@ -70,8 +70,7 @@ class Training:
     """The loop around a method: records, decisions, checkpoints."""
 
     def __init__(self, job: Job, data: Dataset, team: Team, clock: Clock, method: Method) -> None:
-        self.job, self.team, self.clock = job, team, clock
-        self.data = data
+        self.job, self.data, self.team, self.clock = job, data, team, clock
         self.method, plan = method, method.plan
         self.saved_at = self.paused_at = self.sweep_began = now()
         self.stop = StopRequest()
@@ -79,8 +78,7 @@ class Training:
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
         points = method.parts.over_points
-        found = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
-        self.levels = found
+        self.levels = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
         extra = ["error_val"] if plan.choices.loss.labels else []
         self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra, method.account.without)
 
@@ -132,15 +130,9 @@ class Training:
         self._record(state, "iteration", errors)
         asked = self.team.max_over_ranks({"asked": float(self.stop.asked)})["asked"] > 0.0
 
-        progress = Progress(
-            state.iteration,
-            mu,
-            before,
-            state.history.e1_val,
-            errors.constraint,
-            state.history.reference,
-            state.history.best_iteration,
-        )
+        history = state.history
+        compared = before, history.e1_val, errors.constraint, history.reference, history.best_iteration
+        progress = Progress(state.iteration, mu, *compared)
 
         def decide() -> tuple[Decision, bool, bool]:
             decision = self.plan.choices.penalty.decide(progress)
@@ -227,10 +219,9 @@ class Training:
         self.team.from_root(lambda: self._write_model(state, after, best, errors))
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
-            peak = f"  {'peak memory of a rank':28s} {memory:.0f} MB{which}"
             say("\n".join(closing(state, errors, self.method.account)))
             self._say_levels()
-            say(peak)
+            say(f"  {'peak memory of a rank':28s} {memory:.0f} MB{which}")
             say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)

@@ -23,10 +23,8 @@ from macmpi.training import checkpoint
 FREE_KEYS = RUN_TIME_KEYS | {"data.source"}
 """These may differ on resume.  Data are told by their content: the same data in another place are the same data."""
 
-
 SAME_BITS = {"node": "replicated"}
 """Values of parallel.data that give the same bits: a run of one goes on from a run of the other."""
-
 
 OTHERWISE = "continue it with --resume auto, or name another folder with --output"
 

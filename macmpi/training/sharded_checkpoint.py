@@ -7,7 +7,6 @@ rows there.  Rank 0 makes it under a temporary name, seals it and renames it whe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,11 +42,14 @@ def save_sharded(
         except OSError as error:
             raise StorageError(error.strerror or files.first_line(error)) from None
 
+    def write() -> None:
+        guarded(lambda: _write(places, state, points, team.rank))
+
     labels = directory.labels(config, sha256)
     try:
         places = team.from_root(lambda: guarded(lambda: _begin(directory.checkpoints, state, labels, points)))
-        for rank in range(team.size):
-            _in_turn(rank, team, lambda: guarded(lambda: _write(places, state, points, team.rank)))
+        for rank in range(team.size):  # the others wait
+            team.all_or_raise(write if rank == team.rank else lambda: None)
         team.from_root(lambda: guarded(lambda: _end(directory.checkpoints, state, config.run.keep_checkpoints)))
     except StorageError as error:
         why = str(error)
@@ -57,14 +59,6 @@ def save_sharded(
         team.all_or_raise(lambda: directory.failed(state, why, last, team.rank))
         return False
     return True
-
-
-def _in_turn(rank: int, team: Team, step: Callable[[], None]) -> None:
-    """One rank's step, while the others wait.  Collective: yes."""
-    team.all_or_raise(step if rank == team.rank else _nothing)
-
-
-def _nothing() -> None: ...
 
 
 def _partial(folder: Path) -> Path:

@@ -20,16 +20,9 @@ from macmpi.state import (
 )
 from macmpi.typing import Array
 
-KINDS: tuple[type[Record], ...] = (
-    MacState,
-    AcceleratedState,
-    StochasticState,
-    SgdState,
-    AdamState,
-    LineSearchState,
-)
+KINDS = (MacState, AcceleratedState, StochasticState, SgdState, AdamState, LineSearchState)
 
-RECORDS = {kind.__name__: kind for kind in KINDS}
+RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in KINDS}
 """The records by name, as a checkpoint names the one that it holds."""
 
 

@@ -24,7 +24,6 @@ EPSILON = 1e-8
 STRETCH = 50
 """Minibatches between two places where a run may be ended."""
 
-
 Kind = TypeVar("Kind", bound=SgdState)
 
 
@@ -37,10 +36,7 @@ class Minibatches(Backprop[Kind]):
         self.sum = TreeSum(min(keys.parts, self.batch), team)
 
     def sweep(self, state: State[Kind], pause: Pause = never) -> bool:
-        """An epoch from minibatch state.position on: the points in a new random order, without the rest of one.
-
-        Collective: yes.
-        """
+        """An epoch from minibatch state.position on, in a new order, without the rest of one.  Collective: yes."""
         order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
         steps = len(order) // self.batch
         while state.position < steps:

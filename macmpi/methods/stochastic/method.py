@@ -108,10 +108,7 @@ class Stochastic(Nested[StochasticState]):
         return max(min(n // minibatch(self.keys, n, epoch), self.least_part), 1)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[StochasticState]:
-        """Random weights, and where no range is asked for a code of principal components; counted as training.
-
-        Collective: yes.
-        """
+        """Random weights, and where no range is asked for a code of principal components.  Collective: yes."""
         self.team.barrier("the start")
         began, chain, empty = now(), self.plan.chain, self.curvature.empty_weights()
         draw = partial(random_block, self.plan, range_=1.0, seed=seed)
@@ -154,10 +151,7 @@ class Stochastic(Nested[StochasticState]):
         self.curvature.share(state)
 
     def sweep(self, state: State[StochasticState], pause: Pause = never) -> bool:
-        """An epoch of minibatches, from number state.position on; it may pause where Grams are folded anyway.
-
-        Collective: yes.
-        """
+        """An epoch from minibatch state.position on; it may pause where Grams are folded.  Collective: yes."""
         steps = self.steps(state.iteration)
         while state.position < steps:
             whole = self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
@@ -190,10 +184,7 @@ class Stochastic(Nested[StochasticState]):
         return orders[part][n * state.position // steps : n * (state.position + 1) // steps]
 
     def step(self, rows: Drawn, state: State[StochasticState]) -> bool:
-        """One minibatch; rows: this rank's points of each of its parts.  Whether the State is whole then: Grams folded.
-
-        Collective: yes.
-        """
+        """One minibatch of this rank's rows by part; True if the State is whole: Grams folded.  Collective: yes."""
         keys, count = self.keys, len(state.weights)
         tapes: Tapes = {}
         with self.clock("z"):
@@ -277,10 +268,7 @@ class Stochastic(Nested[StochasticState]):
         state.own.damping = self.damping.adapted(state.own.damping, ratio, ADAPT)
 
     def _recover(self, state: State[StochasticState]) -> None:
-        """A step went wrong: back to the average, without momentum, with more damping and new inverses.
-
-        Collective: yes.
-        """
+        """Goes back to the average, without momentum, with more damping and new inverses.  Collective: yes."""
         self.moves.back(state)
         state.own.damping, state.own.level = 10.0 * state.own.damping, 2.0 * state.own.level
         state.own.inverses = np.zeros_like(state.own.inverses)

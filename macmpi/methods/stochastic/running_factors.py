@@ -40,13 +40,7 @@ class RunningCurvature:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        layout: Layout,
-        rows: dict[int, Tile],
-        tree: TreeSum,
-        team: Team,
-        clock: Clock,
+        self, plan: Plan, layout: Layout, rows: dict[int, Tile], tree: TreeSum, team: Team, clock: Clock
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock = team, clock
@@ -150,10 +144,7 @@ class RunningCurvature:
         return self._directions.array((self.layout.weights[-1].stop,), self.plan.dtype)
 
     def direction(self, gradient: Array, n: float, state: State[StochasticState]) -> Array:
-        """D of this rank's units, from the gradient's sum over n points; to be read until the next is asked for.
-
-        Collective: yes.
-        """
+        """D of this rank's units, from the gradient over n points; read before the next is made.  Collective: yes."""
         direction, slopes = self.empty_weights(), self.layout.blocks(gradient)
         inverses, found = self.layout.square_blocks(state.own.inverses), self.layout.blocks(direction)
         with self.clock("w"):

@@ -56,10 +56,7 @@ def random_jointly(draw: Callable[[int], Array], places: Sequence[slice], flat: 
 
 
 def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
-    """Uniform weights of range 1 / sqrt(fan-in) to the range asked for, or (0) to that of the activation that follows.
-
-    Collective: no.
-    """
+    """Scales uniform weights to the range asked for, or (0) to that of the next activation.  Collective: no."""
     for block, after in _followers(chain).items():
         weights[block] *= range_ or RANGES.get(after, USUAL)
 
@@ -74,10 +71,7 @@ def code_of(chain: Chain) -> int | None:
 
 
 def slope(chain: Chain) -> float:
-    """The steepest slope of the hidden activations, their geometric mean: 1/4 for sigmoids; 1 where none is known.
-
-    Collective: no.
-    """
+    """The geometric mean of the hidden activations' steepest slopes; 1 where none is known.  Collective: no."""
     bent = [m.trained_as for m in chain.maps[:-1] if "elementwise" in m.capabilities]
     known = [FUNCTIONS[name].steepest for name in bent if name in FUNCTIONS]
     return float(np.exp(np.mean(np.log(known)))) if known else 1.0
