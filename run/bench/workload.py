@@ -34,6 +34,7 @@ from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.reductions import InPieces
 from macmpi.solvers.cholesky import pieces
+from macmpi.solvers.grams import System
 from macmpi.state import State
 from macmpi.training.process import ready_memory
 
@@ -106,7 +107,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(Comparing, "objectives", "unit", lambda trial, job, candidates: job.segment))
         for kind in {type(solver) for own in plan.choices.regressions for solver in (own.solver, own.plain)}:
             stack.enter_context(wrap(kind, "solve", "unit", lambda solver, problem, over_points: problem.key[2]))
-            stack.enter_context(wrap(kind, "prepare", "factor", lambda solver, inputs, *_: inputs.shape[1]))
+        stack.enter_context(wrap(System, "sum", "factor", lambda system, inputs, *_: inputs.shape[1]))
         yield
 
 
