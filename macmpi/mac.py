@@ -77,7 +77,10 @@ class Mac:
         return True
 
     def z_step(self, state: State[MacState]) -> None:
-        """Eq. (4) for each point: own tiles, then Allgatherv of the coordinates.  Collective: yes."""
+        """Eq. (4) for each point: own tiles, then Allgatherv of the coordinates, at the end of `writing`.
+
+        What all points share, a preconditioner, is made from a sample of them.  Collective: yes.
+        """
         parts, solver = self.parts, self.plan.choices.z_solver
         if self.plan.chain.sites:
             with self.clock("z"), located("Z", parts.points.sample):
@@ -90,7 +93,11 @@ class Mac:
         state.position = W_STEP
 
     def w_step(self, state: State[MacState]) -> None:
-        """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes."""
+        """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes.
+
+        Each `solve` carries out a work list, the exchange included; leading and trailing layers are those that trainers
+        fit before and after the regressions.  A segment with a quantiser keeps its weights where they were better.
+        """
         parts, plan = self.parts, self.plan
         before = state.weights.copy() if plan.chain.quantised else state.weights
         solve(parts, plan.work.leading_layers, state)

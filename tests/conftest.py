@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -11,6 +12,8 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as in a terminal, under nohup too
 
 hypothesis.settings.register_profile("unhurried", deadline=None)  # no example fails because the machine is busy
 hypothesis.settings.load_profile("unhurried")

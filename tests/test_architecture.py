@@ -342,7 +342,7 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
             "methods/alternating",
             "methods/accelerated",
         ),
-        *("methods/stochastic/running_factors", "methods/stochastic/method"),
+        *("methods/stochastic/curvature", "methods/stochastic/method"),
         *(
             "methods/nested",
             "methods/around",
@@ -399,7 +399,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
         "half_steps/postprocessing",
         "half_steps/ring/parmac",
         "methods/alternating",
-        "methods/stochastic/running_factors",
+        "methods/stochastic/curvature",
         "methods/stochastic/method",
         "methods/accelerated",
         "methods/backprop/minibatch",

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset, fit_scaling
+from macmpi.methods.stochastic import curvature
 from macmpi.methods.stochastic import method as stochastic
-from macmpi.methods.stochastic import running_factors
+from macmpi.methods.stochastic.curvature import assign_inverses
 from macmpi.methods.stochastic.factors import Layout, add_gradient, add_grams, metrics, shifted_inverse, shifts
 from macmpi.methods.stochastic.method import ADAPT, MOMENTUM, STRIDE
 from macmpi.methods.stochastic.method import Stochastic as Method_
-from macmpi.methods.stochastic.running_factors import assign_inverses
 from macmpi.methods.stochastic.start import code_of
 from macmpi.nets.build import build_chain
 from macmpi.nets.inverse import inverse
@@ -40,7 +40,7 @@ SIZES = (6, [5, 2, 4])
 @pytest.fixture(autouse=True)
 def few_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that Grams and metrics are of some points of a part alone."""
-    for module in (running_factors, stochastic):
+    for module in (curvature, stochastic):
         monkeypatch.setattr(module, "PROBED", 7)
 
 
@@ -265,7 +265,7 @@ def test_a_state_between_two_epochs_holds_all_that_the_next_needs(monkeypatch: p
 @pytest.mark.parametrize("loss", LOSSES)
 def test_statistics_are_running_means_over_minibatches(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However late the parts are added up; but for the inputs themselves, whose Gram is that of all points."""
-    monkeypatch.setattr(running_factors, "MEMORY", 0.7)
+    monkeypatch.setattr(curvature, "MEMORY", 0.7)
     monkeypatch.setattr(stochastic, "RENEWED", 1)
     monkeypatch.setattr(stochastic, "REMADE", 100)
     method, state = method_of(loss)

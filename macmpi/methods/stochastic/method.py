@@ -21,9 +21,9 @@ from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
 from macmpi.methods.nested import Nested
 from macmpi.methods.stochastic import start as opening
+from macmpi.methods.stochastic.curvature import PROBED, RunningCurvature, Tapes
 from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import Layout, add_gradient
-from macmpi.methods.stochastic.running_factors import PROBED, RunningCurvature, Tapes
 from macmpi.methods.stochastic.weights import Moves
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
