@@ -421,10 +421,6 @@ def documented(body: list[ast.stmt]) -> Iterator[tuple[int, str]]:
             yield from documented(getattr(statement, inner, []))
 
 
-UNREVISED = ("solvers.", "nets.layers.")
-"""Packages whose docstrings may still begin in any way; to be emptied."""
-
-
 def test_a_docstring_begins_with_a_sentence() -> None:
     """Who reads it where it is used, in a list or in a tooltip, does not see the name that it would lean on."""
     fragments = r"(Of|The same|What|Where|Whether|Which|Whose|How|Those|As)\b"
@@ -432,7 +428,7 @@ def test_a_docstring_begins_with_a_sentence() -> None:
         f"{path.relative_to(ROOT)}:{line}"
         for path, tree in trees().items()
         for line, text in documented(tree.body)
-        if not within(module(path), UNREVISED) and re.match(fragments, text)
+        if re.match(fragments, text)
     ]
     assert wrong == []
 
@@ -444,7 +440,7 @@ def test_names_and_texts_keep_to_the_words_of_the_field() -> None:
         f"{path.relative_to(ROOT)}:{number}"
         for path in trees()
         for number, line in enumerate(path.read_text().splitlines(), 1)
-        if not within(module(path), UNREVISED) and private.search(line)
+        if private.search(line)
     ]
     assert wrong == []
 

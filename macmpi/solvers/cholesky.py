@@ -25,7 +25,7 @@ def cholesky(H: Array, in_pieces: InPieces = ALONE, added: Array | float = 0.0) 
 
         R_ii^T R_ii = H_ii - S_i^T S_i,    R_ij = R_ii^-T (H_ij - S_i^T S_j),    S the rows of R above panel i.
 
-    Every rank factors the diagonal blocks of n / b panels of b rows.  In pieces are the rest of each panel and, beside
+    Every rank factors the diagonal blocks of n / b panels of b rows.  In pieces are the rest of each panel and, next to
     it, strips of the next diagonal block but for what this panel takes from it: these lie below the diagonal.  Raises
     LinAlgError where H is not positive definite, on all ranks where it seems so to one.  Collective: where `in_pieces`
     is.
@@ -110,7 +110,7 @@ def _piece(H: Array, R: Array, R_ii: Array, cut: Sequence[Cut], j: int) -> Array
 
 
 def whole(n: int) -> bool:
-    """Whether a matrix of n rows is one panel."""
+    """Tells whether a matrix of n rows is one panel."""
     return n <= WHOLE
 
 

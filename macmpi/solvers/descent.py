@@ -80,7 +80,7 @@ Pair = tuple[Array, Array, Array]
 
 
 def pair(step: Array, change: Array) -> Pair:
-    """What L-BFGS remembers of a step."""
+    """A step and its change of the gradient, as L-BFGS remembers them."""
     sy = row_dots(step, change)
     useful = sy > CURVED * np.sqrt(row_dots(step, step) * row_dots(change, change))
     useful &= sy > 4.0 * np.finfo(change.dtype).tiny

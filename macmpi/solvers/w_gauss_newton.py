@@ -152,7 +152,7 @@ class GaussNewtonW(WSolver):
 
 
 class Fit:
-    """What stays with the points between rounds, each (N, w).
+    """Arrays that stay with the points between rounds, each (N, w).
 
     a: pre-activations; s: their activations; r: targets less these; and in the precision of directions
     curvature: s'(a)^2; direction: [A, 1] P^T; along: [A, 1] step^T.

@@ -107,5 +107,5 @@ def _columns(sizes: tuple[int, ...]) -> list[slice]:
 
 
 def misclassified(Y: Array, F: Array) -> int:
-    """How many points have their largest output elsewhere than their one-hot target Y."""
+    """Counts the points that have their largest output elsewhere than their one-hot target Y."""
     return int(np.count_nonzero(F.argmax(axis=1) != Y.argmax(axis=1)))
