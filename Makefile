@@ -15,6 +15,9 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 LAUNCHERS ?= 3
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
+# The longest files first, so that no worker begins one when the others end.
+LAUNCHED := tests/spmd tests/launch/test_resume.py tests/launch/test_ranks_under_pytest.py \
+	tests/launch/test_basis_runs.py tests/launch/test_sharded.py tests/launch
 
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,7 +35,7 @@ run: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) $(PURE)
-	$(BIN)/python -m pytest -n $(LAUNCHERS) --dist loadfile tests/spmd tests/launch
+	$(BIN)/python -m pytest -n $(LAUNCHERS) --dist loadfile --no-loadscope-reorder $(LAUNCHED)
 	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
 
 test-kernels: $(VENV)/.installed
