@@ -16,8 +16,8 @@ WORKERS ?= 2
 LAUNCHERS ?= 3
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 # The longest files first, so that no worker begins one when the others end.
-LAUNCHED := tests/spmd tests/launch/test_resume.py tests/launch/test_ranks_under_pytest.py \
-	tests/launch/test_basis_runs.py tests/launch/test_sharded.py tests/launch
+LONGEST := $(addprefix tests/launch/test_,resume.py ranks_under_pytest.py agreement.py basis_runs.py sharded.py)
+LAUNCHED := tests/spmd $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/launch/test_*.py))
 
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
