@@ -123,12 +123,12 @@ def test_ranks_that_round_alike_are_told_so_by_a_number() -> None:
 
 @pytest.mark.launch
 def test_the_doctor_names_ranks_and_kernels_that_do_not_round_alike(tmp_path: Path) -> None:
-    """The variables are set on rank 1 alone, and what they cost there is measured there."""
+    """The variables are set on rank 1 alone, and what they cost there is measured there; rank 0 may have its own."""
     other = other_kernel()
     env = {"MACMPI_TEST_ODD_RANKS": json.dumps(other)}
     page = run_program("macmpi.doctor", ranks=2, cwd=tmp_path, program=(ODD_RANKS,), env=env, code=0).out
     line, remedy = next(pair for pair in pairwise(page.splitlines()) if pair[0].startswith("kernel "))
-    assert re.match(r"kernel +warning +rank 0 on .*, [0-9a-f]{4}; rank 1 on .*, [0-9a-f]{4}; rank 1: .* GFLOP/s", line)
+    assert re.match(r"kernel +warning +rank 0 on .*, [0-9a-f]{4}; rank 1 on .*, [0-9a-f]{4};.* rank 1: .* GFLOP/s", line)
     assert f"give all ranks one {KERNEL} and {FEATURES}" in remedy
 
 
