@@ -15,9 +15,6 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 LAUNCHERS ?= 3
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
-# The longest files first, so that no worker begins one when the others end.
-LONGEST := $(addprefix tests/launch/test_,resume.py ranks_under_pytest.py agreement.py basis_runs.py sharded.py)
-LAUNCHED := tests/spmd $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/launch/test_*.py))
 
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,7 +32,8 @@ run: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) $(PURE)
-	$(BIN)/python -m pytest -n $(LAUNCHERS) --dist loadfile --no-loadscope-reorder $(LAUNCHED)
+	$(BIN)/python -m pytest tests/spmd
+	$(BIN)/python -m pytest -n $(LAUNCHERS) --dist loadfile tests/launch
 	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
 
 test-kernels: $(VENV)/.installed

@@ -24,7 +24,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
     """{"5 ranks: what was checked": "" or what is wrong}."""
     script = Path(__file__).with_name("split_world.py")
     folder = tmp_path_factory.mktemp("spmd")
-    outcome = run_program(program=(script,), ranks=5, cwd=folder, timeout=200.0, code=0)
+    outcome = run_program(program=(script,), ranks=5, cwd=folder, timeout=500.0, code=0)
     assert outcome.err == ""
     found: Verdicts = json.loads(outcome.out)
     return found
