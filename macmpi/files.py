@@ -78,7 +78,7 @@ PIECE = 1 << 24
 """Bytes of a file that are read at a time."""
 
 DAMAGE = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError)
-"""Reading a file that is no checkpoint may raise these, besides UsageError."""
+"""Reading a file that is no checkpoint may raise these or UsageError."""
 
 
 def first_line(error: Exception) -> str:

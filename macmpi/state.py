@@ -203,7 +203,7 @@ class State(Generic[Held]):
 
     @property
     def result(self) -> Array:
-        """The weights that the run shows and keeps: the method's own ones, where it makes any besides the iterate."""
+        """The weights that the run shows and keeps: the method's own, or else the iterate."""
         own = self.own.result
         return own if len(own) else self.weights
 

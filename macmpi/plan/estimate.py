@@ -20,7 +20,7 @@ PRODUCTS_Z = 12.0
 PRODUCTS_W = 10.0
 SECONDS_A_TILE = 5e-4
 """Passes through the chain that an iteration's half steps cost with the default solvers, activations included;
-what a tile costs besides."""
+what a tile costs on top of them."""
 
 PASSES = {"stochastic": 3.7, "sgd": 3.0, "adam": 3.0, "cg": 9.0, "lbfgs": 9.0}
 BLAS_SHARE = 0.65
@@ -126,7 +126,7 @@ def _columns(plan: Plan, job: Job) -> int:
 
 
 def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
-    """Backpropagation through minibatches or all points, and what each method does besides."""
+    """Backpropagation through minibatches or all points, and what each method adds."""
     chain, N, item, name = plan.chain, plan.n_train, plan.dtype.itemsize, config.method.name
     weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))

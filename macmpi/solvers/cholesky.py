@@ -12,10 +12,10 @@ from macmpi.reductions import ALONE, InPieces
 from macmpi.typing import Array
 
 WHOLE, PANEL = 512, 96
-"""A matrix of at most so many rows is one panel; panels of a larger one have so many rows."""
+"""A matrix of at most WHOLE rows is one panel; panels of a larger one have PANEL rows."""
 
 MOST, LEAST = 24, 48
-"""A panel is cut into at most so many pieces, of at least so many columns."""
+"""A panel is cut into at most MOST pieces, of at least LEAST columns."""
 
 
 def cholesky(H: Array, in_pieces: InPieces = ALONE, added: Array | float = 0.0) -> Array:

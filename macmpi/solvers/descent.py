@@ -22,7 +22,7 @@ ARMIJO = 1e-4
 """A trial step t is good where it lowers the value by this share of t times the slope."""
 
 PAIRS, CURVED = 10, 1e-10
-"""L-BFGS remembers so many steps s and changes y of the gradient, those with s . y above CURVED ||s|| ||y||."""
+"""L-BFGS remembers PAIRS steps s and changes y of the gradient, those with s . y above CURVED ||s|| ||y||."""
 
 
 @dataclass

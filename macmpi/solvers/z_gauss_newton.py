@@ -24,7 +24,7 @@ from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
 STIFF = 1e3
-"""And so do those where the loss is more than so many times as stiff as a constraint: they may be ill-conditioned."""
+"""And so do those where the loss is more than STIFF times as stiff as a constraint: they may be ill-conditioned."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Contest:
     spent: Counter[str] = field(default_factory=Counter)
 
     def curves(self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0) -> list[Curve]:
-        """Their learning curves over so many seconds of training each."""
+        """Learning curves of each over a given number of seconds of training."""
         missing = [c for c in candidates if not self._path(c, seconds, repeat).exists()]
         for ranks in sorted({c.ranks for c in missing}):
             peers = [c for c in missing if c.peer and c.ranks == ranks]

@@ -229,7 +229,7 @@ def predict(work: Work, plan: Plan, machine: Machine) -> Seconds:
 
 
 def predict_all(sweeps: Sequence[tuple[Work, Plan]], machine: Machine, ranks: int) -> Seconds:
-    """Several iterations, each with the plan that it had, on so many ranks."""
+    """Several iterations, each with the plan that it had, on a given number of ranks."""
     total = NOTHING
     for work, plan in sweeps:
         total += predict(work, replace(plan, ranks=ranks), machine)

@@ -133,7 +133,7 @@ def trace(path: Path, settings: Sequence[str], iterations: int) -> list[tuple[Wo
 def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool) -> Work:
     """Seconds of an iteration divided by what the plan says that each thing costs.
 
-    z, w, took: seconds of the half steps and of the iteration.  What a half step takes besides the calls that are
+    z, w, took: seconds of the half steps and of the iteration.  Time of a half step outside the calls that are
     timed belongs to its points and units; what is outside of both is shared.
     """
     tasks = plan.work.regressions(range(len(plan.chain.segments))) if again else plan.work.w_step

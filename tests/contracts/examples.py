@@ -501,4 +501,4 @@ SCENES: tuple[dict[str, Any], ...] = (
     {"forms": ("number", "full", "diagonal"), "loss": "cross_entropy", "shifted": True},
     {"forms": ("diagonal",)},
 )
-"""What a Z-problem may have besides its net: metrics, equal or different by site, shifts, another loss."""
+"""Parts that a Z-problem may have in addition to its net: metrics, equal or different by site, shifts, another loss."""

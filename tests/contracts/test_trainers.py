@@ -146,7 +146,7 @@ def test_points_are_the_inputs(random: np.random.Generator) -> None:
 
 
 def test_subsets_are_nested(random: np.random.Generator) -> None:
-    """The first so many of one order, which depends on the points in nothing but their number."""
+    """The first points of one order, which depends on the points in nothing but their number."""
     A, B = random.normal(size=(30, 3)), random.normal(size=(30, 2))
     whole = Subset().fit(A, 30, None, drawn())
     for count in (1, 5, 29):

@@ -47,7 +47,7 @@ CHANGED = "sizes"
 
 
 NODES = {2: (0, 0), 3: (0, 0, 1), 5: (0, 1, 1, 0, 2)}
-"""The node that each of so many ranks takes itself to be on: one, of uneven sizes, in no order."""
+"""The node that each of a number of ranks takes itself to be on: one, of uneven sizes, in no order."""
 
 ON_NODES: dict[int, MPITeam] = {}
 """The team of a size whose ranks share memory."""

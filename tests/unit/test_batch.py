@@ -143,7 +143,7 @@ def test_twelve_ranks_of_one_thread_are_started(tmp_path: Path) -> None:
 
 
 def test_the_limit_of_time_reaches_the_program(tmp_path: Path) -> None:
-    """Slurm and PBS by their environment (auto), LSF and Flux in so many words; MAX_TIME overrides all."""
+    """Slurm and PBS by their environment (auto), LSF and Flux by name; MAX_TIME overrides all."""
 
     def limit(script: str, **environment: str) -> str:
         ((*_, last),) = [

@@ -65,17 +65,25 @@ def after(runs: Sequence[int], ranks: int, move: Callable[[Moves, State], Any]) 
     return state_of(count), crew(ranks, work), places  # type: ignore[return-value]
 
 
+def own_units_alone_moved(
+    name: str, expected: Array, before: State, found: Sequence[State], places: Sequence[Sequence[slice]]
+) -> None:
+    """The field `name` is as expected in a rank's own units and as before in the others', and nothing else moved."""
+    other = {"average": "step", "step": "average"}[name]
+    for state, own in zip(found, places, strict=True):
+        here = mask(own, len(before.weights))
+        assert_array_equal(getattr(state.own, name)[here], expected[here])
+        assert_array_equal(getattr(state.own, name)[~here], getattr(before.own, name)[~here])
+        assert_array_equal(state.weights, before.weights)
+        assert_array_equal(getattr(state.own, other), getattr(before.own, other))
+
+
 @often
 @given(owners)
 def test_the_average_moves_by_its_rate_for_own_units_alone(runs: list[int]) -> None:
     before, found, places = after(runs, RANKS, lambda moves, state: moves.average(state, RATE))
     expected = before.own.average + RATE * (before.weights - before.own.average)
-    for state, own in zip(found, places, strict=True):
-        here = mask(own, len(before.weights))
-        assert_array_equal(state.own.average[here], expected[here])
-        assert_array_equal(state.own.average[~here], before.own.average[~here])
-        assert_array_equal(state.weights, before.weights)
-        assert_array_equal(state.own.step, before.own.step)
+    own_units_alone_moved("average", expected, before, found, places)
 
 
 @often
@@ -83,13 +91,7 @@ def test_the_average_moves_by_its_rate_for_own_units_alone(runs: list[int]) -> N
 def test_the_last_step_turns_for_own_units_alone(runs: list[int]) -> None:
     D = direction_of(WIDTH * len(runs))
     before, found, places = after(runs, RANKS, lambda moves, state: moves.turn(state, KEPT, D, LENGTH))
-    expected = KEPT * before.own.step + LENGTH * D
-    for state, own in zip(found, places, strict=True):
-        here = mask(own, len(before.weights))
-        assert_array_equal(state.own.step[here], expected[here])
-        assert_array_equal(state.own.step[~here], before.own.step[~here])
-        assert_array_equal(state.weights, before.weights)
-        assert_array_equal(state.own.average, before.own.average)
+    own_units_alone_moved("step", KEPT * before.own.step + LENGTH * D, before, found, places)
 
 
 @often
