@@ -17,6 +17,7 @@ from faults.conftest import Tally
 from faults.struck import CASE, ITERATIONS, OFTEN, assert_no_work_lost, assert_nothing_left, go_on, here, strike
 from launch.cases import assert_same_content, assert_same_run, checkpoints, curve, untimed, write_case
 from launch.launching import Running, launched, run_program
+from limits import small_files
 
 from macmpi import UsageError, run
 from macmpi.parallel.serial import Serial
@@ -244,8 +245,7 @@ def test_quota(tmp_path: Path, straight: Path, tally: Tally) -> None:
     tally.row("disk full, quota, read-only")
     write_case(tmp_path, CASE)
     words = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN)
-    prefix = ("prlimit", f"--fsize={28 * 1024}")
-    outcome = run_program(*words, ranks=0, cwd=tmp_path, prefix=prefix, code=STORAGE)
+    outcome = run_program(*words, ranks=0, cwd=tmp_path, prefix=small_files(28 * 1024), code=STORAGE)
     assert outcome.err.count("File too large; training goes on") == 2 * ITERATIONS, "after both half steps"
     assert untimed(curve(tmp_path / "run"))[: ITERATIONS + 1] == untimed(curve(straight / "run"))[: ITERATIONS + 1]
 

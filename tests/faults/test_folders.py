@@ -15,6 +15,7 @@ from faults.struck import CASE, ITERATIONS, OFTEN, assert_nothing_left, go_on
 from faults.test_checkpoints import LONG, mounts, under_way
 from launch.cases import assert_same_run, curve, snapshot, untimed, write_case
 from launch.launching import launched, run_program
+from limits import small_files
 
 from macmpi.training.faults import VARIABLE
 
@@ -113,7 +114,7 @@ def test_full_console(limit: str, code: int, straight: Path, tmp_path: Path, tal
     """Standard output and standard error on a full disk, on which checkpoints may be too large as well."""
     tally.row("standard output and error on a full disk")
     write_case(tmp_path, CASE)
-    prefix = ("prlimit", f"--fsize={limit}", "sh", "-c", 'exec "$@" >/dev/full 2>/dev/full', "sh")
+    prefix = (*small_files(limit), "sh", "-c", 'exec "$@" >/dev/full 2>/dev/full', "sh")
     run_program(*WORDS, ranks=0, cwd=tmp_path, prefix=prefix, env=BUFFERED, code=code)
     assert untimed(curve(tmp_path / "run"))[: ITERATIONS + 1] == untimed(curve(straight))[: ITERATIONS + 1]
 

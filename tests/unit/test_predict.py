@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from limits import small_files
 
 import macmpi
 from macmpi.data.dataset import Dataset, fit_scaling
@@ -41,7 +42,7 @@ def predict(*arguments: object, largest: int = -1) -> subprocess.CompletedProces
     """In this process, or in one of its own where no file may be written of more than `largest` bytes."""
     words = ["macmpi.predict", *map(str, arguments)]
     if largest >= 0:
-        command = ["prlimit", f"--fsize={largest}", sys.executable, "-m", *words]
+        command = [*small_files(largest), sys.executable, "-m", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=120)
     out, err, code = io.StringIO(), io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
