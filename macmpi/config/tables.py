@@ -26,7 +26,7 @@ class Data:
     validation: Annotated[float, Gt(0.0), Lt(1.0)] = 0.2
     points: Annotated[int, Ge(0)] = 0
     seed: Seed = 0
-    scale: Literal["auto", "none", "range", "standard"] = "auto"
+    scale: Literal["auto", "none", "range", "standard", "robust"] = "auto"
     __pydantic_config__: ClassVar[Any] = STRICT
 
 

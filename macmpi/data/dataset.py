@@ -7,21 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from macmpi.data.scaling import Scaling, unscaled
 from macmpi.typing import Array
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """x -> (x - shift) / scale, by column.  shift, scale: (D,)."""
-
-    shift: Array
-    scale: Array
-
-    def apply(self, X: Array) -> Array:
-        return (X - self.shift) / self.scale
-
-    def undo(self, X: Array) -> Array:
-        return X * self.scale + self.shift
 
 
 @dataclass(frozen=True)
@@ -73,21 +60,6 @@ class Dataset:
         return Sizes(*counts, self.autoencoder, self.classes)
 
 
-def fit_scaling(X: Array, kind: str) -> Scaling:
-    """ "none"; "range": one shift and scale for all columns, to [0, 1]; "standard": mean 0, deviation 1 by column.
-
-    A constant column keeps its scale.
-    """
-    shift, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
-    if kind == "range":
-        shift += X.min()
-        scale *= (X.max() - X.min()) or 1.0
-    elif kind == "standard":
-        shift, scale = X.mean(axis=0), X.std(axis=0)
-        scale[scale <= 1e-12 * np.abs(X).max(axis=0)] = 1.0
-    return Scaling(shift, scale)
-
-
 def share(team: Any, data: Dataset | None) -> Dataset:
     """Rank 0's data set on every rank.  Collective: yes."""
     if team.size == 1:
@@ -101,7 +73,7 @@ def share(team: Any, data: Dataset | None) -> Dataset:
     Y, Y_val = found.get("Y", X), found.get("Y_val", X_val)
     if data is not None:
         return replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val)
-    unit = fit_scaling(X[:1], "none"), fit_scaling(Y[:1], "none")
+    unit = unscaled(X.shape[1]), unscaled(Y.shape[1])
     return Dataset(X, Y, X_val, Y_val, *unit, sha256)
 
 

@@ -36,7 +36,7 @@ def read_digits(config: Data, labels: bool) -> Raw:
     bunch = load_digits()
     digits = bunch.target.astype(np.int64)
     Y = _column(digits) if labels else None
-    return Raw(bunch.data / 16.0, Y, scale="none", labels=labels, groups=(digits, digits[:0]), shape=(8, 8))
+    return Raw(bunch.data / 16.0, Y, labels=labels, groups=(digits, digits[:0]), shape=(8, 8))
 
 
 def read_usps(config: Data, labels: bool) -> Raw:
@@ -99,7 +99,7 @@ def _pictures(images: Array, shape: tuple[int, int], classes: Array, parts: tupl
     train, validation = parts
     pair = groups[train], groups[validation]
     Y, Y_val = (_column(g) if labels else None for g in pair)
-    return Raw(X[train], Y, X[validation], Y_val, scale="none", labels=labels, groups=pair, shape=shape)
+    return Raw(X[train], Y, X[validation], Y_val, labels=labels, groups=pair, shape=shape)
 
 
 def _column(labels: Array) -> Array:

@@ -13,6 +13,7 @@ from macmpi.config import Data
 from macmpi.data.checks import as_labels, check_enough, check_values, columns
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw
+from macmpi.data.scaling import Way
 from macmpi.data.split import RowSet
 from macmpi.data.user_file import read_own
 from macmpi.files import first_line
@@ -78,7 +79,9 @@ def raw_of(config: Data, labels: bool, unread: bool = False) -> Raw:
     """
     named = NAMED_SETS.get(config.source)
     raw = named(config, labels) if named else read_own(config, labels, unread)
-    return raw if config.scale == "auto" else replace(raw, scale=config.scale, scale_y=config.scale)
+    if config.scale == "auto":
+        return raw
+    return replace(raw, scale=Way(config.scale), scale_y=Way(config.scale, targets=True))
 
 
 def parts_of(raw: Raw, config: Data, draw: Draw) -> tuple[Parts, Parts | None]:

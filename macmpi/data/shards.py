@@ -14,8 +14,9 @@ import numpy as np
 
 from macmpi.config import Data
 from macmpi.data.checks import check_single, check_units, check_varied, classes_of
-from macmpi.data.dataset import Dataset, Scaling, Sizes, share_arrays
+from macmpi.data.dataset import Dataset, Sizes, share_arrays
 from macmpi.data.parts import Part, Parts, parts_of, raw_of
+from macmpi.data.scaling import Scaling, Way, compressed, range_of, spread_rows, standard, tails_of, unscaled
 from macmpi.data.split import RowSet, counted, drawn
 from macmpi.parallel.partition import Partitions, PointPartition
 from macmpi.parallel.team import Team
@@ -40,7 +41,7 @@ def survey(config: Data, labels: bool) -> Sizes:
 def blank(sizes: Sizes) -> Dataset:
     """A data set of these sizes without points, not scaled: what a net is compared with before any is read."""
     X, Y = np.empty((0, sizes.n_in)), np.empty((0, sizes.n_out))
-    of_x, of_y = (Scaling(np.zeros(n), np.ones(n)) for n in (sizes.n_in, sizes.n_out))
+    of_x, of_y = (unscaled(n) for n in (sizes.n_in, sizes.n_out))
     return Dataset(X, Y, X, Y, of_x, of_y, sha256="", classes=sizes.classes)
 
 
@@ -76,12 +77,12 @@ class Reader:
     def __init__(self, points: Partitions, team: Team, dtype: np.dtype, config: Data) -> None:
         self.points, self.team, self.dtype, self.config = points, team, dtype, config
 
-    def side(self, parts: Parts, kind: str, varied: bool) -> tuple[Array, Array, Scaling]:
+    def side(self, parts: Parts, way: Way, varied: bool) -> tuple[Array, Array, Scaling]:
         """Scaled training and validation rows, and the scaling, which the training rows determine.
 
         varied: raise UsageError if all columns are constant.
         """
-        scaling = self._scaling(parts[0], kind, varied)
+        scaling = self._scaling(parts[0], way, varied)
         train, validation = (
             self._filled(p, among, p.width, scaling.apply) for p, among in zip(parts, self.points, strict=True)
         )
@@ -93,39 +94,66 @@ class Reader:
             self._filled(p, among, len(classes), lambda y: np.equal(y, classes))
             for p, among in zip(parts, self.points, strict=True)
         )
-        return Y, Y_val, Scaling(np.zeros(len(classes)), np.ones(len(classes)))
+        return Y, Y_val, unscaled(len(classes))
 
-    def _scaling(self, part: Part, kind: str, varied: bool) -> Scaling:
-        among, D = self.points[0], part.width
-
-        def look(tiles: list[Tile]) -> Array:
-            table = np.stack([np.zeros(D), np.full(D, np.inf), np.full(D, -np.inf)])
-            for tile in tiles:
-                A = part.read(tile)
-                table[0] += A.sum(axis=0)
-                np.minimum(table[1], A.min(axis=0), out=table[1])
-                np.maximum(table[2], A.max(axis=0), out=table[2])
-            return table
-
-        totals, lows, highs = self._table(among, D, look, 3)
-        low, high = lows.min(axis=0), highs.max(axis=0)
-        largest = max(-low.min(), high.max())
-        self.team.all_or_raise(lambda: check_units(largest, part.name))
+    def _scaling(self, part: Part, way: Way, varied: bool) -> Scaling:
+        """Passes over the rows: their ranges; where deviations are asked for, the means and then the squares."""
+        low, high = self._ranges(part)
+        self.team.all_or_raise(lambda: check_units(float(np.maximum(-low, high).max()), part.name))
         if varied:
             self.team.all_or_raise(lambda: check_varied(low, high, part.name, self.config.source))
-        shift, scale = np.zeros(D), np.ones(D)
+        kind, D = way.settled(low, high), part.width
+        if kind == "none":
+            return unscaled(D)
         if kind == "range":
-            shift, scale = shift + low.min(), scale * ((high.max() - low.min()) or 1.0)
-        elif kind == "standard":
-            shift = totals.sum(axis=0) / among.n
+            return range_of(low, high)
+        tails = tails_of(self._sample(part), low, high) if kind == "robust" else None
+        mean = self._mean(part, lambda A: compressed(A, tails))
+        deviation = np.sqrt(self._mean(part, lambda A: np.square(compressed(A, tails) - mean)))
+        largest = np.abs(compressed(np.stack([low, high]), tails)).max(axis=0)
+        return standard(mean, deviation, largest, tails)
 
-            def squares(tiles: list[Tile]) -> Array:
-                return np.sum([np.square(part.read(t) - shift).sum(axis=0) for t in tiles], axis=0)[None]
+    def _ranges(self, part: Part) -> tuple[Array, Array]:
+        """The least and the largest number of each column of the training rows."""
 
-            (found,) = self._table(among, D, squares, 1)
-            scale = np.sqrt(found.sum(axis=0) / among.n)
-            scale[scale <= 1e-12 * np.maximum(np.abs(low), np.abs(high))] = 1.0
-        return Scaling(shift, scale)
+        def look(tiles: list[Tile]) -> Array:
+            table = np.stack([np.full(part.width, np.inf), np.full(part.width, -np.inf)])
+            for tile in tiles:
+                A = part.read(tile)
+                np.minimum(table[0], A.min(axis=0), out=table[0])
+                np.maximum(table[1], A.max(axis=0), out=table[1])
+            return table
+
+        lows, highs = self._table(self.points[0], part.width, look, 2)
+        return lows.min(axis=0), highs.max(axis=0)
+
+    def _mean(self, part: Part, of: Callable[[Array], Array]) -> Array:
+        """The mean over the training rows of `of(rows)` (n, D)."""
+        among = self.points[0]
+
+        def look(tiles: list[Tile]) -> Array:
+            found: Array = np.sum([of(part.read(tile)).sum(axis=0) for tile in tiles], axis=0)
+            return found[None]
+
+        (sums,) = self._table(among, part.width, look, 1)
+        found: Array = sums.sum(axis=0) / among.n
+        return found
+
+    def _sample(self, part: Part) -> Array:
+        """The evenly spaced training rows that medians are taken from, (n, D), on every rank."""
+        among, rows = self.points[0], spread_rows(self.points[0].n)
+        ends = [np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size)]
+        own = slice(ends[self.team.rank - 1] if self.team.rank else 0, ends[self.team.rank])
+        table = np.zeros((len(rows), part.width))
+
+        def fill() -> None:
+            for i in range(own.start, own.stop):
+                row = int(rows[i])
+                table[i] = part.read(Tile(row, row + 1))
+
+        self.team.all_or_raise(fill)
+        self.team.gather_rows(table, np.diff([0, *ends]).tolist())
+        return table
 
     def _table(self, among: PointPartition, width: int, look: Callable[[list[Tile]], Array], rows: int) -> Array:
         """look(tiles) (rows, width) of each block, its tiles counted over all points: (rows, blocks, width)."""

@@ -12,6 +12,7 @@ from macmpi.config import Data
 from macmpi.data.checks import as_labels, as_rows, check_datasets, check_groups
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw, check_there, read_file, read_headers
+from macmpi.data.scaling import AS_IS, Way
 from macmpi.typing import Array
 
 POINTS, GROUPS = ("X", "Y", "X_val", "Y_val"), ("groups", "groups_val")
@@ -32,7 +33,7 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
     held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS))
     numbers = {name: held.pop(name) for name in GROUPS if name in held}
     check_datasets(held, path, labels)
-    scale, scale_y = ("range" if name in held and held[name].dtype.kind in "iu" else "standard" for name in "XY")
+    scale, scale_y = (_way(held.get(name), targets=name == "Y") for name in "XY")
     flat = not labels and len(held["Y" if "Y" in held else "X"].shape) == 1
     if unread:
         return Raw(**held, scale=scale, scale_y=scale_y, labels=labels, one_dimensional=flat)
@@ -47,6 +48,13 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
         groups = every, numbers.get("groups_val", every[:0]).astype(np.int64)
     shape = held["X"].shape[1:] if held["X"].ndim == 3 else None
     return Raw(**points, scale=scale, scale_y=scale_y, labels=labels, one_dimensional=flat, groups=groups, shape=shape)
+
+
+def _way(array: Any, targets: bool) -> Way:
+    """An array or HDF5 dataset (N, ...), None where there is none, as "auto" scales it."""
+    if array is None:
+        return AS_IS
+    return Way("auto", images=array.ndim == 3, whole=array.dtype.kind in "iu", targets=targets)
 
 
 def read_codes(path: Path, rows: int, columns: int) -> Array:

@@ -9,9 +9,10 @@ import numpy as np
 
 from macmpi.config import Data
 from macmpi.data.checks import check_single, check_varied, classes_of
-from macmpi.data.dataset import Dataset, Scaling, fit_scaling
+from macmpi.data.dataset import Dataset
 from macmpi.data.parts import Parts, parts_of, raw_of, two_parts
 from macmpi.data.reading import Raw
+from macmpi.data.scaling import Scaling, Way, fit_scaling, unscaled
 from macmpi.data.split import drawn
 from macmpi.typing import Array
 
@@ -28,7 +29,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
         labels_, labels_val = (part.whole() for part in targets)
         classes = classes_of(labels_, labels_val, config.source)
         Y, Y_val = (np.equal(y, classes).astype(np.float64) for y in (labels_, labels_val))
-        scaling_y = fit_scaling(Y, "none")
+        scaling_y = unscaled(Y.shape[1])
     elif targets:
         Y, Y_val, scaling_y = _scaled(targets, raw.scale_y, config, varied=True)
     if np.dtype(dtype) == np.float32:
@@ -49,7 +50,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
     )
 
 
-def _scaled(parts: Parts, kind: str, config: Data, varied: bool) -> tuple[Array, Array, Scaling]:
+def _scaled(parts: Parts, way: Way, config: Data, varied: bool) -> tuple[Array, Array, Scaling]:
     """Training and validation rows, and the scaling, which the training rows determine.
 
     varied: raise UsageError if all columns are constant.
@@ -57,7 +58,7 @@ def _scaled(parts: Parts, kind: str, config: Data, varied: bool) -> tuple[Array,
     X, X_val = (part.whole() for part in parts)
     if varied:
         check_varied(X.min(axis=0), X.max(axis=0), parts[0].name, config.source)
-    scaling = fit_scaling(X, kind)
+    scaling = fit_scaling(X, way)
     return np.ascontiguousarray(scaling.apply(X)), np.ascontiguousarray(scaling.apply(X_val)), scaling
 
 

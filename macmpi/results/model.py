@@ -12,7 +12,8 @@ import numpy as np
 
 from macmpi import UsageError, __version__, files
 from macmpi.data.checks import as_rows
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling, Tails
 from macmpi.files import DAMAGE, first_line, image, replace_file
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import build
@@ -27,7 +28,6 @@ MADE_FROM = "state"
 UNREADABLE = "it is damaged, or no model.h5, which the command that trained it writes again with --resume auto"
 
 BATCH = 4096
-SCALING = ("x_shift", "x_scale", "y_shift", "y_scale")
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ class Model:
         first, last = weights[0], weights[-1]
         old, new = self.scaling_x, data.scaling_x
         kept = "its radial basis functions keep to the scaling of their own data; use those, or the same data.scale"
+        if not (_same_tails(old, new) and _same_tails(self.scaling_y, data.scaling_y)):
+            raise UsageError("it compresses long tails of its own data in another way; use those data again")
         if "bias" in chain.blocks[0].capabilities:
             first[:, -1] += first[:, :-1] @ ((new.shift - old.shift) / old.scale)
             first[:, :-1] *= new.scale / old.scale
@@ -168,7 +170,7 @@ def save(
     """Write model.h5: the chain, the weights by name ("last", "best"), the scaling, of Z the code.  Raises OSError."""
     arrays = {f"weights/{name}": flat for name, flat in weights.items()}
     for side, scaling in (("x", data.scaling_x), ("y", data.scaling_y)):
-        arrays[f"scaling/{side}_shift"], arrays[f"scaling/{side}_scale"] = scaling.shift, scaling.scale
+        arrays |= {f"scaling/{side}_{name}": array for name, array in _scaling_arrays(scaling).items()}
     if data.classes is not None:
         arrays["classes"] = data.classes
     codes = None if Z is None else codes_of(chain, Z)
@@ -213,8 +215,7 @@ def load(path: str | Path, weights: str = "last") -> Model:
             names = files.names(file, "weights")
             if weights not in names:
                 raise UsageError(f"it has the weights {', '.join(names)}, not {weights}")
-            x_shift, x_scale, y_shift, y_scale = (files.array(file, f"scaling/{name}") for name in SCALING)
-            of_x, of_y = _scaling(x_shift, x_scale, chain.n_in), _scaling(y_shift, y_scale, chain.n_out)
+            of_x, of_y = _scaling(file, "x", chain.n_in), _scaling(file, "y", chain.n_out)
             blocks = _blocks(files.array(file, f"weights/{weights}"), chain)
             autoencoder = bool(file.attrs["autoencoder"])
             one_dimensional = bool(file.attrs.get("one_dimensional", False))  # older files do not say
@@ -271,9 +272,26 @@ def _blocks(flat: Array, chain: Chain) -> tuple[Array, ...]:
     return blocks
 
 
-def _scaling(shift: Array, scale: Array, size: int) -> Scaling:
-    """The scaling of `size` columns.  Raises ValueError."""
-    _ensure(shift.shape == scale.shape == (size,), "its scaling is of other columns than its maps")
-    numbers = shift.dtype.kind == scale.dtype.kind == "f" and np.isfinite([shift, scale]).all()
+def _same_tails(a: Scaling, b: Scaling) -> bool:
+    if a.tails is None or b.tails is None:
+        return a.tails is b.tails
+    return np.array_equal(a.tails.centre, b.tails.centre) and np.array_equal(a.tails.width, b.tails.width)
+
+
+def _scaling_arrays(scaling: Scaling) -> dict[str, Array]:
+    """The arrays of a scaling by name, those of long tails where there are any."""
+    tails = scaling.tails
+    found = {"shift": scaling.shift, "scale": scaling.scale}
+    return found if tails is None else found | {"centre": tails.centre, "width": tails.width}
+
+
+def _scaling(file: Any, side: str, size: int) -> Scaling:
+    """The scaling of the `size` columns of a side, "x" or "y".  Raises ValueError."""
+    named = [name for name in files.names(file, "scaling") if name.startswith(f"{side}_")]
+    arrays = {name[2:]: files.array(file, f"scaling/{name}") for name in named}
+    shift, scale = arrays.pop("shift"), arrays.pop("scale")
+    every = [shift, scale, *arrays.values()]
+    _ensure(all(array.shape == (size,) for array in every), "its scaling is of other columns than its maps")
+    numbers = all(array.dtype.kind == "f" for array in every) and np.isfinite(every).all()
     _ensure(numbers and (scale > 0.0).all(), "its scaling holds no usable numbers")
-    return Scaling(shift, scale)
+    return Scaling(shift, scale, Tails(**arrays) if arrays else None)

@@ -19,7 +19,8 @@ from scipy.cluster.vq import kmeans
 
 from macmpi import UsageError, config
 from macmpi.config import TRAINERS as NAMES
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start

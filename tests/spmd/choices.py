@@ -11,7 +11,8 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 
 from macmpi.config import Activation, Config
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
 from macmpi.methods.selection import CRITERIA
 from macmpi.methods.starts import Origin
 from macmpi.parallel import tiles, tree_sum

@@ -9,7 +9,8 @@ import numpy as np
 from theory.nets import points, softmax
 
 from macmpi.config import Config, Start
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.state import State

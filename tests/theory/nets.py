@@ -11,7 +11,8 @@ import numpy as np
 from scipy import special
 
 from macmpi.config import Config, Model, Penalty, WStep, ZStep
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
 from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock

@@ -33,7 +33,8 @@ from theory.nets import (
 from theory.problems import z_problem
 from theory.test_appendix import backpropagated
 
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
 from macmpi.state import State
 from macmpi.typing import Array

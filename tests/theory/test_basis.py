@@ -24,7 +24,8 @@ from theory.basis_nets import (
 )
 
 from macmpi.config import Config
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
 from macmpi.half_steps.w_step import solve
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock

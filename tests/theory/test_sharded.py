@@ -10,7 +10,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from macmpi.config import Config, Method, Model, Parallel, Penalty, Stochastic
-from macmpi.data.dataset import Dataset, fit_scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import fit_scaling
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
-from macmpi.data.dataset import Dataset, fit_scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import fit_scaling
 from macmpi.methods.stochastic import curvature
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.methods.stochastic.curvature import assign_inverses

@@ -17,10 +17,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.checks import as_rows
-from macmpi.data.dataset import Dataset, Scaling, fit_scaling, share
+from macmpi.data.dataset import Dataset, share
 from macmpi.data.named_sets import folder
 from macmpi.data.parts import parts_of, raw_of
 from macmpi.data.reading import Raw, read_file
+from macmpi.data.scaling import Scaling, fit_scaling
 from macmpi.data.shards import survey
 from macmpi.data.split import drawn
 from macmpi.data.whole import load
@@ -228,12 +229,79 @@ def test_the_scaling_is_fitted_to_the_training_points_alone(write: Write, random
     assert_allclose(data.X_val, (X_val - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["none", "range", "standard"])
+@pytest.mark.parametrize("kind", ["none", "range", "standard", "robust"])
 def test_undo_undoes(kind: str, random: np.random.Generator) -> None:
     X = rows(random, d=4) * [1e-6, 1.0, 1e6, 0.0]
+    X[0, 0], X[1, 1] = 1.0, -1e6
     scaling = fit_scaling(X, kind)
     assert_allclose(scaling.undo(scaling.apply(X)), X, rtol=1e-12, atol=1e-9)
-    assert_allclose(scaling.apply(X), (X - scaling.shift) / scaling.scale, rtol=1e-15)
+    assert (scaling.tails is not None) is (kind == "robust")
+    if kind != "robust":
+        assert_allclose(scaling.apply(X), (X - scaling.shift) / scaling.scale, rtol=1e-15)
+
+
+def long_tailed(random: np.random.Generator) -> np.ndarray:
+    """Columns: normal, normal with one outlier of 1e6, lognormal, mostly 0, two values, constant."""
+    X = random.normal(size=(400, 6))
+    X[7, 1] = 1e6
+    X[:, 2] = np.exp(3.0 * X[:, 2])
+    X[:, 3] = np.where(random.random(400) < 0.01, 1e3 * X[:, 3], 0.0)
+    X[:, 4], X[:, 5] = X[:, 4] > 0.0, 4.0
+    return X
+
+
+def test_columns_with_long_tails_are_compressed_and_no_others(write: Write, random: np.random.Generator) -> None:
+    """g(x) = asinh((x - median) / robust deviation), which keeps the order of the numbers; mean 0, deviation 1."""
+    X = long_tailed(random)
+    data = load(of(write(X=X, X_val=X[:9])))
+    tails = data.scaling_x.tails
+    assert tails is not None
+    assert tails.long.tolist()[:3] == [False, True, True]
+    assert not tails.long[4:].any()
+    usual = ~tails.long
+    assert_array_equal(data.X[:, usual], fit_scaling(X, "standard").apply(X)[:, usual])
+    g = np.arcsinh((X[:, 1] - np.median(X[:, 1])) / ((np.quantile(X[:, 1], 0.75) - np.quantile(X[:, 1], 0.25)) / 1.349))
+    assert_allclose(data.X[:, 1], (g - g.mean()) / g.std(), rtol=1e-9)
+    assert_array_equal(np.argsort(data.X[:, 2], kind="stable"), np.argsort(X[:, 2], kind="stable"))
+    assert np.abs(data.X).max() < 400**0.5  # the largest that n numbers of deviation 1 can hold
+    assert_allclose(data.X[:, :5].std(axis=0), 1.0, rtol=1e-12)
+
+
+def test_targets_keep_their_own_unit(write: Write, random: np.random.Generator) -> None:
+    """An error of a regression is measured in the unit of its targets, long tails or not."""
+    X = long_tailed(random)
+    for scale in ("auto", "robust"):
+        data = load(of(write(X=X[:, :2], Y=X[:, 1]), scale=scale))
+        assert data.scaling_y.tails is None
+        assert data.scaling_x.tails is not None
+
+
+@pytest.mark.parametrize(
+    ("columns", "together"),
+    [
+        (lambda r: r.integers(0, 256, (40, 5)), True),
+        (lambda r: np.hstack([r.integers(0, 17, (40, 5)), np.zeros((40, 3), int)]), True),
+        (lambda r: r.integers(0, 2, (40, 4)), True),
+        (
+            lambda r: np.column_stack([r.integers(18, 80, 40), r.integers(0, 90_000, 40), r.integers(0, 2, 40)]),
+            False,
+        ),
+        (lambda r: r.integers(0, 9, (40, 1)), False),
+        (lambda r: r.normal(size=(40, 4)), False),
+        (lambda r: r.normal(size=(40, 3, 3)), True),
+    ],
+    ids=["pixels", "pixels with a border", "flags", "age, income and a flag", "one column", "real numbers", "images"],
+)
+def test_columns_are_scaled_together_where_they_have_one_unit(
+    columns: Any, together: bool, write: Write, random: np.random.Generator
+) -> None:
+    X = columns(random)
+    data = load(of(write(X=X, Y=np.arange(40.0), X_val=X, Y_val=np.arange(40.0))))
+    if together:
+        assert (data.X.min(), data.X.max()) == (0.0, 1.0)
+        assert np.ptp(data.scaling_x.scale) == 0.0
+    else:
+        assert_allclose(data.X.std(axis=0), 1.0, rtol=1e-12)
 
 
 def test_no_scaling_changes_no_bit(random: np.random.Generator) -> None:
@@ -354,7 +422,7 @@ def test_one_column_may_be_flat(write: Write) -> None:
 
 
 def test_targets_are_scaled_by_their_own_kind(write: Write) -> None:
-    """X of counts goes to [0, 1] together, Y of real numbers column by column."""
+    """X of counts in one unit goes to [0, 1] together, Y of real numbers column by column."""
     found = load(of(write(X=np.arange(40).reshape(20, 2), Y=np.linspace(5.0, 6.0, 20)), validation=0.25))
     assert found.scaling_x.shift[0] == found.scaling_x.shift[1]
     assert found.X.max() == 1.0

@@ -16,7 +16,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
 from macmpi import UsageError, config, files, predict, run
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling, Tails
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.parallel.serial import Serial
@@ -85,6 +86,27 @@ def test_predict_is_the_chain_in_the_datas_units(activation: str, tmp_path: Path
     X = 10.0 * random.normal(size=(9, 4))
     for name in ("last", "best"):
         assert_allclose(model.load(saved.path, name).predict(X), saved.expected(X, name), rtol=1e-13, atol=1e-13)
+
+
+def test_long_tails_are_compressed_on_the_way_in_and_stretched_on_the_way_out(
+    tmp_path: Path, random: np.random.Generator
+) -> None:
+    """Of an autoencoder, whose outputs are its inputs; the weights are of no use to data that are scaled otherwise."""
+    saved = Saved(tmp_path / "model.h5", random, None)
+    tails = Tails(np.array([0.0, 1.0, 0.0, -2.0]), np.array([0.0, 3.0, 0.0, 0.5]))
+    of_x = replace(saved.data.scaling_x, tails=tails)
+    data = replace(saved.data, scaling_x=of_x, scaling_y=of_x)
+    model.save(saved.path, saved.chain, saved.weights, data, {})
+    found, X = model.load(saved.path), 10.0 * random.normal(size=(9, 4))
+    inputs = (np.where(tails.width > 0, np.arcsinh((X - tails.centre) / [1, 3, 1, 0.5]), X) - of_x.shift) / of_x.scale
+    F = saved.chain.forward(block_views(saved.weights["last"], saved.chain.block_shapes), inputs)
+    linear = F * of_x.scale + of_x.shift
+    expected = np.where(tails.width > 0, np.sinh(linear) * tails.width + tails.centre, linear)
+    assert_allclose(found.predict(X), expected, rtol=1e-11)
+    assert_array_equal(found.weights_for(saved.chain, data).shape, saved.weights["last"].shape)
+    for other in (saved.data, replace(data, scaling_x=replace(of_x, tails=Tails(tails.centre, 2.0 * tails.width)))):
+        with pytest.raises(UsageError, match="compresses long tails"):
+            found.weights_for(saved.chain, other)
 
 
 def test_what_is_loaded_is_what_was_saved(autoencoder: Saved) -> None:

@@ -10,7 +10,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.config import Config, Model, Penalty, Run, Start, WStep, ZStep
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.layers.activation import FUNCTIONS

@@ -16,7 +16,8 @@ import pytest
 from limits import small_files
 
 import macmpi
-from macmpi.data.dataset import Dataset, fit_scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import fit_scaling
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine

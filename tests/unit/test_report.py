@@ -27,7 +27,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
 from macmpi import UsageError, config, report, run
-from macmpi.data.dataset import Dataset, fit_scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import fit_scaling
 from macmpi.data.whole import load
 from macmpi.nets.build import build_chain
 from macmpi.parallel.serial import Serial

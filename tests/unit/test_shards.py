@@ -51,6 +51,7 @@ FILES: dict[str, dict[str, Any]] = {
     "whole numbers": {"X": (100.0 * X).astype(np.int32), "Y": X[:, :1]},
     "half precision": {"X": X[:, :3].astype(np.float16)},
     "big-endian": {"X": X.astype(">f4")},
+    "long tails": {"X": np.sinh(4.0 * (X - X.mean(0)) / np.maximum(X.std(0), 1e-3)), "Y": X[:, 0] ** 3},
     "images": {"X": X.reshape(N, 2, 3), "X_val": X_VAL.reshape(-1, 2, 3)},
     "few": {"X": X[:4], "X_val": X_VAL[:2]},
     "very few": {"X": X[:2], "X_val": X_VAL[:2]},
@@ -87,7 +88,7 @@ def together(parts: list[Dataset]) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("name", "scale"),  # every file as it comes, and in turns with one of the other scales
-    [*zip(FILES, itertools.repeat("auto")), *zip(FILES, itertools.cycle(["none", "range", "standard"]))],
+    [*zip(FILES, itertools.repeat("auto")), *zip(FILES, itertools.cycle(["none", "range", "standard", "robust"]))],
 )
 def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any, tmp_path: Path) -> None:
     labels = "labels" in name
@@ -102,6 +103,10 @@ def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any,
             for ours, theirs in ((part.scaling_x, whole.scaling_x), (part.scaling_y, whole.scaling_y)):
                 assert_allclose(ours.scale, theirs.scale, rtol=1e-12)
                 assert_allclose(ours.shift, theirs.shift, rtol=1e-12, atol=1e-12)
+                assert (ours.tails is None) is (theirs.tails is None)
+                if ours.tails is not None and theirs.tails is not None:
+                    assert_array_equal(ours.tails.centre, theirs.tails.centre)
+                    assert_array_equal(ours.tails.width, theirs.tails.width)
             assert part.autoencoder is whole.autoencoder
             assert_array_equal(part.classes, whole.classes)
         sums |= {part.sha256 for part in parts}

@@ -13,7 +13,8 @@ from tolerance import assert_within, gamma
 
 from macmpi import UsageError
 from macmpi.config import Config, Model, Penalty, Start
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
 from macmpi.data.user_file import read_codes
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac

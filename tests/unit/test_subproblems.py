@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from theory.problems import given, z_problem
 
 from macmpi.config import Config, Model, Penalty, Start
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
 from macmpi.half_steps import w_step
 from macmpi.half_steps.metrics import metrics, renew_metric
 from macmpi.half_steps.w_problems import layer_gram, targets

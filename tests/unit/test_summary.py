@@ -10,7 +10,8 @@ import pytest
 
 from macmpi.account import Account
 from macmpi.config import Config, Model, Parallel, Start
-from macmpi.data.dataset import Dataset, Scaling
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.state import Errors, MacState, State
 from macmpi.training.summary import closing, describe
