@@ -44,10 +44,11 @@ class NumericalError(MacmpiError):
     exit_code = 70
 
 
-def load(path: str, weights: str = "last") -> Model:
+def load(path: str, weights: str | None = None) -> Model:
     """The trained net of a model.h5, ready to predict (`macmpi.results.model.Model`).  Needs no MPI.  Collective: no.
 
-    weights: "last" (after postprocessing) or "best" (lowest validation error along the run).
+    weights: "best" (of the lowest validation error along the run) or "last" (after postprocessing); None: the best, or
+    the last where a file has no others, as start.h5.
     """
     from macmpi.results.model import load as load_model
 

@@ -31,9 +31,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("data", type=Path, metavar="DATA", help=".npy, or .npz or .h5 with a dataset X")
     p.add_argument("--output", type=Path, required=True, metavar="FILE", help=".npy, or .npz or .h5 (dataset Y)")
     p.add_argument("--what", choices=ACTIONS, default="predict", help="default: predict")
-    p.add_argument(
-        "--weights", choices=("last", "best"), default="last", help="after postprocessing, or best on validation"
-    )
+    p.add_argument("--weights", choices=("best", "last"), help="of the lowest validation error (default), or the last")
     p.add_argument("--dataset", default="X", metavar="NAME", help="dataset to read (default: X)")
     return p
 

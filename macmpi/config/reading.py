@@ -97,11 +97,16 @@ def validate(table: dict[str, Any], name: str) -> Config:
     """Config from a parsed table.  Raises UsageError with all its mistakes in one message."""
     from pydantic import ValidationError
 
-    kept, lines = _without_gone(table)
+    known, lines = _without_gone(table)
     try:
-        found: Config = _adapter().validate_json(_json(kept, name))
+        found: Config = _adapter().validate_json(_json(known, name))
     except ValidationError as error:
-        lines += [_explain(mistake) for mistake in error.errors() if not _other_branch(mistake)]
+        mistakes = error.errors()
+        auto = {m["loc"][:-1] for m in mistakes if m["loc"][-1:] == (AUTO,)}
+        for mistake in mistakes:
+            in_auto = mistake["loc"][:-1] in auto
+            if mistake["loc"][-1:] != (AUTO,) and (in_auto or not _other_branch(mistake)):
+                lines.append(_explain(mistake, ', or "auto"' if in_auto else ""))
     if lines:
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
         raise UsageError("\n  ".join([f"{count} in {name}:", *lines]))
@@ -139,7 +144,10 @@ def _adapter() -> Any:
     return TypeAdapter(Config)
 
 
-BRANCH = re.compile(r"(?P<one>(literal|function-after)\[.*|constrained-float)|list\[.*")
+AUTO = "literal['auto']"
+"""The branch of `number | "auto"` that is the word: it is said at the end of what the number should be."""
+
+BRANCH = re.compile(r"(?P<one>(literal|function-after)\[.*|constrained-float|constrained-int|float|int)|list\[.*")
 """Pydantic marks by these the two branches of "one value, or a list of them" in the place of a mistake."""
 
 
@@ -170,7 +178,7 @@ def _unknown(where: list[str]) -> str:
     return f"did you mean {meant}?" if meant else f"known here: {', '.join(known)}"
 
 
-def _explain(mistake: Any) -> str:
+def _explain(mistake: Any, otherwise: str = "") -> str:
     parts = [str(part) for part in mistake["loc"] if not BRANCH.fullmatch(str(part))]
     where = [part if part.isprintable() else repr(part) for part in parts]
     key = ".".join(where) or "the file"
@@ -185,7 +193,7 @@ def _explain(mistake: Any) -> str:
         hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(map(repr, known))}"
         return f"{key}: unknown word; {hint}{given}"
     said = PLAIN.get(mistake["type"], mistake["msg"].removeprefix("Value error, ").removeprefix("Input "))
-    return f"{key}: {said.format(name=where[-1]) if mistake['type'] in PLAIN else said}{given}"
+    return f"{key}: {said.format(name=where[-1]) if mistake['type'] in PLAIN else said}{otherwise}{given}"
 
 
 def known_keys(tables: list[str]) -> list[str]:

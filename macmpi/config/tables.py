@@ -202,6 +202,7 @@ class Stochastic:
     grow_every: PositiveInt = 60
     averaging: Annotated[float, Ge(0.0), Lt(1.0)] = 0.95
     damping: Annotated[float, Ge(0.0)] = 0.0
+    ridge: Annotated[float, Ge(0.0), Le(1e12)] | Literal["auto"] = "auto"
     patience: PositiveInt = 20
     parts: PositiveInt = 2
     __pydantic_config__: ClassVar[Any] = STRICT

@@ -62,6 +62,18 @@ class Scaling:
         linear = X * self.scale + self.shift
         return linear if self.tails is None else self.tails.undo(linear)
 
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Its arrays by name, those of long tails where there are any."""
+        found = {"shift": self.shift, "scale": self.scale}
+        return found if self.tails is None else found | {"centre": self.tails.centre, "width": self.tails.width}
+
+    def compresses_as(self, other: Scaling) -> bool:
+        """Tells whether both compress long tails in one way, or neither does."""
+        if self.tails is None or other.tails is None:
+            return self.tails is other.tails
+        return all(np.array_equal(self.arrays[name], other.arrays[name]) for name in ("centre", "width"))
+
 
 def compressed(X: Array, tails: Tails | None) -> Array:
     """g(X), (N, D)."""

@@ -106,7 +106,7 @@ class Model:
         first, last = weights[0], weights[-1]
         old, new = self.scaling_x, data.scaling_x
         kept = "its radial basis functions keep to the scaling of their own data; use those, or the same data.scale"
-        if not (_same_tails(old, new) and _same_tails(self.scaling_y, data.scaling_y)):
+        if not (old.compresses_as(new) and self.scaling_y.compresses_as(data.scaling_y)):
             raise UsageError("it compresses long tails of its own data in another way; use those data again")
         if "bias" in chain.blocks[0].capabilities:
             first[:, -1] += first[:, :-1] @ ((new.shift - old.shift) / old.scale)
@@ -170,7 +170,7 @@ def save(
     """Write model.h5: the chain, the weights by name ("last", "best"), the scaling, of Z the code.  Raises OSError."""
     arrays = {f"weights/{name}": flat for name, flat in weights.items()}
     for side, scaling in (("x", data.scaling_x), ("y", data.scaling_y)):
-        arrays |= {f"scaling/{side}_{name}": array for name, array in _scaling_arrays(scaling).items()}
+        arrays |= {f"scaling/{side}_{name}": array for name, array in scaling.arrays.items()}
     if data.classes is not None:
         arrays["classes"] = data.classes
     codes = None if Z is None else codes_of(chain, Z)
@@ -198,8 +198,12 @@ def is_made_from(path: Path, state: State) -> bool:
         return False
 
 
-def load(path: str | Path, weights: str = "last") -> Model:
-    """The model of a model.h5.  weights: "last" or "best".  Raises UsageError.  Collective: no."""
+def load(path: str | Path, weights: str | None = None) -> Model:
+    """The model of a model.h5.
+
+    weights: "best" (on validation) or "last"; None: the best, or the last where there are no others.
+    Raises UsageError.  Collective: no.
+    """
     if os.path.isdir(path):
         inside = Path(path) / "model.h5"
         remedy = f"name {inside}" if inside.is_file() else "name the model.h5 of a run directory"
@@ -213,6 +217,7 @@ def load(path: str | Path, weights: str = "last") -> Model:
                 raise UsageError(f"it was written by macmpi {file.attrs['macmpi']}; use that version")
             chain = _chain(specs, json.loads(file.attrs["sites"]))
             names = files.names(file, "weights")
+            weights = weights or ("best" if "best" in names else "last")
             if weights not in names:
                 raise UsageError(f"it has the weights {', '.join(names)}, not {weights}")
             of_x, of_y = _scaling(file, "x", chain.n_in), _scaling(file, "y", chain.n_out)
@@ -270,19 +275,6 @@ def _blocks(flat: Array, chain: Chain) -> tuple[Array, ...]:
     except KeyError as error:
         raise ValueError(f"there is no activation {error}") from None
     return blocks
-
-
-def _same_tails(a: Scaling, b: Scaling) -> bool:
-    if a.tails is None or b.tails is None:
-        return a.tails is b.tails
-    return np.array_equal(a.tails.centre, b.tails.centre) and np.array_equal(a.tails.width, b.tails.width)
-
-
-def _scaling_arrays(scaling: Scaling) -> dict[str, Array]:
-    """The arrays of a scaling by name, those of long tails where there are any."""
-    tails = scaling.tails
-    found = {"shift": scaling.shift, "scale": scaling.scale}
-    return found if tails is None else found | {"centre": tails.centre, "width": tails.width}
 
 
 def _scaling(file: Any, side: str, size: int) -> Scaling:

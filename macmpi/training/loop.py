@@ -11,6 +11,7 @@ from macmpi import StorageError
 from macmpi.config import Config
 from macmpi.console import say, warn
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.errors import errors_of
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.starts import Origin, coordinates_first, start
@@ -26,7 +27,7 @@ from macmpi.training.curve import Curve, record_of
 from macmpi.training.process import StopRequest, peak_memory, ready_memory, ready_products, spare_living
 from macmpi.training.run_directory import RunDirectory
 from macmpi.training.sharded_checkpoint import save_sharded
-from macmpi.training.summary import closing, describe
+from macmpi.training.summary import Best, closing, describe
 from macmpi.typing import Array
 
 DONE, STOPPED = 0, 75
@@ -212,19 +213,27 @@ class Training:
         after = self.method.finish(state)
         after.seconds += now() - began
         errors = self.method.evaluate(after, feasible=True)
-        best = state.history.best_weights if state.history.best_e1_val < errors.validation else after.weights
+        best = self._best(state, after, errors)
         self._record(after, "postprocess", errors)
-        self.team.from_root(lambda: self._check_end(errors))
+        self.team.from_root(lambda: self._check_end(best.errors))
         memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
         self.team.from_root(lambda: self._write_model(state, after, best, errors))
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
-            say("\n".join(closing(state, errors, self.method.account)))
+            say("\n".join(closing(state, errors, self.method.account, best)))
             self._say_levels()
             say(f"  {'peak memory of a rank':28s} {memory:.0f} MB{which}")
             say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)
+
+    def _best(self, state: State[Any], after: State[Any], errors: Errors) -> Best:
+        """The weights of the lowest validation error: of an iteration, or the last ones.  Collective: yes."""
+        history = state.history
+        if not history.best_e1_val < errors.validation:
+            return Best(after.weights, after.iteration, errors, last=True)
+        feasible = replace(after, weights=history.best_weights)
+        return Best(history.best_weights, history.best_iteration, errors_of(self.method.parts, feasible, feasible=True))
 
     def _check_saved(self) -> None:
         if self.unsaved:
@@ -265,11 +274,13 @@ class Training:
         """The coordinates that a file of a model keeps: none of sharded points."""
         return None if self.plan.sharded else state.Z
 
-    def _write_model(self, state: State[Any], after: State[Any], best: Array, errors: Errors) -> None:
+    def _write_model(self, state: State[Any], after: State[Any], best: Best, errors: Errors) -> None:
         path = self.job.directory.model
         labels: dict[str, Any] = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
+        labels |= {"best_iteration": best.iteration}
+        labels |= {"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation}
         labels |= {model.MADE_FROM: state.fingerprint}
-        weights, Z = {"last": after.weights, "best": best}, self._coordinates(state)
+        weights, Z = {"last": after.weights, "best": best.weights}, self._coordinates(state)
         try:
             model.save(path, self.plan.chain, weights, self.data, labels, Z)
         except OSError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from macmpi.account import Account
 from macmpi.console import decimals, duration
 from macmpi.data.dataset import Dataset
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, State
+from macmpi.typing import Array
 
 
 def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
@@ -27,16 +30,36 @@ def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
     return line
 
 
-def closing(state: State, errors: Errors, account: Account) -> list[str]:
-    """Says how the run ended."""
+@dataclass(frozen=True)
+class Best:
+    """The weights (flat) of the lowest validation error, the iteration that they are of, their errors.
+
+    last: they are those that the run ended with.
+    """
+
+    weights: Array
+    iteration: int
+    errors: Errors
+    last: bool = False
+
+
+def closing(state: State, errors: Errors, account: Account, best: Best) -> list[str]:
+    """Says how the run ended, and which weights a model predicts with."""
     reason = {"converged": account.settled, "max_iterations": "the last iteration allowed"}
     lines = [
         f"finished ({reason.get(state.finished, state.finished)}) after {state.iteration} iterations, "
         f"{duration(state.seconds)} of training",
-        f"  {account.end:28s} E1 train {decimals(errors.train):>9}   validation {decimals(errors.validation):>9}",
+        *_errors(account.end + (", the best" if best.last else ""), errors),
     ]
+    if not best.last:
+        lines += _errors(f"the best, iteration {best.iteration}", best.errors)
+    return lines
+
+
+def _errors(name: str, errors: Errors) -> list[str]:
+    lines = [f"  {name:28s} E1 train {decimals(errors.train):>9}   validation {decimals(errors.validation):>9}"]
     if errors.wrong_train is not None and errors.wrong_validation is not None:
         lines.append(
-            f"  {'misclassified':28s}    train {errors.wrong_train:9.2%}   validation {errors.wrong_validation:9.2%}"
+            f"  {'  misclassified':28s}    train {errors.wrong_train:9.2%}   validation {errors.wrong_validation:9.2%}"
         )
     return lines

@@ -32,7 +32,9 @@ CONFIGS = {
     "classes": Config(model=Model([5, 3], ["relu", "softmax"], loss="cross_entropy")),
     "feasible": Config(model=Model([5, 3, 5]), method=Method(acceleration="feasible")),
     "momentum": Config(model=Model([5, 3, 5], sites="before"), method=Method(acceleration="momentum")),
-    "stochastic": Config(model=Model([5, 3, 5]), method=Method("stochastic"), stochastic=Stochastic(batch=20, parts=3)),
+    "stochastic": Config(
+        model=Model([5, 3, 5]), method=Method("stochastic"), stochastic=Stochastic(batch=20, parts=3, ridge=0.0)
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import fit_scaling
 from macmpi.methods.stochastic import curvature
 from macmpi.methods.stochastic import method as stochastic
+from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.curvature import assign_inverses
+from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import Layout, add_gradient, add_grams, metrics, shifted_inverse, shifts
 from macmpi.methods.stochastic.method import ADAPT, MOMENTUM, STRIDE
 from macmpi.methods.stochastic.method import Stochastic as Method_
@@ -59,12 +62,23 @@ def method_of(loss: str = "squared", activation: str = "sigmoid", n: int = 90, *
         model=Model(SIZES[1], activation, loss=loss),  # type: ignore[arg-type]
         start=Start(range=2.0, seed=1),
         method=Method("stochastic"),
-        stochastic=Stochastic(**{"batch": 30, **keys}),  # type: ignore[arg-type]
+        stochastic=Stochastic(**{"batch": 30, "ridge": 0.0, **keys}),  # type: ignore[arg-type]
         run=Run(max_iterations=5),
     )
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
     method = Method_(plan, data, Serial(), Clock(), config.stochastic)
     return method, method.start(2.0, False, 1)
+
+
+RIDGES = [0.0, 0.03]
+
+
+def not_biases(method: Method_) -> Array:
+    """1 for each weight, 0 for each bias, (W,)."""
+    found: Array = np.ones(method.layout.weights[-1].stop)
+    for block in method.layout.blocks(found):
+        block[:, -1] = 0.0
+    return found
 
 
 def halves(rows: Array) -> dict[int, Array]:
@@ -208,8 +222,9 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str) -> None:
     assert curvature == pytest.approx(curved + 0.3 * way @ way, rel=1e-9)
 
 
-def test_a_step_goes_along_the_direction_and_the_last_step() -> None:
-    method, state = method_of()
+@pytest.mark.parametrize("ridge", RIDGES)
+def test_a_step_goes_along_the_direction_and_the_last_step(ridge: float) -> None:
+    method, state = method_of(ridge=ridge)
     for i in range(4):
         before, last = state.weights.copy(), state.own.step.copy()
         rows = halves(np.arange(i, 30 + i))
@@ -218,6 +233,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step() -> None:
         for own in rows.values():
             tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
             add_gradient(method.plan.choices.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
+        gradient += 30.0 * ridge * not_biases(method) * before
         direction = method.curvature.direction(gradient, 30.0, state)
         expected = MOMENTUM * last + STRIDE * state.own.length * direction
         np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
@@ -230,6 +246,50 @@ def test_it_trains(loss: str) -> None:
     for _ in range(12):
         method.sweep(state)
     assert method.evaluate(state).train < 0.8 * before
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_damping_is_told_the_decrease_of_loss_and_ridge(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """(lambda / 2) ||W||^2 counts as the loss does, before the step and after it."""
+    ridge, told = 0.2, list[float]()
+    method, state = method_of(loss, ridge=ridge)
+    counted = not_biases(method)
+    monkeypatch.setattr(Damping, "adapted", lambda self, damping, ratio, count: (told.append(ratio), damping)[1])
+    predictions: list[float] = []
+    adapt = method._adapt
+
+    def spied(rows: Any, n: Any, loss: Any, predicted: float, *rest: Any) -> None:
+        predictions.append(predicted)
+        adapt(rows, n, loss, predicted, *rest)
+
+    monkeypatch.setattr(method, "_adapt", spied)
+    for i in range(ADAPT):
+        before = state.weights.copy()
+        method.step(halves(np.arange(i, 30 + i)), state)
+    seen = slice(ADAPT - 1, 29 + ADAPT)
+    objectives = [
+        error(method, flat, seen) / 30.0 + ridge / 2.0 * float(counted @ flat**2) for flat in (before, state.weights)
+    ]
+    assert told == pytest.approx([(objectives[0] - objectives[1]) / predictions[0]], rel=1e-7)
+
+
+def test_the_ridge_begins_as_ten_points_and_falls_by_a_tenth_each_epoch() -> None:
+    falling, kept = ridges.Path(200), ridges.Path(200, 0.3)
+    assert [falling.at(epoch) for epoch in (0, 1, 2)] == pytest.approx([0.05, 0.045, 0.0405], rel=1e-14)
+    assert [kept.at(epoch) for epoch in (0, 7)] == [0.3, 0.3]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_large_ridge_leaves_nothing_but_the_best_constant(loss: str) -> None:
+    """Biases are free: of labels they give the shares, of targets the mean."""
+    method, state = method_of(loss, ridge=5.0)
+    for _ in range(80):
+        method.sweep(state)
+    F = method.plan.chain.forward(method.layout.blocks(state.own.average), method.data.X)
+    mean = method.data.Y.mean(axis=0)
+    F = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True) if loss == "cross_entropy" else F
+    np.testing.assert_allclose(F, np.broadcast_to(mean, F.shape), atol=0.2)
+    assert np.abs(not_biases(method) * state.own.average).max() < 1e-2
 
 
 def test_the_run_shows_and_keeps_the_average() -> None:
@@ -370,11 +430,12 @@ def test_one_point_does_not_move_the_level_far() -> None:
     assert state.own.level <= 1.2 * level + 1e-12
 
 
-def test_the_decrease_is_predicted_by_the_net_before_the_step() -> None:
+@pytest.mark.parametrize("ridge", RIDGES)
+def test_the_decrease_is_predicted_by_the_net_before_the_step(ridge: float) -> None:
     """Of weights, slopes and activations at one point, the one where the gradient was taken."""
-    method, state = method_of()
+    method, state = method_of(ridge=ridge)
     asked: list[tuple[Array, float]] = []
-    method._adapt = lambda rows, n, before, predicted, state: asked.append((state.own.step.copy(), predicted))  # type: ignore[method-assign]
+    method._adapt = lambda rows, n, before, predicted, ridge, state: asked.append((state.own.step.copy(), predicted))  # type: ignore[method-assign]
     for i in range(ADAPT):
         before, rows, damping = state.weights.copy(), halves(np.arange(i, 30 + i)), state.own.damping
         method.step(rows, state)
@@ -385,7 +446,8 @@ def test_the_decrease_is_predicted_by_the_net_before_the_step() -> None:
         add_gradient(method.plan.choices.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
         change = tape.weight_jvp(method.layout.blocks(step))
         curved += float(np.vdot(change, change)) / 30.0
-    expected = -gradient @ step / 30.0 - 0.5 * (curved + damping * step @ step)
+    gradient += 30.0 * ridge * not_biases(method) * before
+    expected = -gradient @ step / 30.0 - 0.5 * (curved + (damping + ridge) * step @ step)
     assert predicted == pytest.approx(expected, rel=1e-9)
 
 

@@ -99,6 +99,7 @@ MISTAKES: dict[str, list[Any]] = {
     **{f"baseline.{name}": NOT_A_FRACTION for name in ("momentum", "beta2")},
     "baseline.rate": NOT_POSITIVE,
     "selection.criterion": ["AIC", "", 1, ["aic"]],
+    "stochastic.ridge": ["Auto", -1.0, True, []],
     "selection.epsilon2": NOT_POSITIVE[:-1],
     "selection.every": NOT_A_COUNT,
     "selection.smallest": NOT_A_COUNT,

@@ -64,7 +64,7 @@ class Saved:
         self.weights = {name: random.normal(size=size) for name in ("last", "best")}
         model.save(path, self.chain, self.weights, self.data, {"iteration": 3})
 
-    def expected(self, X: Array, name: str = "last") -> Array:
+    def expected(self, X: Array, name: str = "best") -> Array:
         weights = block_views(self.weights[name], self.chain.block_shapes)
         scaled = (X - self.data.scaling_x.shift) / self.data.scaling_x.scale
         return self.chain.forward(weights, scaled) * self.data.scaling_y.scale + self.data.scaling_y.shift
@@ -99,11 +99,11 @@ def test_long_tails_are_compressed_on_the_way_in_and_stretched_on_the_way_out(
     model.save(saved.path, saved.chain, saved.weights, data, {})
     found, X = model.load(saved.path), 10.0 * random.normal(size=(9, 4))
     inputs = (np.where(tails.width > 0, np.arcsinh((X - tails.centre) / [1, 3, 1, 0.5]), X) - of_x.shift) / of_x.scale
-    F = saved.chain.forward(block_views(saved.weights["last"], saved.chain.block_shapes), inputs)
+    F = saved.chain.forward(block_views(saved.weights["best"], saved.chain.block_shapes), inputs)
     linear = F * of_x.scale + of_x.shift
     expected = np.where(tails.width > 0, np.sinh(linear) * tails.width + tails.centre, linear)
     assert_allclose(found.predict(X), expected, rtol=1e-11)
-    assert_array_equal(found.weights_for(saved.chain, data).shape, saved.weights["last"].shape)
+    assert_array_equal(found.weights_for(saved.chain, data).shape, saved.weights["best"].shape)
     for other in (saved.data, replace(data, scaling_x=replace(of_x, tails=Tails(tails.centre, 2.0 * tails.width)))):
         with pytest.raises(UsageError, match="compresses long tails"):
             found.weights_for(saved.chain, other)
@@ -118,7 +118,7 @@ def test_what_is_loaded_is_what_was_saved(autoencoder: Saved) -> None:
         for side in ("scaling_x", "scaling_y"):
             assert_array_equal(getattr(loaded, side).shift, getattr(autoencoder.data, side).shift)
             assert_array_equal(getattr(loaded, side).scale, getattr(autoencoder.data, side).scale)
-    assert_array_equal(macmpi.load(str(autoencoder.path)).weights[0].ravel()[:3], autoencoder.weights["last"][:3])
+    assert_array_equal(macmpi.load(str(autoencoder.path)).weights[0].ravel()[:3], autoencoder.weights["best"][:3])
 
 
 def test_decoding_the_codes_is_predicting(autoencoder: Saved, regression: Saved, random: np.random.Generator) -> None:
@@ -144,7 +144,7 @@ def test_the_code_is_that_of_the_smallest_layer_whether_it_has_a_site_or_not(
     saved = Saved(tmp_path / "model.h5", random, None, activation=activation, sites=sites)
     loaded, X = model.load(saved.path), random.normal(size=(9, 4))
     scaled = (X - saved.data.scaling_x.shift) / saved.data.scaling_x.scale
-    weights = block_views(saved.weights["last"], saved.chain.block_shapes)
+    weights = block_views(saved.weights["best"], saved.chain.block_shapes)
     codes = loaded.encode(X)
     assert codes.shape == (9, min(HIDDEN))
     assert_allclose(codes, saved.chain.part(0, code).forward(weights, scaled), rtol=1e-13, atol=1e-13)
@@ -169,10 +169,10 @@ def classifier(tmp_path: Path, random: np.random.Generator) -> Saved:
 def test_a_classifier_predicts_the_labels_of_its_largest_outputs(
     classifier: Saved, random: np.random.Generator
 ) -> None:
-    loaded, X = macmpi.load(str(classifier.path)), 10.0 * random.normal(size=(50, 4))
+    loaded, X = macmpi.load(str(classifier.path), "last"), 10.0 * random.normal(size=(50, 4))
     labels = loaded.predict(X)
     assert labels.shape == (50,)
-    assert_array_equal(labels, CLASSES[classifier.expected(X).argmax(axis=1)])
+    assert_array_equal(labels, CLASSES[classifier.expected(X, "last").argmax(axis=1)])
     assert len(np.unique(labels)) > 1
 
 
@@ -328,7 +328,7 @@ def test_a_file_that_is_damaged_is_not_told_in_words_of_hdf5(name: str, tmp_path
 
 def test_a_bit_that_has_changed_in_the_weights_is_damage(autoencoder: Saved) -> None:
     with h5py.File(autoencoder.path) as file:
-        (chunk,) = [file["weights/last"].id.get_chunk_info(0)]
+        (chunk,) = [file["weights/best"].id.get_chunk_info(0)]
     content = bytearray(autoencoder.path.read_bytes())
     content[chunk.byte_offset] ^= 1
     autoencoder.path.write_bytes(content)
@@ -372,12 +372,12 @@ def with_number(array: Array, value: float) -> Array:
 
 
 MISFITS: dict[str, tuple[Callable[[h5py.File], None], str]] = {
-    "a weight more": (reshaped("weights/last", lambda W: np.append(W, 0.0)), "weights are not as many"),
-    "a weight less": (reshaped("weights/last", lambda W: W[:-1]), "weights are not as many"),
-    "weights as rows": (reshaped("weights/last", lambda W: W[None]), "weights are not as many"),
-    "complex weights": (reshaped("weights/last", lambda W: W * 1j), "no floating-point numbers"),
-    "weights as text": (reshaped("weights/last", lambda W: W.astype("S8")), "no floating-point numbers"),
-    "nan among the weights": (reshaped("weights/last", lambda W: with_number(W, np.nan)), "not finite"),
+    "a weight more": (reshaped("weights/best", lambda W: np.append(W, 0.0)), "weights are not as many"),
+    "a weight less": (reshaped("weights/best", lambda W: W[:-1]), "weights are not as many"),
+    "weights as rows": (reshaped("weights/best", lambda W: W[None]), "weights are not as many"),
+    "complex weights": (reshaped("weights/best", lambda W: W * 1j), "no floating-point numbers"),
+    "weights as text": (reshaped("weights/best", lambda W: W.astype("S8")), "no floating-point numbers"),
+    "nan among the weights": (reshaped("weights/best", lambda W: with_number(W, np.nan)), "not finite"),
     "scaling of 1 column": (reshaped("scaling/x_shift", lambda a: a[:1]), "scaling is of other columns"),
     "scaling of all": (reshaped("scaling/y_scale", lambda a: a[0]), "scaling is of other columns"),
     "scale of 0": (reshaped("scaling/x_scale", lambda a: with_number(a, 0.0)), "scaling holds no usable numbers"),

@@ -81,11 +81,11 @@ def test_every_format_in_and_out_gives_what_the_model_gives(
     assert np.array_equal(read(output), macmpi.load(str(model)).encode(X))
 
 
-def test_the_best_weights_are_used_on_request(model: Path, tmp_path: Path) -> None:
+def test_the_last_weights_are_used_on_request(model: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
-    assert predict(model, tmp_path / "x.npy", "--output", tmp_path / "y.npy", "--weights", "best").returncode == 0
+    assert predict(model, tmp_path / "x.npy", "--output", tmp_path / "y.npy", "--weights", "last").returncode == 0
     y = read(tmp_path / "y.npy")
-    assert np.array_equal(y, macmpi.load(str(model), "best").predict(X))
+    assert np.array_equal(y, macmpi.load(str(model), "last").predict(X))
     assert not np.allclose(y, macmpi.load(str(model)).predict(X))
 
 

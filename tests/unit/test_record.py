@@ -23,7 +23,7 @@ from macmpi.results.reading import Result
 from macmpi.results.reference_errors import Level
 from macmpi.state import Errors, MacState, State
 from macmpi.training.curve import COLUMNS, OPTIONAL, Curve, record_of, say
-from macmpi.training.summary import closing
+from macmpi.training.summary import Best, closing
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 
@@ -201,7 +201,10 @@ def test_a_run_that_diverges_keeps_its_table_readable(
     np.testing.assert_allclose(float(cell), error, rtol=1e-3)
     errors = Errors(error, error, 1.0, 1.0)
     last = State(np.zeros(1), np.zeros((1, 1)), 1.0, MacState())
-    for line in (*closing(last, errors, Account("")), str(Level("predict the mean", error))):
+    for line in (
+        *closing(last, errors, Account(""), Best(np.zeros(0), 1, errors, last=True)),
+        str(Level("predict the mean", error)),
+    ):
         assert len(line) <= 80
     result = Result(tmp_path, "run", [record(1, E1_train=error, E1_val=error)])
     assert report.row(result)[-3:-1] == [cell, cell]

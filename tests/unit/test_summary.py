@@ -14,7 +14,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.state import Errors, MacState, State
-from macmpi.training.summary import closing, describe
+from macmpi.training.summary import Best, closing, describe
 
 ACCOUNT = Account("W-step of the segments: closed_form (2)", end="after a test", settled="settled for a test")
 BASIS = Model([30, 2, 40], ["rbf", "linear", "rbf"], sites=["none", "after", "none"])
@@ -87,9 +87,11 @@ def test_of_sharded_points_no_rank_knows_the_labels_of_all() -> None:
 ERRORS = Errors(train=1.25, validation=2.5, E_Q=9.0, constraint=8.0)
 
 
-def ended(finished: str, **errors: Any) -> list[str]:
+def ended(finished: str, best: Best | None = None, **errors: Any) -> list[str]:
     state = State(np.zeros(1), np.zeros((1, 1)), 10.0, MacState(), iteration=17, seconds=75.0, finished=finished)
-    return closing(state, ERRORS._replace(**errors), ACCOUNT)
+    found = ERRORS._replace(**errors)
+    best = Best(np.zeros(1), 17, found, last=True) if best is None else best
+    return closing(state, found, ACCOUNT, best)
 
 
 @pytest.mark.parametrize(
@@ -103,16 +105,23 @@ def ended(finished: str, **errors: Any) -> list[str]:
 def test_the_end_gives_its_reason_iterations_and_time(finished: str, reason: str) -> None:
     first, errors = ended(finished)
     assert first == f"finished ({reason}) after 17 iterations, 1:15 of training"
-    assert errors.split() == [*ACCOUNT.end.split(), "E1", "train", "1.2500", "validation", "2.5000"]
+    assert errors.split() == [*f"{ACCOUNT.end}, the best".split(), "E1", "train", "1.2500", "validation", "2.5000"]
 
 
 def test_the_end_of_a_classifier_counts_its_mistakes() -> None:
-    *others, last = ended("converged", wrong_train=0.0, wrong_validation=0.125)
+    *others, last = ended("converged", None, wrong_train=0.0, wrong_validation=0.125)
     assert others == ended("converged")
     assert last.split() == ["misclassified", "train", "0.00%", "validation", "12.50%"]
     assert [last.index(word) for word in ("train", "validation")] == [
         others[-1].index(word) for word in ("train", "validation")
     ]
+
+
+def test_the_best_weights_have_a_line_of_their_own_where_the_last_ones_are_worse() -> None:
+    better = Best(np.zeros(1), 12, ERRORS._replace(train=1.5, validation=2.0))
+    _, last, best = ended("converged", better)
+    assert last.split() == [*ACCOUNT.end.split(), "E1", "train", "1.2500", "validation", "2.5000"]
+    assert best.split() == ["the", "best,", "iteration", "12", "E1", "train", "1.5000", "validation", "2.0000"]
 
 
 def test_weights_are_those_of_the_plan() -> None:

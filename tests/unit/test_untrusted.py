@@ -154,7 +154,7 @@ def model(folder: Path, trained: Path) -> Path:
 
 
 @each_lie
-@pytest.mark.parametrize("name", ["weights", "weights/last", "scaling/x_shift", "classes"])
+@pytest.mark.parametrize("name", ["weights", "weights/best", "scaling/x_shift", "classes"])
 def test_a_model(name: str, lie: Callable[[h5py.File, str], None], model: Path) -> None:
     assert macmpi.load(str(model)).code
     with h5py.File(model, "a") as file:

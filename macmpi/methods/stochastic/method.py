@@ -20,6 +20,7 @@ from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
 from macmpi.methods.nested import Nested
+from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import PROBED, RunningCurvature, Tapes
 from macmpi.methods.stochastic.damping import Damping
@@ -84,6 +85,7 @@ class Stochastic(Nested[StochasticState]):
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping)
+        self.ridge = ridges.Path(plan.n_train, None if keys.ridge == "auto" else keys.ridge)
 
     @property
     def account(self) -> Account:
@@ -93,7 +95,7 @@ class Stochastic(Nested[StochasticState]):
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle = sum(not rows for rows in self.plan.work.parts.row_counts)
         lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {keys.parts}" if idle else ""
-        how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.damping.first:g}{lazy}"
+        how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.damping.first:g}{self.ridge.words}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"
         remedy = "more damping (stochastic.damping)"
         return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
@@ -185,10 +187,10 @@ class Stochastic(Nested[StochasticState]):
 
     def step(self, rows: Drawn, state: State[StochasticState]) -> bool:
         """One minibatch of this rank's rows by part; True if the State is whole: Grams folded.  Collective: yes."""
-        keys, count = self.keys, len(state.weights)
+        keys, count, ridge = self.keys, len(state.weights), self.ridge.at(state.iteration)
         tapes: Tapes = {}
         with self.clock("z"):
-            looked = partial(self._look, rows=rows, state=state, tapes=tapes)
+            looked = partial(self._look, rows=rows, state=state, tapes=tapes, ridge=ridge)
             sums = self._gradients(looked, count + len(LOOKED), self.plan.dtype, self._reads)
         total, squares, probed, n = sums[count:].astype(float).tolist()
         gradient, loss = sums[:count], total / n
@@ -204,9 +206,10 @@ class Stochastic(Nested[StochasticState]):
         if early or state.own.steps % RENEWED == 0:
             self.curvature.note(tapes, probed, state)
         if renew:
-            self.curvature.factor(tapes, probed, self.damping.of_inverses(state.own.damping, state.own.level), state)
+            damping = self.damping.of_inverses(state.own.damping, state.own.level)
+            self.curvature.factor(tapes, probed, damping + ridge, state)
         D = self.curvature.direction(gradient, n, state)
-        damping = self.damping.of_length(state.own.damping, state.own.level)
+        damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if renew or state.own.steps % MEASURE == 0:
             self.curvature.show(D)
             slope, curvature = self._along(D, gradient, tapes, n, damping)
@@ -219,14 +222,16 @@ class Stochastic(Nested[StochasticState]):
             slope, curvature = self._along(state.own.step, gradient, tapes, n, damping)
         self.moves.go(state)
         if adapt:
-            self._adapt(rows, n, loss, slope - 0.5 * curvature, state)
+            self._adapt(rows, n, loss, slope - 0.5 * curvature, ridge, state)
         return renew
 
-    def _look(self, i: int, out: Array, rows: Drawn, state: State[StochasticState], tapes: Tapes) -> None:
-        """Adds part i's gradient, losses, their squares, and points probed and all; keeps its tape."""
+    def _look(self, i: int, out: Array, rows: Drawn, state: State[StochasticState], tapes: Tapes, ridge: float) -> None:
+        """Adds part i's gradient with the ridge's, losses, their squares, points probed and all; keeps its tape."""
         own, count = rows[i], len(state.weights)
         tape, Y = self.plan.chain.whole.tape(self.weights(state), self.data.X[own]), self.data.Y[own]
-        losses = add_gradient(self.plan.choices.loss, tape, Y, self.layout.blocks(out[:count])).astype(float)
+        gradient = self.layout.blocks(out[:count])
+        losses = add_gradient(self.plan.choices.loss, tape, Y, gradient).astype(float)
+        ridges.add_slopes(len(own) * ridge, self.weights(state), gradient)
         tapes[i] = tape, Y
         out[count:] += losses.sum(), losses @ losses, min(PROBED, len(own)), len(own)
 
@@ -254,8 +259,13 @@ class Stochastic(Nested[StochasticState]):
             curved, falls, square = self.sum(add, 3).tolist()
         return -falls / n, curved / n + damping * square
 
-    def _adapt(self, rows: Drawn, n: float, before: float, predicted: float, state: State[StochasticState]) -> None:
-        """The damping, from the decrease of this minibatch's loss against the predicted one.  Collective: yes."""
+    def _adapt(
+        self, rows: Drawn, n: float, before: float, predicted: float, ridge: float, state: State[StochasticState]
+    ) -> None:
+        """The damping, from the decrease of this minibatch's loss and of the ridge against the predicted one.
+
+        Collective: yes.
+        """
         weights, chain, loss = self.weights(state), self.plan.chain, self.plan.choices.loss
 
         def add(i: int, out: Array) -> None:
@@ -264,6 +274,7 @@ class Stochastic(Nested[StochasticState]):
 
         with self.clock("z"):
             after = float(self.sum(add, 1)[0]) / n
+            after += ridges.change(ridge, weights, self.layout.blocks(state.own.step))
         ratio = (before - after) / predicted if predicted > 0.0 else 0.0
         state.own.damping = self.damping.adapted(state.own.damping, ratio, ADAPT)
 

@@ -1,0 +1,52 @@
+"""The ridge on the weights of a stochastic run: (lambda / 2) ||W||^2 for each point's loss, never on the biases.
+
+It begins at FIRST / N, the prior of a weight that is worth about FIRST points, and falls by FALL an epoch: a path from
+small weights to those that the points alone ask for.  Early stopping, on the validation points, ends it where more
+freedom no longer helps, and the weights that are kept are the best on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from macmpi.typing import Array
+
+FIRST, FALL = 10.0, 0.9
+"""The first ridge times the number of points, and its factor from epoch to epoch."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """The ridge of each epoch: `asked`, or where nothing is (None) one that falls.  n: training points."""
+
+    n: int
+    asked: float | None = None
+
+    def at(self, epoch: int) -> float:
+        """lambda of an epoch, counted from 0."""
+        return FIRST / self.n * FALL**epoch if self.asked is None else self.asked
+
+    @property
+    def words(self) -> str:
+        if self.asked is None:
+            return f", ridge {FIRST / self.n:.2g} falling"
+        return f", ridge {self.asked:g}" if self.asked else ""
+
+
+def add_slopes(ridge: float, weights: Sequence[Array], out: Sequence[Array]) -> None:
+    """Adds lambda W to the blocks of a gradient (h, d), but for the biases, in their last column."""
+    if ridge:
+        for W, G in zip(weights, out, strict=True):
+            G[:, :-1] += np.asarray(ridge, G.dtype) * W[:, :-1]
+
+
+def change(ridge: float, weights: Sequence[Array], step: Sequence[Array]) -> float:
+    """(lambda / 2) (||W||^2 - ||W - P||^2) = lambda (W - P / 2) . P, for the weights W after a step P, biases apart."""
+    if not ridge:
+        return 0.0
+    return ridge * float(
+        sum(np.vdot(W[:, :-1] - 0.5 * P[:, :-1], P[:, :-1]) for W, P in zip(weights, step, strict=True))
+    )
