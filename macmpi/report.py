@@ -117,7 +117,7 @@ def differences(results: Sequence[Result]) -> list[list[str]]:
 def row(result: Result) -> list[str]:
     """A run's cells of the table."""
     last = result.records[-1]
-    net = "-" if result.config is None else "-".join(map(str, result.config.model.hidden))
+    net = "-" if result.config is None else "-".join(map(str, result.config.model.units))
     return [
         *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", f"{last['seconds']:.1f}"),
         *(decimals(last["E1_train"]), decimals(last["E1_val"]), "yes" if result.finished else "no"),

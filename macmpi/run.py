@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
         help="stop in time: seconds, MM:SS, H:MM:SS, or auto: before the batch system ends the job",
     )
     p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
+    p.add_argument("--explain", action="store_true", help='say what "auto" stands for, why, and how to pin it')
     p.add_argument("--version", action="version", version=f"macmpi {__version__}")
     return p
 
@@ -93,6 +94,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         if empty:
             raise UsageError(f"{option}: a value is needed")
     config = configs.read(args.config, args.set)
+    if not config.data.source:
+        named = 'data = "points.npz" (X, and Y but for an autoencoder), or data = "digits" to try'
+        raise UsageError(f"{args.config}: no data are named; write {named}")
     if args.output is None and args.config.stem in ("", ".", ".."):
         raise UsageError(f"{args.config}: no folder can be named after it; name one with --output")
     args.argv, args.output = argv, args.output or Path("runs") / args.config.stem
@@ -123,16 +127,30 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
     _set_threads(config.run.threads)
+    config = team.from_root(lambda: _with_loss(config))
     source = source_of(config)
     sizes = team.from_root(source.sizes)
     if fault:
         fault.arm(team, light=False)
+    from macmpi.config.auto import decide, explained, in_short
+
+    config, decisions = decide(config, sizes.n_in, sizes.autoencoder)
+    if args.explain:
+        team.from_root(lambda: say("\n".join(explained(decisions))))
+        return 0
+    args.chosen = in_short(decisions)
     plan = _planned(config, sizes, team)
     if args.check:
         return check(config, plan, source, sizes, team)
     from macmpi.training.launch import launch_training
 
     return launch_training(args, began, config, plan, source, sizes, team)
+
+
+def _with_loss(config: Config) -> Config:
+    from macmpi.data.targets import with_loss
+
+    return with_loss(config)
 
 
 def _planned(config: Config, sizes: Sizes, team: Team) -> Plan:

@@ -209,7 +209,7 @@ def flat(config: Config) -> dict[str, Any]:
     return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
     """A number, string or list as TOML: JSON, but for one control character that JSON leaves alone."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -219,6 +219,6 @@ def dump(config: Config) -> str:
     lines = []
     for table, keys in asdict(config).items():
         lines.append(f"[{table}]")
-        lines += [f"{key} = {_toml(value)}" for key, value in keys.items()]
+        lines += [f"{key} = {toml(value)}" for key, value in keys.items()]
         lines.append("")
     return "\n".join(lines)

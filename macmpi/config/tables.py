@@ -22,7 +22,7 @@ Own = Annotated[int, Ge(0)]
 class Data:
     """source: "digits", "usps", or the path of an .h5, .hdf5 or .npz file with X and optionally Y, X_val, Y_val."""
 
-    source: str = "digits"
+    source: str = ""
     validation: Annotated[float, Gt(0.0), Lt(1.0)] = 0.2
     points: Annotated[int, Ge(0)] = 0
     seed: Seed = 0
@@ -47,6 +47,7 @@ def words(key: str) -> list[str]:
 
 
 LayerName = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]
+HiddenName = Annotated[str, Predicate(lambda word: word == "auto" or word in LAYERS or word in words("activation"))]
 Trainer = Annotated[str, Predicate(lambda word: word in TRAINERS or word in words("centres"))]
 Site = Literal["after", "before", "none"]
 
@@ -59,18 +60,23 @@ class Model:
     for all layers of radial basis functions (and quantisers) or one for each of them.
     """
 
-    hidden: Annotated[list[PositiveInt], Len(1)] = field(default_factory=lambda: [32, 8, 32])
-    activation: LayerName | list[LayerName] = "sigmoid"
+    hidden: Annotated[list[PositiveInt], Len(1)] | Literal["auto"] = "auto"
+    activation: HiddenName | list[LayerName] = "auto"
     output: Activation = "linear"
     sites: Site | list[Site] = "after"
     width: Width | list[Width] = 1.0
     centres: Trainer | list[Trainer] = "kmeans"
     words: PositiveInt = 64
-    loss: Literal["squared", "cross_entropy"] = "squared"
+    loss: Literal["auto", "squared", "cross_entropy"] = "auto"
     precision: Literal["float64", "float32"] = "float64"
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
+        if self.hidden == "auto":
+            for name in ("activation", "sites", "width", "centres"):
+                if isinstance(getattr(self, name), list):
+                    raise ValueError(f"{name} is a list, one for each layer: give hidden too, as in hidden = [100]")
+            return
         for name in ("activation", "sites"):
             given = getattr(self, name)
             if isinstance(given, list) and len(given) != len(self.hidden):
@@ -87,6 +93,12 @@ class Model:
                     f"give one for all of them, or one for each ({', '.join(owners)})"
                 )
 
+    @property
+    def units(self) -> list[int]:
+        """Units of each hidden layer, once they are decided."""
+        assert isinstance(self.hidden, list)
+        return self.hidden
+
     def each(self, name: str, count: int) -> list[Any]:
         """A key's entries, or its one word `count` times."""
         given = getattr(self, name)
@@ -94,8 +106,8 @@ class Model:
 
     def layers(self) -> list[tuple[int, str, str]]:
         """(units, activation, site) of each hidden layer."""
-        K = len(self.hidden)
-        return list(zip(self.hidden, self.each("activation", K), self.each("sites", K), strict=True))
+        K = len(self.units)
+        return list(zip(self.units, self.each("activation", K), self.each("sites", K), strict=True))
 
 
 @dataclass(frozen=True)
@@ -187,7 +199,7 @@ class Method:
     acceleration: of "mac": feasible coordinates after each iteration, and momentum.
     """
 
-    name: Literal["mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "mac"
+    name: Literal["auto", "mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "auto"
     acceleration: Literal["none", "feasible", "momentum"] = "none"
     cg_iterations: PositiveInt = 10
     __pydantic_config__: ClassVar[Any] = STRICT

@@ -65,7 +65,7 @@ class Selection(Around):
     def __init__(self, config: Config, mac: Mac) -> None:
         super().__init__(mac)
         self.config = config
-        self.largest = self._plan(config.model.hidden)
+        self.largest = self._plan(config.model.units)
         self.bases = bases(config, self.largest)
         self.changed: bool | None = None
 

@@ -86,7 +86,7 @@ def codes(method: Method, config: Config, origin: Origin) -> Array:
 
 def mirrored(config: Config, data: Dataset) -> bool:
     """An autoencoder whose decoder has the sizes of its encoder in reverse."""
-    hidden = config.model.hidden
+    hidden = config.model.units
     return data.autoencoder and len(hidden) % 2 == 1 and hidden == hidden[::-1]
 
 
@@ -102,7 +102,7 @@ def pca(method: Method, config: Config) -> Array:
     flat = np.zeros(method.plan.offsets.weights[-1])
     weights = block_views(flat, chain.block_shapes)
     dense = [W for W, m in zip(weights, chain.blocks, strict=True) if "bias" in m.capabilities]
-    K = len(config.model.hidden)
+    K = len(config.model.units)
     encoder = K // 2 + 1 if mirrored(config, data) else K
     A, layer_inputs = data.X.astype(np.float64), []
     for k in range(K + 1):
@@ -150,7 +150,7 @@ def greedy(method: Method, config: Config) -> Array:
     begun = method.start(range_of(keys), False, keys.seed)
     flat = begun.weights.astype(np.float64)
     weights = block_views(flat, chain.block_shapes)
-    K = len(config.model.hidden)
+    K = len(config.model.units)
     both = mirrored(config, data)
     A, A_val, before = data.X, data.X_val, "linear"
     mu_max = min(1e4, config.penalty.mu_max)

@@ -24,7 +24,7 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     """
     maps: list[Map] = []
     sites, size = [], n_in
-    widths = iter(model.each("width", len(model.hidden)))
+    widths = iter(model.each("width", len(model.units)))
     for units, kind, site in model.layers():
         if kind == "rbf":
             maps.append(GaussianBasis(size, units, next(widths)))

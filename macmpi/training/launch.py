@@ -52,7 +52,7 @@ def launch_training(
         found = None
         if hidden := [] if state is None else state.own.hidden:
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes.counts, team.size)
-        job = Job(config, directory, began, args.max_time, state, origin, words(computed_on[0]["blas"]))
+        job = Job(config, directory, began, args.max_time, state, origin, words(computed_on[0]["blas"]), args.chosen)
         return train(job, plan, data, team)
 
 

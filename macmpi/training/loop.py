@@ -37,7 +37,7 @@ DONE, STOPPED = 0, 75
 class Job:
     """run.py has settled this for one launch, which began at `began` and has `max_time` seconds.
 
-    arithmetic: the BLAS that rank 0 runs on, in words.
+    arithmetic: the BLAS that rank 0 runs on, in words; chosen: what stands for "auto", in words.
     """
 
     config: Config
@@ -47,6 +47,7 @@ class Job:
     state: State[Any] | None
     origin: Origin
     arithmetic: str = ""
+    chosen: str = ""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
@@ -91,7 +92,7 @@ class Training:
         """The first state and its record, or the resumed one.  Collective: yes."""
         if self.team.rank == 0:
             say(describe(self.plan, self.data, self.team.size, self.method.account))
-            say(f"  {self.job.arithmetic}")
+            say("\n".join(f"  {line}" for line in (self.job.chosen, self.job.arithmetic) if line))
             self._say_levels()
         self.curve.header()
         state = self.job.state

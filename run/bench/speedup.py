@@ -37,6 +37,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 from measure import Kind, Measured, measure, messages  # noqa: E402
+from settings import decided  # noqa: E402
 from speedup_model import Machine, ceiling, parmac, predict_all  # noqa: E402
 from speedup_tables import print_measured, print_predicted, print_weak  # noqa: E402
 from synthetic import write_problem  # noqa: E402
@@ -91,7 +92,7 @@ def strong(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -
         "flops": flops(problem.path, problem.settings, problem.iterations),
         "measured": {str(r): summary(m) for r, m in found.items()},
     }
-    if configs.read(problem.path, list(problem.settings)).method.name == "mac":
+    if decided(problem.path, problem.settings).method.name == "mac":
         alpha, beta = messages()
         crowding = max(crowded.undisturbed / found[1].undisturbed, 1.0)
         machine = Machine(alpha, beta, cores(), 1.0, crowding)

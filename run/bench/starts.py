@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from settings import decided
 
-from macmpi import config as configs
 from macmpi.data.source import Whole
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
@@ -24,7 +24,7 @@ def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, 
     name = hashlib.sha256(json.dumps([config, list(settings)]).encode()).hexdigest()[:16]
     found = folder / f"task-{name}.json"
     if not found.exists():
-        keys = configs.read(Path(config), list(settings))
+        keys = decided(Path(config), settings)
         data = Whole(keys).outline()
         plan = make_plan(keys, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
         method: Any = choose(keys, plan, data, Serial(), Clock())

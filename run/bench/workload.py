@@ -17,9 +17,9 @@ from unittest.mock import patch
 
 import numpy as np
 from scipy import linalg
+from settings import decided
 from speedup_model import Work
 
-from macmpi import config as configs
 from macmpi.data.source import Whole
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import Solving
@@ -67,7 +67,7 @@ class Tally:
 def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[Method, State, Clock]:
     """The method of a config and its first State, in this process, which keeps memory as the program does."""
     ready_memory()
-    config = configs.read(path, list(settings))
+    config = decided(path, settings)
     data = Whole(config).outline()
     if counted:
         X = data.X.view(Counted)

@@ -125,7 +125,8 @@ def write_case(folder: Path, name: str) -> Path:
         write_h5(folder / "points.h5", **arrays)
     else:
         np.savez(folder / "points.npz", **arrays)
-    return write_config(folder / f"{name}.toml", {"hidden": case.hidden}, case.tables)
+    tables = {"method": {"name": "mac"}} | case.tables
+    return write_config(folder / f"{name}.toml", {"hidden": case.hidden}, tables)
 
 
 def write_h5(path: Path, **arrays: np.ndarray) -> None:

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from macmpi.config import Activation, Config
+from macmpi.config import Activation, Config, Method
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.methods.selection import CRITERIA
@@ -275,7 +275,8 @@ def made() -> Iterator[Choice]:
         for name, value in keys.items():
             part, key = name.split(".")
             table.setdefault(part, {})[key] = value[: len(hidden)] if isinstance(value, list) else value
-        config = Config(**{name: TABLES[name](**values) for name, values in table.items()})
+        tables = {name: TABLES[name](**values) for name, values in table.items()}
+        config = Config(**{"method": Method("mac"), **tables})
         choice = Choice("", config, in_precision(data, table))
         yield Choice(f"{i} {' '.join(words(choice))}", choice.config, choice.data)
 

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import numpy as np
 from theory.nets import points, softmax
 
-from macmpi.config import Config, Start
+from macmpi.config import Config, Method, Start
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
@@ -24,7 +24,14 @@ def config(hidden: tuple[int, ...] = (12, 2, 10), **tables: Any) -> Config:
     """Weights and coordinates come from `begun`, so the start is one that any net may have."""
     model = {"hidden": list(hidden), "centres": "subset", **NET, **tables.pop("model", {})}
     made = {name: TABLES[name](**keys) for name, keys in tables.items()}
-    return Config(**{"start": Start(method="model", model="none.h5"), **made, "model": TABLES["model"](**model)})
+    return Config(
+        **{
+            "method": Method("mac"),
+            "start": Start(method="model", model="none.h5"),
+            **made,
+            "model": TABLES["model"](**model),
+        }
+    )
 
 
 def planned(keys: Config, data: Dataset) -> Plan:

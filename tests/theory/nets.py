@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from macmpi.config import Config, Model, Penalty, WStep, ZStep
+from macmpi.config import Config, Method, Model, Penalty, WStep, ZStep
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.half_steps.metrics import renew_metric
@@ -74,6 +74,7 @@ def method(
         penalty=Penalty(**known(Penalty, penalty)),
         z_step=ZStep(**known(ZStep, z_step)),
         w_step=WStep(**known(WStep, w_step)),
+        method=Method("mac"),
     )
     data = data or points(seed, n, d, targets, loss == "cross_entropy", precision)
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)

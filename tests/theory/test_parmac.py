@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from theory.problems import given, w_problem
 from theory.test_sharded import data_of
 
-from macmpi.config import Config, Model, Parallel, Penalty, WStep
+from macmpi.config import Config, Method, Model, Parallel, Penalty, WStep
 from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
@@ -22,16 +22,46 @@ from macmpi.state import State
 
 RING, SHARDED = WStep(schedule="ring"), Parallel("sharded")
 CONFIGS = {
-    "after": Config(model=Model([5, 3, 5], "tanh"), w_step=RING),
-    "all travel": Config(model=Model([5, 3, 5], "relu"), w_step=replace(RING, linear_solver="same")),
-    "before": Config(model=Model([5, 3, 5], sites="before"), w_step=replace(RING, linear_solver="same", rate=1.0)),
-    "too fast": Config(model=Model([5, 3, 5]), w_step=replace(RING, rate=1e3, batch=1)),
-    "multipliers": Config(model=Model([5, 3, 5]), w_step=RING, penalty=Penalty("augmented_lagrangian")),
-    "variance": Config(model=Model([5, 3, 5], "tanh"), w_step=RING, penalty=Penalty(metric="variance")),
-    "of the objective": Config(model=Model([5, 3]), w_step=RING, penalty=Penalty(ridge=3.0, ridge_scale="objective")),
-    "classes": Config(model=Model([5, 3], ["relu", "softmax"], loss="cross_entropy"), w_step=RING),
-    "none": Config(model=Model([5, 3, 5], sites="none"), w_step=replace(RING, rate=1e-3)),
-    "segments": Config(model=Model([5, 3, 5], sites=["none", "before", "after"]), w_step=RING),
+    "after": Config(model=Model([5, 3, 5], "tanh"), w_step=RING, method=Method("mac")),
+    "all travel": Config(
+        model=Model([5, 3, 5], "relu"), w_step=replace(RING, linear_solver="same"), method=Method("mac")
+    ),
+    "before": Config(
+        model=Model([5, 3, 5], sites="before", activation="sigmoid"),
+        w_step=replace(RING, linear_solver="same", rate=1.0),
+        method=Method("mac"),
+    ),
+    "too fast": Config(
+        model=Model([5, 3, 5], activation="sigmoid"), w_step=replace(RING, rate=1e3, batch=1), method=Method("mac")
+    ),
+    "multipliers": Config(
+        model=Model([5, 3, 5], activation="sigmoid"),
+        w_step=RING,
+        penalty=Penalty("augmented_lagrangian"),
+        method=Method("mac"),
+    ),
+    "variance": Config(
+        model=Model([5, 3, 5], "tanh"), w_step=RING, penalty=Penalty(metric="variance"), method=Method("mac")
+    ),
+    "of the objective": Config(
+        model=Model([5, 3], activation="sigmoid"),
+        w_step=RING,
+        penalty=Penalty(ridge=3.0, ridge_scale="objective"),
+        method=Method("mac"),
+    ),
+    "classes": Config(
+        model=Model([5, 3], ["relu", "softmax"], loss="cross_entropy"), w_step=RING, method=Method("mac")
+    ),
+    "none": Config(
+        model=Model([5, 3, 5], sites="none", activation="sigmoid"),
+        w_step=replace(RING, rate=1e-3),
+        method=Method("mac"),
+    ),
+    "segments": Config(
+        model=Model([5, 3, 5], sites=["none", "before", "after"], activation="sigmoid"),
+        w_step=RING,
+        method=Method("mac"),
+    ),
 }
 
 
@@ -73,7 +103,9 @@ def test_the_objective_never_rises(name: str) -> None:
 def test_one_block_and_one_minibatch_are_plain_descent(activation: Any, rounds: int) -> None:
     """Then the order of points matters to rounding alone, and the ring's steps are those of the solver sgd."""
     keys = WStep("sgd", schedule="ring", iterations=rounds, batch=16, rate=0.01)
-    mac, state = begun(Config(model=Model([3, 2], activation), w_step=keys, penalty=Penalty(ridge=0.5)), n=16)
+    mac, state = begun(
+        Config(model=Model([3, 2], activation), w_step=keys, penalty=Penalty(ridge=0.5), method=Method("mac")), n=16
+    )
     assert len(mac.plan.work.train.blocks) == 1
     solver, expected = mac.plan.choices.regressions[0].solver, []
     for k in (0, 1):
@@ -97,8 +129,10 @@ def excess(found: float, start: float, least: float) -> float:
 def test_linear_layers_come_near_the_exact_w_step() -> None:
     """Many rounds at the default rate: what is left is the noise of the last minibatches."""
     keys = WStep(linear_solver="same", schedule="ring", iterations=20)
-    mac, state = begun(Config(model=Model([5, 3, 5], sites="before"), w_step=keys))
-    exact, same = begun(Config(model=Model([5, 3, 5], sites="before")))
+    mac, state = begun(
+        Config(model=Model([5, 3, 5], sites="before", activation="sigmoid"), w_step=keys, method=Method("mac"))
+    )
+    exact, same = begun(Config(model=Model([5, 3, 5], sites="before", activation="sigmoid"), method=Method("mac")))
     assert_array_equal(state.weights, same.weights)
     before = objective(mac, state)
     mac.w_step(state)
@@ -110,8 +144,10 @@ def test_linear_layers_come_near_the_exact_w_step() -> None:
 def test_the_default_rate_suits_minibatches_of_any_size(batch: int) -> None:
     """Of two points, fewer than inputs, too: one round goes most of the way that the exact W-step goes."""
     keys = WStep(linear_solver="same", schedule="ring", batch=batch)
-    mac, state = begun(Config(model=Model([5, 3, 5], sites="before"), w_step=keys))
-    exact, same = begun(Config(model=Model([5, 3, 5], sites="before")))
+    mac, state = begun(
+        Config(model=Model([5, 3, 5], sites="before", activation="sigmoid"), w_step=keys, method=Method("mac"))
+    )
+    exact, same = begun(Config(model=Model([5, 3, 5], sites="before", activation="sigmoid"), method=Method("mac")))
     before = objective(mac, state)
     mac.w_step(state)
     exact.w_step(same)

@@ -11,7 +11,7 @@ import pytest
 from theory import basis_nets
 from theory.nets import points
 
-from macmpi.config import Config
+from macmpi.config import Config, Method
 from macmpi.methods.choose import choose
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.parallel.clock import Clock
@@ -45,7 +45,7 @@ ITERATIONS = 3
 
 def begun(tables: dict[str, dict[str, Any]]) -> tuple[Any, Any]:
     """A config and its data."""
-    config = Config(**{name: TABLES[name](**keys) for name, keys in tables.items()})
+    config = Config(**{"method": Method("mac"), **{name: TABLES[name](**keys) for name, keys in tables.items()}})
     data = basis_nets.autoencoder() if "selection" in tables else points(0, 150, 4, 3)
     return config, data
 

@@ -21,19 +21,31 @@ from macmpi.state import Errors
 
 LAGRANGIAN = Penalty("augmented_lagrangian")
 CONFIGS = {
-    "after": Config(model=Model([5, 3, 5], "tanh")),
-    "before": Config(model=Model([5, 3, 5], sites="before")),
-    "none": Config(model=Model([5, 3, 5], sites="none")),
-    "segments": Config(model=Model([5, 3, 5], sites=["none", "before", "after"])),
-    "multipliers": Config(model=Model([5, 3, 5], sites="before"), penalty=LAGRANGIAN),
-    "multipliers, units": Config(model=Model([5, 3, 5], "tanh"), penalty=LAGRANGIAN),
-    "curvature": Config(model=Model([5, 3, 5], sites="before"), penalty=Penalty(metric="curvature")),
-    "variance": Config(model=Model([5, 3, 5], "tanh"), penalty=Penalty(metric="variance")),
-    "classes": Config(model=Model([5, 3], ["relu", "softmax"], loss="cross_entropy")),
-    "feasible": Config(model=Model([5, 3, 5]), method=Method(acceleration="feasible")),
-    "momentum": Config(model=Model([5, 3, 5], sites="before"), method=Method(acceleration="momentum")),
+    "after": Config(model=Model([5, 3, 5], "tanh"), method=Method("mac")),
+    "before": Config(model=Model([5, 3, 5], sites="before", activation="sigmoid"), method=Method("mac")),
+    "none": Config(model=Model([5, 3, 5], sites="none", activation="sigmoid"), method=Method("mac")),
+    "segments": Config(
+        model=Model([5, 3, 5], sites=["none", "before", "after"], activation="sigmoid"), method=Method("mac")
+    ),
+    "multipliers": Config(
+        model=Model([5, 3, 5], sites="before", activation="sigmoid"), penalty=LAGRANGIAN, method=Method("mac")
+    ),
+    "multipliers, units": Config(model=Model([5, 3, 5], "tanh"), penalty=LAGRANGIAN, method=Method("mac")),
+    "curvature": Config(
+        model=Model([5, 3, 5], sites="before", activation="sigmoid"),
+        penalty=Penalty(metric="curvature"),
+        method=Method("mac"),
+    ),
+    "variance": Config(model=Model([5, 3, 5], "tanh"), penalty=Penalty(metric="variance"), method=Method("mac")),
+    "classes": Config(model=Model([5, 3], ["relu", "softmax"], loss="cross_entropy"), method=Method("mac")),
+    "feasible": Config(model=Model([5, 3, 5], activation="sigmoid"), method=Method(acceleration="feasible")),
+    "momentum": Config(
+        model=Model([5, 3, 5], sites="before", activation="sigmoid"), method=Method(acceleration="momentum")
+    ),
     "stochastic": Config(
-        model=Model([5, 3, 5]), method=Method("stochastic"), stochastic=Stochastic(batch=20, parts=3, ridge=0.0)
+        model=Model([5, 3, 5], activation="sigmoid"),
+        method=Method("stochastic"),
+        stochastic=Stochastic(batch=20, parts=3, ridge=0.0),
     ),
 }
 

@@ -25,7 +25,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(estimate, "steady_rate", lambda: 1e9)
     random = np.random.default_rng(0)
     np.savez(tmp_path / "points.npz", X=random.normal(size=(40, 3)), Y=np.arange(40) % 3)
-    (tmp_path / "points.toml").write_text('data = "points.npz"\nmodel.words = 5\n')
+    (tmp_path / "points.toml").write_text(
+        'data = "points.npz"\nmodel = { words = 5, loss = "squared" }\nmethod.name = "mac"\n'
+    )
     return tmp_path
 
 

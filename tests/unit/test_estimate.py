@@ -37,7 +37,9 @@ CASES: dict[str, Tables] = {
 
 
 def configured(tables: Tables) -> config.Config:
-    return config.validate({"model": {"hidden": [6, 4]}} | tables, "this test")
+    return config.validate(
+        {"model": {"hidden": [6, 4], "activation": "sigmoid"}, "method": {"name": "mac"}} | tables, "this test"
+    )
 
 
 def points(dtype: np.dtype) -> Dataset:

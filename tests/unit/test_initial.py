@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from macmpi.config import Config, Model, Start
+from macmpi.config import Config, Method, Model, Start
 from macmpi.plan.initial import random_block, random_weights
 from macmpi.plan.plan import Plan, make_plan
 
@@ -24,7 +24,7 @@ NETS: dict[str, tuple[list[int], dict[str, Any]]] = {
 def plan_of(name: str) -> Plan:
     hidden, keys = NETS[name]
     start = Start("pca" if "rbf" in keys.get("activation", []) else "uniform")
-    return make_plan(Config(model=Model(hidden, **keys), start=start), 25, 35, 200, 20, 1)
+    return make_plan(Config(model=Model(hidden, **keys), start=start, method=Method("mac")), 25, 35, 200, 20, 1)
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -51,13 +51,16 @@ def test_blocks_follow_each_other_in_one_flat_array(name: str) -> None:
 
 
 def test_each_block_and_each_seed_has_a_stream_of_its_own() -> None:
-    square = make_plan(Config(model=Model([9, 9, 9])), 9, 9, 200, 20, 1)
+    square = make_plan(Config(model=Model([9, 9, 9], activation="sigmoid"), method=Method("mac")), 9, 9, 200, 20, 1)
     drawn = [random_block(square, b, 2.0, seed) for b in range(4) for seed in (0, 1)]
     assert all((one != two).all() for i, one in enumerate(drawn) for two in drawn[:i])
 
 
 def test_a_block_depends_on_no_other_block() -> None:
-    narrow, wide = (make_plan(Config(model=Model([h, 9, 9])), 9, 9, 200, 20, 1) for h in (5, 12))
+    narrow, wide = (
+        make_plan(Config(model=Model([h, 9, 9], activation="sigmoid"), method=Method("mac")), 9, 9, 200, 20, 1)
+        for h in (5, 12)
+    )
     for b in (2, 3):
         assert_array_equal(random_block(narrow, b, 2.0, 0), random_block(wide, b, 2.0, 0))
 

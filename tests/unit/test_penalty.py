@@ -196,7 +196,7 @@ def test_a_run_that_still_moves_its_multipliers_ends_at_its_last_iteration() -> 
     ],
 )
 def test_each_of_them_changes_when_the_run_settles(method: str, sites: str, named: list[str]) -> None:
-    config = Config(model=Model([3], sites=sites), method=Method(method))  # type: ignore[arg-type]
+    config = Config(model=Model([3], sites=sites, activation="sigmoid"), method=Method(method))  # type: ignore[arg-type]
     assert re.findall(r"\w+\.\w+", longer(config)) == named
     for table, key in (name.split(".") for name in named):
         keys = getattr(config, table)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.config import Config, Model, Penalty, Run, Start, WStep, ZStep
+from macmpi.config import Config, Method, Model, Penalty, Run, Start, WStep, ZStep
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
@@ -39,7 +39,14 @@ RANKS = range(1, 14)
 def planned(
     n: int, hidden: tuple[int, ...], ranks: int, sites: Any = "after", activation: Any = "sigmoid", **tables: Any
 ) -> Plan:
-    return make_plan(Config(model=Model(list(hidden), activation, sites=sites), **tables), 4, 33, n, 11, ranks)
+    return make_plan(
+        Config(model=Model(list(hidden), activation, sites=sites), **{"method": Method("mac"), **tables}),
+        4,
+        33,
+        n,
+        11,
+        ranks,
+    )
 
 
 @pytest.fixture(params=SIZES, ids=str)
@@ -103,7 +110,7 @@ def test_a_segment_solved_whole_is_one_job_over_all_its_blocks() -> None:
 def test_auto_takes_units_apart_where_they_separate(
     model: dict[str, Any], by_unit: tuple[bool, ...], solvers: tuple[str, ...]
 ) -> None:
-    config = Config(model=Model(hidden=[7, 5], **model))
+    config = Config(model=Model(hidden=[7, 5], **model), method=Method("mac"))
     p = make_plan(config, 4, 3, 37, 11, 1)
     assert tuple(r.by_unit for r in p.choices.regressions) == by_unit
     assert tuple(type(r.solver).__name__ for r in p.choices.regressions) == solvers
@@ -186,7 +193,7 @@ def test_a_factor_made_by_rows_fits_the_same_weights(monkeypatch: pytest.MonkeyP
     for whole in (512, 4):
         monkeypatch.setattr(tiles, "GRAM_WHOLE", whole)
         monkeypatch.setattr(tiles, "GRAM_ROWS", 3)
-        mac, state = swept(Config(model=Model([9, 7], sites="before")), 2)
+        mac, state = swept(Config(model=Model([9, 7], sites="before", activation="sigmoid"), method=Method("mac")), 2)
         assert (len(mac.plan.work.grams(1)) > 1) == (whole == 4)
         answers.append(state.weights)
     assert_allclose(answers[1], answers[0], rtol=1e-6, atol=1e-8)
@@ -227,7 +234,7 @@ def trained(request: pytest.FixtureRequest) -> tuple[dict[str, Any], list[int], 
 
 
 def trainable(keys: dict[str, Any], ranks: int) -> Plan:
-    return make_plan(Config(model=Model(**keys), start=Start("pca")), 4, 33, 37, 11, ranks)
+    return make_plan(Config(model=Model(**keys), start=Start("pca"), method=Method("mac")), 4, 33, 37, 11, ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12])
@@ -298,7 +305,9 @@ def test_what_a_plan_says_of_its_layers() -> None:
     assert (dense.has_basis, dense.chain.differentiable, dense.basis_sizes) == (False, True, [])
     assert [dense.chain.has_bias(k) for k in range(3)] == [True] * 3
     assert [m.n_out for m in dense.hidden] == [4, 3]
-    bits = make_plan(Config(model=Model([4, 3], ["binary", "tanh"], sites=["after", "none"])), 4, 3, 37, 11, 1)
+    bits = make_plan(
+        Config(model=Model([4, 3], ["binary", "tanh"], sites=["after", "none"]), method=Method("mac")), 4, 3, 37, 11, 1
+    )
     assert bits.chain.differentiable is False
     assert [r.by_unit for r in bits.choices.regressions] == [True, False]
     assert isinstance(bits.choices.regressions[0].solver, Thresholded)
@@ -369,7 +378,7 @@ def test_more_ranks_than_tiles() -> None:
     assert sorted(p.work.train.row_counts) == [0] * 39 + [5]
 
 
-PAPER = Config(model=Model(hidden=[300, 100, 20, 100, 300]))
+PAPER = Config(model=Model(hidden=[300, 100, 20, 100, 300], activation="sigmoid"), method=Method("mac"))
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 12])
@@ -412,13 +421,15 @@ def test_a_rank_with_many_rows_has_few_early_jobs(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_net_of_many_tiles_is_assigned_at_once() -> None:
-    work_list = make_plan(Config(model=Model(hidden=[4000] * 8)), 256, 256, 5000, 5000, 64).work.w_step
+    work_list = make_plan(
+        Config(model=Model(hidden=[4000] * 8, activation="sigmoid"), method=Method("mac")), 256, 256, 5000, 5000, 64
+    ).work.w_step
     assert len(work_list.jobs) > 800
 
 
 @pytest.mark.parametrize("activation", FUNCTIONS)
 def test_a_chain_of_dense_layers(activation: str) -> None:
-    p = make_plan(Config(model=Model(hidden=[7, 5], activation=activation)), 4, 3, 37, 11, 1)  # type: ignore[arg-type]
+    p = make_plan(Config(model=Model(hidden=[7, 5], activation=activation), method=Method("mac")), 4, 3, 37, 11, 1)  # type: ignore[arg-type]
     kinds = [m.spec()["kind"] for m in p.chain.maps]
     assert kinds == ["affine", "activation", "affine", "activation", "affine"]
     assert p.chain.site_sizes == (7, 5)
@@ -434,7 +445,7 @@ def test_a_chain_of_dense_layers(activation: str) -> None:
 
 def test_softmax_is_a_map_of_its_own_and_sites_go_where_the_list_puts_them() -> None:
     model = Model(hidden=[7, 5, 6], activation=["softmax", "tanh", "relu"], sites=["after", "none", "before"])
-    p = make_plan(Config(model=model), 4, 3, 37, 11, 1)
+    p = make_plan(Config(model=model, method=Method("mac")), 4, 3, 37, 11, 1)
     kinds = [m.spec()["kind"] for m in p.chain.maps]
     assert kinds == ["affine", "softmax", "affine", "activation", "affine", "activation", "affine"]
     assert p.chain.sites == (2, 5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.config import Config, Model
+from macmpi.config import Config, Method, Model
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import SAMPLE_POINTS, Points
 from macmpi.parallel.serial import Serial
@@ -81,7 +81,9 @@ def test_sums_and_means_over_points(n: int, parts: int) -> None:
 
 
 def test_sharded_jobs_are_done_by_all_ranks_and_exchange_nothing() -> None:
-    config = Config(model=Model([40, 7, 100], sites=["before", "after", "none"]))
+    config = Config(
+        model=Model([40, 7, 100], sites=["before", "after", "none"], activation="sigmoid"), method=Method("mac")
+    )
     plans = [make_plan(config, 4, 33, 400, 11, ranks) for ranks in (1, 3)]
     sharded = [replace(p, sharded=True) for p in plans]
     for p in sharded:

@@ -30,7 +30,7 @@ WHOLE = sorted(name for name, kind in W_SOLVERS.items() if "segment" in kind.tak
 
 def configured(keys: Keys) -> Config:
     """The config of {"table.key": value}; two hidden layers."""
-    table: dict[str, dict[str, Any]] = {"model": {"hidden": [5, 4]}}
+    table: dict[str, dict[str, Any]] = {"model": {"hidden": [5, 4]}, "method": {"name": "mac"}}
     for name, value in keys.items():
         part, key = name.split(".")
         table.setdefault(part, {})[key] = value

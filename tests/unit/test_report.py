@@ -203,7 +203,7 @@ def test_codes_are_the_coordinates_at_the_code(runs: Path) -> None:
 
 @pytest.mark.parametrize(("sites", "columns"), [("after", slice(4, 6)), (["none", "before", "after"], slice(0, 2))])
 def test_the_codes_columns(sites: Any, columns: slice, random: np.random.Generator) -> None:
-    chain = build_chain(config.Model([4, 2, 3], sites=sites), 5, 5)
+    chain = build_chain(config.Model([4, 2, 3], sites=sites, activation="sigmoid"), 5, 5)
     Z = random.normal(size=(7, sum(chain.site_sizes)))
     assert_array_equal(model.codes_of(chain, Z), Z[:, columns])
 
@@ -268,7 +268,7 @@ def test_the_poses_of_coil_are_its_order(runs: Path) -> None:
 
 def test_levels_are_the_errors_of_the_mean_and_of_principal_components(random: np.random.Generator) -> None:
     X, unit = random.normal(size=(30, 6)) @ random.normal(size=(6, 6)), fit_scaling(np.ones((1, 6)), "none")
-    chain, data = build_chain(config.Model([4, 2, 5]), 6, 6), Dataset(X, X, X, X, unit, unit, "")
+    chain, data = build_chain(config.Model([4, 2, 5], activation="sigmoid"), 6, 6), Dataset(X, X, X, X, unit, unit, "")
     centred = X - X.mean(axis=0)
     values = np.linalg.svd(centred, compute_uv=False) ** 2
     mean, pca = levels(chain, data)
@@ -280,7 +280,7 @@ def test_levels_are_the_errors_of_the_mean_and_of_principal_components(random: n
 def test_levels_of_a_classifier(random: np.random.Generator) -> None:
     X, Y, unit = random.normal(size=(8, 2)), np.eye(2)[[0, 0, 0, 0, 0, 0, 1, 1]], fit_scaling(np.ones((1, 2)), "none")
     data = Dataset(X, Y, X, Y, unit, unit, "", np.arange(2))
-    entropy, wrong = levels(build_chain(config.Model([3]), 2, 2), data)
+    entropy, wrong = levels(build_chain(config.Model([3], activation="sigmoid"), 2, 2), data)
     assert_allclose(entropy.value, -0.75 * np.log(0.75) - 0.25 * np.log(0.25))
     assert not entropy.share
     assert wrong.share
@@ -291,7 +291,7 @@ def test_levels_of_a_classifier(random: np.random.Generator) -> None:
 def test_targets_that_are_constant_up_to_rounding_have_a_level_of_0() -> None:
     X, Y, unit = np.eye(999, 3), np.full((999, 3), 0.1), fit_scaling(np.ones((1, 3)), "none")
     assert np.square(Y - Y.sum(axis=0) / 999).sum() > 0.0, "the mean of 999 times 0.1 is not 0.1"
-    (level,) = levels(build_chain(config.Model([3]), 3, 3), Dataset(X, Y, X, Y, unit, unit, ""))
+    (level,) = levels(build_chain(config.Model([3], activation="sigmoid"), 3, 3), Dataset(X, Y, X, Y, unit, unit, ""))
     assert level.value == 0.0
 
 

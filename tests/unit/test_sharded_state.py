@@ -15,7 +15,7 @@ from unit.crew import crew
 from unit.test_checkpoint import assert_same, state
 
 from macmpi import StorageError, UsageError, files
-from macmpi.config import Config, Run
+from macmpi.config import Config, Method, Run
 from macmpi.parallel.partition import partition_points
 from macmpi.state import State, StochasticState
 from macmpi.training import checkpoint, sharded_checkpoint
@@ -25,7 +25,7 @@ from macmpi.training.stored import rows_of_points, with_rows
 
 N = 211
 SHA256 = "0123abcd" * 8
-CONFIG = Config(run=Run(keep_checkpoints=2))
+CONFIG = Config(run=Run(keep_checkpoints=2), method=Method("mac"))
 
 
 def full(kind: str = "multipliers", iteration: int = 3) -> State:

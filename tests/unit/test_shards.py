@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from unit.crew import crew
 
 from macmpi import UsageError
-from macmpi.config import Config, Data, Parallel
+from macmpi.config import Config, Data, Method, Parallel
 from macmpi.data import parts, shards, split
 from macmpi.data import whole as wholes
 from macmpi.data.dataset import Dataset
@@ -339,7 +339,7 @@ def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_
 
 def test_a_check_counts_the_memory_of_a_ranks_own_points() -> None:
     def megabytes(kind: Any, ranks: int) -> float:
-        config = Config(parallel=Parallel(kind))
+        config = Config(parallel=Parallel(kind), method=Method("mac"))
         plan = make_plan(config, 300, 300, 300_000, 3000, ranks)
         (line,) = [line for line in estimate(plan, config) if line.startswith("memory")]
         return float(line.split()[2].replace(",", ""))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from speedup_model import Machine, Work, ceiling, efficiency, gather, karp_flatt, parmac, predict, predict_all, rounds
 
-from macmpi.config import Config, Model, Start
+from macmpi.config import Config, Method, Model, Start
 from macmpi.parallel import tiles, tree_sum
 from macmpi.parallel.blocks import ROWS
 from macmpi.plan.plan import Plan, make_plan
@@ -20,7 +20,9 @@ TIMES = st.floats(1e-6, 10.0)
 
 
 def plan_of(ranks: int, points: int = 960, hidden: tuple[int, ...] = (64, 32)) -> Plan:
-    return make_plan(Config(model=Model(hidden=list(hidden))), 10, 10, points, 100, ranks)
+    return make_plan(
+        Config(model=Model(hidden=list(hidden), activation="sigmoid"), method=Method("mac")), 10, 10, points, 100, ranks
+    )
 
 
 def work_of(plan: Plan, point: float = 1e-3, factor: float = 2e-6, unit: float = 1e-4, shared: float = 0.0) -> Work:
@@ -89,7 +91,7 @@ def test_grams_are_summed_by_their_points_and_each_rank_adds_its_share(
 def test_features_and_panels_of_large_factors_are_rounds_of_their_own(ranks: int) -> None:
     """600 radial basis functions on 700 points: rows of features by points, a panel of 96 rows a round but the last."""
     model = Model([4, 600], activation=["linear", "rbf"], sites=["after", "none"], width=[1.0], centres="subset")
-    plan = make_plan(Config(model=model, start=Start(method="pca")), 10, 3, 700, 100, ranks)
+    plan = make_plan(Config(model=model, start=Start(method="pca"), method=Method("mac")), 10, 3, 700, 100, ranks)
     work = replace(work_of(plan), feature=(0.0, 1e-6), piece=1e-9)
     _, features, factors, *panels, _ = rounds(work, plan)
     assert features.bytes == 8 * 700 * 600

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import assert_within, gamma
 
 from macmpi import UsageError
-from macmpi.config import Config, Model, Penalty, Start
+from macmpi.config import Config, Method, Model, Penalty, Start
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.data.user_file import read_codes
@@ -45,7 +45,7 @@ def dataset(X: Array, X_val: Array, targets: int = 0) -> Dataset:
 
 DATA = dataset(near_a_plane(200), near_a_plane(40))
 REGRESSION = dataset(near_a_plane(200), near_a_plane(40), 2)
-MIRRORED = Model([8, RANK, 8])
+MIRRORED = Model([8, RANK, 8], activation="sigmoid")
 
 
 def method(config: Config, data: Dataset = DATA) -> Mac:
@@ -54,7 +54,7 @@ def method(config: Config, data: Dataset = DATA) -> Mac:
 
 
 def begun(net: Model, data: Dataset = DATA, origin: Array | None = None, **keys: Any) -> tuple[State, Mac]:
-    config = Config(model=net, start=Start(**keys))
+    config = Config(model=net, start=Start(**keys), method=Method("mac"))
     mac = method(config, data)
     return start(mac, config, Origin(origin)), mac
 
@@ -79,8 +79,8 @@ METHODS: list[dict[str, Any]] = [{"method": "uniform"}, {"method": "pca"}, {"met
 @pytest.mark.parametrize("keys", METHODS, ids=lambda keys: keys["method"])
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_a_start_is_feasible_finite_and_of_the_runs_precision(keys: dict[str, Any], precision: str) -> None:
-    model = Model([8, RANK, 8], precision=precision)  # type: ignore[arg-type]
-    config = Config(model=model, start=Start(**keys), penalty=Penalty(mu_max=1e4))
+    model = Model([8, RANK, 8], precision=precision, activation="sigmoid")  # type: ignore[arg-type]
+    config = Config(model=model, start=Start(**keys), penalty=Penalty(mu_max=1e4), method=Method("mac"))
     narrow = dataset(DATA.X.astype(precision), DATA.X_val.astype(precision))
     mac = method(config, narrow)
     state = start(mac, config, Origin())
@@ -103,7 +103,7 @@ def test_a_start_is_the_same_every_time(keys: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("model", "data"),
     [
-        (Model([5]), DATA),
+        (Model([5], activation="sigmoid"), DATA),
         (Model([20, 4], ["relu", "softmax"]), REGRESSION),
         (Model([6, 5], "tanh", sites="none"), REGRESSION),
         (Model([7, 2, 7], "leaky_relu", output="sigmoid", sites=["none", "before", "after"]), DATA),
@@ -172,7 +172,9 @@ def test_more_iterations_of_each_layer_give_other_weights() -> None:
 
 @pytest.mark.parametrize("mu_max", [5.0, 1e3])
 def test_greedy_layers_keep_to_the_largest_mu(mu_max: float) -> None:
-    config = Config(model=MIRRORED, start=Start("greedy"), penalty=Penalty(mu0=1.0, mu_max=mu_max))
+    config = Config(
+        model=MIRRORED, start=Start("greedy"), penalty=Penalty(mu0=1.0, mu_max=mu_max), method=Method("mac")
+    )
     assert np.isfinite(start(method(config), config, Origin()).weights).all()
 
 
@@ -184,7 +186,7 @@ def test_greedy_layers_keep_to_the_largest_mu(mu_max: float) -> None:
     ],
 )
 def test_mirrored(hidden: list[int], data: Dataset, expected: bool) -> None:
-    assert mirrored(Config(model=Model(hidden)), data) is expected
+    assert mirrored(Config(model=Model(hidden, activation="sigmoid"), method=Method("mac")), data) is expected
 
 
 # --- another run's weights --------------------------------------------------------------------------------------------
@@ -203,9 +205,10 @@ def test_a_model_starts_with_its_weights() -> None:
 def test_a_model_starts_a_run_with_other_sites_mu_and_points() -> None:
     given, _ = begun(MIRRORED, method="uniform", seed=4)
     config = Config(
-        model=Model([8, RANK, 8], sites=["none", "before", "none"]),
+        model=Model([8, RANK, 8], sites=["none", "before", "none"], activation="sigmoid"),
         start=Start("model", model="model.h5", gradient_step=False),
         penalty=Penalty(mu0=3.0),
+        method=Method("mac"),
     )
     mac = method(config, dataset(near_a_plane(300), near_a_plane(40)))
     state = start(mac, config, Origin(given.weights))
@@ -226,7 +229,7 @@ GIVEN = DATA.X[:, :2] + 0.1 * DATA.X[:, 2:4]
 
 
 def coded(keys: dict[str, Any], model: Model = BASIS, penalty: Penalty | None = None) -> tuple[State, Mac]:
-    config = Config(model=model, start=Start(**keys), penalty=penalty or Penalty(mu0=3.0))
+    config = Config(model=model, start=Start(**keys), penalty=penalty or Penalty(mu0=3.0), method=Method("mac"))
     X, X_val = (A.astype(model.precision) for A in (DATA.X, DATA.X_val))
     mac = method(config, dataset(X, X_val))
     assert coordinates_first(config, mac.plan)
@@ -303,7 +306,7 @@ def test_a_code_of_bits_starts_with_bits(keys: dict[str, Any]) -> None:
         assert np.isin(state.Z, (0.0, 1.0)).all()
     if keys["method"] == "file":
         bits = np.round(np.random.default_rng(0).random((200, 2)))
-        config = Config(model=Model([2], "binary"), start=Start(**keys))
+        config = Config(model=Model([2], "binary"), start=Start(**keys), method=Method("mac"))
         assert_array_equal(start(method(config), config, Origin(coordinates=bits)).Z, bits)
 
 

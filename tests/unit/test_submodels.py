@@ -13,7 +13,7 @@ from theory.problems import given, w_problem
 from theory.test_sharded import data_of
 from unit.crew import crew
 
-from macmpi.config import Config, Model, Parallel, Start, WStep
+from macmpi.config import Config, Method, Model, Parallel, Start, WStep
 from macmpi.half_steps.ring.route import Ring
 from macmpi.half_steps.ring.submodels import Submodels
 from macmpi.half_steps.w_problems import layer_gram
@@ -31,9 +31,13 @@ from macmpi.typing import Array
 
 RING = WStep(schedule="ring", linear_solver="same", batch=9, iterations=2)
 CONFIGS = {
-    "units": Config(model=Model([40, 20], "tanh"), w_step=RING),
-    "before": Config(model=Model([20, 5], sites="before"), w_step=RING),
-    "segments": Config(model=Model([20, 3, 5], sites=["none", "before", "after"]), w_step=replace(RING, rate=1e-3)),
+    "units": Config(model=Model([40, 20], "tanh"), w_step=RING, method=Method("mac")),
+    "before": Config(model=Model([20, 5], sites="before", activation="sigmoid"), w_step=RING, method=Method("mac")),
+    "segments": Config(
+        model=Model([20, 3, 5], sites=["none", "before", "after"], activation="sigmoid"),
+        w_step=replace(RING, rate=1e-3),
+        method=Method("mac"),
+    ),
 }
 RANKS = [2, 3, 5, 11]
 

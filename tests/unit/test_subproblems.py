@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.problems import given, z_problem
 
-from macmpi.config import Config, Model, Penalty, Start
+from macmpi.config import Config, Method, Model, Penalty, Start
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.half_steps import w_step
@@ -40,6 +40,7 @@ def begun(penalty: dict[str, Any], range_: float = 2.0, method: str = "uniform",
         model=Model(**{"hidden": [5, 4, 3]} | model),
         start=Start(method, range=range_, gradient_step=False),  # type: ignore[arg-type]
         penalty=Penalty(mu0=7.0, **penalty),
+        method=Method("mac"),
     )
     mac = Mac(make_plan(config, 6, 3, 60, 9, 1), dataset(config.model.precision), Serial(), Clock())
     state = start(mac, config, Origin())

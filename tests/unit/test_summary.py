@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from macmpi.account import Account
-from macmpi.config import Config, Model, Parallel, Start
+from macmpi.config import Config, Method, Model, Parallel, Start
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.plan.plan import Plan, make_plan
@@ -32,7 +32,7 @@ def dataset(targets: int = 0, labels: tuple[int, ...] = ()) -> Dataset:
 
 
 def told(model: Model, data: Dataset, ranks: int = 1, **keys: Any) -> list[str]:
-    config = Config(model=model, **keys)
+    config = Config(model=model, **{"method": Method("mac"), **keys})
     plan: Plan = make_plan(config, *data.sizes.counts, ranks)
     return describe(plan, data, ranks, ACCOUNT).splitlines()
 
@@ -40,7 +40,7 @@ def told(model: Model, data: Dataset, ranks: int = 1, **keys: Any) -> list[str]:
 @pytest.mark.parametrize(("ranks", "words"), [(1, "1 rank"), (12, "12 ranks")])
 def test_the_first_line_counts_layers_weights_points_and_ranks(ranks: int, words: str) -> None:
     """(6 + 1) 150 + (150 + 1) 6 weights."""
-    first, how = told(Model([150]), dataset(), ranks)
+    first, how = told(Model([150], activation="sigmoid"), dataset(), ranks)
     assert first == (f"macmpi: 6-150-6 autoencoder, 1,956 weights, 1,200 training and 34 validation points, {words}")
     assert how == f"  {ACCOUNT.how}"
 
@@ -48,8 +48,8 @@ def test_the_first_line_counts_layers_weights_points_and_ranks(ranks: int, words
 @pytest.mark.parametrize(
     ("model", "data", "kind"),
     [
-        (Model([5]), dataset(), "6-5-6 autoencoder"),
-        (Model([5]), dataset(3), "6-5-3 regression"),
+        (Model([5], activation="sigmoid"), dataset(), "6-5-6 autoencoder"),
+        (Model([5], activation="sigmoid"), dataset(3), "6-5-3 regression"),
         (Model([5], **LABELS), dataset(3, (0, 1, 2)), "6-5-3 classifier"),  # type: ignore[arg-type]
     ],
     ids=["autoencoder", "regression", "classifier"],
@@ -125,8 +125,8 @@ def test_the_best_weights_have_a_line_of_their_own_where_the_last_ones_are_worse
 
 
 def test_weights_are_those_of_the_plan() -> None:
-    for model in (Model([7, 3]), replace(BASIS, hidden=[30, 3, 40])):
+    for model in (Model([7, 3], activation="sigmoid"), replace(BASIS, hidden=[30, 3, 40])):
         data = dataset()
-        config = Config(model=model, start=Start("pca"))
+        config = Config(model=model, start=Start("pca"), method=Method("mac"))
         plan = make_plan(config, *data.sizes.counts, 1)
         assert f" {plan.offsets.weights[-1]:,} weights," in describe(plan, data, 1, ACCOUNT)

@@ -13,7 +13,7 @@ from theory.problems import w_problem
 from tolerance import gamma
 from unit.crew import crew
 
-from macmpi.config import Config, Model, WStep
+from macmpi.config import Config, Method, Model, WStep
 from macmpi.half_steps import w_step
 from macmpi.half_steps.w_step import keep_better, solve
 from macmpi.mac import Mac
@@ -76,7 +76,11 @@ def wide(team: Team, w_step: WStep) -> tuple[Mac, State]:
     """Layers of several tiles of units, the same state on every rank."""
     random = np.random.default_rng(8)
     alone = method((90, 70), n=60)
-    plan = make_plan(Config(model=Model([90, 70]), w_step=w_step), *alone.data.sizes.counts, team.size)
+    plan = make_plan(
+        Config(model=Model([90, 70], activation="sigmoid"), w_step=w_step, method=Method("mac")),
+        *alone.data.sizes.counts,
+        team.size,
+    )
     mac = Mac(plan, alone.data, team, Clock())
     state = State(random.normal(size=plan.offsets.weights[-1]) / 4.0, random.random((60, 160)), 10.0, MacState())
     mac.begin(state)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.config import Config, Model, Parallel, WStep
+from macmpi.config import Config, Method, Model, Parallel, WStep
 from macmpi.parallel import shared_memory
 from macmpi.parallel.packing import pack, starts_of, unpack
 from macmpi.parallel.shared_memory import placed, populated, runs_by_turn
@@ -95,7 +95,7 @@ def test_no_dev_shm_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def megabytes(kind: Any, ranks: int = 4) -> list[float]:
     """The numbers of the line of --check."""
-    config = Config(parallel=Parallel(kind))
+    config = Config(parallel=Parallel(kind), method=Method("mac"))
     plan = make_plan(config, 100, 100, 1_000_000, 10_000, ranks)
     (line,) = [line for line in estimate(plan, config) if line.startswith("memory")]
     return [float(word.strip("(").replace(",", "")) for word in line.split() if word.strip("(")[0].isdigit()]
@@ -110,7 +110,14 @@ def test_a_check_counts_a_ranks_memory_and_its_nodes_apart() -> None:
 @pytest.mark.parametrize("sites", ["after", "before"])
 def test_what_a_node_shares(sites: Any) -> None:
     """Points, coordinates and their last copy; before the activation, what a W-step multiplies too; sums of Grams."""
-    plan = make_plan(Config(model=Model([7, 5], sites=sites), parallel=Parallel("node")), 4, 3, 1000, 100, 2)
+    plan = make_plan(
+        Config(model=Model([7, 5], sites=sites, activation="sigmoid"), parallel=Parallel("node"), method=Method("mac")),
+        4,
+        3,
+        1000,
+        100,
+        2,
+    )
     features = 12 if sites == "before" else 0
     grams, turns = 5 * 5 + 8 * 8 + 6 * 6, 2 * 2 * 8 * 8
     assert node_bytes(plan) == 8 * (1100 * 7 + 1000 * (24 + features) + grams + turns)
@@ -121,7 +128,16 @@ def test_what_a_node_shares(sites: Any) -> None:
 def test_a_node_shares_inputs_rounded() -> None:
     """Those of the layers that gauss_newton fits, not of the last: 4 of the data, 7 coordinates."""
     plans = [
-        make_plan(Config(model=Model([7, 5]), w_step=step, parallel=Parallel("node")), 4, 3, 1000, 100, 2)
+        make_plan(
+            Config(
+                model=Model([7, 5], activation="sigmoid"), w_step=step, parallel=Parallel("node"), method=Method("mac")
+            ),
+            4,
+            3,
+            1000,
+            100,
+            2,
+        )
         for step in (WStep(cg_precision="single"), WStep())
     ]
     assert node_bytes(plans[0]) - node_bytes(plans[1]) == 4 * 1000 * 11
@@ -129,6 +145,13 @@ def test_a_node_shares_inputs_rounded() -> None:
 
 def test_a_node_has_two_factors_of_a_large_gram() -> None:
     """And no sums of it: it is made by rows."""
-    plan = make_plan(Config(model=Model([512]), parallel=Parallel("node")), 4, 3, 1000, 100, 2)
+    plan = make_plan(
+        Config(model=Model([512], activation="sigmoid"), parallel=Parallel("node"), method=Method("mac")),
+        4,
+        3,
+        1000,
+        100,
+        2,
+    )
     assert node_bytes(plan) == 8 * (1100 * 7 + 2 * 1000 * 512 + 5 * 5 + 3 * 513 * 513 + 2 * 2 * 5 * 5)
     assert node_bytes(plan, selecting=True) - node_bytes(plan) == 8 * (5 * 5 + 513 * 513)

@@ -1,0 +1,97 @@
+"""Keys that say "auto" are decided once the sizes of the data are known; the head of the table and `--explain` say how.
+
+The paper's own settings are files in run/, where every key that matters has its value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, get_args
+
+from macmpi.config.reading import Config, toml
+from macmpi.config.tables import Activation, Penalty, Selection, WStep, ZStep
+
+AUTO = "auto"
+
+BY_COORDINATES: dict[str, Any] = {"penalty": Penalty(), "z_step": ZStep(), "w_step": WStep(), "selection": Selection()}
+"""Tables that only methods with coordinates read, at their defaults."""
+
+UNITS = [100]
+"""Hidden units of a regression or a classifier."""
+
+CODE = 8
+"""Units of an autoencoder's code, at most half of its inputs."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A key, the value that stands for "auto", and why."""
+
+    key: str
+    value: Any
+    why: str
+
+
+def decide(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
+    """The config without "auto", and what was decided.  n_in: columns of X.  Collective: no."""
+    model, found = config.model, list[Decision]()
+
+    def decided(key: str, value: Any, why: str) -> Any:
+        found.append(Decision(key, value, why))
+        return value
+
+    if model.hidden == AUTO:
+        code = max(1, min(CODE, n_in // 2))
+        why = f"an autoencoder of {n_in} columns" if autoencoder else "a regression or a classifier"
+        model = replace(model, hidden=decided("model.hidden", [32, code, 32] if autoencoder else UNITS, why))
+    method = config.method
+    if method.name == AUTO:
+        asked = _coordinates_asked_for(config)
+        name, why = ("mac", asked) if asked else ("stochastic", "all layers have derivatives; it is the fastest")
+        method = replace(method, name=decided("method.name", name, why))
+    if model.activation == AUTO:
+        smooth = method.name != "stochastic" or autoencoder
+        why = "the coordinates are smooth in it" if method.name == "mac" else ""
+        why = why or ("it suits codes" if autoencoder else "it suits tables and labels")
+        model = replace(model, activation=decided("model.activation", "sigmoid" if smooth else "relu", why))
+    if model.loss == AUTO:
+        model = replace(model, loss=decided("model.loss", "squared", "the targets are numbers"))
+    return replace(config, model=model, method=method), found
+
+
+def in_short(decisions: list[Decision]) -> str:
+    """One line for the head of the table; nothing where nothing was decided."""
+    if not decisions:
+        return ""
+    return "chosen: " + ", ".join(f"{d.key.split('.')[1]} {toml(d.value)}" for d in decisions) + " (--explain says why)"
+
+
+def explained(decisions: list[Decision]) -> list[str]:
+    """Lines for a config that pin what was decided, each with its reason."""
+    if not decisions:
+        return ["every key has a value: nothing was chosen"]
+    lines: list[str] = []
+    for table in dict.fromkeys(d.key.split(".")[0] for d in decisions):
+        lines.append(f"[{table}]")
+        own = [(d.key.split(".")[1], d) for d in decisions if d.key.startswith(f"{table}.")]
+        lines += [f"{f'{key} = {toml(d.value)}':28s}# {d.why}" for key, d in own]
+    return lines
+
+
+def _coordinates_asked_for(config: Config) -> str:
+    """Says what in a config only a method with coordinates has, or nothing."""
+    activations = config.model.activation if isinstance(config.model.activation, list) else [config.model.activation]
+    for word in activations:
+        if word not in (AUTO, *get_args(Activation)):
+            return f'"{word}" is a layer that only half steps train'
+    for name, usual in BY_COORDINATES.items():
+        table = getattr(config, name)
+        for f in fields(table):
+            if getattr(table, f.name) != getattr(usual, f.name):
+                return f"{name}.{f.name} is given"
+    if config.method.acceleration != "none":
+        return "method.acceleration is given"
+    if config.start.method in ("elastic_embedding", "file"):
+        return f'start.method = "{config.start.method}" begins with coordinates'
+    sites = config.model.sites
+    return "model.sites is given" if sites != "after" else ""

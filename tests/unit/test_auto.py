@@ -1,0 +1,154 @@
+"""Keys that say "auto": what is decided, from what, and how it is pinned."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any, get_args
+
+import h5py
+import numpy as np
+import pytest
+from launch.here import run_here
+
+from macmpi import UsageError, config
+from macmpi.config.auto import decide, explained, in_short
+from macmpi.config.tables import LAYERS, Activation
+from macmpi.data.targets import FEW, with_loss
+
+DECIDED = ("method.name", "model.hidden", "model.activation", "model.loss")
+"""Keys with "auto" that nothing but the sizes of the data is needed for."""
+
+SIZES = list(itertools.product([1, 2, 3, 64], [False, True]))
+"""Columns of X, and whether the net is an autoencoder."""
+
+GIVEN: list[dict[str, dict[str, Any]]] = [
+    {},
+    {"model": {"hidden": [7, 3]}},
+    {"model": {"hidden": [7, 3], "activation": ["relu", "binary"], "sites": "after"}},
+    {"model": {"loss": "cross_entropy", "activation": "tanh"}},
+    {"method": {"name": "adam"}},
+    {"penalty": {"mu0": 0.5}},
+    {"start": {"method": "elastic_embedding"}},
+    *({"model": {"hidden": [5], "activation": word}} for word in LAYERS),
+]
+
+
+@pytest.mark.parametrize("tables", GIVEN, ids=str)
+def test_nothing_is_left_open_and_what_is_given_stays(tables: dict[str, Any]) -> None:
+    given = config.validate(tables, "this test")
+    for n_in, autoencoder in SIZES:
+        found, decisions = decide(given, n_in, autoencoder)
+        values = config.flat(found)
+        assert "auto" not in [values[key] for key in DECIDED]
+        assert {d.key for d in decisions} == {key for key in DECIDED if config.flat(given)[key] == "auto"}
+        assert {k: v for k, v in values.items() if k not in {d.key for d in decisions}} == {
+            k: v for k, v in config.flat(given).items() if k not in {d.key for d in decisions}
+        }
+        assert decide(found, n_in, autoencoder) == (found, [])
+        assert all(d.why for d in decisions)
+
+
+@pytest.mark.parametrize(
+    ("tables", "name"),
+    [
+        ({}, "stochastic"),
+        *(({"model": {"activation": word}}, "stochastic") for word in get_args(Activation)),
+        *(({"model": {"activation": word}}, "mac") for word in LAYERS if word not in get_args(Activation)),
+        ({"penalty": {"mu0": 1.0}}, "mac"),
+        ({"z_step": {"iterations": 2}}, "mac"),
+        ({"w_step": {"solver": "lbfgs"}}, "mac"),
+        ({"selection": {"every": 3}}, "mac"),
+        ({"method": {"acceleration": "momentum"}}, "mac"),
+        ({"model": {"sites": "before"}}, "mac"),
+        ({"start": {"method": "elastic_embedding"}}, "mac"),
+        ({"stochastic": {"batch": 20}, "run": {"threads": 1}}, "stochastic"),
+    ],
+    ids=str,
+)
+def test_the_method_is_the_fastest_that_can_do_what_is_asked(tables: dict[str, Any], name: str) -> None:
+    assert decide(config.validate(tables, "this test"), 9)[0].method.name == name
+
+
+def test_a_code_is_narrower_than_the_inputs_of_an_autoencoder() -> None:
+    codes = [decide(config.Config(), n_in, True)[0].model.units[1] for n_in in (1, 2, 3, 5, 16, 300)]
+    assert codes == [1, 1, 1, 2, 8, 8]
+    assert decide(config.Config(), 300)[0].model.units == [100]
+
+
+def test_the_lines_that_explain_pin_what_was_chosen(tmp_path: Path) -> None:
+    found, decisions = decide(config.Config(), 9)
+    path = tmp_path / "pinned.toml"
+    path.write_text("\n".join(explained(decisions)))
+    assert config.read(path, []) == found
+    assert "hidden [100]" in in_short(decisions)
+    assert in_short([]) == ""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "points.npz", X=random.normal(size=(40, 3)), Y=random.normal(size=40))
+    (tmp_path / "points.toml").write_text('data = "points.npz"\n')
+    return tmp_path
+
+
+def test_a_config_of_one_line_trains(table: Path) -> None:
+    outcome = run_here("points.toml", "--iterations", 2, "--output", "run", cwd=table, code=0)
+    assert "  chosen: " in outcome.out
+    kept = config.flat(config.read(table / "run" / "config.toml", []))
+    assert "auto" not in [kept[key] for key in DECIDED]
+
+
+def test_explain_writes_lines_and_nothing_else(table: Path) -> None:
+    outcome = run_here("points.toml", "--explain", cwd=table, code=0)
+    assert 'name = "stochastic"' in outcome.out
+    assert sorted(path.name for path in table.iterdir()) == ["points.npz", "points.toml"]
+
+
+def test_a_config_without_data_is_refused(table: Path) -> None:
+    (table / "none.toml").write_text("model.hidden = [3]\n")
+    outcome = run_here("none.toml", cwd=table, code=2)
+    assert 'no data are named; write data = "points.npz"' in outcome.err
+
+
+# --- numbers or classes -----------------------------------------------------------------------------------------------
+
+
+def loss_of(folder: Path, Y: np.ndarray, suffix: str) -> str:
+    path, X = folder / f"t{suffix}", np.zeros((len(Y), 2))
+    if suffix == ".npz":
+        np.savez(path, X=X, Y=Y)
+    else:
+        with h5py.File(path, "w") as file:
+            file["X"], file["Y"] = X, Y
+    return with_loss(config.Config(data=config.Data(str(path)))).model.loss
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+@pytest.mark.parametrize(
+    ("Y", "loss"),
+    [
+        (np.linspace(0, 1, 60), "squared"),
+        (np.arange(60) % 2 == 0, "cross_entropy"),
+        (np.arange(FEW + 1), "squared"),
+        (np.arange(60).reshape(30, 2), "squared"),
+        ((np.arange(60) % 3).astype(float), "squared"),
+    ],
+    ids=["real numbers", "truth values", "many whole numbers", "two columns", "real whole numbers"],
+)
+def test_targets_tell_the_loss(Y: np.ndarray, loss: str, suffix: str, tmp_path: Path) -> None:
+    assert loss_of(tmp_path, Y, suffix) == loss
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+@pytest.mark.parametrize("Y", [np.arange(60) % 3, (np.arange(60) % FEW)[:, None].astype(np.uint8)])
+def test_a_few_whole_numbers_may_be_classes_so_the_user_is_asked(Y: np.ndarray, suffix: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match='"cross_entropy" if classes, "squared" if amounts'):
+        loss_of(tmp_path, Y, suffix)
+
+
+def test_without_targets_of_its_own_a_net_is_an_autoencoder_of_numbers(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=np.arange(20).reshape(10, 2))
+    for source in (str(tmp_path / "x.npz"), "digits", "usps", str(tmp_path / "gone.npz"), "nothing"):
+        assert with_loss(config.Config(data=config.Data(source))).model.loss == "squared"
