@@ -11,7 +11,6 @@ from macmpi import StorageError
 from macmpi.config import Config
 from macmpi.console import say, warn
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.errors import errors_of
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.starts import Origin, coordinates_first, start
@@ -23,11 +22,12 @@ from macmpi.results import model
 from macmpi.results.reference_errors import levels
 from macmpi.state import Errors, State
 from macmpi.training import finite
+from macmpi.training.best import Best, best_of, constant_of
 from macmpi.training.curve import Curve, record_of
 from macmpi.training.process import StopRequest, peak_memory, ready_memory, ready_products, spare_living
 from macmpi.training.run_directory import RunDirectory
 from macmpi.training.sharded_checkpoint import save_sharded
-from macmpi.training.summary import Best, closing, describe
+from macmpi.training.summary import closing, describe
 from macmpi.typing import Array
 
 DONE, STOPPED = 0, 75
@@ -214,9 +214,11 @@ class Training:
         after = self.method.finish(state)
         after.seconds += now() - began
         errors = self.method.evaluate(after, feasible=True)
-        best = self._best(state, after, errors)
+        best = best_of(self.method, state, after, errors)
         self._record(after, "postprocess", errors)
-        self.team.from_root(lambda: self._check_end(best.errors))
+        self.team.from_root(lambda: self._check_end(errors if best.iteration == 0 else best.errors))
+        if self.team.from_root(lambda: best.is_worse_than(self.levels[0].value)):
+            best = constant_of(self.method, after, self.data) or best
         memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
         self.team.from_root(lambda: self._write_model(state, after, best, errors))
         if self.team.rank == 0:
@@ -227,14 +229,6 @@ class Training:
             say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)
-
-    def _best(self, state: State[Any], after: State[Any], errors: Errors) -> Best:
-        """The weights of the lowest validation error: of an iteration, or the last ones.  Collective: yes."""
-        history = state.history
-        if not history.best_e1_val < errors.validation:
-            return Best(after.weights, after.iteration, errors, last=True)
-        feasible = replace(after, weights=history.best_weights)
-        return Best(history.best_weights, history.best_iteration, errors_of(self.method.parts, feasible, feasible=True))
 
     def _check_saved(self) -> None:
         if self.unsaved:

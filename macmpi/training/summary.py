@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from macmpi.account import Account
 from macmpi.console import decimals, duration
 from macmpi.data.dataset import Dataset
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, State
-from macmpi.typing import Array
+from macmpi.training.best import Best
 
 
 def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
@@ -30,19 +28,6 @@ def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
     return line
 
 
-@dataclass(frozen=True)
-class Best:
-    """The weights (flat) of the lowest validation error, the iteration that they are of, their errors.
-
-    last: they are those that the run ended with.
-    """
-
-    weights: Array
-    iteration: int
-    errors: Errors
-    last: bool = False
-
-
 def closing(state: State, errors: Errors, account: Account, best: Best) -> list[str]:
     """Says how the run ended, and which weights a model predicts with."""
     reason = {"converged": account.settled, "max_iterations": "the last iteration allowed"}
@@ -51,7 +36,9 @@ def closing(state: State, errors: Errors, account: Account, best: Best) -> list[
         f"{duration(state.seconds)} of training",
         *_errors(account.end + (", the best" if best.last else ""), errors),
     ]
-    if not best.last:
+    if best.constant:
+        lines.append("  nothing better than a constant was learnt from these points: the model predicts that constant")
+    elif not best.last:
         lines += _errors(f"the best, iteration {best.iteration}", best.errors)
     return lines
 

@@ -67,7 +67,7 @@ def test_a_classifiers_curve_has_its_errors_and_its_multipliers(runs: Runs) -> N
     assert any(record["lagrangian"] != record["E_Q"] for record in records)
     assert "wrong val" in outcome.out
     X = np.load(folder.parent / "points.npz")
-    found = macmpi.load(str(folder / "model.h5"))
+    found = macmpi.load(str(folder / "model.h5"), "last")
     for name, key in (("X", "error_train"), ("X_val", "error_val")):
         wrong = np.mean(found.predict(X[name]) != X[name.replace("X", "Y")])
         assert wrong == pytest.approx(records[-1][key])

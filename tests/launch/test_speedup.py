@@ -20,6 +20,8 @@ MAC = """
 data = "{data}"
 [model]
 hidden = [24, 6, 24]
+[method]
+name = "mac"
 """
 
 SELECT = """

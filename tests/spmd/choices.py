@@ -271,7 +271,8 @@ class Choice:
 def made() -> Iterator[Choice]:
     for i, (data, keys) in enumerate(rows()):
         hidden = keys.get("model.hidden", HIDDEN[id(data)])
-        table: dict[str, dict[str, Any]] = {"model": {"hidden": hidden}, "penalty": {"mu0": 7.0}}
+        usual = {"hidden": hidden, "activation": "sigmoid", "loss": "squared"}
+        table: dict[str, dict[str, Any]] = {"model": usual, "penalty": {"mu0": 7.0}}
         for name, value in keys.items():
             part, key = name.split(".")
             table.setdefault(part, {})[key] = value[: len(hidden)] if isinstance(value, list) else value

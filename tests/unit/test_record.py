@@ -22,8 +22,9 @@ from macmpi.parallel.clock import PHASES, Clock
 from macmpi.results.reading import Result
 from macmpi.results.reference_errors import Level
 from macmpi.state import Errors, MacState, State
+from macmpi.training.best import Best
 from macmpi.training.curve import COLUMNS, OPTIONAL, Curve, record_of, say
-from macmpi.training.summary import Best, closing
+from macmpi.training.summary import closing
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 

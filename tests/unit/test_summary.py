@@ -14,7 +14,8 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.state import Errors, MacState, State
-from macmpi.training.summary import Best, closing, describe
+from macmpi.training.best import Best
+from macmpi.training.summary import closing, describe
 
 ACCOUNT = Account("W-step of the segments: closed_form (2)", end="after a test", settled="settled for a test")
 BASIS = Model([30, 2, 40], ["rbf", "linear", "rbf"], sites=["none", "after", "none"])
@@ -122,6 +123,11 @@ def test_the_best_weights_have_a_line_of_their_own_where_the_last_ones_are_worse
     _, last, best = ended("converged", better)
     assert last.split() == [*ACCOUNT.end.split(), "E1", "train", "1.2500", "validation", "2.5000"]
     assert best.split() == ["the", "best,", "iteration", "12", "E1", "train", "1.5000", "validation", "2.0000"]
+
+
+def test_a_constant_is_called_one() -> None:
+    *_, said = ended("converged", Best(np.zeros(1), 0, ERRORS, constant=True))
+    assert "nothing better than a constant was learnt" in said
 
 
 def test_weights_are_those_of_the_plan() -> None:

@@ -1,0 +1,56 @@
+"""The weights that a model predicts with: those of the lowest validation error, and never worse than a constant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from macmpi.data.dataset import Dataset
+from macmpi.half_steps.errors import errors_of
+from macmpi.methods.constant import constant_weights
+from macmpi.methods.protocol import Method
+from macmpi.state import Errors, State
+from macmpi.typing import Array
+
+SAME = 1e-9
+"""Errors that differ by this share are the same but for rounding."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """Weights (flat), the iteration that they are of, their errors.
+
+    last: they are those that the run ended with; constant: they give the best constant, since no others were better.
+    """
+
+    weights: Array
+    iteration: int
+    errors: Errors
+    last: bool = False
+    constant: bool = False
+
+    def is_worse_than(self, constant: float) -> bool:
+        """Their error on the training points, without a ridge, is above that of the best constant.  Collective: no."""
+        return constant * (1.0 + SAME) < self.errors.E_Q
+
+
+def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors) -> Best:
+    """The weights of the lowest validation error: of an iteration, or those after the end.  Collective: yes.
+
+    after, errors: the state after postprocessing, and its errors.  Cost: an evaluation.
+    """
+    history = state.history
+    if not history.best_e1_val < errors.validation:
+        return Best(after.weights, after.iteration, errors, last=True)
+    of = errors_of(method.parts, replace(after, weights=history.best_weights), feasible=True)
+    return Best(history.best_weights, history.best_iteration, of)
+
+
+def constant_of(method: Method, after: State[Any], data: Dataset) -> Best | None:
+    """The net that gives the best constant, or None where its outputs have no biases.  Collective: yes."""
+    parts, plan = method.parts, method.plan
+    flat = constant_weights(plan.chain, after.weights, data, parts.over_points, plan.n_train)
+    if flat is None:
+        return None
+    of = errors_of(parts, replace(after, weights=flat), feasible=True)
+    return Best(flat, 0, of, constant=True)

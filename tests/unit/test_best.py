@@ -1,0 +1,72 @@
+"""The weights that a model predicts with are never worse than the best constant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from launch.here import run_here
+from numpy.testing import assert_allclose
+
+import macmpi
+from macmpi.config import Model
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import unscaled
+from macmpi.methods.constant import constant_weights
+from macmpi.nets.build import build_chain
+from macmpi.results.reference_errors import WHOLE
+from macmpi.state import block_views
+from macmpi.typing import Array
+
+
+def dataset(Y: Array, classes: Array | None = None) -> Dataset:
+    X = np.random.default_rng(0).normal(size=(len(Y), 3))
+    return Dataset(X, Y, X, Y, unscaled(3), unscaled(Y.shape[1]), "", classes)
+
+
+@pytest.mark.parametrize("hidden", [[4], [5, 3]])
+def test_a_constant_net_gives_the_mean_of_the_targets(hidden: list[int]) -> None:
+    random = np.random.default_rng(1)
+    data = dataset(random.normal(size=(30, 2)))
+    chain = build_chain(Model(hidden, "tanh"), 3, 2)
+    flat = random.normal(size=sum(h * d for h, d in chain.block_shapes))
+    found = constant_weights(chain, flat, data, WHOLE, 30)
+    assert found is not None
+    F = chain.forward(block_views(found, chain.block_shapes), data.X)
+    assert_allclose(F, np.broadcast_to(data.Y.mean(axis=0), F.shape), rtol=1e-13)
+
+
+def test_of_labels_it_gives_their_shares() -> None:
+    data = dataset(np.eye(3)[[0, 0, 0, 1, 1, 2]], np.arange(3))
+    chain = build_chain(Model([4], "relu"), 3, 3)
+    found = constant_weights(chain, np.zeros(sum(h * d for h, d in chain.block_shapes)), data, WHOLE, 6)
+    assert found is not None
+    F = np.exp(chain.forward(block_views(found, chain.block_shapes), data.X))
+    assert_allclose(F / F.sum(axis=1, keepdims=True), np.broadcast_to([1 / 2, 1 / 3, 1 / 6], F.shape), rtol=1e-13)
+
+
+@pytest.mark.parametrize("keys", [{"output": "sigmoid"}, {"activation": ["linear", "rbf"], "hidden": [2, 4]}])
+def test_outputs_that_are_not_affine_have_none(keys: dict[str, Any]) -> None:
+    data = dataset(np.zeros((6, 2)))
+    chain = build_chain(Model(**{"hidden": [4], "activation": "tanh", "loss": "squared", **keys}), 3, 2)
+    flat = np.zeros(sum(h * d for h, d in chain.block_shapes))
+    assert constant_weights(chain, flat, data, WHOLE, 6) is None
+
+
+@pytest.mark.parametrize("method", ["stochastic", "mac", "adam"])
+def test_noise_teaches_nothing_and_the_model_says_so(method: str, tmp_path: Path) -> None:
+    """Weights that are best on few validation points by chance are no better than the mean on the training points."""
+    random = np.random.default_rng(2)
+    X, Y = random.normal(size=(60, 2)), random.normal(size=60)
+    np.savez(tmp_path / "noise.npz", X=X[:50], Y=Y[:50], X_val=X[50:], Y_val=3.0 * X[50:, 0])
+    (tmp_path / "noise.toml").write_text(f'data = "noise.npz"\nmodel.hidden = [3]\nmethod.name = "{method}"\n')
+    outcome = run_here(
+        "noise.toml", "--output", "run", "--iterations", 3, "--set", "start.seed=4", cwd=tmp_path, code=0
+    )
+    found = macmpi.load(tmp_path / "run" / "model.h5")
+    error = np.mean((found.predict(X[:50]) - Y[:50]) ** 2)
+    assert error <= Y[:50].var() * (1 + 1e-9)
+    if "nothing better than a constant was learnt" in outcome.out:
+        assert_allclose(found.predict(X), Y[:50].mean(), rtol=1e-9)
