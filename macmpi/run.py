@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from dataclasses import replace
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         type=_seconds,
         metavar="T",
         default=float("inf"),
-        help="stop in time: seconds, MM:SS, H:MM:SS, or auto: before the batch system ends the job",
+        help="stop in time: seconds, MM:SS, H:MM:SS, 2h30m, or auto: before the batch system ends the job",
     )
     p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
     p.add_argument("--explain", action="store_true", help='say what "auto" stands for, why, and how to pin it')
@@ -63,9 +64,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    """Seconds of "90", "1:30", "3:50:00" or "auto"."""
+    """Seconds of "90", "1:30", "3:50:00", "2h30m", "90s" or "auto"."""
     if text == "auto":
         return time_left()
+    if named := re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text):
+        hours, minutes, seconds = (int(part or 0) for part in named.groups())
+        text = str(3600 * hours + 60 * minutes + seconds)
     try:
         parts = [float(part) for part in text.split(":")]
     except ValueError:
@@ -73,7 +77,7 @@ def _seconds(text: str) -> float:
     total = sum(part * 60.0**i for i, part in enumerate(reversed(parts)))
     whole = all(part < 60.0 for part in parts[1:])  # 1:99 is a slip of the pen
     if not 1 <= len(parts) <= 3 or not 0.0 < total < float("inf") or min(parts) < 0.0 or not whole:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds, MM:SS, H:MM:SS or auto")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds, MM:SS, H:MM:SS, 2h30m or auto")
     return total
 
 
@@ -140,6 +144,7 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         return 0
     args.chosen = in_short(decisions)
     plan = _planned(config, sizes, team)
+    team.from_root(lambda: _name_ignored(config))
     if args.check:
         return check(config, plan, source, sizes, team)
     from macmpi.training.launch import launch_training
@@ -151,6 +156,13 @@ def _with_loss(config: Config) -> Config:
     from macmpi.data.targets import with_loss
 
     return with_loss(config)
+
+
+def _name_ignored(config: Config) -> None:
+    from macmpi.config.ignored import ignored
+
+    if keys := ignored(config):
+        warn(f'method.name = "{config.method.name}" does not read {", ".join(keys)} in this config')
 
 
 def _planned(config: Config, sizes: Sizes, team: Team) -> Plan:

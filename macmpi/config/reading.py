@@ -77,9 +77,21 @@ def _lengthen(table: dict[str, Any]) -> None:
         table["data"] = {"source": table["data"]}
 
 
+WORD = re.compile(r"(?P<key>[A-Za-z_][\w.]*)\s*=\s*(?P<value>[A-Za-z_./~][\w./~+-]*)")
+"""A setting whose value is a word or a path without quotes."""
+
+
+def _quoted(setting: str) -> str:
+    """A word that can be nothing but text needs no quotes: method.name=stochastic, data.source=runs/x.h5."""
+    found = WORD.fullmatch(setting.strip())
+    if found is None or found["value"] in ("true", "false", "inf", "nan"):
+        return setting
+    return f"{found['key']} = {toml(found['value'])}"
+
+
 def _set(table: dict[str, Any], setting: str) -> None:
     try:
-        given = tomllib.loads(setting)
+        given = tomllib.loads(_quoted(setting))
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"--set {' '.join(setting.split())} is not TOML: {error}; write --set table.key=value, "

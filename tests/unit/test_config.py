@@ -465,8 +465,25 @@ def test_settings_are_checked_like_the_file(folder: Path) -> None:
     assert "did you mean model?" in text
 
 
-@pytest.mark.parametrize("setting", ["data.source=x.h5", "penalty.mu0", "penalty.mu0=", "model.activation=tanh", "=3"])
-def test_bare_words_are_refused_with_the_way_to_quote_them(setting: str, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("setting", "key", "value"),
+    [
+        ("data.source=x.h5", "data.source", "x.h5"),
+        ("data=../runs/a-b/x.npz", "data.source", "../runs/a-b/x.npz"),
+        ("model.activation = tanh", "model.activation", "tanh"),
+        ("method.name=stochastic", "method.name", "stochastic"),
+        ("start.gradient_step=false", "start.gradient_step", False),
+        ("penalty.mu0=1e-3", "penalty.mu0", 1e-3),
+    ],
+)
+def test_a_word_that_can_only_be_text_needs_no_quotes(setting: str, key: str, value: Any, folder: Path) -> None:
+    assert config.flat(read("", folder, setting))[key] == value
+
+
+@pytest.mark.parametrize(
+    "setting", ["data.source=my x.h5", "penalty.mu0", "penalty.mu0=", "model.activation=[tanh]", "=3"]
+)
+def test_what_is_not_toml_is_refused_with_the_way_to_quote(setting: str, folder: Path) -> None:
     text = refusal("", folder, setting)
     assert f"--set {setting} is not TOML" in text
     assert "'\"" in text

@@ -80,14 +80,19 @@ def test_every_form_of_a_time_is_documented_where_a_user_looks(capsys: pytest.Ca
         assert re.search(r"(?<!:)\bMM:SS", text) and "H:MM:SS" in text and "seconds" in text
 
 
-@pytest.mark.parametrize("text", ["1:99:00", "0:60", "1e400", "inf", "nan", "-1", "0", "1:2:3:4", "", "soon"])
+@pytest.mark.parametrize(
+    "text", ["1:99:00", "0:60", "1e400", "inf", "nan", "-1", "0", "1:2:3:4", "", "soon", "2h30", "h", "0h0m", "30m2h"]
+)
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(SystemExit) as end:
         run.parser().parse_args(["c.toml", "--max-time", text])
     assert end.value.code == 2
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("1:30", 90.0), ("3:50:00", 13800.0), ("0:59.5", 59.5)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90.0), ("1:30", 90.0), ("3:50:00", 13800.0), ("0:59.5", 59.5), ("2h30m", 9000.0), ("45s", 45.0)],
+)
 def test_times(text: str, seconds: float) -> None:
     assert run.parser().parse_args(["c.toml", "--max-time", text]).max_time == seconds
 

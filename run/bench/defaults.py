@@ -1,0 +1,200 @@
+"""macmpi without tuning against what people use instead, on data that nobody has tuned it for.
+
+    python run/bench/defaults.py                       # three splits of each set, the defaults of all
+    python run/bench/defaults.py --tuned 20            # the MLP also over 20 settings, chosen by its own held-out points
+
+All contenders have the same splits (a quarter for the test) and choose what they choose from the training part alone.
+Seconds are CPU seconds of a whole process, imports included, one thread.  Writes --output (JSON); --page writes
+a Markdown table of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+
+import numpy as np  # noqa: E402
+
+HERE = Path(__file__).resolve()
+OURS, MLP, TUNED, TREES, LINEAR = "macmpi", "MLP", "MLP, tuned", "boosted trees", "linear"
+
+
+def split(name: str, seed: int) -> tuple[str, list[Any]]:
+    from data_sets import SETS
+    from sklearn.model_selection import train_test_split
+
+    kind, X, y = SETS[name]()
+    return kind, train_test_split(X, y, test_size=0.25, random_state=seed, stratify=y if kind == "labels" else None)
+
+
+def error(kind: str, found: Any, wanted: Any) -> float:
+    if kind == "labels":
+        return 100.0 * float(np.mean(found != wanted))
+    scale = wanted.std(axis=0) if wanted.ndim > 1 else 1.0
+    return float(np.sqrt(np.mean(np.square((found.reshape(wanted.shape) - wanted) / scale))))
+
+
+def process(command: list[str], cwd: Path) -> tuple[float, str]:
+    """CPU seconds of a process, and what it said where it failed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return spent, "" if done.returncode == 0 else (done.stderr or done.stdout).strip()[-300:]
+
+
+def ours(kind: str, X: Any, y: Any, X_test: Any, folder: Path, settings: list[str]) -> tuple[Any, float]:
+    import macmpi
+
+    np.savez(folder / "t.npz", X=X, Y=y)
+    loss = '"cross_entropy"' if kind == "labels" else '"squared"'
+    (folder / "t.toml").write_text(f'data = "t.npz"\nmodel.loss = {loss}\n')
+    options = [word for setting in settings for word in ("--set", setting)]
+    command = [sys.executable, "-m", "macmpi.run", "t.toml", "--output", "run", *options]
+    seconds, failed = process(command, folder)
+    if failed:
+        raise RuntimeError(failed)
+    return macmpi.load(folder / "run" / "model.h5").predict(X_test), seconds
+
+
+def peer(name: str, kind: str, seed: int, tried: int) -> Any:
+    """An estimator of scikit-learn, scaled inputs and targets where it needs them."""
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.linear_model import LogisticRegression, RidgeCV
+    from sklearn.model_selection import RandomizedSearchCV, ShuffleSplit
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    labels = kind == "labels"
+    if name == TREES:
+        return HistGradientBoostingClassifier(random_state=seed) if labels else HistGradientBoostingRegressor()
+    if name == LINEAR:
+        linear = LogisticRegression(max_iter=2000) if labels else RidgeCV(10.0 ** np.arange(-2.0, 4.0))
+        return make_pipeline(StandardScaler(), linear)
+    net = make_pipeline(StandardScaler(), (MLPClassifier if labels else MLPRegressor)(random_state=seed))
+    step = "mlpclassifier" if labels else "mlpregressor"
+    if name == TUNED:
+        grid = {
+            f"{step}__hidden_layer_sizes": [(50,), (100,), (200,), (100, 100)],
+            f"{step}__alpha": [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0],
+            f"{step}__learning_rate_init": [5e-4, 1e-3, 3e-3, 1e-2],
+            f"{step}__activation": ["relu", "tanh"],
+            f"{step}__early_stopping": [False, True],
+        }
+        held = ShuffleSplit(1, test_size=0.2, random_state=seed)
+        net = RandomizedSearchCV(net, grid, n_iter=tried, cv=held, random_state=seed)
+    return net if labels else TransformedTargetRegressor(net, transformer=StandardScaler())
+
+
+def theirs(arguments: list[str]) -> None:
+    """In a process of its own: fits a peer to a file's points, writes its predictions."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    path, name, kind, seed, tried = arguments
+    with np.load(path) as file:
+        X, y, X_test = (file[key] for key in ("X", "Y", "X_test"))
+    np.save(f"{path}.npy", peer(name, kind, int(seed), int(tried)).fit(X, y).predict(X_test))
+
+
+def measured(name: str, seed: int, tuned: int, settings: list[str]) -> dict[str, Any]:
+    kind, (X, X_test, y, y_test) = split(name, seed)
+    found: dict[str, Any] = {"set": name, "seed": seed, "kind": kind}
+    with tempfile.TemporaryDirectory() as folder:
+        predicted, seconds = ours(kind, X, y, X_test, Path(folder), settings)
+        found[OURS] = error(kind, predicted, y_test), seconds
+        file = Path(folder) / "peer.npz"
+        np.savez(file, X=X, Y=y, X_test=X_test)
+        several = y.ndim > 1
+        for who in (MLP, *[TUNED] * bool(tuned), *[TREES] * (not several), LINEAR):
+            command = [sys.executable, str(HERE), "--peer", str(file), who, kind, str(seed), str(tuned)]
+            seconds, failed = process(command, Path(folder))
+            if failed:
+                raise RuntimeError(failed)
+            found[who] = error(kind, np.load(f"{file}.npy"), y_test), seconds
+    return found
+
+
+def means(rows: list[dict[str, Any]]) -> dict[str, dict[str, tuple[float, float]]]:
+    """Of each set and contender the mean error and CPU seconds over the splits."""
+    sets = dict.fromkeys(row["set"] for row in rows)
+    return {
+        name: {
+            who: tuple(np.mean([row[who] for row in rows if row["set"] == name], axis=0).tolist())
+            for who in (OURS, MLP, TUNED, TREES, LINEAR)
+            if all(who in row for row in rows if row["set"] == name)
+        }
+        for name in sets
+    }
+
+
+SAME = 0.01
+"""Errors that differ by this share are no worse and no better."""
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Markdown: mean errors and CPU seconds, then how often macmpi is no worse and better than each contender."""
+    found = means(rows)
+    others = [who for who in (MLP, TUNED, TREES, LINEAR) if any(who in row for row in found.values())]
+    lines = [f"| data set | {OURS} | s | " + " | ".join(f"{who} | s" for who in others) + " |"]
+    lines.append("|---|" + "---|" * (2 + 2 * len(others)))
+    for name, row in found.items():
+        cells = ["%.4g | %.1f" % row[who] if who in row else "- | -" for who in (OURS, *others)]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines.append("")
+    for who in others:
+        pairs = [(row[OURS], row[who]) for row in found.values() if who in row]
+        no_worse = sum(a[0] <= b[0] * (1.0 + SAME) for a, b in pairs)
+        better = sum(a[0] < b[0] * (1.0 - SAME) for a, b in pairs)
+        near = sum(a[0] <= 1.03 * b[0] for a, b in pairs)
+        ratio = math.exp(sum(math.log(a[1] / b[1]) for a, b in pairs) / len(pairs))
+        lines.append(
+            f"- against {who}: no worse on {no_worse}, better on {better}, within 3 % on {near} of {len(pairs)}; "
+            f"{ratio:.2f} of its CPU seconds (geometric mean)"
+        )
+    return lines
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--peer"]:
+        return theirs(sys.argv[2:])
+    from data_sets import SETS
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="*", default=list(SETS), choices=list(SETS), metavar="SET")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--tuned", type=int, default=0, metavar="N", help="settings of the MLP that are tried; 0: none")
+    parser.add_argument("--set", action="append", default=[], help="a setting of macmpi's, to try one")
+    parser.add_argument("--output", type=Path, default=Path("runs/defaults.json"))
+    parser.add_argument("--page", type=Path, help="a Markdown file for the table")
+    args = parser.parse_args()
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    rows = json.loads(args.output.read_text()) if args.output.exists() else []
+    done = {(row["set"], row["seed"]) for row in rows}
+    for seed in range(args.repeats):
+        for name in args.sets:
+            if (name, seed) not in done:
+                rows.append(measured(name, seed, args.tuned, args.set))
+                args.output.write_text(json.dumps(rows, indent=1))
+                print(name, seed, {who: rows[-1][who] for who in (OURS, MLP)}, flush=True)
+    lines = table(rows)
+    print("\n".join(lines))
+    if args.page:
+        args.page.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Keys that mean nothing to a run are named, and no others are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from launch.here import run_here
+
+from macmpi import config
+from macmpi.config.auto import decide
+from macmpi.config.ignored import ignored
+
+TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
+    ("mac", {}, []),
+    ("mac", {"penalty": {"mu0": 1.0}, "z_step": {"iterations": 2}, "w_step": {"solver": "lbfgs"}}, []),
+    ("mac", {"stochastic": {"batch": 9}, "baseline": {"rate": 2.0}}, ["stochastic.batch", "baseline.rate"]),
+    ("stochastic", {"stochastic": {"batch": 9}}, []),
+    ("stochastic", {"penalty": {"ridge": 1.0}, "z_step": {"iterations": 2}}, ["penalty.ridge", "z_step.iterations"]),
+    ("stochastic", {"model": {"sites": "before"}}, ["model.sites"]),
+    ("stochastic", {"start": {"gradient_step": False}}, ["start.gradient_step"]),
+    ("adam", {"baseline": {"batch": 9}, "start": {"gradient_step": False}}, []),
+    ("lbfgs", {"baseline": {"batch": 9, "patience": 3}}, ["baseline.batch"]),
+    ("mac", {"model": {"hidden": [4], "activation": "rbf", "width": 2.0, "words": 7}}, ["model.words"]),
+    ("mac", {"model": {"hidden": [4], "width": 2.0}}, ["model.width"]),
+    ("mac", {"selection": {"every": 3}}, ["selection.every"]),
+    ("mac", {"start": {"method": "greedy", "iterations": 3, "repulsion": 2.0}}, ["start.repulsion"]),
+]
+
+
+@pytest.mark.parametrize(("method", "tables", "expected"), TABLE)
+def test_keys_that_mean_nothing(method: str, tables: dict[str, Any], expected: list[str]) -> None:
+    given = config.validate({"method": {"name": method}} | tables, "this test")
+    assert ignored(decide(given, 9)[0]) == expected
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "run").glob("*.toml")), ids=lambda path: path.stem)
+def test_no_config_of_the_repository_gives_a_key_in_vain(path: Path) -> None:
+    assert ignored(decide(config.read(path, []), 9)[0]) == []
+
+
+def test_they_are_said_once_at_the_start(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", X=np.random.default_rng(0).normal(size=(40, 3)))
+    (tmp_path / "t.toml").write_text(
+        'data = "t.npz"\nmodel.hidden = [2]\nmethod.name = "stochastic"\npenalty = { ridge = 1.0, mu0 = 2.0 }\n'
+    )
+    for option in (("--check",), ("--iterations", 1, "--output", "run")):
+        outcome = run_here("t.toml", *option, cwd=tmp_path, code=0)
+        said = 'method.name = "stochastic" does not read penalty.mu0, penalty.ridge'
+        assert outcome.err.count(said) == 1
