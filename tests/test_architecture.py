@@ -117,7 +117,7 @@ def within(here: str, places: Iterable[str]) -> bool:
 
 @cache
 def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 @cache
@@ -166,7 +166,7 @@ def test_every_package_is_in_the_table_and_on_the_page() -> None:
     packages = {module(path).split(".")[0] for path in trees()}
     assert packages == PACKAGES.keys()
     assert len(list(PACKAGE.glob("*.py"))) + len([p for p in PACKAGE.iterdir() if (p / "__init__.py").exists()]) <= 24
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert [p for p in packages - {"macmpi"} if f"`{p}`" not in page and f"`{p}/`" not in page] == []
 
 
@@ -201,7 +201,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 
 def test_no_module_is_long() -> None:
-    lengths = {module(path): len(path.read_text().splitlines()) for path in trees()}
+    lengths = {module(path): len(path.read_text(encoding="utf-8").splitlines()) for path in trees()}
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
 
@@ -224,7 +224,7 @@ def test_modules_that_texts_import_exist() -> None:
         f"{path.relative_to(ROOT)}: {name}"
         for path in [*texts, *ROOT.glob("*.md")]
         if path.suffix in (".py", ".md", ".sh") and path.name != "CHANGELOG.md"
-        for name in re.findall(r"\b(?:from|import) (macmpi(?:\.\w+)+)", path.read_text())
+        for name in re.findall(r"\b(?:from|import) (macmpi(?:\.\w+)+)", path.read_text(encoding="utf-8"))
         for place in [ROOT.joinpath(*name.split("."))]
         if not place.with_suffix(".py").exists() and not (place / "__init__.py").exists()
     ]
@@ -439,7 +439,7 @@ def test_names_and_texts_keep_to_the_words_of_the_field() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in trees()
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if private.search(line)
     ]
     assert wrong == []
@@ -455,7 +455,7 @@ def test_every_config_of_the_repository_is_valid(path: Path) -> None:
 
 def test_the_documented_defaults_are_the_defaults() -> None:
     """run/defaults.toml names every key, in the order of the code, with its default."""
-    documented = tomllib.loads((ROOT / "run" / "defaults.toml").read_text())
+    documented = tomllib.loads((ROOT / "run" / "defaults.toml").read_text(encoding="utf-8"))
     defaults = asdict(config.Config())
     assert documented == defaults
     assert [(t, list(keys)) for t, keys in documented.items()] == [(t, list(k)) for t, k in defaults.items()]
@@ -464,13 +464,13 @@ def test_the_documented_defaults_are_the_defaults() -> None:
 
 
 def test_every_default_is_explained() -> None:
-    text = (ROOT / "run" / "defaults.toml").read_text()
+    text = (ROOT / "run" / "defaults.toml").read_text(encoding="utf-8")
     assert len(re.findall(r"^\w+ = ", text, re.MULTILINE)) == sum(len(t) for t in asdict(config.Config()).values())
 
 
 def test_the_commands_of_the_readme_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    readme = (ROOT / "README.md").read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     promised = set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.MULTILINE))
     assert {"run", "test"} <= promised <= targets
     for module in set(re.findall(r"python -m macmpi\.(\w+)", readme)):
@@ -480,7 +480,7 @@ def test_the_commands_of_the_readme_exist() -> None:
 
 
 def test_the_targets_of_the_makefile_run_this_program() -> None:
-    makefile = (ROOT / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for path in re.findall(r"run/\w+\.toml", makefile):
         assert (ROOT / path).exists()
     assert "-m macmpi.run" in makefile
@@ -513,7 +513,7 @@ def drawn() -> str:
 
 
 def test_the_picture_is_that_of_the_table() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     (picture,) = re.findall(r"```mermaid\n(.*?)\n```", page, re.DOTALL)
     assert sorted(picture.splitlines()) == sorted(drawn().splitlines())
 

@@ -1,7 +1,7 @@
 """macmpi without tuning against what people use instead, on data that nobody has tuned it for.
 
-    python run/bench/defaults.py                       # three splits of each set, the defaults of all
-    python run/bench/defaults.py --tuned 20            # the MLP also over 20 settings, chosen by its own held-out points
+    python run/bench/defaults.py                      # three splits of each set, the defaults of all
+    python run/bench/defaults.py --tuned 20           # the MLP also over 20 settings, chosen on its own held-out points
 
 All contenders have the same splits (a quarter for the test) and choose what they choose from the training part alone.
 Seconds are CPU seconds of a whole process, imports included, one thread.  Writes --output (JSON); --page writes
@@ -152,7 +152,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     lines = [f"| data set | {OURS} | s | " + " | ".join(f"{who} | s" for who in others) + " |"]
     lines.append("|---|" + "---|" * (2 + 2 * len(others)))
     for name, row in found.items():
-        cells = ["%.4g | %.1f" % row[who] if who in row else "- | -" for who in (OURS, *others)]
+        cells = ["{:.4g} | {:.1f}".format(*row[who]) if who in row else "- | -" for who in (OURS, *others)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines.append("")
     for who in others:

@@ -35,25 +35,27 @@ def prose(text: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_no_line_of_prose_is_long(page: Path) -> None:
-    assert [line for line in prose(page.read_text()) if len(line) > WIDTH] == []
+    assert [line for line in prose(page.read_text(encoding="utf-8")) if len(line) > WIDTH] == []
 
 
 def test_the_readme_is_short() -> None:
-    lines = (ROOT / "README.md").read_text().splitlines()
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= README_LINES
     assert [line for line in lines if len(line) > WIDTH] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PRESENT, ids=named)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     """A file is named from the root, or from a folder of the package; `macmpi/nets/layers/scale.py` is an example."""
-    found = re.findall(r"(?<![\w/.*<-])((?:[\w-]+/)+[\w-]+\.(?:py|md|toml|sh)|[a-z]\w+\.py)\b", page.read_text())
+    found = re.findall(
+        r"(?<![\w/.*<-])((?:[\w-]+/)+[\w-]+\.(?:py|md|toml|sh)|[a-z]\w+\.py)\b", page.read_text(encoding="utf-8")
+    )
     missing = {name for name in found if not any((folder / name).exists() for folder in (page.parent, *FOLDERS))}
     assert missing - {"macmpi/nets/layers/scale.py"} == set()
 
@@ -61,15 +63,15 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PRESENT, ids=named)
 def test_names_that_a_page_places_in_a_file_are_there(page: Path) -> None:
     """`NAME` in `package/file.py`, `NAME` of `package/file.py`, `NAME` (`package/file.py`)."""
-    for name, place in re.findall(r"`([\w.]+)`\s+(?:in\s+|of\s+|\()`([\w/]+\.py)`", page.read_text()):
+    for name, place in re.findall(r"`([\w.]+)`\s+(?:in\s+|of\s+|\()`([\w/]+\.py)`", page.read_text(encoding="utf-8")):
         (path,) = {folder / place for folder in FOLDERS if (folder / place).exists()}
         for word in name.split("."):
-            assert re.search(rf"\b{word}\b", path.read_text()), f"{name} in {place}"
+            assert re.search(rf"\b{word}\b", path.read_text(encoding="utf-8")), f"{name} in {place}"
 
 
 def test_tables_of_benchmarks_say_where_they_come_from() -> None:
     """A table of measurements names machine, BLAS kernel and commit: in columns, or in the text before it."""
-    text = (ROOT / "docs" / "benchmarks.md").read_text().split("## How to read")[1]
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").split("## How to read")[1]
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         before = ""
         for block in section.split("\n\n"):
