@@ -5,6 +5,8 @@
 # make lint   style and types
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
 # make compare   MAC against what one would train with instead (an hour or two; installs PyTorch)
+# make bench-defaults   macmpi without tuning against scikit-learn on 23 data sets: docs/results.md (half an hour)
+# make fuzz   200 generated data sets: no run may end worse than a constant and say that it is done
 # make clean  remove the environment and the runs
 
 PYTHON ?= python3
@@ -19,7 +21,7 @@ PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-kernels faults soak speedup compare lint clean
+.PHONY: run test test-kernels faults soak speedup compare bench-defaults fuzz lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -61,6 +63,12 @@ $(VENV)/.compare: $(VENV)/.installed
 
 compare: $(VENV)/.compare
 	$(BIN)/python run/bench/compare.py adam paper batch tasks parallel
+
+bench-defaults: $(VENV)/.installed
+	$(BIN)/python run/bench/defaults.py --tuned 20 --page docs/results.md
+
+fuzz: $(VENV)/.installed
+	$(BIN)/python run/bench/fuzz.py
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info
