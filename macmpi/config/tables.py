@@ -276,7 +276,7 @@ class Parallel:
 class Run:
     """Length of the run and what it leaves behind."""
 
-    max_iterations: Annotated[int, Ge(0)] = 100
+    max_iterations: Annotated[int, Ge(0)] = 400
     threads: Annotated[int, Ge(1), Le(1024)] = 1
     checkpoint_minutes: Positive = 10.0
     keep_checkpoints: PositiveInt = 3

@@ -177,7 +177,8 @@ def measured_where() -> str:
     import sklearn
     from threadpoolctl import threadpool_info
 
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
     kernels = sorted({info["architecture"] for info in threadpool_info() if "architecture" in info})
     found = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE.parent, capture_output=True, text=True)
     cpu = f"{model or platform.machine()}, {os.cpu_count()} cores, OpenBLAS kernel {', '.join(kernels)}"

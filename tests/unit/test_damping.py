@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.methods.stochastic.damping import DAMPING, LEAST, MOST, Damping
+from macmpi.methods.stochastic.damping import CODES, LEAST, MOST, Damping
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 asked = st.sampled_from([0.0, 1e-4, 0.3])
@@ -30,7 +30,7 @@ def test_what_is_asked_for_is_taken(found: Damping) -> None:
 @pytest.mark.parametrize("classes", [0, 10])
 def test_the_first_damping_goes_by_the_square_of_the_slope_and_is_larger_for_labels(classes: int) -> None:
     assert Damping(classes, 0.25).first == Damping(classes, 1.0).first / 16.0
-    assert Damping(10, 1.0).first > Damping(0, 1.0).first == DAMPING
+    assert Damping(10, 1.0).first > Damping(0, 1.0).first > Damping(0, 1.0, code=True).first == CODES
 
 
 @often

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-DAMPING, LABELS_DAMPING = 8e-3, 2e-2
-"""The first damping for activations with a slope of 1: more for labels, learnt too well rather than too slowly."""
+CODES, NUMBERS, LABELS = 8e-3, 0.1, 0.3
+"""The first damping for activations with a slope of 1: of autoencoders, of regressions, of labels.
+
+A minibatch of few targets, and labels most of all, is fitted too well by a step with little damping: the next ones
+undo it, the iterate is far worse than its average, and rectifiers die one by one.
+"""
 
 SETTLED = 0.2
 """The share of the first damping that remains at least."""
@@ -26,16 +30,20 @@ MOST = 1e6
 
 @dataclass(frozen=True)
 class Damping:
-    """classes: of labels, 0 without; slope: the activations' steepest; first: as asked for, or 0."""
+    """classes: of labels, 0 without; slope: the activations' steepest; first: as asked for, or 0; code: the targets
+    are the inputs.
+    """
 
     classes: int
     slope: float
     first_asked: float = 0.0
+    code: bool = False
 
     @property
     def first(self) -> float:
         """The curvature goes by squares of slopes: so does this, unless it is asked for."""
-        return self.first_asked or (LABELS_DAMPING if self.classes else DAMPING) * self.slope**2
+        usual = LABELS if self.classes else CODES if self.code else NUMBERS
+        return self.first_asked or usual * self.slope**2
 
     @property
     def least(self) -> float:

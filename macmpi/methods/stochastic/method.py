@@ -84,7 +84,7 @@ class Stochastic(Nested[StochasticState]):
         self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
-        self.damping = Damping(classes, slope, keys.damping)
+        self.damping = Damping(classes, slope, keys.damping, data.autoencoder)
         self.ridge = ridges.Path(plan.n_train, None if keys.ridge == "auto" else keys.ridge)
 
     @property
