@@ -277,6 +277,8 @@ def test_the_ridge_begins_as_ten_points_and_falls_by_a_tenth_each_epoch() -> Non
     falling, kept = ridges.Path(200), ridges.Path(200, 0.3)
     assert [falling.at(epoch) for epoch in (0, 1, 2)] == pytest.approx([0.05, 0.045, 0.0405], rel=1e-14)
     assert [kept.at(epoch) for epoch in (0, 7)] == [0.3, 0.3]
+    assert [ridges.path_of("auto", 200, code).at(0) for code in (False, True)] == [0.05, 0.0]
+    assert [ridges.path_of(0.3, 200, code) for code in (False, True)] == [kept, kept]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -36,6 +36,13 @@ class Path:
         return f", ridge {self.asked:g}" if self.asked else ""
 
 
+def path_of(asked: float | str, n: int, autoencoder: bool) -> Path:
+    """The ridge of a config, a number or "auto".  An autoencoder has none: its code holds its weights back."""
+    if asked == "auto":
+        return Path(n, 0.0 if autoencoder else None)
+    return Path(n, float(asked))
+
+
 def add_slopes(ridge: float, weights: Sequence[Array], out: Sequence[Array]) -> None:
     """Adds lambda W to the blocks of a gradient (h, d), but for the biases, in their last column."""
     if ridge:
