@@ -144,7 +144,6 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         return 0
     args.chosen = in_short(decisions)
     plan = _planned(config, sizes, team)
-    team.from_root(lambda: _name_ignored(config))
     if args.check:
         return check(config, plan, source, sizes, team)
     from macmpi.training.launch import launch_training
@@ -156,13 +155,6 @@ def _with_loss(config: Config) -> Config:
     from macmpi.data.targets import with_loss
 
     return with_loss(config)
-
-
-def _name_ignored(config: Config) -> None:
-    from macmpi.config.ignored import ignored
-
-    if keys := ignored(config):
-        warn(f'method.name = "{config.method.name}" does not read {", ".join(keys)} in this config')
 
 
 def _planned(config: Config, sizes: Sizes, team: Team) -> Plan:
@@ -184,9 +176,10 @@ def _planned(config: Config, sizes: Sizes, team: Team) -> Plan:
 def check(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team) -> int:
     """--check: rank 0 says what the run would take.  Raises UsageError.  Collective: yes."""
     from macmpi.plan.estimate import estimate
-    from macmpi.training.launch import on_root, origin_of
+    from macmpi.training.launch import name_ignored, on_root, origin_of
 
     on_root(team, lambda: origin_of(config, plan, source.outline()))
+    team.from_root(lambda: name_ignored(config))
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
     team.from_root(lambda: say("\n".join(estimate(plan, config, sizes.autoencoder))))
     return 0

@@ -10,6 +10,7 @@ from typing import Any
 
 from macmpi import Done, UsageError
 from macmpi.config import Config
+from macmpi.config.ignored import ignored
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset, Sizes, share_arrays
 from macmpi.data.source import Source
@@ -48,12 +49,19 @@ def launch_training(
         mpi = BINDINGS, team.library
         facts = partial(provenance, computed_on, config.run.threads, mpi, data.sha256, args.argv)
         origin = on_root(team, lambda: prepare(directory, found, config, plan, data, facts)) or Origin()
+        team.from_root(lambda: name_ignored(config))
         state = state_of(found, plan, team)
         found = None
         if hidden := [] if state is None else state.own.hidden:
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes.counts, team.size)
         job = Job(config, directory, began, args.max_time, state, origin, words(computed_on[0]["blas"]), args.chosen)
         return train(job, plan, data, team)
+
+
+def name_ignored(config: Config) -> None:
+    """One line about keys that the run does not read.  Collective: no (rank 0)."""
+    if keys := ignored(config):
+        warn(f'method.name = "{config.method.name}" does not read {", ".join(keys)} in this config')
 
 
 def on_root(team: Team, step: Callable[[], Any]) -> Any:
