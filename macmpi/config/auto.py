@@ -5,16 +5,16 @@ The paper's own settings are files in run/, where every key that matters has its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from macmpi.config.reading import Config, toml
-from macmpi.config.tables import Activation, Penalty, Selection, WStep, ZStep
+from macmpi.config.reading import Config, given, toml
+from macmpi.config.tables import HALF_STEPS, Activation
 
 AUTO = "auto"
 
-BY_COORDINATES: dict[str, Any] = {"penalty": Penalty(), "z_step": ZStep(), "w_step": WStep(), "selection": Selection()}
-"""Tables that only methods with coordinates read, at their defaults."""
+COORDINATES = (*HALF_STEPS, "selection", "model.sites", "method.acceleration")
+"""Tables and keys that only methods with coordinates read."""
 
 UNITS = [100]
 """Hidden units of a regression or a classifier."""
@@ -63,7 +63,8 @@ def in_short(decisions: list[Decision]) -> str:
     """One line for the head of the table; nothing where nothing was decided."""
     if not decisions:
         return ""
-    return "chosen: " + ", ".join(f"{d.key.split('.')[1]} {toml(d.value)}" for d in decisions) + " (--explain says why)"
+    values = (f"{d.key.removesuffix('.name').split('.')[-1]} {toml(d.value)}" for d in decisions)
+    return f"chosen: {', '.join(values)} (--explain says why)"
 
 
 def explained(decisions: list[Decision]) -> list[str]:
@@ -84,14 +85,8 @@ def _coordinates_asked_for(config: Config) -> str:
     for word in activations:
         if word not in (AUTO, *get_args(Activation)):
             return f'"{word}" is a layer that only half steps train'
-    for name, usual in BY_COORDINATES.items():
-        table = getattr(config, name)
-        for f in fields(table):
-            if getattr(table, f.name) != getattr(usual, f.name):
-                return f"{name}.{f.name} is given"
-    if config.method.acceleration != "none":
-        return "method.acceleration is given"
-    if config.start.method in ("elastic_embedding", "file"):
-        return f'start.method = "{config.start.method}" begins with coordinates'
-    sites = config.model.sites
-    return "model.sites is given" if sites != "after" else ""
+    for key in given(config):
+        if key in COORDINATES or key.partition(".")[0] in COORDINATES:
+            return f"{key} is given"
+    start = config.start.method
+    return f'start.method = "{start}" begins with coordinates' if start in ("elastic_embedding", "file") else ""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from macmpi.config.reading import Config, flat
-from macmpi.config.tables import NESTED
+from macmpi.config.reading import Config, given
+from macmpi.config.tables import HALF_STEPS, NESTED
 
-DESCENTS = ("sgd", "adam", "cg", "lbfgs")
-MINIBATCHES = ("batch", "rate", "momentum", "beta2", "parts")
+_MINIBATCHES = ("batch", "rate", "momentum", "parts", "patience")
+BASELINE_KEYS = {
+    "sgd": _MINIBATCHES,
+    "adam": (*_MINIBATCHES, "beta2"),
+    "cg": ("patience",),
+    "lbfgs": ("patience",),
+}
+"""The keys of [baseline] that each of its methods reads."""
 
 
 def ignored(config: Config) -> list[str]:
@@ -14,9 +20,7 @@ def ignored(config: Config) -> list[str]:
 
     Collective: no.
     """
-    usual = flat(Config())
-    given = [key for key, value in flat(config).items() if value != usual[key]]
-    return [key for key in given if _means_nothing(key, config)]
+    return [key for key in given(config) if _means_nothing(key, config)]
 
 
 def _means_nothing(name: str, config: Config) -> bool:
@@ -24,12 +28,12 @@ def _means_nothing(name: str, config: Config) -> bool:
     method, start = config.method.name, config.start.method
     kinds = {kind for _, kind, _ in config.model.layers()}
     nested = method in NESTED
-    if table in ("penalty", "z_step", "w_step"):
+    if table in HALF_STEPS:
         return nested
     if table == "stochastic":
         return method != "stochastic"
     if table == "baseline":
-        return method not in DESCENTS or (method in ("cg", "lbfgs") and key in MINIBATCHES)
+        return key not in BASELINE_KEYS.get(method, ())
     if table == "selection":
         return config.selection.criterion == "none"
     return {

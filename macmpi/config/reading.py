@@ -114,10 +114,10 @@ def validate(table: dict[str, Any], name: str) -> Config:
         found: Config = _adapter().validate_json(_json(known, name))
     except ValidationError as error:
         mistakes = error.errors()
-        auto = {m["loc"][:-1] for m in mistakes if m["loc"][-1:] == (AUTO,)}
+        auto = {m["loc"][:-1] for m in mistakes if m["loc"][-1:] == (AUTO_BRANCH,)}
         for mistake in mistakes:
             in_auto = mistake["loc"][:-1] in auto
-            if mistake["loc"][-1:] != (AUTO,) and (in_auto or not _other_branch(mistake)):
+            if mistake["loc"][-1:] != (AUTO_BRANCH,) and (in_auto or not _other_branch(mistake)):
                 lines.append(_explain(mistake, ', or "auto"' if in_auto else ""))
     if lines:
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
@@ -156,7 +156,7 @@ def _adapter() -> Any:
     return TypeAdapter(Config)
 
 
-AUTO = "literal['auto']"
+AUTO_BRANCH = "literal['auto']"
 """The branch of `number | "auto"` that is the word: it is said at the end of what the number should be."""
 
 BRANCH = re.compile(r"(?P<one>(literal|function-after)\[.*|constrained-float|constrained-int|float|int)|list\[.*")
@@ -219,6 +219,12 @@ def known_keys(tables: list[str]) -> list[str]:
 def flat(config: Config) -> dict[str, Any]:
     """{"table.key": value}."""
     return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
+
+
+def given(config: Config) -> list[str]:
+    """The keys, "table.key", whose values are not their defaults."""
+    usual = flat(Config())
+    return [key for key, value in flat(config).items() if value != usual[key]]
 
 
 def toml(value: Any) -> str:

@@ -240,6 +240,9 @@ class Baseline:
 NESTED = ("stochastic", "sgd", "adam", "cg", "lbfgs")
 """Methods that keep no coordinates."""
 
+HALF_STEPS = ("penalty", "z_step", "w_step")
+"""Tables that mean nothing to them."""
+
 
 @dataclass(frozen=True)
 class Selection:
