@@ -23,6 +23,7 @@ from macmpi.training.scheduler import time_left
 
 if TYPE_CHECKING:
     from macmpi.config import Config
+    from macmpi.config.auto import Decision
     from macmpi.data.dataset import Sizes
     from macmpi.data.source import Source
     from macmpi.plan.plan import Plan
@@ -131,27 +132,28 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
     _set_threads(config.run.threads)
-    config = team.from_root(lambda: _with_loss(config))
+    config, decisions = team.from_root(lambda: _with_loss(config))
     source = source_of(config)
     sizes = team.from_root(source.sizes)
     if fault:
         fault.arm(team, light=False)
     from macmpi.config.auto import decide, explained, in_short
 
-    config, decisions = decide(config, sizes.n_in, sizes.autoencoder)
+    config, others = decide(config, sizes.n_in, sizes.autoencoder)
+    decisions += others
     if args.explain:
         team.from_root(lambda: say("\n".join(explained(decisions))))
         return 0
     args.chosen = in_short(decisions)
     plan = _planned(config, sizes, team)
     if args.check:
-        return check(config, plan, source, sizes, team)
+        return check(config, plan, source, sizes, team, args.chosen)
     from macmpi.training.launch import launch_training
 
     return launch_training(args, began, config, plan, source, sizes, team)
 
 
-def _with_loss(config: Config) -> Config:
+def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
     from macmpi.data.targets import with_loss
 
     return with_loss(config)
@@ -173,15 +175,15 @@ def _planned(config: Config, sizes: Sizes, team: Team) -> Plan:
     return make_plan(config, *sizes.counts, team.size)
 
 
-def check(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team) -> int:
-    """--check: rank 0 says what the run would take.  Raises UsageError.  Collective: yes."""
+def check(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team, chosen: str) -> int:
+    """--check: rank 0 says what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
     from macmpi.plan.estimate import estimate
     from macmpi.training.launch import name_ignored, on_root, origin_of
 
     on_root(team, lambda: origin_of(config, plan, source.outline()))
     team.from_root(lambda: name_ignored(config))
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
-    team.from_root(lambda: say("\n".join(estimate(plan, config, sizes.autoencoder))))
+    team.from_root(lambda: say("\n".join([chosen] * bool(chosen) + estimate(plan, config, sizes.autoencoder))))
     return 0
 
 

@@ -10,32 +10,40 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Config
+from macmpi.config.auto import AUTO, Decision
 from macmpi.data.checks import columns
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import read_file, read_headers
 from macmpi.files import DAMAGE
+from macmpi.typing import Array
 
 FEW = 50
 """One column of whole numbers with at most this many different ones may be classes."""
 
 
-def with_loss(config: Config) -> Config:
-    """The config with a loss in the place of "auto": classes for truth values, numbers else.
+def with_loss(config: Config) -> tuple[Config, list[Decision]]:
+    """The config with a loss in the place of "auto", and that decision: classes for truth values, numbers else.
 
     Raises UsageError where whole numbers may be either.  Cost: whole numbers are read.  Collective: no (rank 0).
     """
-    if config.model.loss != "auto":
-        return config
+    if config.model.loss != AUTO:
+        return config, []
     Y = _targets(config.data.source)
-    loss: Any = "cross_entropy" if Y is not None and Y.dtype.kind == "b" and columns(Y) == 1 else "squared"
-    if Y is not None and Y.dtype.kind in "iu" and Y.shape and len(Y) and columns(Y) == 1:
-        values = np.unique(np.asarray(Y))
-        if len(values) <= FEW:
-            raise UsageError(
-                f"{config.data.source}: Y holds whole numbers, {len(values)} different ones from {values[0]} to "
-                f'{values[-1]}: say what they are, model.loss = "cross_entropy" if classes, "squared" if amounts'
-            )
-    return replace(config, model=replace(config.model, loss=loss))
+    kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
+    if kind in ("i", "u"):
+        _check_amounts(np.unique(np.asarray(Y)), config.data.source)
+    loss: Any = "cross_entropy" if kind == "b" else "squared"
+    why = "the targets are truth values" if kind == "b" else "the targets are numbers"
+    return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]
+
+
+def _check_amounts(values: Array, source: str) -> None:
+    """Raises UsageError where a few different whole numbers may be classes as well as amounts."""
+    if len(values) <= FEW:
+        raise UsageError(
+            f"{source}: Y holds whole numbers, {len(values)} different ones from {values[0]} to {values[-1]}: "
+            'say what they are, model.loss = "cross_entropy" if classes, "squared" if amounts'
+        )
 
 
 def _targets(source: str) -> Any:

@@ -13,6 +13,6 @@ from macmpi.data.targets import with_loss
 
 def decided(path: Path, settings: Sequence[str]) -> configs.Config:
     """The config of a file with settings on top.  Cost: its data are read."""
-    config = with_loss(configs.read(path, list(settings)))
+    config, _ = with_loss(configs.read(path, list(settings)))
     sizes = Whole(config).sizes()
     return decide(config, sizes.n_in, sizes.autoencoder)[0]

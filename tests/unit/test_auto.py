@@ -95,15 +95,24 @@ def table(tmp_path: Path) -> Path:
 
 def test_a_config_of_one_line_trains(table: Path) -> None:
     outcome = run_here("points.toml", "--iterations", 2, "--output", "run", cwd=table, code=0)
-    assert "  chosen: " in outcome.out
+    assert '  chosen: loss "squared", hidden [100], method "stochastic", activation "relu"' in outcome.out
     kept = config.flat(config.read(table / "run" / "config.toml", []))
     assert "auto" not in [kept[key] for key in DECIDED]
 
 
 def test_explain_writes_lines_and_nothing_else(table: Path) -> None:
+    """With them on top of the config nothing is left to choose."""
     outcome = run_here("points.toml", "--explain", cwd=table, code=0)
-    assert 'name = "stochastic"' in outcome.out
+    pinned = table / "points.toml"
+    before = pinned.read_text()
+    pinned.write_text(before + outcome.out)
+    assert "nothing was chosen" in run_here("points.toml", "--explain", cwd=table, code=0).out
+    pinned.write_text(before)
     assert sorted(path.name for path in table.iterdir()) == ["points.npz", "points.toml"]
+
+
+def test_a_check_says_what_was_chosen(table: Path) -> None:
+    assert run_here("points.toml", "--check", cwd=table, code=0).out.startswith('chosen: loss "squared", ')
 
 
 def test_a_config_without_data_is_refused(table: Path) -> None:
@@ -122,7 +131,7 @@ def loss_of(folder: Path, Y: np.ndarray, suffix: str) -> str:
     else:
         with h5py.File(path, "w") as file:
             file["X"], file["Y"] = X, Y
-    return with_loss(config.Config(data=config.Data(str(path)))).model.loss
+    return with_loss(config.Config(data=config.Data(str(path))))[0].model.loss
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
@@ -151,4 +160,4 @@ def test_a_few_whole_numbers_may_be_classes_so_the_user_is_asked(Y: np.ndarray, 
 def test_without_targets_of_its_own_a_net_is_an_autoencoder_of_numbers(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", X=np.arange(20).reshape(10, 2))
     for source in (str(tmp_path / "x.npz"), "digits", "usps", str(tmp_path / "gone.npz"), "nothing"):
-        assert with_loss(config.Config(data=config.Data(source))).model.loss == "squared"
+        assert with_loss(config.Config(data=config.Data(source)))[0].model.loss == "squared"
