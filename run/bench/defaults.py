@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ import numpy as np  # noqa: E402
 
 HERE = Path(__file__).resolve()
 OURS, MLP, TUNED, TREES, LINEAR = "macmpi", "MLP", "MLP, tuned", "boosted trees", "linear"
+SEVERAL_OUTPUTS = ("four outputs",)
 
 
 def split(name: str, seed: int) -> tuple[str, list[Any]]:
@@ -111,34 +113,37 @@ def theirs(arguments: list[str]) -> None:
     np.save(f"{path}.npy", peer(name, kind, int(seed), int(tried)).fit(X, y).predict(X_test))
 
 
-def measured(name: str, seed: int, tuned: int, settings: list[str]) -> dict[str, Any]:
+def measured(name: str, seed: int, who: str, tuned: int, settings: list[str]) -> dict[str, Any]:
+    """A contender's error on the test points of a split, and its CPU seconds."""
     kind, (X, X_test, y, y_test) = split(name, seed)
-    found: dict[str, Any] = {"set": name, "seed": seed, "kind": kind}
     with tempfile.TemporaryDirectory() as folder:
-        predicted, seconds = ours(kind, X, y, X_test, Path(folder), settings)
-        found[OURS] = error(kind, predicted, y_test), seconds
-        file = Path(folder) / "peer.npz"
-        np.savez(file, X=X, Y=y, X_test=X_test)
-        several = y.ndim > 1
-        for who in (MLP, *[TUNED] * bool(tuned), *[TREES] * (not several), LINEAR):
+        if who == OURS:
+            predicted, seconds = ours(kind, X, y, X_test, Path(folder), settings)
+        else:
+            file = Path(folder) / "peer.npz"
+            np.savez(file, X=X, Y=y, X_test=X_test)
             command = [sys.executable, str(HERE), "--peer", str(file), who, kind, str(seed), str(tuned)]
             seconds, failed = process(command, Path(folder))
             if failed:
                 raise RuntimeError(failed)
-            found[who] = error(kind, np.load(f"{file}.npy"), y_test), seconds
-    return found
+            predicted = np.load(f"{file}.npy")
+    found = {"set": name, "seed": seed, "who": who, "error": error(kind, predicted, y_test), "seconds": seconds}
+    return found | {"commit": commit()}
+
+
+def contenders(name: str, tuned: int) -> list[str]:
+    """Those of a data set: boosted trees have one output."""
+    return [OURS, MLP, *[TUNED] * bool(tuned), *[TREES] * (name not in SEVERAL_OUTPUTS), LINEAR]
 
 
 def means(rows: list[dict[str, Any]]) -> dict[str, dict[str, tuple[float, float]]]:
-    """Of each set and contender the mean error and CPU seconds over the splits."""
-    sets = dict.fromkeys(row["set"] for row in rows)
+    """The mean error and CPU seconds over the splits, by set and contender."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in rows:
+        found.setdefault(row["set"], {}).setdefault(row["who"], []).append((row["error"], row["seconds"]))
     return {
-        name: {
-            who: tuple(np.mean([row[who] for row in rows if row["set"] == name], axis=0).tolist())
-            for who in (OURS, MLP, TUNED, TREES, LINEAR)
-            if all(who in row for row in rows if row["set"] == name)
-        }
-        for name in sets
+        name: {who: tuple(np.mean(pairs, axis=0).tolist()) for who, pairs in by_who.items()}
+        for name, by_who in found.items()
     }
 
 
@@ -169,8 +174,14 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def commit() -> str:
+    """The commit that is checked out, with "-dirty" where files differ from it."""
+    words = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(words, cwd=HERE.parent, capture_output=True, text=True).stdout.strip()
+
+
 def measured_where() -> str:
-    """Machine, BLAS kernel, commit and date, for the head of a page."""
+    """Machine, BLAS kernel and date, for the head of a page."""
     import platform
     from datetime import UTC, datetime
 
@@ -181,15 +192,14 @@ def measured_where() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
     kernels = sorted({info["architecture"] for info in threadpool_info() if "architecture" in info})
-    found = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE.parent, capture_output=True, text=True)
     cpu = f"{model or platform.machine()}, {os.cpu_count()} cores, OpenBLAS kernel {', '.join(kernels)}"
-    return f"{cpu}; commit {found.stdout.strip()}; scikit-learn {sklearn.__version__}; {datetime.now(UTC):%Y-%m-%d}"
+    return f"{cpu}; scikit-learn {sklearn.__version__}; {datetime.now(UTC):%Y-%m-%d}"
 
 
 TITLE = "# Defaults against other people's defaults"
 
-HEAD = """{where}. Written by `{command}`. Errors are means over {repeats} splits of each set, a quarter of it for the
-test: root mean squared error, of several outputs each in its deviation, or per cent of wrong labels. Seconds are CPU
+HEAD = """{where}; commit {commits}. Written by `{command}`. Errors are means over {repeats} splits of each set, a
+quarter of it for the test: root mean squared error, of several outputs each in its deviation, or per cent of wrong labels. Seconds are CPU
 seconds of a whole process on one thread. `run/bench/data_sets.py` makes the sets. The first ridge and the damping of
 stochastic MAC were chosen with a view to the errors on splits 0 to 2 of some of these sets, so that other data have
 to confirm them; nothing was chosen set by set."""
@@ -203,6 +213,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="*", default=list(SETS), choices=list(SETS), metavar="SET")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first split")
+    parser.add_argument("--again", nargs="*", default=[], help="contenders in --output that are measured anew")
     parser.add_argument("--tuned", type=int, default=0, metavar="N", help="settings of the MLP that are tried; 0: none")
     parser.add_argument("--set", action="append", default=[], help="a setting of macmpi's, to try one")
     parser.add_argument("--output", type=Path, default=Path("runs/defaults.json"))
@@ -210,19 +222,21 @@ def main() -> None:
     args = parser.parse_args()
     args.output.parent.mkdir(parents=True, exist_ok=True)
     rows = json.loads(args.output.read_text()) if args.output.exists() else []
-    done = {(row["set"], row["seed"]) for row in rows}
-    for seed in range(args.repeats):
-        for name in args.sets:
-            if (name, seed) not in done:
-                rows.append(measured(name, seed, args.tuned, args.set))
+    rows = [row for row in rows if row["who"] not in args.again]
+    done = {(row["set"], row["seed"], row["who"]) for row in rows}
+    for seed, name in product(range(args.first, args.first + args.repeats), args.sets):
+        for who in contenders(name, args.tuned):
+            if (name, seed, who) not in done:
+                rows.append(measured(name, seed, who, args.tuned, args.set))
                 args.output.write_text(json.dumps(rows, indent=1))
-                print(name, seed, {who: rows[-1][who] for who in (OURS, MLP)}, flush=True)
+                print(*rows[-1].values(), flush=True)
     lines = table(rows)
     print("\n".join(lines))
     if args.page:
         words = ["python", "run/bench/defaults.py", *sys.argv[1:]]
         repeats = len({row["seed"] for row in rows})
-        head = HEAD.format(command=" ".join(words), where=measured_where(), repeats=repeats)
+        commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["who"] == OURS))
+        head = HEAD.format(command=" ".join(words), where=measured_where(), repeats=repeats, commits=commits)
         wrapped = textwrap.fill(" ".join(head.split()), 118, break_on_hyphens=False, break_long_words=False)
         args.page.write_text("\n".join([TITLE, "", wrapped, "", *lines]) + "\n")
 
