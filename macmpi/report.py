@@ -74,7 +74,7 @@ def page(
 ) -> str:
     """The report as HTML, with the pictures (PNG) inside.  colours: of the runs, in the pictures that compare them."""
     title = "macmpi: " + ", ".join(result.name for result in results)
-    heads = ("run", "net", "ranks", "iterations", "seconds", "E1 training", "E1 validation", "ended")
+    heads = ("run", "net", "ranks", "iterations", "seconds", "best at", "E1 training", "E1 validation", "ended")
     body = [f"<h1>{escape(title)}</h1>", table(heads, [row(result) for result in results], colours)]
     if other := differences(results):
         body.append(table(("setting that differs", *(result.name for result in results)), other))
@@ -115,12 +115,13 @@ def differences(results: Sequence[Result]) -> list[list[str]]:
 
 
 def row(result: Result) -> list[str]:
-    """A run's cells of the table."""
-    last = result.records[-1]
+    """A run's cells of the table; the errors are those of the best weights, by validation."""
+    last, best = result.records[-1], min(reversed(result.records), key=lambda record: record["E1_val"])
     net = "-" if result.config is None else "-".join(map(str, result.config.model.units))
     return [
         *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", f"{last['seconds']:.1f}"),
-        *(decimals(last["E1_train"]), decimals(last["E1_val"]), "yes" if result.finished else "no"),
+        *(f"{best['iteration']:,}", decimals(best["E1_train"]), decimals(best["E1_val"])),
+        "yes" if result.finished else "no",
     ]
 
 

@@ -13,7 +13,7 @@ from macmpi.config import Data
 from macmpi.data.checks import as_labels, check_enough, check_values, columns
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw
-from macmpi.data.scaling import Way
+from macmpi.data.scaling import ScalingRule
 from macmpi.data.split import RowSet
 from macmpi.data.user_file import read_own
 from macmpi.files import first_line
@@ -81,7 +81,7 @@ def raw_of(config: Data, labels: bool, unread: bool = False) -> Raw:
     raw = named(config, labels) if named else read_own(config, labels, unread)
     if config.scale == "auto":
         return raw
-    return replace(raw, scale=Way(config.scale), scale_y=Way(config.scale, targets=True))
+    return replace(raw, scale=ScalingRule(config.scale), scale_y=ScalingRule(config.scale, targets=True))
 
 
 def parts_of(raw: Raw, config: Data, draw: Draw) -> tuple[Parts, Parts | None]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, files
-from macmpi.data.scaling import AS_IS, Way
+from macmpi.data.scaling import AS_IS, ScalingRule
 from macmpi.files import first_line
 from macmpi.typing import Array
 
@@ -29,8 +29,8 @@ class Raw:
     Y: Array | None = None
     X_val: Array | None = None
     Y_val: Array | None = None
-    scale: Way = AS_IS
-    scale_y: Way = AS_IS
+    scale: ScalingRule = AS_IS
+    scale_y: ScalingRule = AS_IS
     labels: bool = False
     one_dimensional: bool = False
     groups: tuple[Array, Array] | None = None

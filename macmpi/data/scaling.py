@@ -86,8 +86,8 @@ def unscaled(columns: int) -> Scaling:
 
 
 @dataclass(frozen=True)
-class Way:
-    """The way in which the inputs or the targets of a data set are scaled.
+class ScalingRule:
+    """The rule by which the inputs or the targets of a data set are scaled.
 
     kind: "none"; "range": one shift and scale for all columns, to [0, 1]; "standard": mean 0, deviation 1 by column;
     "robust": that, once columns with long tails are compressed; "auto": "range" or "robust" (see `settled`).
@@ -114,7 +114,7 @@ class Way:
         return "standard" if kind == "robust" and self.targets else kind
 
 
-AS_IS = Way("none")
+AS_IS = ScalingRule("none")
 
 
 def spread_rows(n: int) -> Array:
@@ -127,7 +127,7 @@ def tails_of(sample: Array, low: Array, high: Array) -> Tails | None:
     """The columns with long tails, compressed round their median by their robust deviation; None where no column is.
 
     That is the distance of the quartiles divided by that of a normal column, or where it is 0 the standard deviation.
-    sample: rows (n, D); low, high: as in `Way.settled`, over all training points.
+    sample: rows (n, D); low, high: as in `ScalingRule.settled`, over all training points.
     """
     first, centre, third = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     width = (third - first) / QUARTILES
@@ -152,13 +152,13 @@ def standard(mean: Array, deviation: Array, largest: Array, tails: Tails | None)
     return Scaling(mean, np.where(deviation <= ROUNDING * largest, 1.0, deviation), tails)
 
 
-def fit_scaling(X: Array, way: Way | str) -> Scaling:
+def fit_scaling(X: Array, rule: ScalingRule | str) -> Scaling:
     """The scaling of training rows X (N, D)."""
-    way = Way(way) if isinstance(way, str) else way
-    if way.kind == "none":
+    rule = ScalingRule(rule) if isinstance(rule, str) else rule
+    if rule.kind == "none":
         return unscaled(X.shape[1])
     low, high = X.min(axis=0), X.max(axis=0)
-    kind = way.settled(low, high)
+    kind = rule.settled(low, high)
     if kind == "range":
         return range_of(low, high)
     tails = tails_of(X[spread_rows(len(X))], low, high) if kind == "robust" else None

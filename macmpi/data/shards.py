@@ -16,7 +16,7 @@ from macmpi.config import Data
 from macmpi.data.checks import check_single, check_units, check_varied, classes_of
 from macmpi.data.dataset import Dataset, Sizes, share_arrays
 from macmpi.data.parts import Part, Parts, parts_of, raw_of
-from macmpi.data.scaling import Scaling, Way, compressed, range_of, spread_rows, standard, tails_of, unscaled
+from macmpi.data.scaling import Scaling, ScalingRule, compressed, range_of, spread_rows, standard, tails_of, unscaled
 from macmpi.data.split import RowSet, counted, drawn
 from macmpi.parallel.partition import Partitions, PointPartition
 from macmpi.parallel.team import Team
@@ -77,12 +77,12 @@ class Reader:
     def __init__(self, points: Partitions, team: Team, dtype: np.dtype, config: Data) -> None:
         self.points, self.team, self.dtype, self.config = points, team, dtype, config
 
-    def side(self, parts: Parts, way: Way, varied: bool) -> tuple[Array, Array, Scaling]:
+    def side(self, parts: Parts, rule: ScalingRule, varied: bool) -> tuple[Array, Array, Scaling]:
         """Scaled training and validation rows, and the scaling, which the training rows determine.
 
         varied: raise UsageError if all columns are constant.
         """
-        scaling = self._scaling(parts[0], way, varied)
+        scaling = self._scaling(parts[0], rule, varied)
         train, validation = (
             self._filled(p, among, p.width, scaling.apply) for p, among in zip(parts, self.points, strict=True)
         )
@@ -96,36 +96,48 @@ class Reader:
         )
         return Y, Y_val, unscaled(len(classes))
 
-    def _scaling(self, part: Part, way: Way, varied: bool) -> Scaling:
-        """Passes over the rows: their ranges; where deviations are asked for, the means and then the squares."""
-        low, high = self._ranges(part)
+    def _scaling(self, part: Part, rule: ScalingRule, varied: bool) -> Scaling:
+        """One pass over the rows for ranges, means and a sample; where deviations are asked for, one more for squares.
+
+        Columns with long tails take a pass more, for the means once they are compressed.
+        """
+        low, high, mean, sample = self._outline(part)
         self.team.all_or_raise(lambda: check_units(float(np.maximum(-low, high).max()), part.name))
         if varied:
             self.team.all_or_raise(lambda: check_varied(low, high, part.name, self.config.source))
-        kind, D = way.settled(low, high), part.width
+        kind, D = rule.settled(low, high), part.width
         if kind == "none":
             return unscaled(D)
         if kind == "range":
             return range_of(low, high)
-        tails = tails_of(self._sample(part), low, high) if kind == "robust" else None
-        mean = self._mean(part, lambda A: compressed(A, tails))
+        tails = tails_of(sample, low, high) if kind == "robust" else None
+        if tails is not None:
+            mean = self._mean(part, lambda A: compressed(A, tails))
         deviation = np.sqrt(self._mean(part, lambda A: np.square(compressed(A, tails) - mean)))
         largest = np.abs(compressed(np.stack([low, high]), tails)).max(axis=0)
         return standard(mean, deviation, largest, tails)
 
-    def _ranges(self, part: Part) -> tuple[Array, Array]:
-        """The least and the largest number of each column of the training rows."""
+    def _outline(self, part: Part) -> tuple[Array, Array, Array, Array]:
+        """Least, largest and mean number of each column of the training rows (D,), and evenly spaced rows (n, D)."""
+        among = self.points[0]
+        rows = spread_rows(among.n)
+        sample = np.zeros((len(rows), part.width))
 
         def look(tiles: list[Tile]) -> Array:
-            table = np.stack([np.full(part.width, np.inf), np.full(part.width, -np.inf)])
+            table = np.stack([np.full(part.width, np.inf), np.full(part.width, -np.inf), np.zeros(part.width)])
             for tile in tiles:
                 A = part.read(tile)
                 np.minimum(table[0], A.min(axis=0), out=table[0])
                 np.maximum(table[1], A.max(axis=0), out=table[1])
+                table[2] += A.sum(axis=0)
+                first, end = np.searchsorted(rows, (tile.start, tile.stop))
+                sample[first:end] = A[rows[first:end] - tile.start]
             return table
 
-        lows, highs = self._table(self.points[0], part.width, look, 2)
-        return lows.min(axis=0), highs.max(axis=0)
+        lows, highs, sums = self._table(among, part.width, look, 3)
+        ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
+        self.team.gather_rows(sample, np.diff(ends).tolist())
+        return lows.min(axis=0), highs.max(axis=0), sums.sum(axis=0) / among.n, sample
 
     def _mean(self, part: Part, of: Callable[[Array], Array]) -> Array:
         """The mean over the training rows of `of(rows)` (n, D)."""
@@ -138,22 +150,6 @@ class Reader:
         (sums,) = self._table(among, part.width, look, 1)
         found: Array = sums.sum(axis=0) / among.n
         return found
-
-    def _sample(self, part: Part) -> Array:
-        """The evenly spaced training rows that medians are taken from, (n, D), on every rank."""
-        among, rows = self.points[0], spread_rows(self.points[0].n)
-        ends = [np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size)]
-        own = slice(ends[self.team.rank - 1] if self.team.rank else 0, ends[self.team.rank])
-        table = np.zeros((len(rows), part.width))
-
-        def fill() -> None:
-            for i in range(own.start, own.stop):
-                row = int(rows[i])
-                table[i] = part.read(Tile(row, row + 1))
-
-        self.team.all_or_raise(fill)
-        self.team.gather_rows(table, np.diff([0, *ends]).tolist())
-        return table
 
     def _table(self, among: PointPartition, width: int, look: Callable[[list[Tile]], Array], rows: int) -> Array:
         """look(tiles) (rows, width) of each block, its tiles counted over all points: (rows, blocks, width)."""

@@ -12,7 +12,7 @@ from macmpi.config import Data
 from macmpi.data.checks import as_labels, as_rows, check_datasets, check_groups
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw, check_there, read_file, read_headers
-from macmpi.data.scaling import AS_IS, Way
+from macmpi.data.scaling import AS_IS, ScalingRule
 from macmpi.typing import Array
 
 POINTS, GROUPS = ("X", "Y", "X_val", "Y_val"), ("groups", "groups_val")
@@ -33,7 +33,7 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
     held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS))
     numbers = {name: held.pop(name) for name in GROUPS if name in held}
     check_datasets(held, path, labels)
-    scale, scale_y = (_way(held.get(name), targets=name == "Y") for name in "XY")
+    scale, scale_y = (_rule(held.get(name), targets=name == "Y") for name in "XY")
     flat = not labels and len(held["Y" if "Y" in held else "X"].shape) == 1
     if unread:
         return Raw(**held, scale=scale, scale_y=scale_y, labels=labels, one_dimensional=flat)
@@ -50,11 +50,11 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
     return Raw(**points, scale=scale, scale_y=scale_y, labels=labels, one_dimensional=flat, groups=groups, shape=shape)
 
 
-def _way(array: Any, targets: bool) -> Way:
+def _rule(array: Any, targets: bool) -> ScalingRule:
     """An array or HDF5 dataset (N, ...), None where there is none, as "auto" scales it."""
     if array is None:
         return AS_IS
-    return Way("auto", images=array.ndim == 3, whole=array.dtype.kind in "iu", targets=targets)
+    return ScalingRule("auto", images=array.ndim == 3, whole=array.dtype.kind in "iu", targets=targets)
 
 
 def read_codes(path: Path, rows: int, columns: int) -> Array:

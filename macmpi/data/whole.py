@@ -12,7 +12,7 @@ from macmpi.data.checks import check_single, check_varied, classes_of
 from macmpi.data.dataset import Dataset
 from macmpi.data.parts import Parts, parts_of, raw_of, two_parts
 from macmpi.data.reading import Raw
-from macmpi.data.scaling import Scaling, Way, fit_scaling, unscaled
+from macmpi.data.scaling import Scaling, ScalingRule, fit_scaling, unscaled
 from macmpi.data.split import drawn
 from macmpi.typing import Array
 
@@ -50,7 +50,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
     )
 
 
-def _scaled(parts: Parts, way: Way, config: Data, varied: bool) -> tuple[Array, Array, Scaling]:
+def _scaled(parts: Parts, rule: ScalingRule, config: Data, varied: bool) -> tuple[Array, Array, Scaling]:
     """Training and validation rows, and the scaling, which the training rows determine.
 
     varied: raise UsageError if all columns are constant.
@@ -58,7 +58,7 @@ def _scaled(parts: Parts, way: Way, config: Data, varied: bool) -> tuple[Array, 
     X, X_val = (part.whole() for part in parts)
     if varied:
         check_varied(X.min(axis=0), X.max(axis=0), parts[0].name, config.source)
-    scaling = fit_scaling(X, way)
+    scaling = fit_scaling(X, rule)
     return np.ascontiguousarray(scaling.apply(X)), np.ascontiguousarray(scaling.apply(X_val)), scaling
 
 

@@ -271,10 +271,12 @@ class Training:
 
     def _write_model(self, state: State[Any], after: State[Any], best: Best, errors: Errors) -> None:
         path = self.job.directory.model
-        labels: dict[str, Any] = {"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation}
-        labels |= {"best_iteration": best.iteration}
-        labels |= {"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation}
-        labels |= {model.MADE_FROM: state.fingerprint}
+        labels = {
+            **{"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation},
+            "best_iteration": best.iteration,
+            **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
+            model.MADE_FROM: state.fingerprint,
+        }
         weights, Z = {"last": after.weights, "best": best.weights}, self._coordinates(state)
         try:
             model.save(path, self.plan.chain, weights, self.data, labels, Z)

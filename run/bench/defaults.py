@@ -199,10 +199,10 @@ def measured_where() -> str:
 TITLE = "# Defaults against other people's defaults"
 
 HEAD = """{where}; commit {commits}. Written by `{command}`. Errors are means over {repeats} splits of each set, a
-quarter of it for the test: root mean squared error, of several outputs each in its deviation, or per cent of wrong labels. Seconds are CPU
-seconds of a whole process on one thread. `run/bench/data_sets.py` makes the sets. The first ridge and the damping of
-stochastic MAC were chosen with a view to the errors on splits 0 to 2 of some of these sets, so that other data have
-to confirm them; nothing was chosen set by set."""
+quarter of it for the test: root mean squared error, of several outputs each in its deviation, or per cent of wrong
+labels. Seconds are CPU seconds of a whole process on one thread. `run/bench/data_sets.py` makes the sets. The first
+ridge and the damping of stochastic MAC were chosen with a view to the errors on splits 0 to 2 of some of these sets,
+so that other data have to confirm them; nothing was chosen set by set."""
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,6 @@ import numpy as np  # noqa: E402
 Array = np.ndarray
 ACTIVATIONS = ("auto", "relu", "leaky_relu", "sigmoid", "tanh")
 METHODS = ("stochastic", "mac")
-ROUNDING = 1e-9
-"""A constant fitted by a net may be worse than the best one by this share."""
 
 
 def inputs(random: np.random.Generator, n: int, d: int) -> tuple[Array, list[str]]:
@@ -126,16 +125,21 @@ def tried(job: tuple[int, str, str]) -> dict[str, Any]:
             with h5py.File(path / "run" / "model.h5") as file:
                 found["error"] = float(file.attrs["best_E1_train"])
             constant = next(line for line in done.stdout.splitlines() if line.startswith("  predict the "))
-            found["constant"] = float(constant.split()[-1])
+            found["constant"] = constant.split()[-1]
         else:
             found["said"] = (done.stderr or done.stdout).strip().splitlines()[-1][:300]
     return found
 
 
+def last_digit(printed: str) -> float:
+    """The unit of the last digit of a number: 1e-4 of 0.1234, 1e+03 of 1.234e+06."""
+    return 10.0 ** float(Decimal(printed).as_tuple().exponent)
+
+
 def failed(row: dict[str, Any]) -> bool:
-    """It ended with a traceback, or with 0 though its weights are worse than the best constant (four digits of it)."""
+    """It ended with a traceback, or with 0 though its weights are worse than the best constant, as far as printed."""
     if row["code"] == 0:
-        return not row["error"] <= row["constant"] * (1.0 + 1e-3) + 1e-4
+        return not row["error"] <= float(row["constant"]) + last_digit(row["constant"])
     return row["code"] not in (2, 70) or "Traceback" in row["said"]
 
 

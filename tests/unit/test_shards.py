@@ -174,6 +174,28 @@ def test_no_row_is_read_by_two_ranks(name: str, tmp_path: Path, monkeypatch: pyt
         assert sum(map(len, rows)) == len(set.union(*rows))
 
 
+@pytest.mark.parametrize(
+    ("name", "passes"), [("bytes", 2), ("drawn", 3), ("long tails", 4)], ids=["range", "standard", "robust"]
+)
+def test_scaling_reads_no_training_row_more_often_than_its_kind_needs(
+    name: str, passes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for ranges, means and the sample, once for squares, once for means of compressed tails, and to fill."""
+    reads: dict[int, int] = {}
+    read, lock = parts.Part.read, threading.Lock()
+
+    def noted(part: parts.Part, tile: Tile) -> np.ndarray:
+        if part.name == "X":
+            with lock:
+                for row in np.asarray(part.rows[tile.rows]).tolist():
+                    reads[row] = reads.get(row, 0) + 1
+        return read(part, tile)
+
+    monkeypatch.setattr(parts.Part, "read", noted)
+    loaded(Data(write(tmp_path, FILES[name])), 3)
+    assert max(reads.values()) == passes
+
+
 class Counting:
     """Rows that are asked for by runs."""
 

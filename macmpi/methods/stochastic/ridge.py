@@ -19,7 +19,7 @@ FIRST, FALL = 10.0, 0.9
 
 
 @dataclass(frozen=True)
-class Path:
+class RidgeSchedule:
     """The ridge of each epoch: `asked`, or where nothing is (None) one that falls.  n: training points."""
 
     n: int
@@ -36,11 +36,11 @@ class Path:
         return f", ridge {self.asked:g}" if self.asked else ""
 
 
-def path_of(asked: float | str, n: int, autoencoder: bool) -> Path:
+def schedule_of(asked: float | str, n: int, autoencoder: bool) -> RidgeSchedule:
     """The ridge of a config, a number or "auto".  An autoencoder has none: its code holds its weights back."""
     if asked == "auto":
-        return Path(n, 0.0 if autoencoder else None)
-    return Path(n, float(asked))
+        return RidgeSchedule(n, 0.0 if autoencoder else None)
+    return RidgeSchedule(n, float(asked))
 
 
 def add_slopes(ridge: float, weights: Sequence[Array], out: Sequence[Array]) -> None:
