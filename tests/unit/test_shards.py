@@ -181,14 +181,13 @@ def test_scaling_reads_no_training_row_more_often_than_its_kind_needs(
     name: str, passes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once for ranges, means and the sample, once for squares, once for means of compressed tails, and to fill."""
-    reads: dict[int, int] = {}
+    reads: dict[tuple[str, int], int] = {}
     read, lock = parts.Part.read, threading.Lock()
 
     def noted(part: parts.Part, tile: Tile) -> np.ndarray:
-        if part.name == "X":
-            with lock:
-                for row in np.asarray(part.rows[tile.rows]).tolist():
-                    reads[row] = reads.get(row, 0) + 1
+        with lock:
+            for place in ((part.name, row) for row in np.asarray(part.rows[tile.rows]).tolist()):
+                reads[place] = reads.get(place, 0) + 1
         return read(part, tile)
 
     monkeypatch.setattr(parts.Part, "read", noted)
