@@ -11,6 +11,10 @@ FLAT = "the validation error falls no more"
 """Why a run without a penalty ends by itself."""
 
 
+SETTLED = "settled at the largest mu"
+"""Why a run with a penalty does."""
+
+
 @dataclass(frozen=True)
 class Account:
     """The console says this of a method: how it trains, which weights it ends with, what ends it before the last
@@ -19,7 +23,7 @@ class Account:
 
     how: str
     end: str = "after postprocessing"
-    settled: str = "settled at the largest mu"
+    settled: str = SETTLED
     without: frozenset[str] = frozenset()
     stepped: str = "the W-step"
     remedy: str = "a smaller start.range or a larger penalty.ridge"

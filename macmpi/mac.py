@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.account import Account
+from macmpi.account import FLAT, SETTLED, Account
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
 from macmpi.half_steps.first_state import start_at, start_from
@@ -44,7 +44,8 @@ class Mac:
     @property
     def account(self) -> Account:
         """The W-solver of each segment.  Collective: no."""
-        return Account(words(self.plan))
+        settled = FLAT if self.plan.choices.penalty.patience else SETTLED
+        return Account(words(self.plan), settled=settled)
 
     def begin(self, state: State[MacState]) -> None:
         """Computes the first segment's features, and its Gram where a new State lacks it.  Collective: yes."""

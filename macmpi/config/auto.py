@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from macmpi.config.penalties import IN_THE_PAPER, acceleration, by_loss
 from macmpi.config.reading import Config, given, toml
 from macmpi.config.tables import HALF_STEPS, Activation
 
@@ -44,27 +45,31 @@ def decide(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config
         code = max(1, min(CODE, n_in // 2))
         why = f"an autoencoder of {n_in} columns" if autoencoder else "a regression or a classifier"
         model = replace(model, hidden=decided("model.hidden", [32, code, 32] if autoencoder else UNITS, why))
-    method = config.method
+    method, penalty = config.method, config.penalty
     if method.name == AUTO:
         asked = _coordinates_asked_for(config)
         name, why = ("mac", asked) if asked else ("stochastic", "all layers have derivatives; it is the fastest")
         method = replace(method, name=decided("method.name", name, why))
     if model.activation == AUTO:
-        smooth = method.name != "stochastic" or autoencoder
-        why = "the coordinates are smooth in it" if method.name == "mac" else ""
-        why = why or ("it suits codes" if autoencoder else "it suits tables and labels")
-        model = replace(model, activation=decided("model.activation", "sigmoid" if smooth else "relu", why))
+        word, why = ("sigmoid", "it suits codes") if autoencoder else ("relu", "it suits tables and labels")
+        model = replace(model, activation=decided("model.activation", word, why))
     if model.loss == AUTO:
         model = replace(model, loss=decided("model.loss", "squared", "the targets are numbers"))
-    return replace(config, model=model, method=method), found
+    config = replace(config, model=model, method=method)
+    if method.name == "mac":
+        for key, value, why in by_loss(config, n_in, autoencoder):
+            penalty = replace(penalty, **{key: decided(f"penalty.{key}", value, why)})
+        if method.acceleration == AUTO:
+            word, why = acceleration(config, autoencoder)
+            method = replace(method, acceleration=decided("method.acceleration", word, why))
+    return replace(config, method=method, penalty=penalty), found
 
 
 def in_short(decisions: list[Decision]) -> str:
-    """One line for the head of the table; nothing where nothing was decided."""
-    if not decisions:
-        return ""
-    values = (f"{d.key.removesuffix('.name').split('.')[-1]} {toml(d.value)}" for d in decisions)
-    return f"chosen: {', '.join(values)} (--explain says why)"
+    """One line for the head of the table; nothing where nothing was decided but what the paper has."""
+    found = [d for d in decisions if d.why != IN_THE_PAPER]
+    values = (f"{d.key.removesuffix('.name').split('.')[-1]} {toml(d.value)}" for d in found)
+    return f"chosen: {', '.join(values)} (--explain says why)" if found else ""
 
 
 def explained(decisions: list[Decision]) -> list[str]:

@@ -138,26 +138,45 @@ class Start:
             raise ValueError('method = "file" and the path of an .h5 or .npz file in `coordinates` go together')
 
 
+PAPER: dict[str, Any] = {
+    "mu0": 10.0,
+    "factor": 10.0,
+    "mu_every": 0,
+    "patience": 0,
+    "ridge": 0.01,
+    "ridge_scale": "unit",
+}
+"""Values of [penalty] in the manner of the paper, whose nets are autoencoders: mu grows once the error has settled."""
+
+
 @dataclass(frozen=True)
 class Penalty:
     """Quadratic penalty or augmented Lagrangian, the schedule of mu, and the ridge on the weights."""
 
     method: Literal["quadratic", "augmented_lagrangian"] = "quadratic"
-    mu0: Annotated[float, Ge(1e-12), Le(1e16)] = 10.0
-    factor: Annotated[float, Gt(1.0)] = 10.0
+    mu0: Annotated[float, Ge(1e-12), Le(1e16)] | Literal["auto"] = "auto"
+    factor: Annotated[float, Gt(1.0)] | Literal["auto"] = "auto"
     mu_max: Annotated[float, Ge(1e-12), Le(1e16)] = 1e8
-    mu_every: Annotated[int, Ge(0)] = 0
+    mu_every: Annotated[int, Ge(0)] | Literal["auto"] = "auto"
+    patience: Annotated[int, Ge(0)] | Literal["auto"] = "auto"
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
     metric: Literal["identity", "variance", "curvature"] = "identity"
-    ridge: Annotated[float, Ge(0.0), Le(1e12)] = 0.01
-    ridge_scale: Literal["unit", "objective"] = "unit"
+    ridge: Annotated[float, Ge(0.0), Le(1e12)] | Literal["auto"] = "auto"
+    ridge_scale: Literal["auto", "unit", "objective"] = "auto"
     ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
-        if self.mu_max < self.mu0:
+        if self.mu0 != "auto" and self.mu_max < self.mu0:
             raise ValueError(f"mu_max = {self.mu_max:g} is below mu0 = {self.mu0:g}")
+
+    def value(self, key: str) -> Any:
+        """A key's value; where it is "auto", and nothing was decided, the paper's (mu0 at most mu_max)."""
+        found = getattr(self, key)
+        if found != "auto":
+            return found
+        return min(PAPER[key], self.mu_max) if key == "mu0" else PAPER[key]
 
 
 @dataclass(frozen=True)
@@ -194,13 +213,10 @@ class WStep:
 
 @dataclass(frozen=True)
 class Method:
-    """The net is trained by auxiliary coordinates, or by a baseline.
-
-    acceleration: of "mac": feasible coordinates after each iteration, and momentum.
-    """
+    """The net is trained by auxiliary coordinates, or by a baseline; acceleration, of "mac": feasible coordinates."""
 
     name: Literal["auto", "mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "auto"
-    acceleration: Literal["none", "feasible", "momentum"] = "none"
+    acceleration: Literal["auto", "none", "feasible", "momentum"] = "auto"
     cg_iterations: PositiveInt = 10
     __pydantic_config__: ClassVar[Any] = STRICT
 
@@ -246,10 +262,9 @@ HALF_STEPS = ("penalty", "z_step", "w_step")
 
 @dataclass(frozen=True)
 class Selection:
-    """Model selection in the W-step of every `every`-th iteration: how many centres each RBF layer has.
+    """The number of centres of each RBF layer is selected in the W-step of every `every`-th iteration.
 
-    Candidates are smallest, smallest + step, ..., and the number that the layer starts with.  epsilon2: one for all
-    layers or one for each.
+    Candidates: smallest, smallest + step, ..., and the number at the start.  epsilon2: for all layers or for each.
     """
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
@@ -267,9 +282,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Parallel:
-    """A rank holds "replicated", all points; "node", all points, in one copy that the ranks of a node share;
-    "sharded", its own, so that no rank ever has all of them.
-    """
+    """A rank holds all points ("replicated"; "node": in one copy that a node's ranks share), or its own ("sharded")."""
 
     data: Literal["replicated", "node", "sharded"] = "replicated"
     __pydantic_config__: ClassVar[Any] = STRICT

@@ -31,7 +31,7 @@ def choose(config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) 
         from macmpi.methods.alternating import Alternating
 
         return Alternating(mac, config.method.cg_iterations)
-    if config.method.acceleration != "none":
+    if config.method.acceleration in ("feasible", "momentum"):
         from macmpi.methods.accelerated import Accelerated
 
         return Accelerated(mac, momentum=config.method.acceleration == "momentum")

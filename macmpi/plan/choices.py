@@ -66,7 +66,7 @@ def choose(config: Config, chain: Chain) -> Choices:
     return Choices(
         loss=LOSSES[config.model.loss],
         penalty=penalty_of(config),
-        ridge=Ridge(penalty.ridge, penalty.ridge_scale, penalty.ridge_until_mu),
+        ridge=Ridge(penalty.value("ridge"), penalty.value("ridge_scale"), penalty.ridge_until_mu),
         z_solver=solver(Z_SOLVERS[z_name(config, chain)], config.z_step),
         regressions=regressions(config, chain),
         trainers=trainers(config.model, chain),
@@ -101,18 +101,19 @@ def solver(kind: type, keys: Any) -> Any:
 def penalty_of(config: Config) -> Quadratic:
     """When mu and the multipliers move, and when to stop."""
     penalty = config.penalty
-    mu_max = penalty.mu_max if _has_sites(config) else penalty.mu0  # without constraints there is no mu to grow
-    common = (penalty.mu0, penalty.factor, mu_max, penalty.tolerance, config.run.max_iterations)
-    decay, every = penalty.tolerance_decay, penalty.mu_every
+    mu0, factor, every, patience = map(penalty.value, ("mu0", "factor", "mu_every", "patience"))
+    mu_max = penalty.mu_max if _has_sites(config) else mu0  # without constraints there is no mu to grow
+    common = (mu0, factor, mu_max, penalty.tolerance, config.run.max_iterations)
+    decay = penalty.tolerance_decay
     if config.method.name == "alternating":  # no penalty: mu stays, and the run ends at max_iterations
-        return Quadratic(penalty.mu0, penalty.factor, penalty.mu0, 0.0, config.run.max_iterations, every=1)
+        return Quadratic(mu0, factor, mu0, 0.0, config.run.max_iterations, every=1)
     if config.method.name == "stochastic":
         return Patient(*common, patience=config.stochastic.patience)
     if config.method.name in NESTED:
         return Patient(*common, patience=config.baseline.patience)
     if penalty.method == "quadratic":
-        return Quadratic(*common, decay, every=every)
-    return AugmentedLagrangian(*common, decay, every=every)
+        return Quadratic(*common, decay, every=every, patience=patience)
+    return AugmentedLagrangian(*common, decay, every=every, patience=patience)
 
 
 def _has_sites(config: Config) -> bool:
@@ -125,6 +126,8 @@ def longer(config: Config) -> str:
         return "a larger stochastic.patience"
     if config.method.name in NESTED:
         return "a larger baseline.patience"
+    if config.penalty.value("patience"):
+        return "a larger penalty.patience"
     return ("a larger penalty.mu_max or " if _has_sites(config) else "") + "a smaller penalty.tolerance"
 
 

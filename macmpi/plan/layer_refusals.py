@@ -17,7 +17,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     model, start = config.model, config.start
     if config.method.name in NESTED:
         _check_derivatives(chain, f'method.name = "{config.method.name}"', 'method.name = "mac"')
-    if config.method.acceleration != "none":
+    if config.method.acceleration in ("feasible", "momentum"):
         _check_acceleration(config, chain)
     trained = [m for m in chain.blocks if "centres" in m.capabilities]
     for map_, name in zip(trained, model.each("centres", len(trained)), strict=True):

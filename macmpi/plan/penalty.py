@@ -64,7 +64,8 @@ class Quadratic:
     """mu <- factor mu when the validation error rises or falls by less than `tolerance`, relatively; ends at mu_max.
 
     The tolerance shrinks by `tolerance_decay` each time mu grows (the paper's tau_k; 1 keeps it).  With `every` > 0 mu
-    grows after this number of iterations instead, whatever the error does, and the run ends at max_iterations.
+    grows after this number of iterations instead, whatever the error does, and the run ends at max_iterations.  With
+    `patience` > 0 it also ends when the validation error has not been lower for this number of iterations.
     """
 
     mu0: float
@@ -76,6 +77,7 @@ class Quadratic:
     multiplier_max: float = math.inf
     multipliers: bool = False
     every: int = 0
+    patience: int = 0
 
     def decide(self, progress: Progress) -> Decision:
         """Section 2's stopping criterion.  Raises NumericalError when E1 is not finite."""
@@ -91,6 +93,8 @@ class Quadratic:
             if mu >= self.mu_max and not self.every:
                 stop = "converged"
             mu = min(self.factor * mu, self.mu_max)
+        if self.patience and progress.iteration - progress.best >= self.patience:
+            stop = "converged"
         if stop is None and progress.iteration >= self.max_iterations:
             stop = "max_iterations"
         return Decision(mu, stop, move)

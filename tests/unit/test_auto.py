@@ -10,14 +10,19 @@ import h5py
 import numpy as np
 import pytest
 from launch.here import run_here
+from numpy.testing import assert_allclose
 
 from macmpi import UsageError, config
 from macmpi.config.auto import decide, explained, in_short
-from macmpi.config.tables import LAYERS, Activation
+from macmpi.config.penalties import MOST
+from macmpi.config.tables import LAYERS, PAPER, Activation, Penalty
 from macmpi.data.targets import FEW, with_loss
 
-DECIDED = ("method.name", "model.hidden", "model.activation", "model.loss")
+ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss")
 """Keys with "auto" that nothing but the sizes of the data is needed for."""
+
+OF_MAC = (*(f"penalty.{key}" for key in PAPER), "method.acceleration")
+"""Those that full MAC alone reads."""
 
 SIZES = list(itertools.product([1, 2, 3, 64], [False, True]))
 """Columns of X, and whether the net is an autoencoder."""
@@ -40,8 +45,9 @@ def test_nothing_is_left_open_and_what_is_given_stays(tables: dict[str, Any]) ->
     for n_in, autoencoder in SIZES:
         found, decisions = decide(given, n_in, autoencoder)
         values = config.flat(found)
-        assert "auto" not in [values[key] for key in DECIDED]
-        assert {d.key for d in decisions} == {key for key in DECIDED if config.flat(given)[key] == "auto"}
+        decided = (*ALWAYS, *OF_MAC) if found.method.name == "mac" else ALWAYS
+        assert "auto" not in [values[key] for key in decided]
+        assert {d.key for d in decisions} == {key for key in decided if config.flat(given)[key] == "auto"}
         assert {k: v for k, v in values.items() if k not in {d.key for d in decisions}} == {
             k: v for k, v in config.flat(given).items() if k not in {d.key for d in decisions}
         }
@@ -85,6 +91,50 @@ def test_the_lines_that_explain_pin_what_was_chosen(tmp_path: Path) -> None:
     assert in_short([]) == ""
 
 
+FULL: dict[str, Any] = {"method": {"name": "mac"}}
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"model": {"activation": "binary"}},
+        {"model": {"sites": "none"}},
+        {"penalty": {"method": "augmented_lagrangian"}},
+        {"penalty": {"metric": "variance"}},
+        {"penalty": {"tolerance_decay": 0.5}},
+        {"selection": {"criterion": "aic"}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+def test_the_penalty_is_the_papers_where_no_other_was_measured(tables: dict[str, Any], loss: str) -> None:
+    given = config.validate(FULL | tables | {"model": {"loss": loss} | tables.get("model", {})}, "this test")
+    found = decide(given, 9)[0]
+    assert {key: getattr(found.penalty, key) for key in PAPER} == PAPER
+    assert found.method.acceleration == "none"
+
+
+def test_autoencoders_have_the_papers_penalty_and_the_head_of_the_table_does_not_mention_it() -> None:
+    found, decisions = decide(config.validate(FULL, "this test"), 9, autoencoder=True)
+    assert {key: getattr(found.penalty, key) for key in PAPER} == PAPER
+    assert "mu0" not in in_short(decisions)
+    assert {f"penalty.{key}" for key in PAPER} <= {d.key for d in decisions}
+
+
+@pytest.mark.parametrize(("loss", "kind"), [("squared", "numbers"), ("cross_entropy", "labels")])
+def test_the_ridge_of_a_table_grows_with_its_columns_up_to_a_limit(loss: str, kind: str) -> None:
+    given = config.validate(FULL | {"model": {"loss": loss}}, "this test")
+    ridges = [decide(given, n_in)[0].penalty.value("ridge") for n_in in (1, 2, 4, 10_000)]
+    assert_allclose(ridges, [ridges[0], 2 * ridges[0], 4 * ridges[0], MOST[kind]])
+    assert decide(given, 4)[0].penalty.value("ridge_scale") == "objective"
+
+
+def test_mu_begins_no_higher_than_it_may_grow() -> None:
+    given = config.validate(FULL | {"penalty": {"mu_max": 1e-4}}, "this test")
+    assert decide(given, 4)[0].penalty.value("mu0") == 1e-4
+    assert Penalty(mu_max=2.0).value("mu0") == 2.0
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     random = np.random.default_rng(0)
@@ -97,7 +147,7 @@ def test_a_config_of_one_line_trains(table: Path) -> None:
     outcome = run_here("points.toml", "--iterations", 2, "--output", "run", cwd=table, code=0)
     assert '  chosen: loss "squared", hidden [100], method "stochastic", activation "relu"' in outcome.out
     kept = config.flat(config.read(table / "run" / "config.toml", []))
-    assert "auto" not in [kept[key] for key in DECIDED]
+    assert "auto" not in [kept[key] for key in ALWAYS]
 
 
 def test_explain_writes_lines_and_nothing_else(table: Path) -> None:

@@ -59,6 +59,7 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.tolerance": NOT_A_FRACTION,
     "penalty.tolerance_decay": [1.1, *NOT_POSITIVE],
     "penalty.metric": ["Identity", "", 1, [1.0]],
+    "penalty.patience": NOT_OWN,
     "penalty.ridge": [-1e-3, True, "0", NAN, INF],
     "penalty.ridge_scale": ["units", "", 1],
     "penalty.ridge_until_mu": [-1.0, True, "0", NAN, INF],

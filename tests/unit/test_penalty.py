@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import NumericalError
-from macmpi.config import Config, Method, Model
+from macmpi.config import Config, Method, Model, Penalty
 from macmpi.plan.choices import longer, penalty_of
 from macmpi.plan.penalty import AugmentedLagrangian, Decision, Progress, Quadratic, Ridge
 
@@ -182,6 +182,14 @@ def test_a_run_that_still_moves_its_multipliers_ends_at_its_last_iteration() -> 
     assert LAGRANGIAN.decide(Progress(50, 1e4, 2.0, 2.0, 0.9, 1e8)) == Decision(1e4, "converged")
 
 
+def test_a_run_with_patience_ends_once_the_error_has_not_been_lower_for_so_many_iterations() -> None:
+    schedule = Quadratic(1.0, 2.0, 1e4, 0.01, 100, every=10, patience=25)
+    assert schedule.decide(Progress(40, 8.0, 1.0, 2.0, best=16)) == Decision(16.0, None)
+    assert schedule.decide(Progress(41, 8.0, 1.0, 2.0, best=16)) == Decision(8.0, "converged")
+    assert schedule.decide(Progress(99, 8.0, 1.0, 2.0, best=75)) == Decision(8.0, None)
+    assert schedule.decide(Progress(100, 8.0, 1.0, 2.0, best=76)) == Decision(16.0, "max_iterations")
+
+
 # --- the keys that a settled run names --------------------------------------------------------------------------------
 
 
@@ -190,13 +198,19 @@ def test_a_run_that_still_moves_its_multipliers_ends_at_its_last_iteration() -> 
     [
         ("mac", "after", ["penalty.mu_max", "penalty.tolerance"]),
         ("mac", "none", ["penalty.tolerance"]),
+        ("mac with patience", "after", ["penalty.patience"]),
         ("stochastic", "after", ["stochastic.patience"]),
         ("sgd", "after", ["baseline.patience"]),
         ("lbfgs", "after", ["baseline.patience"]),
     ],
 )
 def test_each_of_them_changes_when_the_run_settles(method: str, sites: str, named: list[str]) -> None:
-    config = Config(model=Model([3], sites=sites, activation="sigmoid"), method=Method(method))  # type: ignore[arg-type]
+    name, _, patient = method.partition(" ")
+    config = Config(
+        model=Model([3], sites=sites, activation="sigmoid"),  # type: ignore[arg-type]
+        method=Method(name),  # type: ignore[arg-type]
+        penalty=Penalty(mu_every=10, patience=25) if patient else Penalty(),
+    )
     assert re.findall(r"\w+\.\w+", longer(config)) == named
     for table, key in (name.split(".") for name in named):
         keys = getattr(config, table)

@@ -581,13 +581,17 @@ def with_maps(monkeypatch: pytest.MonkeyPatch, *maps: Any) -> None:
 def test_a_need_that_a_map_does_not_offer_is_named_with_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Opaque(3, 2))
     assert re.search(
-        r"'jacobian'; segment 2 \(opaque\) does not offer it; make it the first of model.hidden", refusal({})
+        r"'jacobian'; segment 2 \(opaque\) does not offer it; make it the first of model.hidden",
+        refusal({"method.acceleration": "none"}),
     )
 
 
 def test_a_w_solvers_need_is_named_with_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Seen(3, 2))
-    assert re.search(r"W-solver of segment 2 needs 'linear', which its opaque does not offer", refusal({}))
+    assert re.search(
+        r"W-solver of segment 2 needs 'linear', which its opaque does not offer",
+        refusal({"method.acceleration": "none"}),
+    )
 
 
 @pytest.mark.parametrize(
@@ -608,9 +612,11 @@ def test_layers_that_stochastic_mac_cannot_train(layer: Any, says: str, monkeypa
 
 def test_weights_that_nothing_trains_are_named_with_their_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Frozen(3, 2))
-    assert "segment 2 (opaque) has no weights that a regression could fit" in refusal({})
+    assert "segment 2 (opaque) has no weights that a regression could fit" in refusal({"method.acceleration": "none"})
     with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Frozen(3, 5), Affine(5, 2))
-    assert re.search(r"segment 2 \(opaque\) offers neither 'weight_jacobian' nor 'centres'", refusal({}))
+    assert re.search(
+        r"segment 2 \(opaque\) offers neither 'weight_jacobian' nor 'centres'", refusal({"method.acceleration": "none"})
+    )
 
 
 def test_an_activation_that_a_solver_cannot_train_under(monkeypatch: pytest.MonkeyPatch) -> None:

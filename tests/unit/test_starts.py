@@ -88,7 +88,7 @@ def test_a_start_is_feasible_finite_and_of_the_runs_precision(keys: dict[str, An
     assert np.isfinite(state.weights).all()
     expected = np.hstack(mac.plan.chain.coordinates(mac.parts.weights(state), narrow.X))
     assert_allclose(state.Z, expected, rtol=1e-5 if precision == "float32" else 1e-13, atol=1e-6)
-    assert (state.iteration, state.mu, state.position) == (0, 10.0, Z_STEP)
+    assert (state.iteration, state.mu, state.position) == (0, mac.plan.choices.penalty.mu0, Z_STEP)
 
 
 @pytest.mark.parametrize("keys", METHODS, ids=lambda keys: keys["method"])

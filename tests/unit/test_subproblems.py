@@ -37,7 +37,7 @@ def dataset(precision: str = "float64") -> Dataset:
 
 def begun(penalty: dict[str, Any], range_: float = 2.0, method: str = "uniform", **model: Any) -> tuple[Mac, State]:
     config = Config(
-        model=Model(**{"hidden": [5, 4, 3]} | model),
+        model=Model(**{"hidden": [5, 4, 3], "activation": "sigmoid"} | model),
         start=Start(method, range=range_, gradient_step=False),  # type: ignore[arg-type]
         penalty=Penalty(mu0=7.0, **penalty),
         method=Method("mac"),

@@ -1,0 +1,64 @@
+"""Penalty, ridge and acceleration of full MAC where the config says "auto": by the loss, for tables and labels.
+
+An autoencoder has the paper's: mu begins at 10 and grows tenfold once the error has settled.  A classifier or a
+regression has far less to gain from its inputs, and a large mu ties the coordinates to the first net that comes along:
+mu begins small and doubles every tenth iteration, and the run ends where the validation error falls no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from macmpi.config.reading import Config
+from macmpi.config.tables import PAPER, Activation
+
+AUTO = "auto"
+IN_THE_PAPER = "as in the paper"
+
+SLOWLY = {"factor": 2.0, "mu_every": 10, "patience": 25}
+"""The schedule of tables and labels."""
+
+FIRST_MU = {"labels": 1e-3, "numbers": 0.03}
+"""mu of the first iterations."""
+
+RIDGE = {"labels": 5e-3, "numbers": 0.1}
+"""The ridge of the objective, for each column of the inputs: a unit of many columns has smaller weights."""
+
+MOST = {"labels": 0.15, "numbers": 1.0}
+"""The ridge at most."""
+
+
+def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str, Any, str]]:
+    """Each key of [penalty] that says "auto", its value, and why.  n_in: columns of X.  Collective: no."""
+    penalty, kind = config.penalty, _kind(config, autoencoder)
+    values: dict[str, Any] = PAPER
+    if kind:
+        ridge = min(RIDGE[kind] * n_in, MOST[kind])
+        values = {"mu0": FIRST_MU[kind], **SLOWLY, "ridge": ridge, "ridge_scale": "objective"}
+    for key, value in values.items():
+        if getattr(penalty, key) == AUTO:
+            yield key, min(value, penalty.mu_max) if key == "mu0" else value, (kind and f"for {kind}") or IN_THE_PAPER
+
+
+def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
+    """method.acceleration and why: momentum where numbers are the targets.  Collective: no."""
+    if _kind(config, autoencoder) == "numbers":
+        return "momentum", "for numbers"
+    return "none", IN_THE_PAPER
+
+
+def _kind(config: Config, autoencoder: bool) -> str:
+    """Gives "labels", "numbers", or nothing where the paper has the values: for codes, step layers, other penalties."""
+    penalty, layers = config.penalty, config.model.layers()
+    usual = (
+        penalty.method == "quadratic"
+        and penalty.metric == "identity"
+        and penalty.tolerance_decay == 1.0
+        and config.selection.criterion == "none"
+        and all(kind in get_args(Activation) for _, kind, _ in layers)
+        and any(site != "none" for _, _, site in layers)
+    )
+    if autoencoder or not usual:
+        return ""
+    return "labels" if config.model.loss == "cross_entropy" else "numbers"
