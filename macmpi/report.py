@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import decimals, guard, say, warn
-from macmpi.results.reading import Result, read
+from macmpi.results.reading import Result, read, scores_at
 
 if TYPE_CHECKING:
     from macmpi.results.pictures import Picture
@@ -74,7 +74,19 @@ def page(
 ) -> str:
     """The report as HTML, with the pictures (PNG) inside.  colours: of the runs, in the pictures that compare them."""
     title = "macmpi: " + ", ".join(result.name for result in results)
-    heads = ("run", "net", "ranks", "iterations", "seconds", "best at", "E1 training", "E1 validation", "ended")
+    heads = (
+        "run",
+        "net",
+        "ranks",
+        "iterations",
+        "seconds",
+        "best at",
+        "E1 training",
+        "E1 validation",
+        "validation points",
+        "",
+        "ended",
+    )
     body = [f"<h1>{escape(title)}</h1>", table(heads, [row(result) for result in results], colours)]
     if other := differences(results):
         body.append(table(("setting that differs", *(result.name for result in results)), other))
@@ -121,6 +133,7 @@ def row(result: Result) -> list[str]:
     return [
         *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", f"{last['seconds']:.1f}"),
         *(f"{best['iteration']:,}", decimals(best["E1_train"]), decimals(best["E1_val"])),
+        *(["", ""] if result.data is None or result.end is None else scores_at(result.end, result.data).cells),
         "yes" if result.finished else "no",
     ]
 

@@ -91,7 +91,7 @@ OWNERS = {
     "random": set(),
     "multiprocessing": set(),
     "threading": set(),
-    "matplotlib": {"results.figures", "results.pictures"},
+    "matplotlib": {"results.figures", "results.pictures", "results.outcomes"},
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 

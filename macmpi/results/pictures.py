@@ -10,13 +10,17 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from macmpi.data.dataset import Dataset
-from macmpi.results import figures
+from macmpi.results import figures, outcomes
 from macmpi.results.figures import Codes
-from macmpi.results.reading import Net, Result, points
+from macmpi.results.reading import Net, Result, points, scores_at
+from macmpi.results.scores import Labels
 from macmpi.typing import Array
 
 MOST_POINTS, MOST_HELD = 5000, 200
 """Codes drawn in one picture, of training and of held-out points; of more, evenly spaced ones."""
+
+MOST_OUTPUTS = 9
+"""Outputs whose predictions are drawn."""
 
 COLUMNS, HELD_COLUMNS = 8, 3
 """Sample points of the reconstructions, and how many of them are held out."""
@@ -48,6 +52,9 @@ def draw(results: Sequence[Result]) -> Iterator[Picture]:
         own = [r for r in results if r.data is not None and r.data.sha256 == sha256 and (r.start or r.end)]
         if data.autoencoder and own:
             yield reconstructions(own, data, f"reconstructions-{i}" if len(kinds) > 1 else "reconstructions")
+    for result in results:
+        if result.data is not None and result.end is not None and not result.data.autoencoder:
+            yield outcome(result, result.data, result.end, f"outcome{number[result.name]}")
     for result in results:
         if any("cost" in record for record in result.records):
             yield selection(result, f"selection{number[result.name]}")
@@ -98,8 +105,8 @@ def codes(result: Result, data: Dataset, name: str) -> Picture:
         f"The {width} coordinates of the code" if width < 3 else f"First two principal components of the {width} codes"
     )
     text += ": the training points, and the held-out points (black edge) as the net encodes them."
-    if data.groups is not None:
-        text += " Colours and numbers are the groups of the data."
+    if groups_of(data) is not None:
+        text += f" Colours and numbers are the {'groups of the data' if data.classes is None else 'classes'}."
     if data.order is not None:
         text += " Lines join each group's training points in their order, the last with the first."
     for title, net in nets.items():
@@ -112,9 +119,19 @@ def codes(result: Result, data: Dataset, name: str) -> Picture:
 def thinned(net: Net, data: Dataset) -> Codes:
     """The codes of a net, of at most `MOST_POINTS` training points and `MOST_HELD` held-out ones."""
     kept, held = (spread(None, len(A), most) for A, most in ((net.codes, MOST_POINTS), (net.held, MOST_HELD)))
-    groups, held_groups = (None, None) if data.groups is None else (data.groups[0][kept], data.groups[1][held])
+    known = groups_of(data)
+    groups, held_groups = (None, None) if known is None else (known[0][kept], known[1][held])
     order = None if data.order is None else data.order[0][kept]
     return Codes(net.codes[kept], net.held[held], groups, held_groups, order)
+
+
+def groups_of(data: Dataset) -> tuple[Array, Array] | None:
+    """A whole number of each training and of each validation point: of the data themselves, else its class."""
+    if data.groups is not None or data.classes is None:
+        return data.groups
+    names = data.classes.astype(np.int64)
+    names = names if np.array_equal(names, data.classes) else np.arange(len(data.classes))
+    return names[data.Y.argmax(axis=1)], names[data.Y_val.argmax(axis=1)]
 
 
 def in_plane(codes: Codes) -> Codes:
@@ -198,6 +215,23 @@ def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Pict
     images = {row: A.reshape(len(A), *(data.shape or ())) for row, A in rows.items()}
     marks = [False] * len(train) + [True] * len(held)
     return Picture(name, "Reconstructions", text, figures.reconstructions(images, labels, marks))
+
+
+def outcome(result: Result, data: Dataset, net: Net, name: str) -> Picture:
+    """Predicted against true numbers of the held-out points, or the confusion of their classes."""
+    scores = scores_at(net, data)
+    said = ". ".join(scores.lines()[:1])
+    if isinstance(scores, Labels) and scores.confusion is not None:
+        text = f"Held-out points by their true class (rows) and the one that the net names (columns). {said}."
+        names = [str(c) for c in scores.classes.tolist()]
+        return Picture(name, f"Confusion of {result.name}", text, outcomes.confusion(scores.confusion, names))
+    text = f"Held-out points: what the net predicts against what is true, in the data's units. {said}."
+    kept = spread(None, len(data.X_val), MOST_POINTS)
+    true, predicted = data.scaling_y.undo(data.Y_val[kept]), net.model.predict(points(data, data.X_val[kept]))
+    predicted = predicted.reshape(true.shape)
+    shown = range(min(true.shape[1], MOST_OUTPUTS))
+    panels = {f"output {i + 1}" if true.shape[1] > 1 else "": (true[:, i], predicted[:, i]) for i in shown}
+    return Picture(name, f"Predictions of {result.name}", text, outcomes.against(panels))
 
 
 def selection(result: Result, name: str) -> Picture:

@@ -26,6 +26,7 @@ from macmpi.training.best import Best, best_of, constant_of
 from macmpi.training.curve import Curve, record_of
 from macmpi.training.process import StopRequest, peak_memory, ready_memory, ready_products, spare_living
 from macmpi.training.run_directory import RunDirectory
+from macmpi.training.scored import scored
 from macmpi.training.sharded_checkpoint import save_sharded
 from macmpi.training.summary import closing, describe
 from macmpi.typing import Array
@@ -219,11 +220,12 @@ class Training:
         self.team.from_root(lambda: self._check_end(errors if best.iteration == 0 else best.errors))
         if self.team.from_root(lambda: best.is_worse_than(self.levels[0].value)):
             best = constant_of(self.method, after, self.data) or best
+        scores = scored(self.method.parts, best.weights, self.data)
         memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
         self.team.from_root(lambda: self._write_model(state, after, best, errors))
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
-            say("\n".join(closing(state, errors, self.method.account, best)))
+            say("\n".join(closing(state, errors, self.method.account, best, scores)))
             self._say_levels()
             say(f"  {'peak memory of a rank':28s} {memory:.0f} MB{which}")
             say(f"model: {self.job.directory.model}")

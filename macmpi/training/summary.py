@@ -6,6 +6,7 @@ from macmpi.account import Account
 from macmpi.console import decimals, duration
 from macmpi.data.dataset import Dataset
 from macmpi.plan.plan import Plan
+from macmpi.results.scores import Labels, Numbers
 from macmpi.state import Errors, State
 from macmpi.training.best import Best
 
@@ -28,8 +29,10 @@ def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
     return line
 
 
-def closing(state: State, errors: Errors, account: Account, best: Best) -> list[str]:
-    """Says how the run ended, and which weights a model predicts with."""
+def closing(
+    state: State, errors: Errors, account: Account, best: Best, scores: Numbers | Labels | None = None
+) -> list[str]:
+    """Says how the run ended, which weights a model predicts with, and their scores at the validation points."""
     reason = {"converged": account.settled, "max_iterations": "the last iteration allowed"}
     lines = [
         f"finished ({reason.get(state.finished, state.finished)}) after {state.iteration} iterations, "
@@ -40,7 +43,8 @@ def closing(state: State, errors: Errors, account: Account, best: Best) -> list[
         lines.append("  nothing better than a constant was learnt from these points: the model predicts that constant")
     elif not best.last:
         lines += _errors(f"the best, iteration {best.iteration}", best.errors)
-    return lines
+    own = scores.lines() if scores else []
+    return lines + [f"  {'' if i else 'validation points':28s} {line}" for i, line in enumerate(own)]
 
 
 def _errors(name: str, errors: Errors) -> list[str]:

@@ -33,7 +33,7 @@ from macmpi.data.whole import load
 from macmpi.nets.build import build_chain
 from macmpi.parallel.serial import Serial
 from macmpi.results import figures, model, pictures
-from macmpi.results.reading import Result, read
+from macmpi.results.reading import Result, points, read
 from macmpi.results.reference_errors import Level, levels
 from macmpi.training import checkpoint
 from macmpi.typing import Array
@@ -541,9 +541,48 @@ def test_the_seconds_of_each_phase_are_stacked(runs: Path) -> None:
 
 def test_each_run_has_the_pictures_that_it_can_have(runs: Path) -> None:
     assert set(drawn(runs / "net")) == {"curves", "codes", "reconstructions", "seconds"}
-    assert set(drawn(runs / "classes")) == {"curves", "codes", "seconds"}
+    assert set(drawn(runs / "classes")) == {"curves", "codes", "outcome", "seconds"}
     both = {"curves", "codes-1", "codes-2", "reconstructions", "selection-2", "seconds"}
     assert set(drawn(runs / "net", runs / "select")) == both
+
+
+@pytest.mark.usefixtures("rough")
+def test_the_outcome_of_a_classifier_is_its_confusion(runs: Path) -> None:
+    found = result(runs / "classes")
+    assert found.data is not None
+    assert found.end is not None
+    true = found.data.Y_val.argmax(axis=1)
+    named = found.end.model.predict(points(found.data, found.data.X_val))
+    assert found.data.classes is not None
+    picture = drawn(runs / "classes")["outcome"]
+    (ax,) = picture.figure.axes
+    shown = {text.get_position(): int(text.get_text()) for text in ax.texts}
+    wanted: dict[tuple[int, int], int] = {}
+    for row, label in zip(true.tolist(), named.tolist(), strict=True):
+        place = (found.data.classes.tolist().index(label), row)
+        wanted[place] = wanted.get(place, 0) + 1
+    assert shown == wanted
+    assert f"accuracy {np.mean(named == found.data.classes[true]):.2%}" in picture.caption
+
+
+@pytest.mark.usefixtures("rough")
+def test_the_outcome_of_a_regression_is_predicted_against_true(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 3))
+    np.savez(tmp_path / "t.npz", X=X, Y=100.0 * X[:, :2] + 7.0)
+    text = NET.replace('"coil"', f'"{tmp_path / "t.npz"}"').replace("[6, 2, 6]", "[4]")
+    path = train(tmp_path / "numbers", text)
+    found, picture = result(path), drawn(path)["outcome"]
+    assert found.data is not None
+    assert found.end is not None
+    predicted = found.end.model.predict(points(found.data, found.data.X_val))
+    assert [ax.get_title() for ax in picture.figure.axes if ax.axison] == ["output 1", "output 2"]
+    for i, ax in enumerate(picture.figure.axes[:2]):
+        true, shown = np.asarray(ax.collections[0].get_offsets()).T
+        assert_allclose(shown, predicted[:, i])
+        assert_allclose(np.corrcoef(true, shown)[0, 1], np.corrcoef(true, predicted[:, i])[0, 1])
+        assert true.std() > 10.0
+    assert report.row(found)[-2].startswith("R^2 ")
 
 
 @pytest.mark.usefixtures("rough")

@@ -1,0 +1,157 @@
+"""Scores of a net by the names that people know: RMSE, MAE and R^2, or accuracy, log loss and a confusion matrix.
+
+They come from sums over points, which ranks can add: `numbers_sums` and `label_sums` give those of some points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from macmpi.nets.losses import LOSSES
+from macmpi.typing import Array
+
+MOST_CLASSES = 100
+"""A confusion matrix is counted of at most so many classes."""
+
+SHOWN_CLASSES, SHOWN_OUTPUTS = 6, 8
+"""The console shows the confusion matrix of so few classes, and a line for each of so few outputs."""
+
+WORST = 3
+"""Pairs of classes that are named where the matrix is not shown."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Scores of numbers as outputs, in the data's units.  rmse, mae, r2: (L,), by output; R^2 is NaN of a constant.
+
+    total: R^2 over all outputs, 1 - sum of squared errors / sum of squared deviations from the mean, in scaled units.
+    """
+
+    rmse: Array
+    mae: Array
+    r2: Array
+    total: float
+
+    @property
+    def cells(self) -> list[str]:
+        """Two numbers for a table: RMSE (of several outputs none) and R^2."""
+        rmse = f"{self.rmse[0]:.5g}" if len(self.rmse) == 1 else ""
+        return [f"RMSE {rmse}" if rmse else "", "" if np.isnan(self.total) else f"R^2 {self.total:.4f}"]
+
+    def lines(self) -> list[str]:
+        """A line, and one for each of a few outputs."""
+        L = len(self.rmse)
+        if L == 1:
+            return [_numbers(self.rmse[0], self.mae[0], self.r2[0])]
+        found = [f"R^2 {self.total:.4f} of {L:,} outputs together"]
+        if L <= SHOWN_OUTPUTS:
+            rows = zip(self.rmse, self.mae, self.r2, strict=True)
+            found += [f"output {i}: {_numbers(*row)}" for i, row in enumerate(rows, start=1)]
+        return found
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Scores of classes.  counts: points of each class (C,), right: those that are named rightly (C,).
+
+    log_loss: mean -log p of the true class.  confusion: (C, C), a row a true class; None of too many classes.
+    """
+
+    classes: Array
+    counts: Array
+    right: Array
+    log_loss: float
+    confusion: Array | None
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.right.sum() / self.counts.sum())
+
+    @property
+    def balanced(self) -> float:
+        """The mean over the classes that occur of the share of their points that are named rightly."""
+        seen = self.counts > 0
+        return float(np.mean(self.right[seen] / self.counts[seen]))
+
+    @property
+    def cells(self) -> list[str]:
+        """Two numbers for a table: accuracy and log loss."""
+        return [f"accuracy {self.accuracy:.2%}", f"log loss {self.log_loss:.4f}"]
+
+    def lines(self) -> list[str]:
+        """A line, and the confusion matrix of a few classes or what is confused most often."""
+        found = [f"accuracy {self.accuracy:.2%}   balanced {self.balanced:.2%}   log loss {self.log_loss:.4f}"]
+        if self.confusion is None:
+            return found
+        if len(self.classes) > SHOWN_CLASSES:
+            return [*found, *([", ".join(self._worst())] if self.accuracy < 1.0 else [])]
+        names = [str(c) for c in self.classes.tolist()]
+        width = max(len(text) for text in (*names, str(int(self.confusion.max()))))
+        found.append(f"true \\ named  {'  '.join(name.rjust(width) for name in names)}")
+        for name, row in zip(names, self.confusion.astype(int).tolist(), strict=True):
+            found.append(f"{name.rjust(12)}  {'  '.join(str(n).rjust(width) for n in row)}")
+        return found
+
+    def _worst(self) -> list[str]:
+        assert self.confusion is not None
+        wrong = self.confusion * (1 - np.eye(len(self.classes)))
+        order = np.argsort(-wrong, axis=None, kind="stable")[:WORST]
+        pairs = [(int(i) // len(wrong), int(i) % len(wrong)) for i in order]
+        return [
+            f"{self.classes[a]} named {self.classes[b]}: {int(wrong[a, b])} of {int(self.counts[a])}"
+            for a, b in pairs
+            if wrong[a, b]
+        ]
+
+
+def _numbers(rmse: float, mae: float, r2: float) -> str:
+    shown = "R^2 undefined" if np.isnan(r2) else f"R^2 {r2:.4f}"
+    return f"RMSE {rmse:.5g}   MAE {mae:.5g}   {shown}"
+
+
+def numbers_sums(Y: Array, F: Array) -> Array:
+    """Sums over points of e^2, |e|, y and y^2 for e = f - y, by output: flat, (4 L,).  Y, F: (n, L), scaled."""
+    Y, E = Y.astype(np.float64, copy=False), np.asarray(F - Y, np.float64)
+    return np.concatenate([np.square(E).sum(axis=0), np.abs(E).sum(axis=0), Y.sum(axis=0), np.square(Y).sum(axis=0)])
+
+
+def numbers_of(sums: Array, n: int, scale: Array) -> Numbers:
+    """The scores of n points from their sums (see `numbers_sums`).  scale: data units of a scaled one, (L,)."""
+    squares, sizes, total, spread = sums.reshape(4, -1)
+    deviations = np.maximum(spread - np.square(total) / n, 0.0)
+    varied = deviations > n * np.finfo(float).eps * spread
+    r2 = np.where(varied, 1.0 - squares / np.where(varied, deviations, 1.0), np.nan)
+    whole = deviations[varied].sum()
+    together = float(1.0 - squares.sum() / whole) if varied.any() else float("nan")
+    return Numbers(scale * np.sqrt(squares / n), scale * sizes / n, r2, together)
+
+
+def label_sums(Y: Array, F: Array) -> Array:
+    """Counts over points: log loss, then each class's points and right ones, then the confusion matrix, flat.
+
+    Y: one-hot (n, C), F: outputs before the softmax (n, C).
+    """
+    C = Y.shape[1]
+    true, named = Y.argmax(axis=1), F.argmax(axis=1)
+    counts, right = np.bincount(true, minlength=C), np.bincount(true[true == named], minlength=C)
+    loss = float(LOSSES["cross_entropy"].value(Y, F).sum(dtype=float))
+    pairs = np.bincount(true * C + named, minlength=C * C) if C <= MOST_CLASSES else np.empty(0)
+    return np.concatenate([[loss], counts, right, pairs])
+
+
+def labels_of(sums: Array, classes: Array) -> Labels:
+    """The scores of labels from their sums (see `label_sums`)."""
+    C = len(classes)
+    pairs = sums[1 + 2 * C :]
+    confusion = pairs.reshape(C, C) if len(pairs) else None
+    n = float(sums[1 : 1 + C].sum())
+    return Labels(classes, sums[1 : 1 + C], sums[1 + C : 1 + 2 * C], float(sums[0]) / n, confusion)
+
+
+def width_of(outputs: int, labels: bool) -> int:
+    """The number of sums."""
+    if not labels:
+        return 4 * outputs
+    return 1 + 2 * outputs + (outputs * outputs if outputs <= MOST_CLASSES else 0)

@@ -1,0 +1,122 @@
+"""Scores by the names that people know are scikit-learn's, from sums that may be taken over parts of the points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn import metrics
+
+from macmpi.data.scaling import fit_scaling
+from macmpi.nets.layers.softmax import softmax
+from macmpi.results import scores
+from macmpi.results.scores import MOST_CLASSES, SHOWN_CLASSES, SHOWN_OUTPUTS, Labels, Numbers
+
+N = 200
+
+
+def numbers(L: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Numbers]:
+    """True and predicted numbers in the data's units, and the scores that come from three parts of the points."""
+    random = np.random.default_rng(seed)
+    Y = random.normal(size=(N, L)) * 10.0 ** random.uniform(-3, 3, L) + random.normal(size=L)
+    F = Y + 0.3 * Y.std(axis=0) * random.normal(size=(N, L))
+    scaling = fit_scaling(Y, "standard")
+    of_y, of_f = scaling.apply(Y), scaling.apply(F)
+    sums = sum(scores.numbers_sums(of_y[rows], of_f[rows]) for rows in np.array_split(np.arange(N), 3))
+    assert len(sums) == scores.width_of(L, labels=False)
+    return Y, F, scores.numbers_of(sums, N, scaling.scale)
+
+
+def labels(C: int, seed: int = 0, missing: int | None = None) -> tuple[np.ndarray, np.ndarray, Labels]:
+    """True classes, outputs, and the scores from three parts of the points.  missing: a class that does not occur."""
+    random = np.random.default_rng(seed)
+    true = random.integers(C, size=N)
+    if missing is not None:
+        true[true == missing] = (missing + 1) % C
+    F = random.normal(size=(N, C)) + 2.0 * np.eye(C)[true]
+    Y = np.eye(C)[true]
+    sums = sum(scores.label_sums(Y[rows], F[rows]) for rows in np.array_split(np.arange(N), 3))
+    assert len(sums) == scores.width_of(C, labels=True)
+    return true, F, scores.labels_of(sums, np.arange(C) * 10)
+
+
+@pytest.mark.parametrize("L", [1, 3])
+def test_scores_of_numbers_are_those_of_scikit_learn(L: int) -> None:
+    Y, F, found = numbers(L)
+    assert_allclose(found.rmse, metrics.root_mean_squared_error(Y, F, multioutput="raw_values"), rtol=1e-9)
+    assert_allclose(found.mae, metrics.mean_absolute_error(Y, F, multioutput="raw_values"), rtol=1e-9)
+    assert_allclose(found.r2, metrics.r2_score(Y, F, multioutput="raw_values"), rtol=1e-9)
+    scaling = fit_scaling(Y, "standard")
+    whole = metrics.r2_score(scaling.apply(Y), scaling.apply(F), multioutput="variance_weighted")
+    assert_allclose(found.total, whole, rtol=1e-9)
+
+
+@pytest.mark.parametrize("C", [2, 5, 12])
+def test_scores_of_labels_are_those_of_scikit_learn(C: int) -> None:
+    true, F, found = labels(C)
+    named = F.argmax(axis=1)
+    assert_allclose(found.accuracy, metrics.accuracy_score(true, named))
+    assert_allclose(found.balanced, metrics.balanced_accuracy_score(true, named))
+    assert_allclose(found.log_loss, metrics.log_loss(true, softmax(F), labels=np.arange(C)), rtol=1e-9)
+    assert found.confusion is not None
+    assert_allclose(found.confusion, metrics.confusion_matrix(true, named, labels=np.arange(C)))
+
+
+def test_a_class_that_does_not_occur_counts_for_nothing() -> None:
+    true, F, found = labels(4, missing=2)
+    assert_allclose(found.balanced, metrics.recall_score(true, F.argmax(axis=1), labels=[0, 1, 3], average="macro"))
+
+
+def test_of_many_classes_there_is_no_matrix() -> None:
+    found = labels(MOST_CLASSES + 1)[2]
+    assert found.confusion is None
+    assert len(found.lines()) == 1
+
+
+def test_the_spread_of_a_constant_is_not_rounding() -> None:
+    Y = np.column_stack([np.full(N, 1e6 + 0.1), np.arange(N)])
+    sums = scores.numbers_sums(Y, Y + 1.0)
+    found = scores.numbers_of(sums, N, np.ones(2))
+    assert np.isnan(found.r2).tolist() == [True, False]
+    assert "R^2 undefined" in found.lines()[1]
+    assert np.isnan(scores.numbers_of(scores.numbers_sums(Y[:, :1], Y[:, :1]), N, np.ones(1)).total)
+
+
+@pytest.mark.parametrize("L", [1, SHOWN_OUTPUTS, SHOWN_OUTPUTS + 1])
+def test_a_few_outputs_have_a_line_each(L: int) -> None:
+    _, _, found = numbers(L)
+    lines = found.lines()
+    assert len(lines) == 1 + (L if 1 < L <= SHOWN_OUTPUTS else 0)
+    if L == 1:
+        assert f"RMSE {found.rmse[0]:.5g}" in lines[0]
+        assert found.cells == [f"RMSE {found.rmse[0]:.5g}", f"R^2 {found.r2[0]:.4f}"]
+    else:
+        assert found.cells == ["", f"R^2 {found.total:.4f}"]
+
+
+def test_a_few_classes_are_shown_as_a_matrix_whose_columns_line_up() -> None:
+    found = labels(3)[2]
+    assert found.confusion is not None
+    head, *rows = found.lines()[1:]
+    assert head.split() == ["true", "\\", "named", "0", "10", "20"]
+    assert [row.split() for row in rows] == [
+        [str(10 * i), *(str(int(n)) for n in row)] for i, row in enumerate(found.confusion)
+    ]
+    assert len({len(line) for line in (head, *rows)}) == 1
+
+
+def test_of_more_classes_the_worst_pairs_are_named() -> None:
+    found = labels(SHOWN_CLASSES + 1)[2]
+    assert found.confusion is not None
+    wrong = found.confusion * (1 - np.eye(SHOWN_CLASSES + 1))
+    a, b = np.unravel_index(wrong.argmax(), wrong.shape)
+    first = found.lines()[1].split(", ")[0]
+    assert first == f"{10 * a} named {10 * b}: {int(wrong[a, b])} of {int(found.counts[a])}"
+
+
+def test_where_nothing_is_wrong_no_pair_is_named() -> None:
+    C = SHOWN_CLASSES + 2
+    Y = np.eye(C)
+    found = scores.labels_of(scores.label_sums(Y, 5.0 * Y), np.arange(C))
+    assert found.lines() == [f"accuracy 100.00%   balanced 100.00%   log loss {found.log_loss:.4f}"]
+    assert found.cells[0] == "accuracy 100.00%"
