@@ -35,6 +35,22 @@ class Decision:
 
 def decide(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
     """The config without "auto", and what was decided.  n_in: columns of X.  Collective: no."""
+    config, found = decide_net(config, n_in, autoencoder)
+    method, penalty = config.method, config.penalty
+    if method.name != "mac":
+        return config, found
+    for key, value, why in by_loss(config, n_in, autoencoder):
+        penalty = replace(penalty, **{key: value})
+        found.append(Decision(f"penalty.{key}", value, why))
+    if method.acceleration == AUTO:
+        word, why = acceleration(config, autoencoder)
+        method = replace(method, acceleration=word)  # type: ignore[arg-type]
+        found.append(Decision("method.acceleration", word, why))
+    return replace(config, method=method, penalty=penalty), found
+
+
+def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
+    """The config with a method and a net, and what was decided.  Collective: no."""
     model, found = config.model, list[Decision]()
 
     def decided(key: str, value: Any, why: str) -> Any:
@@ -45,7 +61,7 @@ def decide(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config
         code = max(1, min(CODE, n_in // 2))
         why = f"an autoencoder of {n_in} columns" if autoencoder else "a regression or a classifier"
         model = replace(model, hidden=decided("model.hidden", [32, code, 32] if autoencoder else UNITS, why))
-    method, penalty = config.method, config.penalty
+    method = config.method
     if method.name == AUTO:
         asked = _coordinates_asked_for(config)
         name, why = ("mac", asked) if asked else ("stochastic", "all layers have derivatives; it is the fastest")
@@ -55,14 +71,7 @@ def decide(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config
         model = replace(model, activation=decided("model.activation", word, why))
     if model.loss == AUTO:
         model = replace(model, loss=decided("model.loss", "squared", "the targets are numbers"))
-    config = replace(config, model=model, method=method)
-    if method.name == "mac":
-        for key, value, why in by_loss(config, n_in, autoencoder):
-            penalty = replace(penalty, **{key: decided(f"penalty.{key}", value, why)})
-        if method.acceleration == AUTO:
-            word, why = acceleration(config, autoencoder)
-            method = replace(method, acceleration=decided("method.acceleration", word, why))
-    return replace(config, method=method, penalty=penalty), found
+    return replace(config, model=model, method=method), found
 
 
 def in_short(decisions: list[Decision]) -> str:

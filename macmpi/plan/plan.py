@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from macmpi.config import NESTED, Config
-from macmpi.config.auto import decide
+from macmpi.config.auto import decide_net
 from macmpi.nets.build import build_chain, is_basis
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
@@ -87,7 +87,7 @@ class Plan:
 
 def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, ranks: int) -> Plan:
     """The plan of a run.  Raises UsageError, naming a remedy, for what does not fit together.  Collective: no."""
-    config, _ = decide(config, n_in)
+    config, _ = decide_net(config, n_in)
     if config.method.name in NESTED:
         config = without_half_steps(config)
     chain = build_chain(config.model, n_in, n_out)

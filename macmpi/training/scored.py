@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.parts import Parts
 from macmpi.results.scores import Labels, Numbers, label_sums, labels_of, numbers_of, numbers_sums, width_of
@@ -12,7 +14,7 @@ from macmpi.typing import Array
 
 
 def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
-    """Scores of the net with these weights (flat) at the validation points.
+    """Scores of the net with these weights (flat) at the validation points; rank 0 knows their units and classes.
 
     Cost: one pass through the net.  Collective: yes.
     """
@@ -29,5 +31,4 @@ def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
     sums = parts.evaluation.total(points, part, width)
     if not labels:
         return numbers_of(sums, points.n, data.scaling_y.scale)
-    assert data.classes is not None
-    return labels_of(sums, data.classes)
+    return labels_of(sums, np.arange(data.Y_val.shape[1]) if data.classes is None else data.classes)

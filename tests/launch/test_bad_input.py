@@ -87,7 +87,7 @@ def test_12_ranks_give_the_message_once(folder: Path) -> None:
         ("model.hidden=[]", "model.hidden"),
         ("model.hidden=[2.5]", "model.hidden.0"),
         ("penalty.mu0=inf", "penalty.mu0"),
-        ("penalty.mu_max=1.0", "mu_max"),
+        ("penalty.mu_max=-1.0", "mu_max"),
         ("penalty=3", "[penalty]"),
         ("run.max_iterations=true", "run.max_iterations"),
         ("nonsense.key=1", "nonsense"),

@@ -121,7 +121,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield LONG, {**rounded, "w_step.iterations": 2}
     yield SMALL, {**rounded, "parallel.data": "sharded"}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
-    yield SMALL, {"penalty.ridge_until_mu": 1.0}
+    yield SMALL, {"penalty.ridge_until_mu": 1.0, "method.acceleration": "none"}
     momentum = {"method.acceleration": "momentum"}
     for data, sites in ((SMALL, "before"), (WIDE, "after"), (LONG, "after")):
         yield data, {**momentum, "model.sites": sites}

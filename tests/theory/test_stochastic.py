@@ -274,11 +274,11 @@ def test_the_damping_is_told_the_decrease_of_loss_and_ridge(loss: str, monkeypat
 
 
 def test_the_ridge_begins_as_ten_points_and_falls_by_a_tenth_each_epoch() -> None:
-    falling, kept = ridges.Path(200), ridges.Path(200, 0.3)
+    falling, kept = ridges.RidgeSchedule(200), ridges.RidgeSchedule(200, 0.3)
     assert [falling.at(epoch) for epoch in (0, 1, 2)] == pytest.approx([0.05, 0.045, 0.0405], rel=1e-14)
     assert [kept.at(epoch) for epoch in (0, 7)] == [0.3, 0.3]
-    assert [ridges.path_of("auto", 200, code).at(0) for code in (False, True)] == [0.05, 0.0]
-    assert [ridges.path_of(0.3, 200, code) for code in (False, True)] == [kept, kept]
+    assert [ridges.schedule_of("auto", 200, code).at(0) for code in (False, True)] == [0.05, 0.0]
+    assert [ridges.schedule_of(0.3, 200, code) for code in (False, True)] == [kept, kept]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
