@@ -72,6 +72,11 @@ def array(file: h5py.File, name: str) -> Array:
     return whole
 
 
+def texts(array: Any) -> list[str]:
+    """Text of an array of str or bytes (UTF-8), one a value."""
+    return [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in array.tolist()]
+
+
 SEAL = b"macmpi sha256 "
 
 PIECE = 1 << 24
@@ -98,6 +103,8 @@ def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) ->
     """Write arrays and attributes into an open file."""
     for name, array in arrays.items():
         array = np.asarray(array)
+        if array.dtype.kind == "U":  # HDF5 keeps text as bytes
+            array = np.char.encode(array, "utf-8")
         checked = {"fletcher32": True, "chunks": True} if array.size else {}
         file.create_dataset(name, data=array, **checked)
     file.attrs.update(attributes)

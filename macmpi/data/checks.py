@@ -76,6 +76,13 @@ def columns(array: Any) -> int:
     return int(np.prod(array.shape[1:], dtype=np.int64))
 
 
+def is_text(array: Any) -> bool:
+    """Tells whether an array, or a dataset of an HDF5 file, holds text."""
+    if array.dtype.kind == "O":
+        return all(isinstance(value, str | bytes) for value in np.asarray(array).flat)
+    return array.dtype.kind in "SU"
+
+
 def check_as_many(found: Mapping[str, Any], a: str, b: str, path: Path) -> None:
     """Raises UsageError where both datasets are there, with different numbers of rows."""
     if a in found and b in found and len(found[a]) != len(found[b]):
@@ -167,8 +174,15 @@ def check_enough(config: Data, n: int, n_val: int, left: int) -> None:
         raise UsageError(f'data.source = "{config.source}": there is no validation point; at least 1 is needed')
 
 
-def classes_of(Y: Array, Y_val: Array, source: str) -> Array:
-    """The labels that occur in (N, 1) and (M, 1), ascending.  Raises UsageError.  Cost: a sort."""
+def _named(labels: Array, names: Array | None) -> list[str]:
+    return [str(int(c) if names is None else names[int(c)]) for c in labels]
+
+
+def classes_of(Y: Array, Y_val: Array, source: str, names: Array | None = None) -> Array:
+    """The labels that occur in (N, 1) and (M, 1), ascending.  Raises UsageError.  Cost: a sort.
+
+    names: what labels 0, 1, ... are called in messages.
+    """
     classes = np.unique(np.concatenate([Y, Y_val])).astype(np.int64)
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(
@@ -178,7 +192,7 @@ def classes_of(Y: Array, Y_val: Array, source: str) -> Array:
     if not np.ptp(Y):
         raise UsageError(f'data.source = "{source}": all training points belong to one class')
     if not np.isin(Y_val, Y).any():
-        seen, asked = (", ".join(f"{int(c)}" for c in np.unique(A)[:5]) for A in (Y, Y_val))
+        seen, asked = (", ".join(_named(np.unique(A)[:5], names)) for A in (Y, Y_val))
         raise UsageError(
             f'data.source = "{source}": Y_val holds classes ({asked}) none of which occurs in Y ({seen}); '
             "a net cannot learn them"

@@ -18,7 +18,8 @@ from macmpi.typing import Array
 @dataclass(frozen=True)
 class Raw:
     """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
-    labels: Y holds class labels, (N, 1); one_dimensional: the targets, Y or X, are numbers that the file has as (N,).
+    labels: Y holds class labels, (N, 1); names: where they are text, that of labels 0, 1, ...; one_dimensional: the
+    targets, Y or X, are numbers that the file has as (N,).
 
     For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
     order, the places of the same points on their group's closed curve; shape, height and width of a row that is an
@@ -32,6 +33,7 @@ class Raw:
     scale: ScalingRule = AS_IS
     scale_y: ScalingRule = AS_IS
     labels: bool = False
+    names: Array | None = None
     one_dimensional: bool = False
     groups: tuple[Array, Array] | None = None
     order: tuple[Array, Array] | None = None

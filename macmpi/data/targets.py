@@ -32,8 +32,9 @@ def with_loss(config: Config) -> tuple[Config, list[Decision]]:
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
     if kind in ("i", "u"):
         _check_amounts(np.unique(np.asarray(Y)), config.data.source)
-    loss: Any = "cross_entropy" if kind == "b" else "squared"
-    why = "the targets are truth values" if kind == "b" else "the targets are numbers"
+    texts = kind in ("S", "U", "O")
+    loss: Any = "cross_entropy" if kind == "b" or texts else "squared"
+    why = f"the targets are {'text' if texts else 'truth values' if kind == 'b' else 'numbers'}"
     return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, files
 from macmpi.config import Data
-from macmpi.data.checks import as_labels, as_rows, check_datasets, check_groups
+from macmpi.data.checks import as_labels, as_rows, check_datasets, check_groups, is_text
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw, check_there, read_file, read_headers
 from macmpi.data.scaling import AS_IS, ScalingRule
@@ -32,6 +32,7 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
     unread = unread and path.suffix != ".npz"
     held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS))
     numbers = {name: held.pop(name) for name in GROUPS if name in held}
+    names = None if unread or not labels else numbered(held)
     check_datasets(held, path, labels)
     scale, scale_y = (_rule(held.get(name), targets=name == "Y") for name in "XY")
     flat = not labels and len(held["Y" if "Y" in held else "X"].shape) == 1
@@ -47,7 +48,20 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
         every = numbers["groups"].astype(np.int64)
         groups = every, numbers.get("groups_val", every[:0]).astype(np.int64)
     shape = held["X"].shape[1:] if held["X"].ndim == 3 else None
-    return Raw(**points, scale=scale, scale_y=scale_y, labels=labels, one_dimensional=flat, groups=groups, shape=shape)
+    kinds: dict[str, Any] = {"labels": labels, "names": names, "one_dimensional": flat}
+    return Raw(**points, scale=scale, scale_y=scale_y, **kinds, groups=groups, shape=shape)
+
+
+def numbered(held: dict[str, Any]) -> Array | None:
+    """Puts numbers 0, 1, ... in the place of labels Y and Y_val that are text; the text of each, or None of numbers."""
+    own = [name for name in ("Y", "Y_val") if name in held]
+    if not own or any(not is_text(held[name]) for name in own):
+        return None
+    texts = [np.asarray(files.texts(held[name].ravel()), dtype=str) for name in own]
+    names, numbers = np.unique(np.concatenate(texts), return_inverse=True)
+    for name, codes in zip(own, np.split(numbers, [len(texts[0])]), strict=False):
+        held[name] = codes.reshape(held[name].shape)
+    return names
 
 
 def _rule(array: Any, targets: bool) -> ScalingRule:

@@ -27,8 +27,9 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
     X, X_val, scaling_x = Y, Y_val, scaling_y = _scaled(inputs, raw.scale, config, varied=targets is None)
     if targets and raw.labels:
         labels_, labels_val = (part.whole() for part in targets)
-        classes = classes_of(labels_, labels_val, config.source)
-        Y, Y_val = (np.equal(y, classes).astype(np.float64) for y in (labels_, labels_val))
+        numbers = classes_of(labels_, labels_val, config.source, raw.names)
+        Y, Y_val = (np.equal(y, numbers).astype(np.float64) for y in (labels_, labels_val))
+        classes = numbers if raw.names is None else raw.names[numbers]
         scaling_y = unscaled(Y.shape[1])
     elif targets:
         Y, Y_val, scaling_y = _scaled(targets, raw.scale_y, config, varied=True)
@@ -37,6 +38,8 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
     digest = hashlib.sha256()
     for array in (X, Y, X_val, Y_val):
         digest.update(str(array.shape).encode() + array.tobytes())
+    if raw.names is not None and classes is not None:
+        digest.update("\0".join(classes.tolist()).encode())
     x, x_val = np.asarray(X, dtype), np.asarray(X_val, dtype)
     y, y_val = (np.asarray(Y, dtype), np.asarray(Y_val, dtype)) if targets else (x, x_val)
     return Dataset(

@@ -225,11 +225,13 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             autoencoder = bool(file.attrs["autoencoder"])
             one_dimensional = bool(file.attrs.get("one_dimensional", False))  # older files do not say
             classes = files.array(file, "classes") if "classes" in set(file) else None
+            if classes is not None and classes.dtype.kind == "S":
+                classes = np.array(files.texts(classes))
         _ensure(not autoencoder or chain.n_in == chain.n_out, "its outputs are not as many as its inputs")
         _ensure(not one_dimensional or chain.n_out == 1, "its outputs are more than one")
         if classes is not None:
             _ensure(classes.shape == (chain.n_out,), "its classes are not as many as its outputs")
-            _ensure(classes.dtype.kind in "iuf", "its classes are no numbers")
+            _ensure(classes.dtype.kind in "iufU", "its classes are neither numbers nor text")
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     except (OSError, KeyError, RuntimeError) as error:  # h5py's, in words of HDF5

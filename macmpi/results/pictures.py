@@ -19,6 +19,9 @@ from macmpi.typing import Array
 MOST_POINTS, MOST_HELD = 5000, 200
 """Codes drawn in one picture, of training and of held-out points; of more, evenly spaced ones."""
 
+MOST_NAMED = 30
+"""Classes whose names a caption lists."""
+
 MOST_OUTPUTS = 9
 """Outputs whose predictions are drawn."""
 
@@ -107,6 +110,8 @@ def codes(result: Result, data: Dataset, name: str) -> Picture:
     text += ": the training points, and the held-out points (black edge) as the net encodes them."
     if groups_of(data) is not None:
         text += f" Colours and numbers are the {'groups of the data' if data.classes is None else 'classes'}."
+    if data.groups is None and data.classes is not None and data.classes.dtype.kind == "U":
+        text += f" They are {', '.join(f'{i} {name}' for i, name in enumerate(data.classes[:MOST_NAMED]))}."
     if data.order is not None:
         text += " Lines join each group's training points in their order, the last with the first."
     for title, net in nets.items():
@@ -129,8 +134,7 @@ def groups_of(data: Dataset) -> tuple[Array, Array] | None:
     """A whole number of each training and of each validation point: of the data themselves, else its class."""
     if data.groups is not None or data.classes is None:
         return data.groups
-    names = data.classes.astype(np.int64)
-    names = names if np.array_equal(names, data.classes) else np.arange(len(data.classes))
+    names = data.classes if data.classes.dtype.kind in "iu" else np.arange(len(data.classes))
     return names[data.Y.argmax(axis=1)], names[data.Y_val.argmax(axis=1)]
 
 

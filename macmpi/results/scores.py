@@ -89,9 +89,11 @@ class Labels:
             return [*found, *([", ".join(self._worst())] if self.accuracy < 1.0 else [])]
         names = [str(c) for c in self.classes.tolist()]
         width = max(len(text) for text in (*names, str(int(self.confusion.max()))))
-        found.append(f"true \\ named  {'  '.join(name.rjust(width) for name in names)}")
+        corner = "true \\ named"
+        first = max(len(text) for text in (corner, *names))
+        found.append(f"{corner.rjust(first)}  {'  '.join(name.rjust(width) for name in names)}")
         for name, row in zip(names, self.confusion.astype(int).tolist(), strict=True):
-            found.append(f"{name.rjust(12)}  {'  '.join(str(n).rjust(width) for n in row)}")
+            found.append(f"{name.rjust(first)}  {'  '.join(str(n).rjust(width) for n in row)}")
         return found
 
     def _worst(self) -> list[str]:

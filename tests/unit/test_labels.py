@@ -133,7 +133,9 @@ def test_points_and_targets_have_the_precision_of_the_run(precision: str, tmp_pa
             "Y_val holds classes (7, 8, 9) none of which occurs in Y (0, 1, 2)",
         ),
         ({"Y": np.array([1.0, np.nan] * 10)}, "dataset Y is nan at [1, 0]"),
-        ({"Y": np.array([b"a", b"b"] * 10)}, "real numbers are needed"),
+        ({"Y": np.array([1j, 2j] * 10)}, "real numbers are needed"),
+        ({"Y": np.array([["a", "b"]] * 20)}, "dataset Y has 2 columns"),
+        ({"Y": np.array(["a"] * 20)}, "Y holds 1 classes"),
     ],
 )
 def test_what_cannot_be_labels(arrays: dict[str, Array], says: str, tmp_path: Path) -> None:
@@ -144,13 +146,52 @@ def test_what_cannot_be_labels(arrays: dict[str, Array], says: str, tmp_path: Pa
     assert "\n" not in text
 
 
+WORDS = np.array(["cat", "Übung", "a b", "cat"] * 5)
+
+
+def as_text(words: Array, suffix: str) -> Any:
+    """Words as a file of this suffix may have them."""
+    return words if suffix == ".npz" else np.array([word.encode() for word in words.tolist()], dtype=object)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+@pytest.mark.parametrize("column", [False, True])
+def test_labels_that_are_text_are_one_hot_and_come_back(suffix: str, column: bool, tmp_path: Path) -> None:
+    words = as_text(WORDS, suffix)
+    data = load(written(tmp_path, suffix, X=points(20), Y=words[:, None] if column else words), labels=True)
+    assert data.classes is not None
+    assert data.classes.tolist() == ["a b", "cat", "Übung"]
+    assert_array_equal(labels_of(data.Y, data), WORDS[data.X[:, 0].astype(int)])
+    assert_array_equal(labels_of(data.Y_val, data), WORDS[data.X_val[:, 0].astype(int)])
+
+
+def test_labels_that_are_text_are_numbered_over_training_and_validation_points(tmp_path: Path) -> None:
+    own = {"X": points(4), "X_val": points(3)}
+    config = written(tmp_path, **own, Y=np.array(["b", "c", "b", "c"]), Y_val=np.array(["c", "a", "b"]))
+    data = load(config, labels=True)
+    assert data.classes is not None
+    assert data.classes.tolist() == ["a", "b", "c"]
+    assert_array_equal(data.Y_val.argmax(axis=1), [2, 0, 1])
+    renamed = written(tmp_path, **own, Y=np.array(["b", "d", "b", "d"]), Y_val=np.array(["d", "a", "b"]))
+    assert load(renamed, labels=True).sha256 != data.sha256
+    strange = written(tmp_path, **own, Y=np.array(["b", "c", "b", "c"]), Y_val=np.array(["x", "y", "x"]))
+    assert "Y_val holds classes (x, y) none of which occurs in Y (b, c)" in refusal(strange)
+
+
+def test_text_is_no_label_where_it_is_not_all_of_them(tmp_path: Path) -> None:
+    given = {"X": points(4), "Y": np.array([0, 1, 0, 1]), "X_val": points(4), "Y_val": np.array(["a", "b", "a", "b"])}
+    assert "dataset Y_val holds" in refusal(written(tmp_path, **given))
+
+
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 @pytest.mark.parametrize("name", ["Y", "Y_val"])
-def test_labels_that_are_text_are_refused_with_the_remedy(name: str, suffix: str, tmp_path: Path) -> None:
+def test_labels_of_which_some_are_text_or_are_sharded_are_refused_with_the_remedy(
+    name: str, suffix: str, tmp_path: Path
+) -> None:
     given = {"X": points(4), "Y": np.array([0, 1, 0, 1]), "X_val": points(4), "Y_val": np.array([0, 1, 0, 1])}
     words = np.array([b"a", b"b", b"a", b"b"])
     config = written(tmp_path, suffix, **given | {name: words})
-    for read in (load, survey):
+    for read in (load, survey) if suffix == ".h5" else (load,):
         with pytest.raises(UsageError, match=rf"dataset {name} holds .*np.unique\(Y, return_inverse=True\)\[1\]"):
             read(config, labels=True)  # type: ignore[operator]
     with pytest.raises(UsageError) as refused:

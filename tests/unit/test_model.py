@@ -399,7 +399,7 @@ MISFITS: dict[str, tuple[Callable[[h5py.File], None], str]] = {
     "three outputs as one": (with_attribute("one_dimensional", True), "more than one"),
     "a class more": (reshaped("classes", lambda c: np.append(c, 9.0)), "not as many as its outputs"),
     "classes as rows": (reshaped("classes", lambda c: c[:, None]), "not as many as its outputs"),
-    "classes as text": (reshaped("classes", lambda c: c.astype("S8")), "classes are no numbers"),
+    "classes as complex numbers": (reshaped("classes", lambda c: c.astype("c16")), "neither numbers nor text"),
 }
 
 
@@ -494,6 +494,15 @@ def test_weights_for_other_scaling_are_the_same_function_of_the_data(targets: in
     assert_allclose(taken.predict(X), given.predict(X), rtol=1e-10, atol=1e-10)
     same = given.weights_for(chain, old)
     assert_array_equal(same, np.concatenate([W.ravel() for W in weights]))
+
+
+def test_classes_that_are_text_come_back(tmp_path: Path, random: np.random.Generator) -> None:
+    classes = np.array(["a b", "cat", "Übung"])
+    Saved(tmp_path / "m.h5", random, 3, classes)
+    found = macmpi.load(tmp_path / "m.h5")
+    assert found.classes is not None
+    assert found.classes.tolist() == classes.tolist()
+    assert set(found.predict(random.normal(size=(50, 4))).tolist()) <= set(classes.tolist())
 
 
 def test_weights_are_not_for_other_classes() -> None:
