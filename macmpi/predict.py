@@ -14,7 +14,7 @@ from macmpi import MacmpiError, StorageError, UsageError
 from macmpi.console import guard, say, warn
 from macmpi.data.reading import contents, read_file
 from macmpi.files import first_line, image, replace_file
-from macmpi.results.model import Model, load
+from macmpi.results.model import PREFERRED, Model, load
 from macmpi.typing import Array
 
 ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("data", type=Path, metavar="DATA", help=".npy, or .npz or .h5 with a dataset X")
     p.add_argument("--output", type=Path, required=True, metavar="FILE", help=".npy, or .npz or .h5 (dataset Y)")
     p.add_argument("--what", choices=ACTIONS, default="predict", help="default: predict")
-    p.add_argument("--weights", choices=("best", "last"), help="of the lowest validation error (default), or the last")
+    p.add_argument("--weights", choices=PREFERRED, help="default: the refit, else the best on validation")
     p.add_argument("--dataset", default="X", metavar="NAME", help="dataset to read (default: X)")
     return p
 

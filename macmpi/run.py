@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="auto|PATH|no",
         help="go on from the newest checkpoint, or from PATH",
     )
+    p.add_argument("--overwrite", action="store_true", help="remove the run that the run directory holds already")
     p.add_argument("--iterations", type=int, metavar="N", help="end after N iterations as if they were all")
     p.add_argument(
         "--max-time",
@@ -98,6 +99,8 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     ):
         if empty:
             raise UsageError(f"{option}: a value is needed")
+    if args.overwrite and args.resume != "no":
+        raise UsageError(f"--overwrite removes the run that --resume {args.resume} would go on from: give one of them")
     config = configs.read(args.config, args.set)
     if not config.data.source:
         named = 'data = "points.npz" (X, and Y but for an autoencoder), or data = "digits" to try'

@@ -159,7 +159,7 @@ def _adapter() -> Any:
 AUTO_BRANCH = "literal['auto']"
 """The branch of `number | "auto"` that is the word: it is said at the end of what the number should be."""
 
-BRANCH = re.compile(r"(?P<one>(literal|function-after)\[.*|constrained-float|constrained-int|float|int)|list\[.*")
+BRANCH = re.compile(r"(?P<one>(literal|function-after)\[.*|constrained-float|constrained-int|float|int|bool)|list\[.*")
 """Pydantic marks by these the two branches of "one value, or a list of them" in the place of a mistake."""
 
 

@@ -146,7 +146,7 @@ PAPER: dict[str, Any] = {
     "ridge": 0.01,
     "ridge_scale": "unit",
 }
-"""Values of [penalty] in the manner of the paper, whose nets are autoencoders: mu grows once the error has settled."""
+"""Values of [penalty] in the paper, whose nets are autoencoders: mu grows once the error has settled."""
 
 
 @dataclass(frozen=True)
@@ -254,10 +254,8 @@ class Baseline:
 
 
 NESTED = ("stochastic", "sgd", "adam", "cg", "lbfgs")
-"""Methods that keep no coordinates."""
-
 HALF_STEPS = ("penalty", "z_step", "w_step")
-"""Tables that mean nothing to them."""
+"""Methods that keep no coordinates, and the tables that mean nothing to them."""
 
 
 @dataclass(frozen=True)
@@ -293,6 +291,7 @@ class Run:
     """Length of the run and what it leaves behind."""
 
     max_iterations: Annotated[int, Ge(0)] = 400
+    refit: bool | Literal["auto"] = "auto"
     threads: Annotated[int, Ge(1), Le(1024)] = 1
     checkpoint_minutes: Positive = 10.0
     keep_checkpoints: PositiveInt = 3

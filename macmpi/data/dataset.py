@@ -32,7 +32,8 @@ class Dataset:
     """Scaled training and validation points, rows of float64 or float32.  An autoencoder's Y is X itself, not a copy.
 
     classes: the label of each column of a classifier's one-hot Y; None for other data.  one_dimensional: the targets
-    are numbers that their file has as (N,).  For pictures, on rank 0 alone:
+    are numbers that their file has as (N,).  drawn: the validation points were drawn from X; on rank 0 alone, as for
+    pictures:
     groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
     shape, height and width of a row that is an image; None where there are none.
     """
@@ -46,6 +47,7 @@ class Dataset:
     sha256: str
     classes: Array | None = None
     one_dimensional: bool = False
+    drawn: bool = False
     groups: tuple[Array, Array] | None = None
     order: tuple[Array, Array] | None = None
     shape: tuple[int, int] | None = None

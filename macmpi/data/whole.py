@@ -47,6 +47,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
         sha256=digest.hexdigest(),
         classes=classes,
         one_dimensional=raw.one_dimensional,
+        drawn=raw.X_val is None,
         groups=_divided(raw.groups, raw, inputs),
         order=_divided(raw.order, raw, inputs),
         shape=raw.shape,

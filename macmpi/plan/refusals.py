@@ -39,6 +39,11 @@ def check(config: Config, chain: Chain, choices: Choices) -> None:
             'penalty.method = "augmented_lagrangian" needs constraints and model.sites = "none" has none; '
             'use model.sites = "after" or "before"'
         )
+    if config.run.refit is True and not can_refit(config):
+        raise UsageError(
+            "run.refit = true repeats a run on other points: it needs a method without coordinates or penalty.mu_every "
+            '> 0, start.method "uniform", "pca" or "greedy", replicated points and no selection; use run.refit = false'
+        )
     check_bits(config, chain, z_solver)
     _check_metric(config, choices)
     if config.method.name in NESTED:  # no half step is taken
@@ -52,6 +57,15 @@ def check(config: Config, chain: Chain, choices: Choices) -> None:
                     f"z_step.solver = \"{config.z_step.solver}\" needs '{need}'; segment {k} ({map_.spec()['kind']}) "
                     "does not offer it; make it the first of model.hidden, with no site before it"
                 )
+
+
+def can_refit(config: Config) -> bool:
+    """Tells whether a run can be repeated on other points: its schedule and its start do not depend on them."""
+    scheduled = config.method.name in NESTED or (
+        config.method.name == "mac" and config.penalty.method == "quadratic" and config.penalty.value("mu_every") > 0
+    )
+    whole = config.parallel.data == "replicated" and config.selection.criterion == "none"
+    return scheduled and whole and config.start.method in ("uniform", "pca", "greedy")
 
 
 def _check_metric(config: Config, choices: Choices) -> None:

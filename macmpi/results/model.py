@@ -27,6 +27,9 @@ MADE_FROM = "state"
 
 UNREADABLE = "it is damaged, or no model.h5, which the command that trained it writes again with --resume auto"
 
+PREFERRED = ("refit", "best", "last")
+"""The weights that a model predicts with are the first of these that its file has."""
+
 BATCH = 4096
 
 
@@ -201,7 +204,7 @@ def is_made_from(path: Path, state: State) -> bool:
 def load(path: str | Path, weights: str | None = None) -> Model:
     """The model of a model.h5.
 
-    weights: "best" (on validation) or "last"; None: the best, or the last where there are no others.
+    weights: "refit" (on all points), "best" (on validation) or "last"; None: the first of them that there are.
     Raises UsageError.  Collective: no.
     """
     if os.path.isdir(path):
@@ -217,7 +220,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
                 raise UsageError(f"it was written by macmpi {file.attrs['macmpi']}; use that version")
             chain = _chain(specs, json.loads(file.attrs["sites"]))
             names = files.names(file, "weights")
-            weights = weights or ("best" if "best" in names else "last")
+            weights = weights or next((name for name in PREFERRED if name in names), "last")
             if weights not in names:
                 raise UsageError(f"it has the weights {', '.join(names)}, not {weights}")
             of_x, of_y = _scaling(file, "x", chain.n_in), _scaling(file, "y", chain.n_out)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError, config
+from macmpi import UsageError, config, files
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.data.reading import read_file
@@ -134,7 +134,7 @@ def _data(config: Config, facts: dict[str, Any]) -> Dataset:
 def _net(path: Path, data: Dataset, missing: list[str]) -> Net | None:
     """The net of a file and its codes, or None, and why."""
     try:
-        model = load_model(path)
+        model = load_model(path, _judged(path))
         if (model.chain.n_in, model.chain.n_out) != (data.X.shape[1], data.Y.shape[1]):
             raise UsageError(f"{path} is a net for other data")
         encoded, held = (model.encode(points(data, A)) for A in (data.X, data.X_val))
@@ -145,6 +145,15 @@ def _net(path: Path, data: Dataset, missing: list[str]) -> Net | None:
         missing.append(f"{path.name}: {error}")
         return None
     return Net(model, codes.astype(np.float64), encoded, held)
+
+
+def _judged(path: Path) -> str | None:
+    """The weights that the validation points have judged: a refit has been trained on them."""
+    try:
+        with files.opened(path) as file:
+            return "best" if "best" in files.names(file, "weights") else None
+    except (UsageError, *files.DAMAGE):
+        return None
 
 
 def scores_at(net: Net, data: Dataset) -> Numbers | Labels:

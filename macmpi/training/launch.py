@@ -40,7 +40,7 @@ def launch_training(
 
     args: the command line, parsed, and as argv.  Collective: yes.
     """
-    directory, computed_on = RunDirectory(args.output), arithmetics(team)
+    directory, computed_on = RunDirectory(args.output, args.overwrite), arithmetics(team)
     with directory.lock:
         found: Found = on_root(team, lambda: directory.resume(args.resume, config, plan.sharded))
         if plan.per_node:

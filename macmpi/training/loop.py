@@ -18,18 +18,18 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.team import Team
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
-from macmpi.results import model
 from macmpi.results.reference_errors import levels
 from macmpi.state import Errors, State
 from macmpi.training import finite
 from macmpi.training.best import Best, best_of, constant_of
 from macmpi.training.curve import Curve, record_of
+from macmpi.training.model_files import End, write_model, write_start
 from macmpi.training.process import StopRequest, peak_memory, ready_memory, ready_products, spare_living
+from macmpi.training.refit import is_wanted, refit
 from macmpi.training.run_directory import RunDirectory
 from macmpi.training.scored import scored
 from macmpi.training.sharded_checkpoint import save_sharded
 from macmpi.training.summary import closing, describe
-from macmpi.typing import Array
 
 DONE, STOPPED = 0, 75
 
@@ -65,8 +65,7 @@ def train(job: Job, plan: Plan, data: Dataset, team: Team) -> int:
     while not state.finished:
         if run.iterate(state):
             return STOPPED
-    run.finish(state)
-    return DONE
+    return DONE if run.finish(state) else STOPPED
 
 
 class Training:
@@ -102,7 +101,7 @@ class Training:
             errors = self.method.evaluate(state, feasible=not coordinates_first(self.job.config, self.plan))
             self.team.from_root(lambda: finite.check_start(errors))
             self._record(state, "start", errors)
-            self.team.from_root(lambda: self._write_start(state))
+            self.team.from_root(lambda: write_start(self.job.directory, self.plan, self.data, state))
         self.method.begin(state)
         self.clock.take()
         limit = self.plan.choices.penalty.max_iterations
@@ -131,7 +130,7 @@ class Training:
         before, errors = state.history.e1_val, self.method.evaluate(state)
         finite.check_errors(errors, state.iteration, self.method.account.remedy)
         self._record(state, "iteration", errors)
-        asked = self.team.max_over_ranks({"asked": float(self.stop.asked)})["asked"] > 0.0
+        asked = self._asked()
 
         history = state.history
         compared = before, history.e1_val, errors.constraint, history.reference, history.best_iteration
@@ -205,9 +204,10 @@ class Training:
                 raise finite.broken(self.plan.chain, state, at, error, self._first) from error
             raise
 
-    def finish(self, state: State[Any]) -> None:
-        """Postprocessing, its record, model.h5.  The checkpoint keeps the state before it.  Collective: yes.
+    def finish(self, state: State[Any]) -> bool:
+        """Postprocessing, its record, the refit, model.h5.  The checkpoint keeps the state before it.  Collective: yes.
 
+        False where the run must stop before the refit has ended: a resumed one begins the refit again.
         Raises NumericalError where the run has diverged, StorageError where model.h5, or the checkpoint before it,
         could not be written.
         """
@@ -221,16 +221,45 @@ class Training:
         if self.team.from_root(lambda: best.is_worse_than(self.levels[0].value)):
             best = constant_of(self.method, after, self.data) or best
         scores = scored(self.method.parts, best.weights, self.data)
+        if self.team.rank == 0:
+            say("\n".join(closing(state, errors, self.method.account, best, scores)))
+        again = None
+        if self._is_refitted(state, best):
+            again = refit(self.job.config, self.data, self.method, best, self._asked)
+            if again is None:
+                self._say_stopped("before the refit on all points had ended")
+                return False
+            self.team.from_root(lambda: say(f"  {again}"))
         memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
-        self.team.from_root(lambda: self._write_model(state, after, best, errors))
+        self.team.from_root(
+            lambda: write_model(self.job.directory, self.plan, self.data, End(state, after, best, errors, again))
+        )
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
-            say("\n".join(closing(state, errors, self.method.account, best, scores)))
             self._say_levels()
             say(f"  {'peak memory of a rank':28s} {memory:.0f} MB{which}")
             say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)
+        return True
+
+    def _asked(self) -> bool:
+        """Somebody has asked the run to stop.  Collective: yes."""
+        return self.team.max_over_ranks({"asked": float(self.stop.asked)})["asked"] > 0.0
+
+    def _is_refitted(self, state: State[Any], best: Best) -> bool:
+        """A refit is wanted, and there is time for it.  Rank 0 decides.  Collective: yes."""
+
+        def decide() -> bool:
+            if not is_wanted(self.job.config, self.data, best):
+                return False
+            more = best.iteration / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train)
+            in_time = now() - self.job.began + 1.5 * more * state.seconds < self.job.max_time
+            if not in_time:
+                warn("no time is left for the refit on all points: the best weights stay")
+            return in_time
+
+        return self.team.from_root(decide)
 
     def _check_saved(self) -> None:
         if self.unsaved:
@@ -266,30 +295,3 @@ class Training:
         self.unsaved = not saved
         self.saved_at = self.paused_at = now()
         self.saving = max(self.saving, self.saved_at - began)
-
-    def _coordinates(self, state: State[Any]) -> Array | None:
-        """The coordinates that a file of a model keeps: none of sharded points."""
-        return None if self.plan.sharded else state.Z
-
-    def _write_model(self, state: State[Any], after: State[Any], best: Best, errors: Errors) -> None:
-        path = self.job.directory.model
-        labels = {
-            **{"iteration": after.iteration, "E1_train": errors.train, "E1_val": errors.validation},
-            "best_iteration": best.iteration,
-            **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
-            model.MADE_FROM: state.fingerprint,
-        }
-        weights, Z = {"last": after.weights, "best": best.weights}, self._coordinates(state)
-        try:
-            model.save(path, self.plan.chain, weights, self.data, labels, Z)
-        except OSError as error:
-            why = f"{path} could not be written: {error.strerror}"
-            raise StorageError(f"{why}; {self.job.directory.remedy()}") from None
-
-    def _write_start(self, state: State[Any]) -> None:
-        path = self.job.directory.start
-        try:
-            Z = self._coordinates(state)
-            model.save(path, self.plan.chain, {"last": state.weights}, self.data, {"iteration": 0}, Z)
-        except OSError as error:
-            warn(f"{path} could not be written: {error.strerror}; training goes on")

@@ -26,14 +26,14 @@ FREE_KEYS = RUN_TIME_KEYS | {"data.source"}
 SAME_BITS = {"node": "replicated"}
 """Values of parallel.data that give the same bits: a run of one goes on from a run of the other."""
 
-OTHERWISE = "continue it with --resume auto, or name another folder with --output"
+OTHERWISE = "continue it with --resume auto, replace it with --overwrite, or name another folder with --output"
 
 
 class RunDirectory:
-    """One run's folder.  Collective: no (rank 0)."""
+    """One run's folder.  overwrite: the run that it holds already is removed.  Collective: no (rank 0)."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, overwrite: bool = False) -> None:
+        self.path, self.overwrite = path, overwrite
         self.checkpoints = path / "checkpoints"
         self.curve = path / "curve.jsonl"
         self.start = path / "start.h5"
@@ -48,7 +48,7 @@ class RunDirectory:
         """
         self.lock.take()
         found = checkpoint.newest(self.checkpoints, without_points) if mode == "auto" else _named(mode, without_points)
-        if mode != "auto" and self._holds_a_run():
+        if mode != "auto" and self._holds_a_run() and not self.overwrite:
             if found is None:
                 raise UsageError(f"{self.path} holds a run already: {OTHERWISE}")
             if found[0].resolve().parent != self.checkpoints.resolve():
@@ -88,6 +88,8 @@ class RunDirectory:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self.lock.claim()
             self._remove_partial()
+            if self.overwrite:
+                self._remove_run()
             for path in (self.curve, self.start, self.model):
                 if path.is_dir():
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -107,6 +109,14 @@ class RunDirectory:
         for path in (self.path / "config.toml", self.path / "provenance.json", self.curve, self.start, self.model):
             files.partial_of(path).unlink(missing_ok=True)
         checkpoint.remove_partial(self.checkpoints)
+
+    def _remove_run(self) -> None:
+        """Remove the files that a run has written, and no others.  Under the lock."""
+        for path in (self.path / "config.toml", self.path / "provenance.json", self.curve, self.start, self.model):
+            if path.is_file() or path.is_symlink():
+                path.unlink()
+        for path in checkpoint.saved(self.checkpoints):
+            path.unlink()
 
     def compare(self, facts: dict[str, Any]) -> str:
         """Says that the launch before ran on other kernels, on any ranks; "" where it did not.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -143,6 +144,28 @@ def test_an_existing_run_is_neither_overwritten_nor_touched(half: Path) -> None:
     outcome = run_in(half, "--iterations", 6, ranks=2, code=2)
     assert outcome.err.count("holds a run already") == 1
     assert "--resume auto" in outcome.err
+    assert snapshot(half) == before
+
+
+def test_overwrite_removes_the_run_and_nothing_else(stopped: Path, straight: Path) -> None:
+    (stopped / "run" / "notes.txt").write_text("mine")
+    run_in(stopped, "--iterations", 6, "--overwrite", ranks=2)
+    assert_same_run(stopped / "run", straight)
+    assert (stopped / "run" / "notes.txt").read_text() == "mine"
+    launches = json.loads((stopped / "run" / "provenance.json").read_text())["launches"]
+    assert len(launches) == 1
+
+
+@pytest.mark.parametrize("wrong", [("--set", "data.source=gone.npz"), ("--set", "model.hidden=[0]")])
+def test_overwrite_removes_nothing_where_anything_is_wrong(wrong: tuple[str, ...], half: Path) -> None:
+    before = snapshot(half)
+    run_in(half, "--overwrite", *wrong, code=2)
+    assert snapshot(half) == before
+
+
+def test_overwrite_and_resume_are_one_or_the_other(half: Path) -> None:
+    before = snapshot(half)
+    assert "give one of them" in run_in(half, "--overwrite", "--resume", "auto", code=2).err
     assert snapshot(half) == before
 
 

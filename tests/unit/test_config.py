@@ -105,6 +105,7 @@ MISTAKES: dict[str, list[Any]] = {
     "selection.every": NOT_A_COUNT,
     "selection.smallest": NOT_A_COUNT,
     "selection.step": NOT_A_COUNT,
+    "run.refit": ["yes", 1, 0.5, []],
     "run.max_iterations": [-1, 3.0, True, "3", NAN],
     "run.threads": [1025, *NOT_A_COUNT],
     "run.checkpoint_minutes": NOT_POSITIVE,

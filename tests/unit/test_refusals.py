@@ -122,6 +122,12 @@ TABLE = {
         ({"penalty.ridge_scale": "unit"},),
         "`metric` with",
     ),
+    "a refit whose schedule asks the validation points": Row(
+        {"run.refit": True, "penalty.mu_every": 0},
+        ("run.refit = true", "penalty.mu_every > 0", "use run.refit = false"),
+        ({"run.refit": False}, {"penalty.mu_every": 5}),
+        "`run.refit = true` with",
+    ),
     "curvature and the objective's ridge": Row(
         {"penalty.metric": "curvature", "penalty.ridge_scale": "objective", "model.sites": "before"},
         ('penalty.metric = "curvature"', 'use ridge_scale = "unit"'),

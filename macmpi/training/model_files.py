@@ -1,0 +1,62 @@
+"""A run writes its nets: start.h5 before the first iteration, model.h5 after the last.  For rank 0 alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from macmpi import StorageError
+from macmpi.console import warn
+from macmpi.data.dataset import Dataset
+from macmpi.plan.plan import Plan
+from macmpi.results import model
+from macmpi.state import Errors, State
+from macmpi.training.best import Best
+from macmpi.training.refit import Refit
+from macmpi.training.run_directory import RunDirectory
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a run: its state before and after postprocessing, the best weights, the last errors, the refit."""
+
+    state: State[Any]
+    after: State[Any]
+    best: Best
+    errors: Errors
+    again: Refit | None
+
+
+def write_model(directory: RunDirectory, plan: Plan, data: Dataset, end: End) -> None:
+    """Writes model.h5.  Raises StorageError.  Collective: no (rank 0)."""
+    best = end.best
+    labels = {
+        **{"iteration": end.after.iteration, "E1_train": end.errors.train, "E1_val": end.errors.validation},
+        "best_iteration": best.iteration,
+        **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
+        model.MADE_FROM: end.state.fingerprint,
+    }
+    weights = {"last": end.after.weights, "best": best.weights}
+    if end.again is not None and end.again.better:
+        weights["refit"] = end.again.weights
+        labels |= {"refit_iterations": end.again.iterations, "refit_E1": end.again.error}
+    try:
+        model.save(directory.model, plan.chain, weights, data, labels, _coordinates(plan, end.state))
+    except OSError as error:
+        why = f"{directory.model} could not be written: {error.strerror}"
+        raise StorageError(f"{why}; {directory.remedy()}") from None
+
+
+def write_start(directory: RunDirectory, plan: Plan, data: Dataset, state: State[Any]) -> None:
+    """Writes start.h5; a warning where that fails.  Collective: no (rank 0)."""
+    weights, Z = {"last": state.weights}, _coordinates(plan, state)
+    try:
+        model.save(directory.start, plan.chain, weights, data, {"iteration": 0}, Z)
+    except OSError as error:
+        warn(f"{directory.start} could not be written: {error.strerror}; training goes on")
+
+
+def _coordinates(plan: Plan, state: State[Any]) -> Array | None:
+    """The coordinates that a file of a model keeps: none of sharded points."""
+    return None if plan.sharded else state.Z

@@ -1,0 +1,98 @@
+"""The refit: the same training again, on training and validation points together, as long as validation chose.
+
+Validation has said after how many iterations the net generalises best; what is left to gain are the points that were
+held out.  They pay where the net knows its training points far better than others, so "auto" asks for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from macmpi.config import Config
+from macmpi.console import decimals
+from macmpi.data.dataset import Dataset
+from macmpi.half_steps.errors import errors_of
+from macmpi.methods.choose import choose
+from macmpi.methods.protocol import Method
+from macmpi.methods.starts import Origin, start
+from macmpi.plan.penalty import Progress
+from macmpi.plan.plan import make_plan
+from macmpi.plan.refusals import can_refit
+from macmpi.state import State
+from macmpi.training.best import Best
+from macmpi.typing import Array
+
+GAP = 2.0
+""""auto" refits where the validation error of the best weights is this many times their training error."""
+
+
+@dataclass(frozen=True)
+class Refit:
+    """Weights (flat) of the refit, their E1 of all n points; better: lower than that of the best weights before."""
+
+    weights: Array
+    iterations: int
+    error: float
+    n: int
+    better: bool
+
+    def __str__(self) -> str:
+        name = f"refit on all {self.n:,} points"
+        if not self.better:
+            return f"{name:28s} no better on them: the best weights stay"
+        return f"{name:28s} E1       {decimals(self.error):>9}   after {self.iterations} iterations"
+
+
+def is_wanted(config: Config, data: Dataset, best: Best) -> bool:
+    """Tells whether a run with these best weights is followed by a refit.  Collective: no (rank 0)."""
+    if best.constant or best.iteration == 0 or config.run.refit is False or not can_refit(config):
+        return False
+    if config.run.refit is True:
+        return True
+    gains = best.errors.validation >= GAP * best.errors.E_Q
+    return gains and data.drawn and not data.autoencoder and config.method.name == "stochastic"
+
+
+def joined(data: Dataset) -> Dataset:
+    """Training and validation points as training points, in the scaling of the training points.
+
+    Cost: a copy of all points.  Collective: no.
+    """
+    X = np.concatenate([data.X, data.X_val])
+    Y = X if data.autoencoder else np.concatenate([data.Y, data.Y_val])
+    return replace(data, X=X, Y=Y, groups=None, order=None)
+
+
+def refit(config: Config, data: Dataset, first: Method, best: Best, stopped: Callable[[], bool]) -> Refit | None:
+    """Trains again on all points, for the iterations of the best weights.
+
+    None where it was stopped.  stopped: collective.  Cost: best.iteration iterations on all points.  Collective: yes.
+    """
+    team, clock = first.parts.team, first.parts.clock
+    whole = joined(data)
+    counts = (data.X.shape[1], data.Y.shape[1], len(whole.X), len(data.X_val))
+    method = choose(config, make_plan(config, *counts, team.size), whole, team, clock)
+    state = start(method, config, Origin())
+    method.begin(state)
+    while state.iteration < best.iteration:
+        if not method.sweep(state, stopped) or stopped():
+            return None
+        state.mu = _next_mu(method, state)
+    weights = state.result.copy()
+    after, before = (_error(method, state, flat) for flat in (weights, best.weights))
+    return Refit(weights, state.iteration, after, len(whole.X), better=after < before)
+
+
+def _next_mu(method: Method, state: State[Any]) -> float:
+    """mu of the next iteration, which the number of iterations alone decides."""
+    progress = Progress(state.iteration, state.mu, np.inf, 0.0, best=state.iteration)
+    return method.plan.choices.penalty.decide(progress).mu
+
+
+def _error(method: Method, state: State[Any], weights: Array) -> float:
+    """E1 per point of all points.  Collective: yes."""
+    return errors_of(method.parts, replace(state, weights=weights), feasible=True).E_Q

@@ -1,0 +1,207 @@
+"""A refit is the run that would have been without validation points; who asks for a model gets its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from launch.here import run_here
+from launch.launching import run_program
+from numpy.testing import assert_array_equal
+
+import macmpi
+from macmpi import UsageError
+from macmpi.config import Config, Data, Method, Model, Parallel, Penalty, Run, Selection, Start
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import unscaled
+from macmpi.plan.refusals import can_refit
+from macmpi.results.reading import read
+from macmpi.state import Errors
+from macmpi.training import loop
+from macmpi.training.best import Best
+from macmpi.training.refit import GAP, is_wanted, joined
+
+N, VALIDATION = 90, 30
+STOCHASTIC, SLOWLY = {"method.name": "stochastic"}, {"method.name": "mac", "penalty.mu_every": 3}
+WAYS = [STOCHASTIC, {"method.name": "adam"}, SLOWLY, SLOWLY | {"method.acceleration": "momentum"}]
+
+
+def table(folder: Path, name: str = "points.npz", classes: int = 0) -> Path:
+    """X, Y and validation points of them; of labels where there are classes."""
+    random = np.random.default_rng(3)
+    X = random.normal(size=(N + VALIDATION, 4))
+    Y = np.sin(2.0 * X[:, :2]) + 0.1 * random.normal(size=(N + VALIDATION, 2))
+    if classes:
+        Y = np.digitize(X[:, 0] + X[:, 1], np.linspace(-1, 1, classes - 1))
+    np.savez(folder / name, X=X[:N], Y=Y[:N], X_val=X[N:], Y_val=Y[N:])
+    return folder / name
+
+
+def words(keys: dict[str, Any]) -> list[str]:
+    return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+
+
+COMMON = {"data.scale": "none", "model.hidden": [6], "model.activation": "tanh", "run.max_iterations": 12}
+
+
+def trained(folder: Path, output: str, keys: dict[str, Any], code: int = 0) -> Path:
+    config = folder / f"{output}.toml"
+    source, loss = keys.pop("data.source", "points.npz"), keys.pop("model.loss", "squared")
+    config.write_text(f'data.source = "{source}"\nmodel.loss = "{loss}"\n')
+    run_here(config.name, "--output", output, *words(COMMON | keys), cwd=folder, code=code)
+    return folder / output / "model.h5"
+
+
+def weights(path: Path, name: str) -> np.ndarray:
+    with h5py.File(path) as file:
+        return np.asarray(file[f"weights/{name}"])
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_it_is_the_run_on_all_points_for_as_many_iterations_as_validation_chose(
+    way: dict[str, Any], tmp_path: Path
+) -> None:
+    with np.load(table(tmp_path)) as held:
+        X, Y = (np.concatenate([held[name], held[f"{name}_val"]]) for name in "XY")
+        np.savez(tmp_path / "all.npz", X=X, Y=Y, X_val=held["X_val"], Y_val=held["Y_val"])
+    path = trained(tmp_path, "run", way | {"run.refit": "true"})
+    with h5py.File(path) as file:
+        n, error = int(file.attrs["refit_iterations"]), float(file.attrs["refit_E1"])
+        assert n == file.attrs["best_iteration"]
+    whole = way | {"data.source": "all.npz", "run.max_iterations": n, "run.refit": "false"}
+    other = trained(tmp_path, "whole", whole)
+    curve = (tmp_path / "whole" / "curve.jsonl").read_text().splitlines()
+    assert f'"iteration": {n}, ' in curve[-2]
+    if way["method.name"] != "mac":  # whose last weights have been postprocessed
+        assert_array_equal(weights(path, "refit"), weights(other, "last"))
+    assert error == pytest.approx(float(curve[-2].split('"E1_train": ')[1].split(",")[0]), rel=1e-12)
+
+
+def test_a_model_predicts_with_it_and_a_report_judges_the_weights_before(tmp_path: Path) -> None:
+    table(tmp_path)
+    source = str(tmp_path / "points.npz")
+    path = trained(tmp_path, "run", STOCHASTIC | {"run.refit": "true", "data.source": source})
+    X = np.random.default_rng(0).normal(size=(7, 4))
+    preferred, named, best = (macmpi.load(path, weights=name).predict(X) for name in (None, "refit", "best"))
+    assert_array_equal(preferred, named)
+    assert (preferred != best).any()
+    end = read(path.parent, "run").end
+    assert end is not None
+    assert_array_equal(end.model.predict(X), best)
+
+
+def test_it_has_the_same_bits_on_any_number_of_ranks(tmp_path: Path) -> None:
+    table(tmp_path, classes=3)
+    keys = STOCHASTIC | {"run.refit": "true", "model.loss": "cross_entropy"}
+    alone = trained(tmp_path, "run", keys)
+    options = ("--output", "together", *words(COMMON | STOCHASTIC | {"run.refit": "true"}))
+    run_program("run.toml", *options, ranks=3, cwd=tmp_path, code=0)
+    together = tmp_path / "together" / "model.h5"
+    for name in ("last", "best", "refit"):
+        assert_array_equal(weights(alone, name), weights(together, name))
+
+
+def test_a_run_that_is_stopped_in_it_begins_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table(tmp_path)
+    keys = STOCHASTIC | {"run.refit": "true"}
+    straight = trained(tmp_path, "straight", dict(keys))
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "refit", lambda *_: None)
+        path = trained(tmp_path, "run", dict(keys), code=75)
+    assert not path.exists()
+    outcome = run_here("run.toml", "--output", "run", "--resume", "auto", *words(COMMON | keys), cwd=tmp_path, code=0)
+    assert "refit on all 120 points" in outcome.out
+    for name in ("last", "best", "refit"):
+        assert_array_equal(weights(straight, name), weights(path, name))
+
+
+def test_without_time_for_it_the_best_weights_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table(tmp_path)
+    (tmp_path / "run.toml").write_text('data.source = "points.npz"\nmodel.loss = "squared"\n')
+
+    def wanted(*_: Any) -> bool:
+        """The last of 1,000 seconds passes here."""
+        monkeypatch.setattr(loop, "now", lambda: 1e12)
+        return True
+
+    monkeypatch.setattr(loop, "is_wanted", wanted)
+    keys = words(COMMON | STOCHASTIC)
+    outcome = run_here("run.toml", "--output", "run", "--max-time", "1000", *keys, cwd=tmp_path, code=0)
+    assert outcome.err.count("no time is left for the refit") == 1
+    with h5py.File(tmp_path / "run" / "model.h5") as file:
+        assert set(file["weights"]) == {"last", "best"}
+
+
+def best_of(validation: float, train: float = 1.0, **keys: Any) -> Best:
+    return Best(np.zeros(1), keys.pop("iteration", 5), Errors(train, validation, train, 0.0), **keys)
+
+
+def points(autoencoder: bool = False, drawn: bool = True) -> Dataset:
+    X = np.arange(12.0).reshape(6, 2)
+    Y, Y_val = (X, X[:2]) if autoencoder else (X[:, :1], X[:2, :1])
+    return Dataset(X, Y, X[:2], Y_val, unscaled(2), unscaled(Y.shape[1]), "", drawn=drawn)
+
+
+CONFIG = Config(data=Data("points.npz"), method=Method("stochastic"))
+
+
+@pytest.mark.parametrize(
+    ("validation", "data", "method", "wanted"),
+    [
+        (GAP, points(), "stochastic", True),
+        (0.99 * GAP, points(), "stochastic", False),
+        (GAP, points(autoencoder=True), "stochastic", False),
+        (GAP, points(drawn=False), "stochastic", False),
+        (GAP, points(), "adam", False),
+    ],
+)
+def test_by_itself_it_happens_where_points_are_what_is_lacking(
+    validation: float, data: Dataset, method: Any, wanted: bool
+) -> None:
+    config = Config(data=Data("points.npz"), method=Method(method))
+    assert is_wanted(config, data, best_of(validation)) is wanted
+
+
+def test_it_happens_where_it_is_asked_for_and_never_where_nothing_was_learnt() -> None:
+    always, never = (Config(method=Method("stochastic"), run=Run(refit=word)) for word in (True, False))
+    assert is_wanted(always, points(drawn=False), best_of(0.5))
+    assert not is_wanted(never, points(), best_of(9.0))
+    assert not is_wanted(always, points(), best_of(9.0, constant=True))
+    assert not is_wanted(always, points(), best_of(9.0, iteration=0))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"parallel": Parallel("sharded")},
+        {"parallel": Parallel("node")},
+        {"selection": Selection("aic")},
+        {"start": Start("model", model="m.h5")},
+        {"method": Method("mac")},
+        {"method": Method("mac"), "penalty": Penalty("augmented_lagrangian", mu_every=3)},
+        {"method": Method("alternating")},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_repeated_on_other_points(table: dict[str, Any]) -> None:
+    assert not can_refit(Config(**{"method": Method("stochastic"), **table}))
+
+
+def test_asked_for_where_it_cannot_be_it_is_refused(tmp_path: Path) -> None:
+    from macmpi.plan.plan import make_plan
+
+    config = Config(model=Model([3], "tanh"), method=Method("mac"), run=Run(refit=True))
+    with pytest.raises(UsageError, match=r"penalty\.mu_every > 0.*use run\.refit = false"):
+        make_plan(config, 4, 2, 30, 5, 1)
+
+
+@pytest.mark.parametrize("autoencoder", [False, True])
+def test_joined_points_are_all_of_them_in_order(autoencoder: bool) -> None:
+    data = points(autoencoder)
+    whole = joined(data)
+    assert_array_equal(whole.X, np.concatenate([data.X, data.X_val]))
+    assert_array_equal(whole.Y, np.concatenate([data.Y, data.Y_val]))
+    assert whole.autoencoder is autoencoder
