@@ -182,11 +182,17 @@ def check(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team, 
     """--check: rank 0 says what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
     from macmpi.plan.estimate import estimate
     from macmpi.training.launch import name_ignored, on_root, origin_of
+    from macmpi.training.trial import tried
 
     on_root(team, lambda: origin_of(config, plan, source.outline()))
     team.from_root(lambda: name_ignored(config))
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
-    team.from_root(lambda: say("\n".join([chosen] * bool(chosen) + estimate(plan, config, sizes.autoencoder))))
+    lines, predicted = team.from_root(lambda: estimate(plan, config, sizes.autoencoder))
+    found = tried(config, plan, source, predicted, team)
+    lines.append(f"iteration    about {predicted:.2g} s predicted with a core a rank ({config.method.name})")
+    if found is not None:
+        lines[-1] = f"iteration    {found.seconds:.2g} s measured here on {found.iterations} of them"
+    team.from_root(lambda: say("\n".join([chosen] * bool(chosen) + lines)))
     return 0
 
 

@@ -57,8 +57,11 @@ def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
     return plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
 
 
-def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]:
-    """Lines for a person.  The seconds rest on this machine's own matrix product, measured here.  Collective: no."""
+def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> tuple[list[str], float]:
+    """Lines for a person, and the predicted seconds of an iteration.  Collective: no.
+
+    The seconds rest on this machine's own matrix product, measured here.
+    """
     nested = config.method.name in NESTED
     sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.offsets.weights[-1]
     coordinates = plan.n_train * sum(plan.chain.site_sizes)
@@ -68,14 +71,12 @@ def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> list[str]
     if plan.per_node:
         needed = node_bytes(plan, autoencoder, selecting(config)) / 1e6
         on_node = f", {needed:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
-    by = config.method.name if nested else f"{config.method.name}, default solvers"
     return [
         f"net          {sizes}, {weights:,} weights",
         f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
         *shares_of_ranks,
         f"memory       about {memory / 1e6:,.0f} MB a rank{on_node}",
-        f"iteration    about {seconds:.2g} s predicted with a core a rank ({by})",
-    ]
+    ], seconds
 
 
 Estimate = tuple[list[str], float, float]

@@ -383,7 +383,7 @@ USUAL = ("--set", "penalty.tolerance=0.01", "--set", "penalty.mu_max=1e8")
 @pytest.mark.parametrize(
     ("data", "method", "ranks"),
     [
-        ("replicated", "adam", 0),
+        ("node", "adam", 0),
         ("node", "cg", 0),
         ("node", "stochastic", 2),
         ("sharded", "stochastic", 0),

@@ -362,7 +362,7 @@ def test_a_check_counts_the_memory_of_a_ranks_own_points() -> None:
     def megabytes(kind: Any, ranks: int) -> float:
         config = Config(parallel=Parallel(kind), method=Method("mac"))
         plan = make_plan(config, 300, 300, 300_000, 3000, ranks)
-        (line,) = [line for line in estimate(plan, config) if line.startswith("memory")]
+        (line,) = [line for line in estimate(plan, config)[0] if line.startswith("memory")]
         return float(line.split()[2].replace(",", ""))
 
     one, four = megabytes("sharded", 1), megabytes("sharded", 4)

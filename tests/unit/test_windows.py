@@ -97,7 +97,7 @@ def megabytes(kind: Any, ranks: int = 4) -> list[float]:
     """The numbers of the line of --check."""
     config = Config(parallel=Parallel(kind), method=Method("mac"))
     plan = make_plan(config, 100, 100, 1_000_000, 10_000, ranks)
-    (line,) = [line for line in estimate(plan, config) if line.startswith("memory")]
+    (line,) = [line for line in estimate(plan, config)[0] if line.startswith("memory")]
     return [float(word.strip("(").replace(",", "")) for word in line.split() if word.strip("(")[0].isdigit()]
 
 
