@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from launch.here import run_here
+from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
@@ -389,6 +393,43 @@ def test_an_epoch_takes_every_point_once_each_from_its_own_part(n: int, parts: i
     first = method._drawn(0, steps, state)
     state.iteration = 1
     assert not np.array_equal(method._drawn(0, steps, state), first)
+
+
+@pytest.mark.parametrize(("share", "lost"), [(1.0 + 1e-9, True), (1.0, False), (0.5, False)])
+def test_an_epoch_after_lost_weights_begins_again_at_the_best_ones(share: float, lost: bool) -> None:
+    """As a run would begin there, with ten times the damping: nothing of the lost epoch is left."""
+    method, state = method_of()
+    method.begin(state)
+    state.note_validation(1.0)
+    best = state.history.best_weights.copy()
+    method.sweep(state)
+    state.note_validation(share * stochastic.LOST)
+    assert_array_equal(state.history.best_weights, best)
+    lengths, own = state.own.steps, state.own.damping
+    method.sweep(state)
+    steps = method.steps(1)
+    assert state.own.steps == (steps if lost else lengths + steps)
+    if lost:
+        other, fresh = method_of()
+        other.begin(fresh)
+        fresh.weights[:], fresh.own.average[:] = best, best
+        fresh.own.damping, fresh.iteration = 10.0 * own, 1
+        other.sweep(fresh)
+        assert_allclose(state.weights, fresh.weights, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rectifiers_on_heavy_tails_end_better_than_a_constant(seed: int, tmp_path: Path) -> None:
+    """Scaled by their deviations, such inputs throw a net far away again and again."""
+    random = np.random.default_rng(seed)
+    X = random.standard_t(1.5, (900, 4))
+    np.savez(tmp_path / "t.npz", X=X, Y=np.tanh(X[:, 0]) + np.log1p(np.abs(X[:, 1])))
+    (tmp_path / "t.toml").write_text('data.source = "t.npz"\ndata.scale = "standard"\nmodel.loss = "squared"\n')
+    words = ("--set", "method.name=stochastic", "--set", "stochastic.damping=1e-4", "--set", f"start.seed={seed}")
+    run_here("t.toml", "--output", "run", *words, "--iterations", 60, cwd=tmp_path, code=0)
+    with h5py.File(tmp_path / "run" / "model.h5") as file:
+        assert file.attrs["best_iteration"] > 0
+        assert file.attrs["best_E1_train"] < 0.5
 
 
 def test_a_step_gone_wrong_is_taken_back() -> None:

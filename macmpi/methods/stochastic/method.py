@@ -23,7 +23,7 @@ from macmpi.methods.nested import Nested
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import PROBED, RunningCurvature, Tapes
-from macmpi.methods.stochastic.damping import Damping
+from macmpi.methods.stochastic.damping import MOST, Damping
 from macmpi.methods.stochastic.factors import Layout, add_gradient
 from macmpi.methods.stochastic.weights import Moves
 from macmpi.parallel.balance import contiguous_runs
@@ -47,6 +47,9 @@ MEASURE, ADAPT, RENEWED = 3, 10, 2
 
 SURGE, SURE = 3.0, 3.0
 """A loss above SURGE times its running mean, and SURE standard errors above it, tells of a step gone wrong."""
+
+LOST = 10.0
+"""A validation error this many times the lowest one tells of weights that have been lost."""
 
 LEVEL = 0.1
 """The share of a new loss in its running mean."""
@@ -153,8 +156,13 @@ class Stochastic(Nested[StochasticState]):
         self.curvature.share(state)
 
     def sweep(self, state: State[StochasticState], pause: Pause = never) -> bool:
-        """An epoch from minibatch state.position on; it may pause where Grams are folded.  Collective: yes."""
-        steps = self.steps(state.iteration)
+        """An epoch from minibatch state.position on; it may pause where Grams are folded.  Collective: yes.
+
+        Where the epoch before has lost the weights, it begins at the best ones, with more damping.
+        """
+        history, steps = state.history, self.steps(state.iteration)
+        if state.position == 0 and history.e1_val > LOST * history.best_e1_val:
+            self._return_to(history.best_weights, state)
         while state.position < steps:
             whole = self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
             state.position += 1
@@ -278,8 +286,14 @@ class Stochastic(Nested[StochasticState]):
         ratio = (before - after) / predicted if predicted > 0.0 else 0.0
         state.own.damping = self.damping.adapted(state.own.damping, ratio, ADAPT)
 
+    def _return_to(self, weights: Array, state: State[StochasticState]) -> None:
+        """Begins again at these weights, with ten times the damping.  Collective: yes."""
+        self.moves.place(weights, state)
+        state.own.damping, state.own.level, state.own.steps = min(10.0 * state.own.damping, MOST), 0.0, 0
+        state.own.inverses = np.zeros_like(state.own.inverses)
+
     def _recover(self, state: State[StochasticState]) -> None:
         """Goes back to the average, without momentum, with more damping and new inverses.  Collective: yes."""
         self.moves.back(state)
-        state.own.damping, state.own.level = 10.0 * state.own.damping, 2.0 * state.own.level
+        state.own.damping, state.own.level = min(10.0 * state.own.damping, MOST), 2.0 * state.own.level
         state.own.inverses = np.zeros_like(state.own.inverses)
