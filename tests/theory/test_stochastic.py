@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from launch.here import run_here
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
@@ -277,12 +274,13 @@ def test_the_damping_is_told_the_decrease_of_loss_and_ridge(loss: str, monkeypat
     assert told == pytest.approx([(objectives[0] - objectives[1]) / predictions[0]], rel=1e-7)
 
 
-def test_the_ridge_begins_as_ten_points_and_falls_by_a_tenth_each_epoch() -> None:
-    falling, kept = ridges.RidgeSchedule(200), ridges.RidgeSchedule(200, 0.3)
-    assert [falling.at(epoch) for epoch in (0, 1, 2)] == pytest.approx([0.05, 0.045, 0.0405], rel=1e-14)
-    assert [kept.at(epoch) for epoch in (0, 7)] == [0.3, 0.3]
-    assert [ridges.schedule_of("auto", 200, code).at(0) for code in (False, True)] == [0.05, 0.0]
-    assert [ridges.schedule_of(0.3, 200, code) for code in (False, True)] == [kept, kept]
+def test_the_ridge_begins_by_the_columns_and_falls_by_a_tenth_each_epoch() -> None:
+    """Half a point for each column, ten points at most."""
+    schedules = [ridges.schedule_of("auto", 200, columns, False) for columns in (2, 10, 20, 500)]
+    assert [schedule.at(0) for schedule in schedules] == pytest.approx([0.005, 0.025, 0.05, 0.05], rel=1e-14)
+    assert [schedules[2].at(epoch) for epoch in (0, 1, 2)] == pytest.approx([0.05, 0.045, 0.0405], rel=1e-14)
+    assert [ridges.schedule_of(0.3, 200, 2, code).at(7) for code in (False, True)] == [0.3, 0.3]
+    assert ridges.schedule_of("auto", 200, 2, autoencoder=True).at(0) == 0.0
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -416,20 +414,6 @@ def test_an_epoch_after_lost_weights_begins_again_at_the_best_ones(share: float,
         fresh.own.damping, fresh.iteration = 10.0 * own, 1
         other.sweep(fresh)
         assert_allclose(state.weights, fresh.weights, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_rectifiers_on_heavy_tails_end_better_than_a_constant(seed: int, tmp_path: Path) -> None:
-    """Scaled by their deviations, such inputs throw a net far away again and again."""
-    random = np.random.default_rng(seed)
-    X = random.standard_t(1.5, (900, 4))
-    np.savez(tmp_path / "t.npz", X=X, Y=np.tanh(X[:, 0]) + np.log1p(np.abs(X[:, 1])))
-    (tmp_path / "t.toml").write_text('data.source = "t.npz"\ndata.scale = "standard"\nmodel.loss = "squared"\n')
-    words = ("--set", "method.name=stochastic", "--set", "stochastic.damping=1e-4", "--set", f"start.seed={seed}")
-    run_here("t.toml", "--output", "run", *words, "--iterations", 60, cwd=tmp_path, code=0)
-    with h5py.File(tmp_path / "run" / "model.h5") as file:
-        assert file.attrs["best_iteration"] > 0
-        assert file.attrs["best_E1_train"] < 0.5
 
 
 def test_a_step_gone_wrong_is_taken_back() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from launch.here import run_here
@@ -70,3 +71,17 @@ def test_noise_teaches_nothing_and_the_model_says_so(method: str, tmp_path: Path
     assert error <= Y[:50].var() * (1 + 1e-9)
     if "nothing better than a constant was learnt" in outcome.out:
         assert_allclose(found.predict(X), Y[:50].mean(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rectifiers_on_heavy_tails_end_better_than_a_constant(seed: int, tmp_path: Path) -> None:
+    """Scaled by their deviations, such inputs throw a net far away again and again."""
+    random = np.random.default_rng(seed)
+    X = random.standard_t(1.5, (900, 4))
+    np.savez(tmp_path / "t.npz", X=X, Y=np.tanh(X[:, 0]) + np.log1p(np.abs(X[:, 1])))
+    (tmp_path / "t.toml").write_text('data.source = "t.npz"\ndata.scale = "standard"\nmodel.loss = "squared"\n')
+    words = ("--set", "method.name=stochastic", "--set", "stochastic.damping=1e-4", "--set", f"start.seed={seed}")
+    run_here("t.toml", "--output", "run", *words, "--iterations", 60, cwd=tmp_path, code=0)
+    with h5py.File(tmp_path / "run" / "model.h5") as file:
+        assert file.attrs["best_iteration"] > 0
+        assert file.attrs["best_E1_train"] < 0.5

@@ -88,7 +88,7 @@ class Stochastic(Nested[StochasticState]):
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder)
-        self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, data.autoencoder)
+        self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
 
     @property
     def account(self) -> Account:
