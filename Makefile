@@ -5,7 +5,7 @@
 # make lint   style and types
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
 # make compare   MAC against what one would train with instead (an hour or two; installs PyTorch)
-# make bench-defaults   macmpi without tuning against scikit-learn on 23 data sets: docs/results.md (half an hour)
+# make bench-defaults   macmpi without tuning against scikit-learn on 23 data sets: docs/results.md (an hour)
 # make fuzz   200 generated data sets: no run may end worse than a constant and say that it is done
 # make clean  remove the environment and the runs
 
