@@ -104,7 +104,8 @@ def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) ->
     for name, array in arrays.items():
         array = np.asarray(array)
         if array.dtype.kind == "U":  # HDF5 keeps text as bytes
-            array = np.char.encode(array, "utf-8")
+            encoded = np.char.encode(array, "utf-8")
+            array = encoded.astype(h5py.string_dtype("utf-8", max(encoded.dtype.itemsize, 1)))
         checked = {"fletcher32": True, "chunks": True} if array.size else {}
         file.create_dataset(name, data=array, **checked)
     file.attrs.update(attributes)

@@ -77,8 +77,15 @@ def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Co
 def in_short(decisions: list[Decision]) -> str:
     """One line for the head of the table; nothing where nothing was decided but what the paper has."""
     found = [d for d in decisions if d.why != IN_THE_PAPER]
-    values = (f"{d.key.removesuffix('.name').split('.')[-1]} {toml(d.value)}" for d in found)
-    return f"chosen: {', '.join(values)} (--explain says why)" if found else ""
+    values = [_short(d) for d in found if not d.key.startswith(("penalty.", "method.acceleration"))]
+    values += dict.fromkeys(f"penalty {d.why}" for d in found if d.key.startswith("penalty."))
+    return f"chosen: {', '.join(values)} (--explain says why)" if values else ""
+
+
+def _short(decision: Decision) -> str:
+    """A key without its table, and its value; why the method is another one than usual."""
+    text = f"{decision.key.removesuffix('.name').split('.')[-1]} {toml(decision.value)}"
+    return f"{text}, for {decision.why}" if decision.key == "method.name" and decision.value == "mac" else text
 
 
 def explained(decisions: list[Decision]) -> list[str]:

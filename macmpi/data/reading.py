@@ -80,7 +80,9 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
         raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - whatever NumPy, zipfile and h5py raise, the file is what is wrong
         text = first_line(error)
-        if "pickle" in text:
+        if "Object arrays" in text:
+            text = "it holds Python objects: save numbers, and text as A.astype(str)"
+        elif "pickle" in text:
             text = "it is not a file of plain arrays"
         raise UsageError(f"{path} cannot be read: {text}") from None
 

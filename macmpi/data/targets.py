@@ -11,6 +11,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.config.auto import AUTO, Decision
+from macmpi.config.penalties import IN_THE_PAPER
 from macmpi.data.checks import columns
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import read_file, read_headers
@@ -35,6 +36,8 @@ def with_loss(config: Config) -> tuple[Config, list[Decision]]:
     texts = kind in ("S", "U", "O")
     loss: Any = "cross_entropy" if kind == "b" or texts else "squared"
     why = f"the targets are {'text' if texts else 'truth values' if kind == 'b' else 'numbers'}"
+    if Y is None:
+        why = IN_THE_PAPER
     return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]
 
 

@@ -29,10 +29,10 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
         known = ", ".join(f'"{name}"' for name in NAMED_SETS)
         raise UsageError(f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file')
     check_there(path, "data.source")
-    unread = unread and path.suffix != ".npz"
+    sharded, unread = unread, unread and path.suffix != ".npz"
     held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS))
     numbers = {name: held.pop(name) for name in GROUPS if name in held}
-    names = None if unread or not labels else numbered(held)
+    names = None if sharded or not labels else numbered(held)
     check_datasets(held, path, labels)
     scale, scale_y = (_rule(held.get(name), targets=name == "Y") for name in "XY")
     flat = not labels and len(held["Y" if "Y" in held else "X"].shape) == 1
@@ -53,8 +53,13 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
 
 
 def numbered(held: dict[str, Any]) -> Array | None:
-    """Puts numbers 0, 1, ... in the place of labels Y and Y_val that are text; the text of each, or None of numbers."""
+    """Puts numbers 0, 1, ... in the place of labels Y and Y_val that are text or truth values; what each stands for.
+
+    None of numbers, which stay.
+    """
     own = [name for name in ("Y", "Y_val") if name in held]
+    if own and all(held[name].dtype.kind == "b" for name in own):
+        return np.array([False, True])
     if not own or any(not is_text(held[name]) for name in own):
         return None
     texts = [np.asarray(files.texts(held[name].ravel()), dtype=str) for name in own]

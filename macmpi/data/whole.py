@@ -39,7 +39,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
     for array in (X, Y, X_val, Y_val):
         digest.update(str(array.shape).encode() + array.tobytes())
     if raw.names is not None and classes is not None:
-        digest.update("\0".join(classes.tolist()).encode())
+        digest.update("\0".join(map(str, classes)).encode())
     x, x_val = np.asarray(X, dtype), np.asarray(X_val, dtype)
     y, y_val = (np.asarray(Y, dtype), np.asarray(Y_val, dtype)) if targets else (x, x_val)
     return Dataset(

@@ -234,7 +234,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         _ensure(not one_dimensional or chain.n_out == 1, "its outputs are more than one")
         if classes is not None:
             _ensure(classes.shape == (chain.n_out,), "its classes are not as many as its outputs")
-            _ensure(classes.dtype.kind in "iufU", "its classes are neither numbers nor text")
+            _ensure(classes.dtype.kind in "biufU", "its classes are neither numbers nor text")
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     except (OSError, KeyError, RuntimeError) as error:  # h5py's, in words of HDF5

@@ -14,6 +14,10 @@ NUMBERED = 20
 """The cells of a confusion matrix of at most so many classes hold their numbers."""
 
 
+MOST_TICKS = 40
+"""Classes that are named at the axes of a confusion matrix; of more, every second or third."""
+
+
 def against(panels: Mapping[str, tuple[Array, Array]]) -> Figure:
     """Predicted against true numbers (n,), a panel an output; on the grey line both agree."""
     columns = min(len(panels), 3)
@@ -45,9 +49,11 @@ def confusion(counts: Array, names: Sequence[str]) -> Figure:
     ax = figure.subplots()
     ax.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
     ax.set(xlabel="named", ylabel="true")
+    shown = range(0, C, -(-C // MOST_TICKS))
+    words = [names[i] for i in shown]
+    ax.set_xticks(shown, words, rotation=90 if max(map(len, words)) > 3 else 0, fontsize=8)
+    ax.set_yticks(shown, words, fontsize=8)
     if C <= NUMBERED:
-        ax.set_xticks(range(C), names, rotation=90 if max(map(len, names)) > 3 else 0, fontsize=8)
-        ax.set_yticks(range(C), names, fontsize=8)
         for i, j in np.argwhere(counts > 0).tolist():
             ax.text(j, i, f"{int(counts[i, j])}", ha="center", va="center", fontsize=8, color=_ink(share[i, j]))
     return figure

@@ -22,6 +22,7 @@ from macmpi.methods.starts import Origin, start
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import make_plan
 from macmpi.plan.refusals import can_refit
+from macmpi.results.reference_errors import levels
 from macmpi.state import State
 from macmpi.training.best import Best
 from macmpi.typing import Array
@@ -32,7 +33,9 @@ GAP = 2.0
 
 @dataclass(frozen=True)
 class Refit:
-    """Weights (flat) of the refit, their E1 of all n points; better: lower than that of the best weights before."""
+    """Weights (flat) of the refit, their E1 of all n points; better: lower than that
+    of the best weights before, and of the best constant.
+    """
 
     weights: Array
     iterations: int
@@ -43,7 +46,7 @@ class Refit:
     def __str__(self) -> str:
         name = f"refit on all {self.n:,} points"
         if not self.better:
-            return f"{name:28s} no better on them: the best weights stay"
+            return f"{name:28s} no better there: the best weights stay"
         return f"{name:28s} E1       {decimals(self.error):>9}   after {self.iterations} iterations"
 
 
@@ -84,7 +87,8 @@ def refit(config: Config, data: Dataset, first: Method, best: Best, stopped: Cal
         state.mu = _next_mu(method, state)
     weights = state.result.copy()
     after, before = (_error(method, state, flat) for flat in (weights, best.weights))
-    return Refit(weights, state.iteration, after, len(whole.X), better=after < before)
+    constant = levels(method.plan.chain, whole)[0].value
+    return Refit(weights, state.iteration, after, len(whole.X), better=after < min(before, constant))
 
 
 def _next_mu(method: Method, state: State[Any]) -> float:

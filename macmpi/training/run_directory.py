@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import macmpi
 from macmpi import StorageError, UsageError, __version__, files
 from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
 from macmpi.console import warn
@@ -80,7 +81,8 @@ class RunDirectory:
             )
 
     def _holds_a_run(self) -> bool:
-        return os.path.exists(self.path / "config.toml") or bool(checkpoint.saved(self.checkpoints))
+        own = (self.path / "config.toml", self.path / "provenance.json", self.curve, self.start, self.model)
+        return any(os.path.isfile(path) for path in own) or bool(checkpoint.saved(self.checkpoints))
 
     def create(self, config: Config, facts: dict[str, Any]) -> None:
         """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError."""
@@ -227,7 +229,7 @@ def _launches(log: Path) -> list[Any]:
 
 def _git_commit() -> str | None:
     """The commit of the source tree that runs, if it is a git checkout."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(macmpi.__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "rev-parse", "HEAD"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.methods.stochastic.damping import CODES, LEAST, MOST, Damping
+from macmpi.methods.stochastic.damping import CODES, ENOUGH, FEWEST, LEAST, MOST, Damping
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 asked = st.sampled_from([0.0, 1e-4, 0.3])
@@ -102,3 +102,10 @@ def test_the_bounds_are_reached_and_kept(found: Damping, damping: float, ratio: 
 
 def test_a_loss_that_is_no_number_counts_as_failure() -> None:
     assert Damping(0, 1.0).adapted(0.5, math.nan, 1) > 0.5
+
+
+@pytest.mark.parametrize(("batch", "times"), [(4.0, FEWEST), (40.0, 10.0), (100.0, 4.0), (ENOUGH, 1.0), (5000.0, 1.0)])
+def test_labels_in_small_minibatches_are_damped_more_at_first(batch: float, times: float) -> None:
+    assert Damping(3, 1.0, batch=batch).first == pytest.approx(times * Damping(3, 1.0).first)
+    assert Damping(0, 1.0, batch=batch).first == Damping(0, 1.0).first
+    assert Damping(3, 1.0, first_asked=0.7, batch=batch).first == 0.7

@@ -178,6 +178,22 @@ def test_labels_that_are_text_are_numbered_over_training_and_validation_points(t
     assert "Y_val holds classes (x, y) none of which occurs in Y (b, c)" in refusal(strange)
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_truth_values_come_back_as_truth_values(suffix: str, tmp_path: Path) -> None:
+    flags = np.arange(20) % 3 == 0
+    data = load(written(tmp_path, suffix, X=points(20), Y=flags), labels=True)
+    assert data.classes is not None
+    assert data.classes.dtype == bool
+    assert_array_equal(labels_of(data.Y, data), flags[data.X[:, 0].astype(int)])
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_sharded_labels_that_are_text_are_refused(suffix: str, tmp_path: Path) -> None:
+    config = written(tmp_path, suffix, X=points(20), Y=as_text(WORDS, suffix))
+    with pytest.raises(UsageError, match="data that are not sharded"):
+        survey(config, labels=True)
+
+
 def test_text_is_no_label_where_it_is_not_all_of_them(tmp_path: Path) -> None:
     given = {"X": points(4), "Y": np.array([0, 1, 0, 1]), "X_val": points(4), "Y_val": np.array(["a", "b", "a", "b"])}
     assert "dataset Y_val holds" in refusal(written(tmp_path, **given))

@@ -12,6 +12,9 @@ A minibatch of few targets, and labels most of all, is fitted too well by a step
 undo it, the iterate is far worse than its average, and rectifiers die one by one.
 """
 
+ENOUGH, FEWEST = 400.0, 10.0
+"""Labels in minibatches of fewer points than ENOUGH are damped by as much more, by FEWEST at most: they are noisier."""
+
 SETTLED = 0.2
 """The share of the first damping that remains at least."""
 
@@ -31,18 +34,20 @@ MOST = 1e6
 @dataclass(frozen=True)
 class Damping:
     """classes: of labels, 0 without; slope: the activations' steepest; first: as asked for, or 0; code: the targets
-    are the inputs.
+    are the inputs; batch: points of a minibatch at first.
     """
 
     classes: int
     slope: float
     first_asked: float = 0.0
     code: bool = False
+    batch: float = ENOUGH
 
     @property
     def first(self) -> float:
         """The curvature goes by squares of slopes: so does this, unless it is asked for."""
-        usual = LABELS if self.classes else CODES if self.code else NUMBERS
+        noise = min(max(ENOUGH / self.batch, 1.0), FEWEST)
+        usual = LABELS * noise if self.classes else CODES if self.code else NUMBERS
         return self.first_asked or usual * self.slope**2
 
     @property

@@ -87,7 +87,7 @@ class Stochastic(Nested[StochasticState]):
         self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
-        self.damping = Damping(classes, slope, keys.damping, data.autoencoder)
+        self.damping = Damping(classes, slope, keys.damping, data.autoencoder, plan.n_train / self.steps(0))
         self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
 
     @property
