@@ -15,8 +15,8 @@ from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-import numpy as np  # noqa: E402
-from data_sets import SETS  # noqa: E402
+import numpy as np
+from data_sets import SETS
 
 METHODS = ("stochastic", "mac")
 NEAR = 1.3
