@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import fit_scaling
-from macmpi.methods.stochastic import curvature
+from macmpi.methods.stochastic import curvature, recovery
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.curvature import assign_inverses
@@ -393,25 +393,29 @@ def test_an_epoch_takes_every_point_once_each_from_its_own_part(n: int, parts: i
     assert not np.array_equal(method._drawn(0, steps, state), first)
 
 
-@pytest.mark.parametrize(("share", "lost"), [(1.0 + 1e-9, True), (1.0, False), (0.5, False)])
-def test_an_epoch_after_lost_weights_begins_again_at_the_best_ones(share: float, lost: bool) -> None:
-    """As a run would begin there, with ten times the damping: nothing of the lost epoch is left."""
+@pytest.mark.parametrize(
+    ("validation", "far", "lost"),
+    [(1.0 + 1e-9, True, True), (1.0, True, False), (1.0 + 1e-9, False, False), (0.5, False, False)],
+)
+def test_an_epoch_after_lost_weights_begins_again_at_the_best_ones(validation: float, far: bool, lost: bool) -> None:
+    """As a run would begin there, with ten times the damping; a few validation points alone do not lose them."""
     method, state = method_of()
     method.begin(state)
     state.note_validation(1.0)
     best = state.history.best_weights.copy()
     method.sweep(state)
-    state.note_validation(share * stochastic.LOST)
+    state.own.average[:] += 1e3 if far else 0.0
+    state.note_validation(validation * recovery.LOST)
     assert_array_equal(state.history.best_weights, best)
-    lengths, own = state.own.steps, state.own.damping
+    taken, damping = state.own.steps, state.own.damping
     method.sweep(state)
     steps = method.steps(1)
-    assert state.own.steps == (steps if lost else lengths + steps)
+    assert state.own.steps == (steps if lost else taken + steps)
     if lost:
         other, fresh = method_of()
         other.begin(fresh)
         fresh.weights[:], fresh.own.average[:] = best, best
-        fresh.own.damping, fresh.iteration = 10.0 * own, 1
+        fresh.own.damping, fresh.iteration = 10.0 * damping, 1
         other.sweep(fresh)
         assert_allclose(state.weights, fresh.weights, rtol=1e-12, atol=1e-14)
 
@@ -440,11 +444,9 @@ def test_a_step_gone_wrong_is_taken_back() -> None:
     [([4.0] * 30, True), ([0.0] * 29 + [120.0], False), ([1.0] * 30, False), ([1e200] * 30, True)],
 )
 def test_one_point_alone_does_not_say_that_a_step_went_wrong(losses: list[float], wrong: bool) -> None:
-    method, state = method_of()
-    state.own.level = 1.0
     found = np.array(losses)
     with np.errstate(over="ignore"):
-        assert bool(method._gone_wrong(found.mean(), (found**2).mean(), 30.0, state)) is wrong
+        assert bool(recovery.gone_wrong(found.mean(), (found**2).mean(), 30.0, 1.0)) is wrong
 
 
 def test_one_point_does_not_move_the_level_far() -> None:

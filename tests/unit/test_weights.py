@@ -107,7 +107,7 @@ def test_weights_go_by_the_last_step_on_all_ranks(runs: list[int]) -> None:
 @often
 @given(owners)
 def test_going_back_ends_at_the_average_on_all_ranks_without_a_last_step(runs: list[int]) -> None:
-    before, found, places = after(runs, RANKS, lambda moves, state: moves.back(state))
+    before, found, places = after(runs, RANKS, lambda moves, state: moves.place(state.own.average, state))
     for state, own in zip(found, places, strict=True):
         assert_array_equal(state.weights, before.own.average)
         assert not state.own.step[mask(own, len(before.weights))].any()
@@ -121,7 +121,7 @@ def several(moves: Moves, state: State) -> None:
         moves.turn(state, KEPT, direction_of(len(state.weights) + i), LENGTH)
         moves.go(state)
         if i == 2:
-            moves.back(state)
+            moves.place(state.own.average, state)
     moves.complete(state)
 
 

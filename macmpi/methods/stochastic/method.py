@@ -20,10 +20,11 @@ from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
 from macmpi.methods.nested import Nested
+from macmpi.methods.stochastic import recovery
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import PROBED, RunningCurvature, Tapes
-from macmpi.methods.stochastic.damping import MOST, Damping
+from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import Layout, add_gradient
 from macmpi.methods.stochastic.weights import Moves
 from macmpi.parallel.balance import contiguous_runs
@@ -44,12 +45,6 @@ STRIDE / (1 - MOMENTUM) times its minimum: nearer ones, and greedier momentum, k
 
 MEASURE, ADAPT, RENEWED = 3, 10, 2
 """Every MEASURE-th minibatch measures a length, every ADAPT-th the decrease, every RENEWED-th renews Grams."""
-
-SURGE, SURE = 3.0, 3.0
-"""A loss above SURGE times its running mean, and SURE standard errors above it, tells of a step gone wrong."""
-
-LOST = 10.0
-"""A validation error this many times the lowest one tells of weights that have been lost."""
 
 LEVEL = 0.1
 """The share of a new loss in its running mean."""
@@ -160,9 +155,9 @@ class Stochastic(Nested[StochasticState]):
 
         Where the epoch before has lost the weights, it begins at the best ones, with more damping.
         """
-        history, steps = state.history, self.steps(state.iteration)
-        if state.position == 0 and history.e1_val > LOST * history.best_e1_val:
-            self._return_to(history.best_weights, state)
+        steps = self.steps(state.iteration)
+        if state.position == 0 and recovery.is_lost(self.parts.evaluation, state):
+            recovery.begin_again(self.moves, state)
         while state.position < steps:
             whole = self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
             state.position += 1
@@ -202,10 +197,10 @@ class Stochastic(Nested[StochasticState]):
             sums = self._gradients(looked, count + len(LOOKED), self.plan.dtype, self._reads)
         total, squares, probed, n = sums[count:].astype(float).tolist()
         gradient, loss = sums[:count], total / n
-        if state.own.steps and self._gone_wrong(loss, squares / n, n, state):
-            self._recover(state)
+        if state.own.steps and recovery.gone_wrong(loss, squares / n, n, state.own.level):
+            recovery.take_back(self.moves, state)
             return False
-        seen = loss if state.own.steps == 0 else min(loss, SURGE * state.own.level)
+        seen = loss if state.own.steps == 0 else min(loss, recovery.SURGE * state.own.level)
         state.own.level = seen if state.own.steps == 0 else state.own.level + LEVEL * (seen - state.own.level)
         if state.own.steps:
             self.moves.average(state, max(1.0 - keys.averaging, WINDOW / (state.own.steps - 1 + WINDOW)))
@@ -243,13 +238,6 @@ class Stochastic(Nested[StochasticState]):
         tapes[i] = tape, Y
         out[count:] += losses.sum(), losses @ losses, min(PROBED, len(own)), len(own)
 
-    def _gone_wrong(self, loss: float, square: float, n: float, state: State[StochasticState]) -> bool:
-        """Tells whether a minibatch's loss (mean, mean square) says that the last step has failed."""
-        if not np.isfinite(square):
-            return True
-        error = np.sqrt(max(square - loss * loss, 0.0) / n)
-        return not (loss <= SURGE * state.own.level or loss - state.own.level <= SURE * error)
-
     def _along(self, way: Array, gradient: Array, tapes: Tapes, n: float, damping: float) -> tuple[float, float]:
         """b and h of the damped Gauss-Newton model -b t + 1/2 h t^2 along a way w of the weights.  Collective: yes.
 
@@ -285,15 +273,3 @@ class Stochastic(Nested[StochasticState]):
             after += ridges.change(ridge, weights, self.layout.blocks(state.own.step))
         ratio = (before - after) / predicted if predicted > 0.0 else 0.0
         state.own.damping = self.damping.adapted(state.own.damping, ratio, ADAPT)
-
-    def _return_to(self, weights: Array, state: State[StochasticState]) -> None:
-        """Begins again at these weights, with ten times the damping.  Collective: yes."""
-        self.moves.place(weights, state)
-        state.own.damping, state.own.level, state.own.steps = min(10.0 * state.own.damping, MOST), 0.0, 0
-        state.own.inverses = np.zeros_like(state.own.inverses)
-
-    def _recover(self, state: State[StochasticState]) -> None:
-        """Goes back to the average, without momentum, with more damping and new inverses.  Collective: yes."""
-        self.moves.back(state)
-        state.own.damping, state.own.level = min(10.0 * state.own.damping, MOST), 2.0 * state.own.level
-        state.own.inverses = np.zeros_like(state.own.inverses)

@@ -53,18 +53,11 @@ class Moves:
             state.weights[own] += state.own.step[own]
         self.team.gather_parts(state.weights, self.places)
 
-    def back(self, state: State[StochasticState]) -> None:
-        """W <- average, P <- 0.  Collective: yes."""
-        for own in self._own():
-            state.weights[own], state.own.step[own] = state.own.average[own], 0.0
-        self.team.gather_parts(state.weights, self.places)
-
     def place(self, weights: Array, state: State[StochasticState]) -> None:
-        """W <- weights, average <- weights, P <- 0.  weights: flat, the same on every rank.  Collective: yes."""
+        """W <- weights, average <- weights, P <- 0.  weights: flat; the own units of each rank.  Collective: yes."""
         for own in self._own():
             state.weights[own], state.own.average[own], state.own.step[own] = weights[own], weights[own], 0.0
         self.team.gather_parts(state.weights, self.places)
-        self.complete(state)
 
     def show_step(self, state: State[StochasticState]) -> None:
         """All ranks have all of the last step.  Collective: yes."""
