@@ -8,11 +8,10 @@ COORDINATES = frozenset({"mu", "E_Q", "constraint"})
 """Columns that mean nothing where there are no coordinates."""
 
 FLAT = "the validation error falls no more"
-"""Why a run without a penalty ends by itself."""
-
+"""Why a run ends by itself that waits for the validation error to fall."""
 
 SETTLED = "settled at the largest mu"
-"""Why a run with a penalty does."""
+"""Why a run ends by itself whose mu grows each time the validation error has settled."""
 
 
 @dataclass(frozen=True)

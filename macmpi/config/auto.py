@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from macmpi.config.penalties import IN_THE_PAPER, acceleration, by_loss
+from macmpi.config.penalties import AUTO, IN_THE_PAPER, acceleration, by_loss
 from macmpi.config.reading import Config, given, toml
 from macmpi.config.tables import HALF_STEPS, Activation
-
-AUTO = "auto"
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "method.acceleration")
 """Tables and keys that only methods with coordinates read."""

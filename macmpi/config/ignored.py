@@ -28,6 +28,8 @@ def _means_nothing(name: str, config: Config) -> bool:
     method, start = config.method.name, config.start.method
     kinds = {kind for _, kind, _ in config.model.layers()}
     nested = method in NESTED
+    if name in ("penalty.tolerance", "penalty.tolerance_decay"):
+        return nested or config.penalty.value("mu_every") > 0
     if table in HALF_STEPS:
         return nested
     if table == "stochastic":

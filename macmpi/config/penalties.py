@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from macmpi.config.reading import Config
+from macmpi.config.reading import Config, given
 from macmpi.config.tables import PAPER, Activation
 
 AUTO = "auto"
@@ -33,12 +33,14 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
     """Each key of [penalty] that says "auto", its value, and why.  n_in: columns of X.  Collective: no."""
     penalty, kind = config.penalty, _kind(config, autoencoder)
     values: dict[str, Any] = PAPER
+    why = IN_THE_PAPER
     if kind:
         ridge = min(RIDGE[kind] * n_in, MOST[kind])
         values = {"mu0": FIRST_MU[kind], **SLOWLY, "ridge": ridge, "ridge_scale": "objective"}
+        why = f"for {kind}"
     for key, value in values.items():
         if getattr(penalty, key) == AUTO:
-            yield key, min(value, penalty.mu_max) if key == "mu0" else value, (kind and f"for {kind}") or IN_THE_PAPER
+            yield key, min(value, penalty.mu_max) if key == "mu0" else value, why
 
 
 def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
@@ -49,12 +51,16 @@ def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
 
 
 def _kind(config: Config, autoencoder: bool) -> str:
-    """Gives "labels", "numbers", or nothing where the paper has the values: for codes, step layers, other penalties."""
-    penalty, layers = config.penalty, config.model.layers()
+    """Gives "labels" or "numbers"; "" where the paper's values stay.
+
+    Those are for autoencoders, layers without derivatives, other penalties, selection, and a tolerance that is given.
+    """
+    penalty, layers, asked = config.penalty, config.model.layers(), given(config)
     usual = (
         penalty.method == "quadratic"
         and penalty.metric == "identity"
-        and penalty.tolerance_decay == 1.0
+        and "penalty.tolerance" not in asked
+        and "penalty.tolerance_decay" not in asked
         and config.selection.criterion == "none"
         and all(kind in get_args(Activation) for _, kind, _ in layers)
         and any(site != "none" for _, _, site in layers)

@@ -11,7 +11,7 @@ from macmpi.results.figures import GREY, RUN_COLOURS, WIDTH
 from macmpi.typing import Array
 
 NUMBERED = 20
-"""The cells of a confusion matrix of at most so many classes hold their numbers."""
+"""The most classes of a confusion matrix whose cells hold their numbers."""
 
 
 MOST_TICKS = 40

@@ -13,10 +13,10 @@ from macmpi.nets.losses import LOSSES
 from macmpi.typing import Array
 
 MOST_CLASSES = 100
-"""A confusion matrix is counted of at most so many classes."""
+"""The most classes of which a confusion matrix is counted."""
 
 SHOWN_CLASSES, SHOWN_OUTPUTS = 6, 8
-"""The console shows the confusion matrix of so few classes, and a line for each of so few outputs."""
+"""The most classes whose confusion matrix the console shows, and the most outputs with a line for each."""
 
 WORST = 3
 """Pairs of classes that are named where the matrix is not shown."""

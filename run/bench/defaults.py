@@ -149,7 +149,7 @@ def means(rows: list[dict[str, Any]]) -> dict[str, dict[str, tuple[float, float]
 
 
 UNSEEN = 3
-"""Defaults were chosen with a view to the splits before this one; those from it on decided nothing."""
+"""Defaults were chosen with a view to the splits before this one; those from it on decided no value."""
 
 SAME = 0.01
 """Errors that differ by this share are no worse and no better."""
@@ -214,7 +214,7 @@ HEAD = """{where}; commit {commits}. Written by `{command}`. Errors are means ov
 quarter of it for the test: root mean squared error, of several outputs each in its deviation, or per cent of wrong
 labels. Seconds are CPU seconds of a whole process on one thread. `run/bench/data_sets.py` makes the sets. The
 ridges, the damping, the schedule of full MAC and when to refit were chosen with a view to the errors on splits 0 to 2
-of some of these sets, none set by set; splits from 3 on decided nothing. "full MAC" is macmpi with
+of some of these sets, none set by set; splits from 3 on decided no value. "full MAC" is macmpi with
 `method.name = "mac"`."""
 
 
@@ -227,7 +227,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=list(SETS), choices=list(SETS), metavar="SET")
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--first", type=int, default=0, help="the number of the first split")
-    parser.add_argument("--again", nargs="*", default=[], help="contenders in --output that are measured anew")
+    parser.add_argument("--again", nargs="*", default=[], help="contenders in --output that are measured again")
     parser.add_argument("--tuned", type=int, default=0, metavar="N", help="settings of the MLP that are tried; 0: none")
     parser.add_argument("--set", action="append", default=[], help="a setting of macmpi's, to try one")
     parser.add_argument("--output", type=Path, default=Path("runs/defaults.json"))

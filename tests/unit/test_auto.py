@@ -102,6 +102,7 @@ FULL: dict[str, Any] = {"method": {"name": "mac"}}
         {"penalty": {"method": "augmented_lagrangian"}},
         {"penalty": {"metric": "variance"}},
         {"penalty": {"tolerance_decay": 0.5}},
+        {"penalty": {"tolerance": 0.1}},
         {"selection": {"criterion": "aic"}},
     ],
     ids=str,

@@ -13,6 +13,8 @@ from macmpi import config
 from macmpi.config.auto import decide
 from macmpi.config.ignored import ignored
 
+TOLERANCES = ["penalty.tolerance", "penalty.tolerance_decay"]
+
 TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {}, []),
     ("mac", {"penalty": {"mu0": 1.0}, "z_step": {"iterations": 2}, "w_step": {"solver": "lbfgs"}}, []),
@@ -25,6 +27,9 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("lbfgs", {"baseline": {"batch": 9, "patience": 3}}, ["baseline.batch"]),
     ("mac", {"model": {"hidden": [4], "activation": "rbf", "width": 2.0, "words": 7}}, ["model.words"]),
     ("mac", {"model": {"hidden": [4], "width": 2.0}}, ["model.width"]),
+    ("mac", {"penalty": {"tolerance": 0.1}}, []),
+    ("mac", {"penalty": {"tolerance": 0.1, "tolerance_decay": 0.5, "mu_every": 3}}, TOLERANCES),
+    ("stochastic", {"penalty": {"tolerance": 0.1, "tolerance_decay": 0.5}}, TOLERANCES),
     ("mac", {"selection": {"every": 3}}, ["selection.every"]),
     ("mac", {"start": {"method": "greedy", "iterations": 3, "repulsion": 2.0}}, ["start.repulsion"]),
 ]
