@@ -74,19 +74,8 @@ def page(
 ) -> str:
     """The report as HTML, with the pictures (PNG) inside.  colours: of the runs, in the pictures that compare them."""
     title = "macmpi: " + ", ".join(result.name for result in results)
-    heads = (
-        "run",
-        "net",
-        "ranks",
-        "iterations",
-        "seconds",
-        "best at",
-        "E1 training",
-        "E1 validation",
-        "validation points",
-        "",
-        "ended",
-    )
+    of_run = ("run", "net", "ranks", "iterations", "seconds", "best at")
+    heads = (*of_run, "E1 training", "E1 validation", "validation points", "ended")
     body = [f"<h1>{escape(title)}</h1>", table(heads, [row(result) for result in results], colours)]
     if other := differences(results):
         body.append(table(("setting that differs", *(result.name for result in results)), other))
@@ -135,7 +124,7 @@ def row(result: Result) -> list[str]:
     return [
         *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", f"{last['seconds']:.1f}"),
         *(f"{best['iteration']:,}", decimals(best["E1_train"]), decimals(best["E1_val"])),
-        *(["", ""] if result.data is None or result.end is None else scores_at(result.end, result.data).cells),
+        "" if result.data is None or result.end is None else scores_at(result.end, result.data).short,
         "yes" if result.finished else "no",
     ]
 

@@ -32,3 +32,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def random() -> np.random.Generator:
     return np.random.default_rng(12)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A folder with points.npz, 40 points of a regression, and points.toml, the shortest config for it."""
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "points.npz", X=random.normal(size=(40, 3)), Y=random.normal(size=40))
+    (tmp_path / "points.toml").write_text('data = "points.npz"\n')
+    return tmp_path

@@ -10,8 +10,8 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Config
-from macmpi.config.auto import AUTO, Decision
-from macmpi.config.penalties import IN_THE_PAPER
+from macmpi.config.auto import Decision
+from macmpi.config.penalties import AUTO, IN_THE_PAPER
 from macmpi.data.checks import columns
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import read_file, read_headers

@@ -19,7 +19,7 @@ from macmpi.nets.build import build_chain
 from macmpi.results.model import Model
 from macmpi.results.model import load as load_model
 from macmpi.results.reference_errors import Level, levels
-from macmpi.results.scores import Labels, Numbers, label_sums, labels_of, numbers_of, numbers_sums
+from macmpi.results.scores import Labels, Numbers, scores_of, sums_of
 from macmpi.typing import Array
 
 NEEDED = ("iteration", "mu", "E1_train", "E1_val", "seconds")
@@ -159,9 +159,8 @@ def _judged(path: Path) -> str | None:
 def scores_at(net: Net, data: Dataset) -> Numbers | Labels:
     """The scores of a net at the validation points."""
     F = net.model.chain.forward(net.model.weights, data.X_val)
-    if data.classes is not None:
-        return labels_of(label_sums(data.Y_val, F), data.classes)
-    return numbers_of(numbers_sums(data.Y_val, F), len(F), data.scaling_y.scale)
+    sums = sums_of(data.Y_val, F, data.classes is not None)
+    return scores_of(sums, len(F), data.scaling_y.scale, data.classes)
 
 
 def points(data: Dataset, X: Array) -> Array:

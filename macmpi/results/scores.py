@@ -1,6 +1,6 @@
 """Scores of a net by the names that people know: RMSE, MAE and R^2, or accuracy, log loss and a confusion matrix.
 
-They come from sums over points, which ranks can add: `numbers_sums` and `label_sums` give those of some points.
+They come from sums over points, which ranks can add: `sums_of` gives those of some points, `scores_of` the scores.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Numbers:
     total: float
 
     @property
-    def cells(self) -> list[str]:
-        """Two numbers for a table: RMSE (of several outputs none) and R^2."""
-        rmse = f"{self.rmse[0]:.5g}" if len(self.rmse) == 1 else ""
-        return [f"RMSE {rmse}" if rmse else "", "" if np.isnan(self.total) else f"R^2 {self.total:.4f}"]
+    def short(self) -> str:
+        """RMSE, of a single output, and R^2."""
+        found = [f"RMSE {self.rmse[0]:.5g}"] if len(self.rmse) == 1 else []
+        return ", ".join(found + ([] if np.isnan(self.total) else [f"R^2 {self.total:.4f}"]))
 
     def lines(self) -> list[str]:
         """A line, and one for each of a few outputs."""
@@ -76,9 +76,9 @@ class Labels:
         return float(np.mean(self.right[seen] / self.counts[seen]))
 
     @property
-    def cells(self) -> list[str]:
-        """Two numbers for a table: accuracy and log loss."""
-        return [f"accuracy {self.accuracy:.2%}", f"log loss {self.log_loss:.4f}"]
+    def short(self) -> str:
+        """Accuracy and log loss."""
+        return f"accuracy {self.accuracy:.2%}, log loss {self.log_loss:.4f}"
 
     def lines(self) -> list[str]:
         """A line, and the confusion matrix of a few classes or what is confused most often."""
@@ -157,3 +157,13 @@ def width_of(outputs: int, labels: bool) -> int:
     if not labels:
         return 4 * outputs
     return 1 + 2 * outputs + (outputs * outputs if outputs <= MOST_CLASSES else 0)
+
+
+def sums_of(Y: Array, F: Array, labels: bool) -> Array:
+    """Sums over points of what scores of labels or of numbers are made from, flat.  Y, F: (n, L)."""
+    return label_sums(Y, F) if labels else numbers_sums(Y, F)
+
+
+def scores_of(sums: Array, n: int, scale: Array, classes: Array | None) -> Numbers | Labels:
+    """The scores of n points from their sums.  scale: data units of a scaled one, (L,); classes: of labels."""
+    return numbers_of(sums, n, scale) if classes is None else labels_of(sums, classes)

@@ -33,8 +33,9 @@ GAP = 2.0
 
 @dataclass(frozen=True)
 class Refit:
-    """Weights (flat) of the refit, their E1 of all n points; better: lower than that
-    of the best weights before, and of the best constant.
+    """Weights (flat) of the refit, and their E1 of all n points.
+
+    better: than the E1 of the best weights before it, and than that of the best constant.
     """
 
     weights: Array
@@ -87,8 +88,8 @@ def refit(config: Config, data: Dataset, first: Method, best: Best, stopped: Cal
         state.mu = _next_mu(method, state)
     weights = state.result.copy()
     after, before = (_error(method, state, flat) for flat in (weights, best.weights))
-    constant = levels(method.plan.chain, whole)[0].value
-    return Refit(weights, state.iteration, after, len(whole.X), better=after < min(before, constant))
+    better = team.from_root(lambda: after < min(before, levels(method.plan.chain, whole)[0].value))
+    return Refit(weights, state.iteration, after, len(whole.X), better)
 
 
 def _next_mu(method: Method, state: State[Any]) -> float:

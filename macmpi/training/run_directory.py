@@ -40,6 +40,7 @@ class RunDirectory:
         self.start = path / "start.h5"
         self.model = path / "model.h5"
         self.lock = Lock(path / "lock")
+        self.own_files = (path / "config.toml", path / "provenance.json", self.curve, self.start, self.model)
 
     def resume(self, mode: str, config: Config, without_points: bool = False) -> tuple[Path, State[Any], str] | None:
         """The checkpoint to go on from and the sum of its data, or None.  mode: "no", "auto" or a checkpoint's path.
@@ -81,8 +82,7 @@ class RunDirectory:
             )
 
     def _holds_a_run(self) -> bool:
-        own = (self.path / "config.toml", self.path / "provenance.json", self.curve, self.start, self.model)
-        return any(os.path.isfile(path) for path in own) or bool(checkpoint.saved(self.checkpoints))
+        return any(os.path.isfile(path) for path in self.own_files) or bool(checkpoint.saved(self.checkpoints))
 
     def create(self, config: Config, facts: dict[str, Any]) -> None:
         """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError."""
@@ -108,13 +108,13 @@ class RunDirectory:
 
     def _remove_partial(self) -> None:
         """Remove the half of a file that a launch has left that was killed while it wrote it.  Under the lock."""
-        for path in (self.path / "config.toml", self.path / "provenance.json", self.curve, self.start, self.model):
+        for path in self.own_files:
             files.partial_of(path).unlink(missing_ok=True)
         checkpoint.remove_partial(self.checkpoints)
 
     def _remove_run(self) -> None:
         """Remove the files that a run has written, and no others.  Under the lock."""
-        for path in (self.path / "config.toml", self.path / "provenance.json", self.curve, self.start, self.model):
+        for path in self.own_files:
             if path.is_file() or path.is_symlink():
                 path.unlink()
         for path in checkpoint.saved(self.checkpoints):

@@ -44,11 +44,11 @@ def tried(config: Config, plan: Plan, source: Source, predicted: float, team: Te
     from macmpi.methods.starts import Origin, start
     from macmpi.training.process import ready_memory, ready_products
 
-    ready_memory()
-    ready_products()
     given = config.start.method in ("file", "model")
     if plan.sharded or plan.per_node or given or team.from_root(lambda: predicted * (WARM + 2) > BUDGET):
         return None
+    ready_memory()
+    ready_products()
     method = choose(config, plan, source.load(team, (plan.work.train, plan.work.validation)), team, Clock())
     state = start(method, config, Origin())
     method.begin(state)

@@ -136,14 +136,6 @@ def test_mu_begins_no_higher_than_it_may_grow() -> None:
     assert Penalty(mu_max=2.0).value("mu0") == 2.0
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    random = np.random.default_rng(0)
-    np.savez(tmp_path / "points.npz", X=random.normal(size=(40, 3)), Y=random.normal(size=40))
-    (tmp_path / "points.toml").write_text('data = "points.npz"\n')
-    return tmp_path
-
-
 def test_a_config_of_one_line_trains(table: Path) -> None:
     outcome = run_here("points.toml", "--iterations", 2, "--output", "run", cwd=table, code=0)
     assert '  chosen: loss "squared", hidden [100], method "stochastic", activation "relu"' in outcome.out

@@ -89,9 +89,9 @@ def test_a_few_outputs_have_a_line_each(L: int) -> None:
     assert len(lines) == 1 + (L if 1 < L <= SHOWN_OUTPUTS else 0)
     if L == 1:
         assert f"RMSE {found.rmse[0]:.5g}" in lines[0]
-        assert found.cells == [f"RMSE {found.rmse[0]:.5g}", f"R^2 {found.r2[0]:.4f}"]
+        assert found.short == f"RMSE {found.rmse[0]:.5g}, R^2 {found.r2[0]:.4f}"
     else:
-        assert found.cells == ["", f"R^2 {found.total:.4f}"]
+        assert found.short == f"R^2 {found.total:.4f}"
 
 
 def test_a_few_classes_are_shown_as_a_matrix_whose_columns_line_up() -> None:
@@ -119,4 +119,4 @@ def test_where_nothing_is_wrong_no_pair_is_named() -> None:
     Y = np.eye(C)
     found = scores.labels_of(scores.label_sums(Y, 5.0 * Y), np.arange(C))
     assert found.lines() == [f"accuracy 100.00%   balanced 100.00%   log loss {found.log_loss:.4f}"]
-    assert found.cells[0] == "accuracy 100.00%"
+    assert found.short.startswith("accuracy 100.00%, ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from launch.here import run_here
 from launch.launching import run_program
@@ -17,42 +16,34 @@ from macmpi.training import trial
 from macmpi.training.trial import TIMED, tried
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    random = np.random.default_rng(0)
-    np.savez(tmp_path / "points.npz", X=random.normal(size=(40, 3)), Y=random.normal(size=40))
-    (tmp_path / "points.toml").write_text('data = "points.npz"\nmodel.loss = "squared"\n')
-    return tmp_path
-
-
 @pytest.mark.parametrize("method", [*config.NESTED, "mac"])
-def test_iterations_are_timed_and_nothing_is_written(method: str, folder: Path) -> None:
-    before = sorted(folder.iterdir())
-    out = run_here("points.toml", "--check", "--set", f"method.name={method}", cwd=folder, code=0).out
+def test_iterations_are_timed_and_nothing_is_written(method: str, table: Path) -> None:
+    before = sorted(table.iterdir())
+    out = run_here("points.toml", "--check", "--set", f"method.name={method}", cwd=table, code=0).out
     assert re.search(rf"^iteration +[\d.e-]+ s measured here on {2 * TIMED} of them$", out, re.MULTILINE)
-    assert sorted(folder.iterdir()) == before
+    assert sorted(table.iterdir()) == before
 
 
-def test_ranks_try_them_together(folder: Path) -> None:
-    out = run_program("points.toml", "--check", ranks=2, cwd=folder, code=0).out
+def test_ranks_try_them_together(table: Path) -> None:
+    out = run_program("points.toml", "--check", ranks=2, cwd=table, code=0).out
     assert len(re.findall(r"^iteration +[\d.e-]+ s measured here", out, re.MULTILINE)) == 1
 
 
 @pytest.mark.parametrize("data", ["sharded", "node"])
-def test_points_that_are_divided_or_shared_are_not_read_for_it(data: str, folder: Path) -> None:
-    out = run_here("points.toml", "--check", "--set", f"parallel.data={data}", cwd=folder, code=0).out
+def test_points_that_are_divided_or_shared_are_not_read_for_it(data: str, table: Path) -> None:
+    out = run_here("points.toml", "--check", "--set", f"parallel.data={data}", cwd=table, code=0).out
     assert re.search(r"^iteration +about [\d.e-]+ s predicted", out, re.MULTILINE)
 
 
-def test_what_would_take_long_is_predicted_and_the_points_are_not_shared(folder: Path) -> None:
-    given = config.Config(data=config.Data(str(folder / "points.npz")), method=config.Method("stochastic"))
+def test_what_would_take_long_is_predicted_and_the_points_are_not_shared(table: Path) -> None:
+    given = config.Config(data=config.Data(str(table / "points.npz")), method=config.Method("stochastic"))
     plan = make_plan(given, 3, 1, 32, 8, 1)
     assert tried(given, plan, None, 2.0 * trial.BUDGET, Serial()) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["stochastic", "mac"])
 def test_they_are_timed_at_the_start_and_where_a_run_is_later_on(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Larger minibatches, or a larger mu: what an iteration takes is between the two."""
     seen: list[tuple[int, float]] = []
@@ -65,7 +56,7 @@ def test_they_are_timed_at_the_start_and_where_a_run_is_later_on(
 
     monkeypatch.setattr(trial, "_timed", noted)
     words = ("--set", f"method.name={name}", "--set", "penalty.mu0=0.5", "--set", "penalty.factor=3.0")
-    out = run_here("points.toml", "--check", *words, cwd=folder, code=0).out
+    out = run_here("points.toml", "--check", *words, cwd=table, code=0).out
     (first, second) = seen
     if name == "mac":
         assert (first[1], second[1]) == (0.5, 0.5 * 3.0**trial.LATER)
