@@ -132,6 +132,11 @@ def measured(name: str, seed: int, who: str, tuned: int, settings: list[str]) ->
     return found | {"commit": commit()}
 
 
+def of_contender(rows: list[dict[str, Any]], who: str) -> list[str]:
+    """The commits at which a contender was measured, in order."""
+    return list(dict.fromkeys(row["commit"] for row in rows if row["who"] == who))
+
+
 def contenders(name: str, tuned: int) -> list[str]:
     """Those of a data set: boosted trees have one output."""
     return [OURS, FULL, MLP, *[TUNED] * bool(tuned), *[TREES] * (name not in SEVERAL_OUTPUTS), LINEAR]
@@ -210,7 +215,7 @@ def measured_where() -> str:
 
 TITLE = "# Defaults against other people's defaults"
 
-HEAD = """{where}; commit {commits}. Written by `{command}`. Errors are means over {repeats} splits of each set, a
+HEAD = """{where}. Commits: {commits}. Written by `{command}`. Errors are means over {repeats} splits of each set, a
 quarter of it for the test: root mean squared error, of several outputs each in its deviation, or per cent of wrong
 labels. Seconds are CPU seconds of a whole process on one thread. `run/bench/data_sets.py` makes the sets. The
 ridges, the damping, the schedule of full MAC and when to refit were chosen with a view to the errors on splits 0 to 2
@@ -248,7 +253,9 @@ def main() -> None:
     if args.page:
         words = ["python", "run/bench/defaults.py", *sys.argv[1:]]
         repeats = len({row["seed"] for row in rows})
-        commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["who"] == OURS))
+        commits = "; ".join(
+            f"{who} at {', '.join(of_contender(rows, who))}" for who in dict.fromkeys(row["who"] for row in rows)
+        )
         head = HEAD.format(command=" ".join(words), where=measured_where(), repeats=repeats, commits=commits)
         wrapped = textwrap.fill(" ".join(head.split()), 118, break_on_hyphens=False, break_long_words=False)
         args.page.write_text("\n".join([TITLE, "", wrapped, "", *lines]) + "\n")
