@@ -50,6 +50,6 @@ def load(path: str, weights: str | None = None) -> Model:
     weights: "best" (of the lowest validation error along the run) or "last" (after postprocessing); None: the best, or
     the last where a file has no others, as start.h5.
     """
-    from macmpi.results.model import load as load_model
+    from macmpi.results.model_file import load as load_model
 
     return load_model(path, weights)

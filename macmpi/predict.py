@@ -14,7 +14,8 @@ from macmpi import MacmpiError, StorageError, UsageError
 from macmpi.console import guard, say, warn
 from macmpi.data.reading import contents, read_file
 from macmpi.files import first_line, image, replace_file
-from macmpi.results.model import PREFERRED, Model, load
+from macmpi.results.model import Model
+from macmpi.results.model_file import PREFERRED, load
 from macmpi.typing import Array
 
 ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")

@@ -17,7 +17,7 @@ from macmpi.data.reading import read_file
 from macmpi.data.source import Whole
 from macmpi.nets.build import build_chain
 from macmpi.results.model import Model
-from macmpi.results.model import load as load_model
+from macmpi.results.model_file import load as load_model
 from macmpi.results.reference_errors import Level, levels
 from macmpi.results.scores import Labels, Numbers, scores_of, sums_of
 from macmpi.typing import Array

@@ -22,7 +22,7 @@ from macmpi.parallel.team import Team
 from macmpi.plan.choices import longer
 from macmpi.plan.estimate import node_bytes, selecting
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.results import model
+from macmpi.results import model_file
 from macmpi.state import State
 from macmpi.training.loop import Job, train
 from macmpi.training.run_directory import RunDirectory, provenance
@@ -87,7 +87,7 @@ def prepare(
         _, state, sha256 = found
         directory.check_data(sha256, data.sha256, config)
         ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
-        if ended and model.is_made_from(directory.model, state):  # --iterations reopens only the latter
+        if ended and model_file.is_made_from(directory.model, state):  # --iterations reopens only the latter
             raise Done(f"{directory.path} is finished {_nothing_left(state, config)}")
     origin = origin_of(config, plan, data) if found is None else Origin()
     made_by = facts()
@@ -115,7 +115,7 @@ def origin_of(config: Config, plan: Plan, data: Dataset) -> Origin:
     if config.start.method != "model":
         return Origin()
     try:
-        return Origin(model.load(config.start.model, config.start.weights).weights_for(plan.chain, data))
+        return Origin(model_file.load(config.start.model, config.start.weights).weights_for(plan.chain, data))
     except UsageError as error:
         raise UsageError(f'start.model = "{config.start.model}": {error}') from None
 

@@ -9,7 +9,7 @@ from macmpi import StorageError
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.plan.plan import Plan
-from macmpi.results import model
+from macmpi.results import model_file
 from macmpi.state import Errors, State
 from macmpi.training.best import Best
 from macmpi.training.refit import Refit
@@ -35,14 +35,14 @@ def write_model(directory: RunDirectory, plan: Plan, data: Dataset, end: End) ->
         **{"iteration": end.after.iteration, "E1_train": end.errors.train, "E1_val": end.errors.validation},
         "best_iteration": best.iteration,
         **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
-        model.MADE_FROM: end.state.fingerprint,
+        model_file.MADE_FROM: end.state.fingerprint,
     }
     weights = {"last": end.after.weights, "best": best.weights}
     if end.again is not None and end.again.better:
         weights["refit"] = end.again.weights
         labels |= {"refit_iterations": end.again.iterations, "refit_E1": end.again.error}
     try:
-        model.save(directory.model, plan.chain, weights, data, labels, _coordinates(plan, end.state))
+        model_file.save(directory.model, plan.chain, weights, data, labels, _coordinates(plan, end.state))
     except OSError as error:
         why = f"{directory.model} could not be written: {error.strerror}"
         raise StorageError(f"{why}; {directory.remedy()}") from None
@@ -52,7 +52,7 @@ def write_start(directory: RunDirectory, plan: Plan, data: Dataset, state: State
     """Writes start.h5; a warning where that fails.  Collective: no (rank 0)."""
     weights, Z = {"last": state.weights}, _coordinates(plan, state)
     try:
-        model.save(directory.start, plan.chain, weights, data, {"iteration": 0}, Z)
+        model_file.save(directory.start, plan.chain, weights, data, {"iteration": 0}, Z)
     except OSError as error:
         warn(f"{directory.start} could not be written: {error.strerror}; training goes on")
 

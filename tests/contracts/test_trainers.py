@@ -31,7 +31,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
 from macmpi.plan.plan import make_plan
-from macmpi.results import model
+from macmpi.results import model_file
 from macmpi.solvers import TRAINERS
 from macmpi.solvers.centres import KMeans, Points, Subset
 from macmpi.typing import Array
@@ -310,8 +310,8 @@ def test_a_users_own_kind_of_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     mac, state, errors = trained(whole, data)
     assert [m.spec()["kind"] for m in mac.plan.chain.maps] == ["affine", "activation"] * 2 + ["affine"]
     assert errors[-1] < errors[0]
-    model.save(tmp_path / "model.h5", mac.plan.chain, {"last": state.weights}, data, {})
-    assert_array_equal(model.load(tmp_path / "model.h5").chain.maps, mac.plan.chain.maps)
+    model_file.save(tmp_path / "model.h5", mac.plan.chain, {"last": state.weights}, data, {})
+    assert_array_equal(model_file.load(tmp_path / "model.h5").chain.maps, mac.plan.chain.maps)
     spec = Scale(4).spec()
     assert build(json.loads(json.dumps(spec))) == Scale(4)
     with pytest.raises(KeyError):

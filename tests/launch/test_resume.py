@@ -25,7 +25,7 @@ from launch.cases import (
 from launch.here import run_here
 from launch.launching import Outcome, Running, launched, run_program
 
-from macmpi.results import model
+from macmpi.results import model_file
 
 pytestmark = pytest.mark.launch
 
@@ -375,7 +375,7 @@ def test_a_run_killed_before_its_model_is_written_still_ends_there(end: str, tmp
 
 def unmarked(path: Path) -> None:
     with h5py.File(path, "a") as file:
-        del file.attrs[model.MADE_FROM]
+        del file.attrs[model_file.MADE_FROM]
 
 
 @pytest.mark.parametrize("left", ["of fewer iterations", "without its origin", "damaged"])

@@ -21,7 +21,7 @@ from macmpi.data.scaling import Scaling, Tails
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.parallel.serial import Serial
-from macmpi.results import model
+from macmpi.results import model, model_file
 from macmpi.state import MacState, State, block_views
 from macmpi.training import checkpoint
 from macmpi.typing import Array
@@ -62,7 +62,7 @@ class Saved:
         self.chain = net(4, 4 if targets is None else targets, **changes)
         size = sum(h * w for h, w in self.chain.block_shapes)
         self.weights = {name: random.normal(size=size) for name in ("last", "best")}
-        model.save(path, self.chain, self.weights, self.data, {"iteration": 3})
+        model_file.save(path, self.chain, self.weights, self.data, {"iteration": 3})
 
     def expected(self, X: Array, name: str = "best") -> Array:
         weights = block_views(self.weights[name], self.chain.block_shapes)
@@ -85,7 +85,7 @@ def test_predict_is_the_chain_in_the_datas_units(activation: str, tmp_path: Path
     saved = Saved(tmp_path / "model.h5", random, 3, activation=activation)
     X = 10.0 * random.normal(size=(9, 4))
     for name in ("last", "best"):
-        assert_allclose(model.load(saved.path, name).predict(X), saved.expected(X, name), rtol=1e-13, atol=1e-13)
+        assert_allclose(model_file.load(saved.path, name).predict(X), saved.expected(X, name), rtol=1e-13, atol=1e-13)
 
 
 def test_long_tails_are_compressed_on_the_way_in_and_stretched_on_the_way_out(
@@ -96,8 +96,8 @@ def test_long_tails_are_compressed_on_the_way_in_and_stretched_on_the_way_out(
     tails = Tails(np.array([0.0, 1.0, 0.0, -2.0]), np.array([0.0, 3.0, 0.0, 0.5]))
     of_x = replace(saved.data.scaling_x, tails=tails)
     data = replace(saved.data, scaling_x=of_x, scaling_y=of_x)
-    model.save(saved.path, saved.chain, saved.weights, data, {})
-    found, X = model.load(saved.path), 10.0 * random.normal(size=(9, 4))
+    model_file.save(saved.path, saved.chain, saved.weights, data, {})
+    found, X = model_file.load(saved.path), 10.0 * random.normal(size=(9, 4))
     inputs = (np.where(tails.width > 0, np.arcsinh((X - tails.centre) / [1, 3, 1, 0.5]), X) - of_x.shift) / of_x.scale
     F = saved.chain.forward(block_views(saved.weights["best"], saved.chain.block_shapes), inputs)
     linear = F * of_x.scale + of_x.shift
@@ -124,7 +124,7 @@ def test_what_is_loaded_is_what_was_saved(autoencoder: Saved) -> None:
 def test_decoding_the_codes_is_predicting(autoencoder: Saved, regression: Saved, random: np.random.Generator) -> None:
     X = random.normal(size=(9, 4))
     for saved in (autoencoder, regression):
-        loaded = model.load(saved.path)
+        loaded = model_file.load(saved.path)
         codes = loaded.encode(X)
         assert codes.shape == (9, min(HIDDEN))
         assert_array_equal(loaded.decode(codes), loaded.predict(X))
@@ -142,7 +142,7 @@ def test_the_code_is_that_of_the_smallest_layer_whether_it_has_a_site_or_not(
     sites: Any, code: int, activation: Any, tmp_path: Path, random: np.random.Generator
 ) -> None:
     saved = Saved(tmp_path / "model.h5", random, None, activation=activation, sites=sites)
-    loaded, X = model.load(saved.path), random.normal(size=(9, 4))
+    loaded, X = model_file.load(saved.path), random.normal(size=(9, 4))
     scaled = (X - saved.data.scaling_x.shift) / saved.data.scaling_x.scale
     weights = block_views(saved.weights["best"], saved.chain.block_shapes)
     codes = loaded.encode(X)
@@ -162,7 +162,7 @@ def classifier(tmp_path: Path, random: np.random.Generator) -> Saved:
     saved = Saved(tmp_path / "classifier.h5", random, 3, CLASSES)
     unit = Scaling(np.zeros(3), np.ones(3))
     saved.data = replace(saved.data, scaling_y=unit)
-    model.save(saved.path, saved.chain, saved.weights, saved.data, {})
+    model_file.save(saved.path, saved.chain, saved.weights, saved.data, {})
     return saved
 
 
@@ -177,7 +177,7 @@ def test_a_classifier_predicts_the_labels_of_its_largest_outputs(
 
 
 def test_probabilities_sum_to_1_and_are_largest_at_the_label(classifier: Saved, random: np.random.Generator) -> None:
-    loaded, X = model.load(classifier.path), 10.0 * random.normal(size=(50, 4))
+    loaded, X = model_file.load(classifier.path), 10.0 * random.normal(size=(50, 4))
     P = loaded.probabilities(X)
     assert P.shape == (50, 3)
     assert (P > 0.0).all()
@@ -189,14 +189,14 @@ def test_probabilities_sum_to_1_and_are_largest_at_the_label(classifier: Saved, 
 
 def test_outputs_that_exp_cannot_take_are_probabilities_too(classifier: Saved, random: np.random.Generator) -> None:
     steep = {name: 1e4 * flat for name, flat in classifier.weights.items()}
-    model.save(classifier.path, classifier.chain, steep, classifier.data, {})
-    P = model.load(classifier.path).probabilities(random.normal(size=(9, 4)))
+    model_file.save(classifier.path, classifier.chain, steep, classifier.data, {})
+    P = model_file.load(classifier.path).probabilities(random.normal(size=(9, 4)))
     assert np.isfinite(P).all()
     assert_allclose(P.sum(axis=1), 1.0, rtol=1e-14)
 
 
 def test_a_classifier_encodes_and_does_not_reconstruct(classifier: Saved, random: np.random.Generator) -> None:
-    loaded, X = model.load(classifier.path), random.normal(size=(9, 4))
+    loaded, X = model_file.load(classifier.path), random.normal(size=(9, 4))
     assert_array_equal(CLASSES[loaded.decode(loaded.encode(X)).argmax(axis=1)], loaded.predict(X))
     with pytest.raises(UsageError, match="use predict"):
         loaded.reconstruct(X)
@@ -204,7 +204,7 @@ def test_a_classifier_encodes_and_does_not_reconstruct(classifier: Saved, random
 
 def test_other_models_have_no_probabilities(regression: Saved, random: np.random.Generator) -> None:
     with pytest.raises(UsageError, match="no classifier: use predict"):
-        model.load(regression.path).probabilities(random.normal(size=(9, 4)))
+        model_file.load(regression.path).probabilities(random.normal(size=(9, 4)))
 
 
 # --- what goes in and out ---------------------------------------------------------------------------------------------
@@ -213,8 +213,8 @@ def test_other_models_have_no_probabilities(regression: Saved, random: np.random
 def test_weights_of_float32_are_used_in_double_precision(tmp_path: Path, random: np.random.Generator) -> None:
     saved = Saved(tmp_path / "model.h5", random, 3)
     saved.weights = {name: flat.astype(np.float32) for name, flat in saved.weights.items()}
-    model.save(saved.path, saved.chain, saved.weights, saved.data, {})
-    loaded, X = model.load(saved.path), random.normal(size=(9, 4))
+    model_file.save(saved.path, saved.chain, saved.weights, saved.data, {})
+    loaded, X = model_file.load(saved.path), random.normal(size=(9, 4))
     assert loaded.weights[0].dtype == np.float64
     saved.weights = {name: flat.astype(float) for name, flat in saved.weights.items()}
     assert_allclose(loaded.predict(X), saved.expected(X), rtol=1e-13, atol=1e-13)
@@ -224,15 +224,15 @@ def test_an_autoencoder_reconstructs_and_a_regression_does_not(
     autoencoder: Saved, regression: Saved, random: np.random.Generator
 ) -> None:
     X = random.normal(size=(9, 4))
-    loaded = model.load(autoencoder.path)
+    loaded = model_file.load(autoencoder.path)
     assert_array_equal(loaded.reconstruct(X), loaded.predict(X))
     with pytest.raises(UsageError, match="use predict"):
-        model.load(regression.path).reconstruct(X)
+        model_file.load(regression.path).reconstruct(X)
 
 
 def test_points_do_not_see_each_other(autoencoder: Saved, random: np.random.Generator) -> None:
     """Whatever their number: arrays are computed in batches."""
-    loaded = model.load(autoencoder.path)
+    loaded = model_file.load(autoencoder.path)
     X = random.normal(size=(2 * model.BATCH + 5, 4))
     whole = loaded.predict(X)
     assert whole.shape == X.shape
@@ -242,7 +242,7 @@ def test_points_do_not_see_each_other(autoencoder: Saved, random: np.random.Gene
 
 
 def test_arrays_are_left_alone(autoencoder: Saved, random: np.random.Generator) -> None:
-    loaded = model.load(autoencoder.path)
+    loaded = model_file.load(autoencoder.path)
     X = random.normal(size=(9, 4))
     kept = X.copy()
     codes = loaded.encode(X)
@@ -253,14 +253,14 @@ def test_arrays_are_left_alone(autoencoder: Saved, random: np.random.Generator) 
 
 
 def test_images_and_whole_numbers_are_points(autoencoder: Saved, random: np.random.Generator) -> None:
-    loaded = model.load(autoencoder.path)
+    loaded = model_file.load(autoencoder.path)
     images = random.integers(0, 9, (6, 2, 2))
     assert_array_equal(loaded.predict(images), loaded.predict(images.reshape(6, 4).astype(float)))
     assert_array_equal(loaded.predict(images.tolist()), loaded.predict(images))
 
 
 def test_other_columns_and_other_things_are_refused(autoencoder: Saved, random: np.random.Generator) -> None:
-    loaded = model.load(autoencoder.path)
+    loaded = model_file.load(autoencoder.path)
     with pytest.raises(UsageError, match="X has 5 columns; the model takes 4"):
         loaded.predict(random.normal(size=(9, 5)))
     with pytest.raises(UsageError, match="codes has 4 columns; the model takes 2"):
@@ -276,18 +276,18 @@ def test_other_columns_and_other_things_are_refused(autoencoder: Saved, random: 
 
 def test_weights_of_another_name(autoencoder: Saved) -> None:
     with pytest.raises(UsageError, match="has the weights best, last, not first"):
-        model.load(autoencoder.path, "first")
+        model_file.load(autoencoder.path, "first")
 
 
 def test_a_model_of_a_later_version(
     tmp_path: Path, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as later:
-        later.setattr(model, "FORMAT", model.FORMAT + 1)
-        later.setattr(model, "__version__", "99.1.2")
+        later.setattr(model_file, "FORMAT", model_file.FORMAT + 1)
+        later.setattr(model_file, "__version__", "99.1.2")
         saved = Saved(tmp_path / "model.h5", random, None)
     with pytest.raises(UsageError, match=r"written by macmpi 99\.1\.2"):
-        model.load(saved.path)
+        model_file.load(saved.path)
 
 
 def not_models(folder: Path) -> dict[str, Path]:
@@ -303,27 +303,27 @@ def not_models(folder: Path) -> dict[str, Path]:
 def test_what_is_not_a_model_is_refused(name: str, tmp_path: Path) -> None:
     path = not_models(tmp_path)[name]
     with pytest.raises(UsageError, match="is not a model") as caught:
-        model.load(path)
+        model_file.load(path)
     assert str(path) in str(caught.value)
 
 
 def test_a_folder_is_told_from_a_file_that_is_missing(autoencoder: Saved) -> None:
     folder = autoencoder.path.parent
     with pytest.raises(UsageError) as caught:
-        model.load(folder)
+        model_file.load(folder)
     assert str(caught.value) == f"{folder} is not a model: it is a folder; name {folder / 'model.h5'}"
 
 
 def test_a_folder_that_is_named_as_a_model_is_not_told_to_hold_one(tmp_path: Path) -> None:
     (tmp_path / "model.h5").mkdir()
     with pytest.raises(UsageError, match=r"model\.h5 is not a model: it is a folder; name the model\.h5 of a run"):
-        model.load(tmp_path / "model.h5")
+        model_file.load(tmp_path / "model.h5")
 
 
 @pytest.mark.parametrize("name", ["empty", "text", "data", "checkpoint"])
 def test_a_file_that_is_damaged_is_not_told_in_words_of_hdf5(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"it is damaged, or no model\.h5, .* with --resume auto"):
-        model.load(not_models(tmp_path)[name])
+        model_file.load(not_models(tmp_path)[name])
 
 
 def test_a_bit_that_has_changed_in_the_weights_is_damage(autoencoder: Saved) -> None:
@@ -333,7 +333,7 @@ def test_a_bit_that_has_changed_in_the_weights_is_damage(autoencoder: Saved) -> 
     content[chunk.byte_offset] ^= 1
     autoencoder.path.write_bytes(content)
     with pytest.raises(UsageError, match=r"it is damaged, or no model\.h5"):
-        model.load(autoencoder.path)
+        model_file.load(autoencoder.path)
 
 
 def test_a_truncated_model_is_refused(autoencoder: Saved) -> None:
@@ -341,7 +341,7 @@ def test_a_truncated_model_is_refused(autoencoder: Saved) -> None:
     for size in (len(content) - 1, len(content) // 2, 100):
         autoencoder.path.write_bytes(content[:size])
         with pytest.raises(UsageError, match="is not a model"):
-            model.load(autoencoder.path)
+            model_file.load(autoencoder.path)
 
 
 def reshaped(name: str, change: Callable[[Array], Any]) -> Callable[[h5py.File], None]:
@@ -411,7 +411,7 @@ def test_a_model_whose_parts_do_not_fit_is_refused_in_a_line(
     with h5py.File(saved.path, "a") as file:
         spoil(file)
     with pytest.raises(UsageError, match=re.escape(says)) as caught:
-        model.load(saved.path)
+        model_file.load(saved.path)
     assert str(saved.path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -419,11 +419,11 @@ def test_a_model_whose_parts_do_not_fit_is_refused_in_a_line(
 @pytest.mark.parametrize("width", [0.0, 1e-300, 1e300, "wide"])
 def test_basis_functions_of_no_width_are_refused(width: Any, tmp_path: Path, random: np.random.Generator) -> None:
     saved = Saved(tmp_path / "model.h5", random, 3, activation=["rbf", "sigmoid", "sigmoid"])
-    assert model.load(saved.path).chain == saved.chain
+    assert model_file.load(saved.path).chain == saved.chain
     with h5py.File(saved.path, "a") as file:
         with_map(0, width=width)(file)
     with pytest.raises(UsageError, match="is not a model"):
-        model.load(saved.path)
+        model_file.load(saved.path)
 
 
 # --- one dimension ----------------------------------------------------------------------------------------------------
@@ -467,7 +467,7 @@ def test_a_model_that_does_not_say_so_predicts_columns(tmp_path: Path, random: n
     saved = Saved(tmp_path / "model.h5", random, 1)
     with h5py.File(saved.path, "a") as file:
         del file.attrs["one_dimensional"]
-    assert model.load(saved.path).predict(random.normal(size=(9, 4))).shape == (9, 1)
+    assert model_file.load(saved.path).predict(random.normal(size=(9, 4))).shape == (9, 1)
 
 
 def test_a_very_deep_net_can_be_saved(tmp_path: Path, random: np.random.Generator) -> None:
@@ -476,8 +476,8 @@ def test_a_very_deep_net_can_be_saved(tmp_path: Path, random: np.random.Generato
     weights = 0.1 * random.normal(size=sum(h * w for h, w in chain.block_shapes))
     unit = Scaling(np.zeros(2), np.ones(2))
     X = random.normal(size=(3, 2))
-    model.save(tmp_path / "deep.h5", chain, {"last": weights}, Dataset(X, X, X, X, unit, unit, ""), {})
-    loaded = model.load(tmp_path / "deep.h5")
+    model_file.save(tmp_path / "deep.h5", chain, {"last": weights}, Dataset(X, X, X, X, unit, unit, ""), {})
+    loaded = model_file.load(tmp_path / "deep.h5")
     assert_array_equal(loaded.predict(X), chain.forward(block_views(weights, chain.block_shapes), X))
 
 

@@ -22,7 +22,7 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.predict import main
-from macmpi.results.model import save
+from macmpi.results.model_file import save
 
 X = np.random.default_rng(3).uniform(-5, 20, (7, 4))
 

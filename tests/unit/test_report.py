@@ -32,7 +32,7 @@ from macmpi.data.scaling import fit_scaling
 from macmpi.data.whole import load
 from macmpi.nets.build import build_chain
 from macmpi.parallel.serial import Serial
-from macmpi.results import figures, model, pictures
+from macmpi.results import figures, model, model_file, pictures
 from macmpi.results.reading import Result, points, read
 from macmpi.results.reference_errors import Level, levels
 from macmpi.training import checkpoint
@@ -230,14 +230,14 @@ def test_a_run_starts_from_the_codes_of_another(runs: Path, tmp_path: Path) -> N
 def test_a_start_that_cannot_be_written_is_a_warning(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = model.save
+    whole = model_file.save
 
     def save(path: Path, *arguments: Any) -> None:
         if path.name == "start.h5":
             raise OSError(28, "No space left on device")
         whole(path, *arguments)
 
-    monkeypatch.setattr(model, "save", save)
+    monkeypatch.setattr(model_file, "save", save)
     folder = train(tmp_path / "full", NET)
     assert "start.h5 could not be written: No space left on device; training goes on" in capsys.readouterr().err
     assert not (folder / "start.h5").exists()
