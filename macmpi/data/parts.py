@@ -78,7 +78,11 @@ def raw_of(config: Data, labels: bool, unread: bool = False) -> Raw:
     Raises UsageError.  Collective: no.
     """
     named = NAMED_SETS.get(config.source)
-    raw = named(config, labels) if named else read_own(config, labels, unread)
+    return scaled_as(named(config, labels) if named else read_own(config, labels, unread), config)
+
+
+def scaled_as(raw: Raw, config: Data) -> Raw:
+    """The arrays, to be scaled as data.scale says."""
     if config.scale == "auto":
         return raw
     return replace(raw, scale=ScalingRule(config.scale), scale_y=ScalingRule(config.scale, targets=True))

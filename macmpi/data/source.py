@@ -6,7 +6,8 @@ has the checks of both.  This module is light: rank 0 can refuse data before the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from macmpi.config import Config
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Whole:
-    """A data set that rank 0 reads whole, and shares with all ranks."""
+    """A data set that rank 0 reads whole, or has as arrays, and shares with all ranks."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -32,10 +33,13 @@ class Whole:
         Collective: no (rank 0).
         """
         if self._data is None:
-            from macmpi.data.whole import load
-
-            self._data = load(self.config.data, has_labels(self.config), self.config.model.precision)
+            self._data = self._read()
         return self._data
+
+    def _read(self) -> Dataset:
+        from macmpi.data.whole import load
+
+        return load(self.config.data, has_labels(self.config), self.config.model.precision)
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
@@ -46,6 +50,22 @@ class Whole:
 
         data, self._data = self._data, None
         return share(team, data)
+
+
+class Arrays(Whole):
+    """Arrays X and optionally Y, X_val, Y_val that the caller has on rank 0.  name: theirs, for messages."""
+
+    def __init__(self, config: Config, held: dict[str, Any], name: str) -> None:
+        super().__init__(config)
+        self.held, self.name = held, name
+
+    def _read(self) -> Dataset:
+        from macmpi.data.parts import scaled_as
+        from macmpi.data.user_file import raw_arrays
+        from macmpi.data.whole import made_of
+
+        raw = raw_arrays(self.held, Path(self.name), has_labels(self.config))
+        return made_of(scaled_as(raw, self.config.data), self.config.data, self.config.model.precision)
 
 
 class Sharded:

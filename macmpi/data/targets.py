@@ -28,11 +28,17 @@ def with_loss(config: Config) -> tuple[Config, list[Decision]]:
     Raises UsageError where whole numbers may be either.  Cost: whole numbers are read.  Collective: no (rank 0).
     """
     if config.model.loss != AUTO:
+        return config, []  # and Y is not read
+    return loss_for(config, _targets(config.data.source), config.data.source)
+
+
+def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision]]:
+    """Decides as `with_loss` does, for targets Y: an array, an HDF5 dataset, or None.  source: their name."""
+    if config.model.loss != AUTO:
         return config, []
-    Y = _targets(config.data.source)
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
     if kind in ("i", "u"):
-        _check_amounts(np.unique(np.asarray(Y)), config.data.source)
+        _check_amounts(np.unique(np.asarray(Y)), source)
     texts = kind in ("S", "U", "O")
     loss: Any = "cross_entropy" if kind == "b" or texts else "squared"
     why = f"the targets are {'text' if texts else 'truth values' if kind == 'b' else 'numbers'}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class Model:
     """A trained net f, with the scaling of its data: arrays go in and come out in the data's own units.
 
     A classifier (`classes` given: the label of each output) predicts labels.  one_dimensional: the targets were (N,),
-    and so are the outputs.
+    and so are the outputs.  history: a record of each iteration, as in curve.jsonl; none of a model that was loaded.
     """
 
     chain: Chain
@@ -32,6 +33,7 @@ class Model:
     autoencoder: bool
     classes: Array | None = None
     one_dimensional: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list, compare=False)
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in self.chain.layer_sizes)
