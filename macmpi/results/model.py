@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.softmax import softmax
+from macmpi.results.card import Card
 from macmpi.typing import Array
 
 BATCH = 4096
@@ -22,7 +24,7 @@ class Model:
     """A trained net f, with the scaling of its data: arrays go in and come out in the data's own units.
 
     A classifier (`classes` given: the label of each output) predicts labels.  one_dimensional: the targets were (N,),
-    and so are the outputs.
+    and so are the outputs.  card_text: the model card as model.h5 has it, "" where it has none.
     """
 
     chain: Chain
@@ -32,10 +34,23 @@ class Model:
     autoencoder: bool
     classes: Array | None = None
     one_dimensional: bool = False
+    card_text: str = ""
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in self.chain.layer_sizes)
         return f"Model({sizes}, {sum(W.size for W in self.weights):,} weights)"
+
+    @cached_property
+    def card(self) -> Card | None:
+        """The model card: data, config, curve, scores, machine.  None of files of older versions and of start.h5.
+
+        Raises UsageError where it is damaged.  Collective: no.
+        """
+        try:
+            return Card.of_json(self.card_text) if self.card_text else None
+        except (ValueError, RecursionError) as error:
+            why = " ".join((str(error) or "nested too deeply").split())
+            raise UsageError(f"the model card is damaged: {why:.200}") from None
 
     @property
     def code(self) -> int:

@@ -231,9 +231,8 @@ class Training:
                 return False
             self.team.from_root(lambda: say(f"  {again}"))
         memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
-        self.team.from_root(
-            lambda: write_model(self.job.directory, self.plan, self.data, End(state, after, best, errors, again))
-        )
+        end = End(state, after, best, errors, again, scores, self.curve.records)
+        self.team.from_root(lambda: write_model(self.job.directory, self.job.config, self.plan, self.data, end))
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
             self._say_levels()

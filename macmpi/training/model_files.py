@@ -1,4 +1,4 @@
-"""A run writes its nets: start.h5 before the first iteration, model.h5 after the last.  For rank 0 alone."""
+"""A run writes its nets: start.h5 before the first iteration, model.h5 with its card after the last.  For rank 0."""
 
 from __future__ import annotations
 
@@ -6,29 +6,73 @@ from dataclasses import dataclass
 from typing import Any
 
 from macmpi import StorageError
+from macmpi.config import Config, dump
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.plan.plan import Plan
 from macmpi.results import model_file
+from macmpi.results.card import NAME, About, Card, Error, Training, scores_by_name, thinned
+from macmpi.results.scores import Labels, Numbers
 from macmpi.state import Errors, State
 from macmpi.training.best import Best
 from macmpi.training.refit import Refit
-from macmpi.training.run_directory import RunDirectory
+from macmpi.training.run_directory import RunDirectory, stamp
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
 class End:
-    """The end of a run: its state before and after postprocessing, the best weights, the last errors, the refit."""
+    """The end of a run: its state before and after postprocessing, the best weights, the last errors, the refit.
+
+    scores: of the best weights at the validation points; records: the learning curve.
+    """
 
     state: State[Any]
     after: State[Any]
     best: Best
     errors: Errors
     again: Refit | None
+    scores: Numbers | Labels
+    records: list[dict[str, Any]]
 
 
-def write_model(directory: RunDirectory, plan: Plan, data: Dataset, end: End) -> None:
+TOLD = ("data_sha256", "ranks", "threads", "started")
+"""Facts of the provenance that a card has with the data and the training."""
+
+
+def card_of(config: Config, plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
+    """The card of a run that has ended.  facts: the provenance of its last launch.  Collective: no (rank 0)."""
+    best, refit = end.best, end.again
+    errors = {"last": _error(end.errors), "best": _error(best.errors)}
+    if refit is not None and refit.better:
+        errors["refit"] = Error(training=refit.error)
+    training = Training(
+        method=config.method.name,
+        iterations=end.after.iteration,
+        best_iteration=best.iteration,
+        ended=end.state.finished,
+        seconds=end.after.seconds,
+        ranks=plan.ranks,
+        threads=config.run.threads,
+        started=str(facts.get("started", "")),
+        written=stamp(),
+    )
+    return Card(
+        data=About(config.data.source, data.sha256, plan.n_train, plan.n_val, plan.chain.n_in, plan.chain.n_out),
+        training=training,
+        errors=errors,
+        config=dump(config),
+        scores=scores_by_name(end.scores),
+        curve=thinned(end.records, best.iteration),
+        machine={name: fact for name, fact in facts.items() if name not in TOLD},
+    )
+
+
+def _error(errors: Errors) -> Error:
+    return Error(errors.train, errors.validation, errors.wrong_train, errors.wrong_validation)
+
+
+def write_model(directory: RunDirectory, config: Config, plan: Plan, data: Dataset, end: End) -> None:
     """Writes model.h5.  Raises StorageError.  Collective: no (rank 0)."""
     best = end.best
     labels = {
@@ -36,6 +80,7 @@ def write_model(directory: RunDirectory, plan: Plan, data: Dataset, end: End) ->
         "best_iteration": best.iteration,
         **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
         model_file.MADE_FROM: end.state.fingerprint,
+        NAME: card_of(config, plan, data, end, directory.facts).to_json(),
     }
     weights = {"last": end.after.weights, "best": best.weights}
     if end.again is not None and end.again.better:

@@ -31,7 +31,10 @@ OTHERWISE = "continue it with --resume auto, replace it with --overwrite, or nam
 
 
 class RunDirectory:
-    """One run's folder.  overwrite: the run that it holds already is removed.  Collective: no (rank 0)."""
+    """One run's folder.  overwrite: the run that it holds already is removed.  Collective: no (rank 0).
+
+    facts: the provenance of this launch, once the folder is made.
+    """
 
     def __init__(self, path: Path, overwrite: bool = False) -> None:
         self.path, self.overwrite = path, overwrite
@@ -40,6 +43,7 @@ class RunDirectory:
         self.start = path / "start.h5"
         self.model = path / "model.h5"
         self.lock = Lock(path / "lock")
+        self.facts: dict[str, Any] = {}
         self.own_files = (path / "config.toml", path / "provenance.json", self.curve, self.start, self.model)
 
     def resume(self, mode: str, config: Config, without_points: bool = False) -> tuple[Path, State[Any], str] | None:
@@ -99,6 +103,7 @@ class RunDirectory:
             log = self.path / "provenance.json"
             text = json.dumps({"launches": [*_launches(log), facts]}, indent=1) + "\n"
             files.replace_file(log, text.encode())
+            self.facts = facts
         except OSError as error:
             place = error.filename2 or error.filename or self.path
             move = "move it away or " if isinstance(error, IsADirectoryError | FileExistsError) else ""
@@ -169,6 +174,11 @@ class RunDirectory:
         )
 
 
+def stamp() -> str:
+    """The time of day, as provenance and model card have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
 def provenance(
     arithmetics: list[dict[str, Any]], threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]
 ) -> dict[str, Any]:
@@ -184,7 +194,7 @@ def provenance(
         except metadata.PackageNotFoundError:
             versions[name] = "none"
     return {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "started": stamp(),
         "command": argv,
         "versions": versions,
         "git_commit": _git_commit(),
