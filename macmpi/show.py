@@ -138,7 +138,9 @@ def machine_lines(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
     versions = machine.get("versions")
     if isinstance(versions, dict):
         yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
-    with suppress(LookupError, TypeError, AttributeError):  # ranks of one kernel alone, or of a version that did not say
+    with suppress(
+        LookupError, TypeError, AttributeError
+    ):  # ranks of one kernel alone, or of a version that did not say
         (kernel,) = machine["kernels"]
         yield "arithmetic", words(kernel["blas"])
     if "git_commit" in said:
@@ -202,9 +204,7 @@ def told(path: Path, config: bool, as_object: bool) -> str:
         raise UsageError(f"{path}: the model card is damaged: {first_line(error)}") from None
 
 
-def _told(
-    path: Path, model: Model, weights: list[str], numbers: dict[str, Any], config: bool, as_object: bool
-) -> str:
+def _told(path: Path, model: Model, weights: list[str], numbers: dict[str, Any], config: bool, as_object: bool) -> str:
     try:
         card = model.card
     except UsageError as error:

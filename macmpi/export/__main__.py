@@ -1,4 +1,4 @@
-"""`python -m macmpi.export MODEL.h5 --to onnx|torch|numpy`: a trained net for programs without macmpi.  Needs no MPI."""
+"""`python -m macmpi.export MODEL.h5 --to onnx|torch|numpy`: a trained net for programs without macmpi."""
 
 from __future__ import annotations
 

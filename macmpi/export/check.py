@@ -21,7 +21,7 @@ TOLERANCE = 1e-5
 """The largest difference of a net in float64, relative to numbers above 1."""
 
 Answers = dict[str, Array]
-"""What a net gives for some points, by name: predictions, or label and probabilities; codes."""
+"""The answers of a net for some points, by name: predictions, or label and probabilities; codes."""
 
 Runner = Callable[[Array], Answers]
 
@@ -143,7 +143,6 @@ def _executed(content: bytes) -> dict[str, Any]:
 
 
 def _runner(methods: dict[str, Any], array: Callable[[Any], Array]) -> Runner:
-    def run(X: Array) -> Answers:
-        return {name: array(methods[method](X)) for name, method in METHODS.items() if method in methods}
-
-    return run
+    other = "predictions" if "probabilities" in methods else "label"
+    used = {name: method for name, method in METHODS.items() if method in methods and name != other}
+    return lambda X: {name: array(methods[method](X)) for name, method in used.items()}

@@ -8,7 +8,7 @@ import numpy as np
 
 from macmpi.data.scaling import Scaling
 from macmpi.export.net import Net, Step
-from macmpi.export.source import assigned, classes_line, head, packed, usage
+from macmpi.export.source import classes_line, head, packed, usage
 from macmpi.typing import Array
 
 ROWS = '''
@@ -21,25 +21,17 @@ def rows(X, columns):
     return X
 '''
 
-WEIGHTS = '''
-def unpacked():
-    """The arrays by name."""
-    numbers = np.frombuffer(base64.b64decode(WEIGHTS), np.dtype(DTYPE).newbyteorder("<")).astype(DTYPE)
-    ends = np.cumsum([int(np.prod(shape)) for shape in SHAPES.values()])
-    return {name: part.reshape(SHAPES[name]) for name, part in zip(SHAPES, np.split(numbers, ends[:-1]))}
-'''
-
 FUNCTIONS = {
-    "sigmoid": '''
+    "sigmoid": """
 def sigmoid(A):
     with np.errstate(over="ignore"):
         return 1.0 / (1.0 + np.exp(-A))
-''',
-    "softmax": '''
+""",
+    "softmax": """
 def softmax(A):
     B = np.exp(A - A.max(axis=1, keepdims=True))
     return B / B.sum(axis=1, keepdims=True)
-''',
+""",
     "distances": '''
 def distances(A, centres):
     """Squared distances of points and centres: (n, D), (m, D) -> (n, m)."""
@@ -72,25 +64,23 @@ LINES: dict[str, Callable[[str, Step], str]] = {
 
 def written(net: Net) -> str:
     """The file.  It has predict, probabilities of a classifier, encode and decode, which take arrays."""
-    arrays = arrays_of(net)
-    shapes, text = packed(arrays, net.dtype)
     encoder, decoder = (list(body(net, part)) for part in (slice(0, net.code), slice(net.code, None)))
     steps = "\n".join([*encoder, *decoder])
     used = [code for name, code in FUNCTIONS.items() if f"{name}(" in steps + "softmax(" * (net.classes is not None)]
-    settings = [f'DTYPE = "{net.dtype.name}"', assigned("SHAPES", shapes), classes_line(net.classes)]
     scaled, unscaled = tailed("x", net.inputs), untailed("y", net.outputs)
     parts = [
         head(net, "NumPy alone", usage(net, "import model_numpy as net  # the name of this file", "net")),
-        "import base64\n\nimport numpy as np\n",
-        "\n".join(settings) + "\n",
-        WEIGHTS,
+        "import base64\nimport io\n\nimport numpy as np\n",
+        f'DTYPE = "{net.dtype.name}"',
+        classes_line(net.classes),
         ROWS,
         *used,
         function("scaled(X)", [*scaled, 'return (X - W["x_shift"]) / W["x_scale"]']),
         *([function("encode(X)", [f"A = scaled(rows(X, {net.n_in}))", *encoder, "return A"])] * bool(net.code)),
         function("outputs(A)", [*decoder, 'F = A * W["y_scale"] + W["y_shift"]', *unscaled, "return F"]),
         *methods(net),
-        f'\nWEIGHTS = """\n{text}\n"""\n\nW = unpacked()\n',
+        "\n" + packed(arrays_of(net), net.dtype),
+        "W = dict(np.load(io.BytesIO(base64.b64decode(WEIGHTS))))\n",
     ]
     return "\n".join(parts)
 
@@ -101,7 +91,7 @@ def function(signature: str, lines: list[str]) -> str:
 
 
 def methods(net: Net) -> Iterator[str]:
-    """What a user calls."""
+    """The functions that a user calls."""
     whole = "encode(X)" if net.code else f"scaled(rows(X, {net.n_in}))"
     shaped = "[:, 0]" if net.one_dimensional else ""
     if net.classes is None:

@@ -1,8 +1,9 @@
-"""Exported Python files hold their arrays as text: base64 of little-endian bytes, in lines, at their end."""
+"""Exported Python files hold their arrays as text at their end: an .npz file in base64."""
 
 from __future__ import annotations
 
 import base64
+import io
 import pprint
 from collections.abc import Mapping
 
@@ -18,30 +19,27 @@ LINE = 112
 
 def head(net: Net, needs: str, usage: str) -> str:
     """The first lines of a file: a docstring that says what it is."""
-    return f'"""A net that macmpi {__version__} has trained: {net.title}.  It needs {needs}.\n\n{usage}\n"""\n'
+    return (
+        f'"""A net that macmpi {__version__} has trained: {net.title}.  It needs {needs}.  Use it as\n\n{usage}\n"""\n'
+    )
 
 
-def assigned(name: str, value: object) -> str:
-    """`name = value` in lines of moderate length, which no text among the values can leave."""
-    return f"{name} = {pprint.pformat(value, width=110, compact=True, sort_dicts=False)}"
-
-
-def packed(arrays: Mapping[str, Array], dtype: np.dtype) -> tuple[dict[str, tuple[int, ...]], str]:
-    """The shapes by name, and all arrays one after the other as base64."""
-    little = dtype.newbyteorder("<")
-    whole = b"".join(np.ascontiguousarray(array, little).tobytes() for array in arrays.values())
-    text = base64.b64encode(whole).decode()
+def packed(arrays: Mapping[str, Array], dtype: np.dtype) -> str:
+    """`WEIGHTS = ...`: an .npz file of the arrays in one precision, as lines of base64."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **{name: np.ascontiguousarray(array, dtype) for name, array in arrays.items()})  # type: ignore[arg-type]
+    text = base64.b64encode(buffer.getvalue()).decode()
     lines = (text[i : i + LINE] for i in range(0, len(text), LINE))
-    return {name: array.shape for name, array in arrays.items()}, "\n".join(lines)
+    return "\n".join(['WEIGHTS = """', *lines, '"""'])
 
 
 def classes_line(classes: Array | None) -> str:
-    """`CLASSES = np.array([...])`, or None."""
+    """`CLASSES = np.array([...])` of a classifier, and an empty line."""
     if classes is None:
-        return "CLASSES = None"
+        return ""
     listed = pprint.pformat(classes.tolist(), width=110, compact=True)
     kind = "str" if classes.dtype.kind == "U" else f'"{classes.dtype.name}"'
-    return f"CLASSES = np.array({listed}, {kind})"
+    return f"CLASSES = np.array({listed}, {kind})\n"
 
 
 def usage(net: Net, load: str, name: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from macmpi.data.scaling import Scaling
 from macmpi.export.net import Net, Step
-from macmpi.export.source import assigned, classes_line, head, packed, usage
+from macmpi.export.source import classes_line, head, packed, usage
 from macmpi.typing import Array
 
 CLASSES = {
@@ -109,15 +109,13 @@ MODULES: dict[str, Callable[[Step], str]] = {
 """Operation -> the module of a step."""
 
 REST = '''
-
 def load():
     """The trained net, in evaluation mode."""
     net = Net().to(DTYPE)
-    numbers = np.frombuffer(base64.b64decode(WEIGHTS), np.dtype(str(DTYPE)[6:]).newbyteorder("<"))
-    numbers = torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")))
-    parts = torch.split(numbers, [int(np.prod(shape)) for shape in SHAPES.values()])
-    net.load_state_dict({name: part.reshape(SHAPES[name]) for name, part in zip(SHAPES, parts)})
+    arrays = np.load(io.BytesIO(base64.b64decode(WEIGHTS)))
+    net.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     return net.eval()
+
 '''
 
 
@@ -149,20 +147,18 @@ def written(net: Net) -> str:
         for i, (_, arrays) in enumerate(every)
         for name, array in arrays.items()
     }
-    shapes, text = packed(state, net.dtype)
     calls = {call.split("(")[0] for every in parts.values() for call, _ in every}
     used = calls | {BASES[name] for name in calls & BASES.keys()}
     return "\n".join(
         [
             head(net, "torch and NumPy", usage(net, "net = model_torch.load()  # the name of this file", "net")),
-            "import base64\n\nimport numpy as np\nimport torch\nfrom torch import nn\n",
+            "import base64\nimport io\n\nimport numpy as np\nimport torch\nfrom torch import nn\n",
             f"DTYPE = torch.{net.dtype.name}",
             classes_line(net.classes),
-            assigned("SHAPES", shapes) + "\n",
             *(code for name, code in CLASSES.items() if name in used),
             class_of(net, {part: [call for call, _ in every] for part, every in parts.items()}),
             REST,
-            f'\nWEIGHTS = """\n{text}\n"""\n',
+            packed(state, net.dtype) + "\n",
         ]
     )
 
