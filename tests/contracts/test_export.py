@@ -1,4 +1,4 @@
-"""Exported files compute the model that they were made of: over every kind of layer, every config, every kind of data."""
+"""Exported files compute the model that they were made of: every kind of layer, every config, every kind of data."""
 
 from __future__ import annotations
 

@@ -203,9 +203,7 @@ class Doubling(SameSize):
         return 2.0 * A
 
 
-def test_a_net_with_a_layer_of_another_package_is_refused_by_name(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_net_with_a_layer_of_another_package_is_refused_by_name(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "doubling", Doubling)
     data = Dataset(X, X, X, X, unscaled(4), unscaled(4), "")
     save(model, Chain((Affine(4, 4), Doubling(4)), ()), {"last": np.ones(20)}, data, {})  # type: ignore[arg-type]
@@ -259,9 +257,7 @@ def test_a_file_that_computes_something_else_is_not_written(model: Path, monkeyp
     assert "beyond 1e-05, which --precision float64 keeps" in done.stdout
 
 
-def test_an_onnx_file_that_computes_something_else_is_not_written(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_onnx_file_that_computes_something_else_is_not_written(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     monkeypatch.setitem(onnx_file.STEPS, "tanh", lambda g, A, step: g.node("Sigmoid", A))
