@@ -18,7 +18,7 @@ POINTS = 256
 """Points of a comparison: half of them uniform, half normal in the scaled inputs."""
 
 TOLERANCE = 1e-5
-"""The largest difference of a net in float64, relative to numbers above 1."""
+"""The largest difference of a net in float64, see `difference`."""
 
 Answers = dict[str, Array]
 """The answers of a net for some points, by name: predictions, or label and probabilities; codes."""
@@ -68,19 +68,30 @@ def compare(model: Model, runner: Runner, by: str, codes: bool, decoder: bool = 
         expected = {"predictions": model.decode(X)}
     else:
         expected = answers_of(model, X, codes)
-    found = runner(X)
-    differences = {name: difference(found[name], array) for name, array in expected.items() if name != "label"}
+    found, units = runner(X), {"predictions": unit_of(model)}
+    differences = {
+        name: difference(found[name], array, units.get(name, 1.0))
+        for name, array in expected.items()
+        if name != "label"
+    }
     wrong = int(np.sum(found["label"] != expected["label"])) if "label" in expected else 0
     return Found(by, differences, wrong)
 
 
-def difference(found: Array, expected: Array) -> float:
-    """max |f - e| / max(1, |e|); infinite where the shapes or what is not finite differ."""
+def unit_of(model: Model) -> Any:
+    """A step of 1 in the scaled outputs, in the units of the data: (L,), or one number of targets (N,)."""
+    L = model.chain.n_out
+    unit = np.abs(np.subtract(*(model.scaling_y.undo(np.full((1, L), scaled))[0] for scaled in (1.0, 0.0))))
+    return unit[0] if model.one_dimensional else unit
+
+
+def difference(found: Array, expected: Array, unit: Any = 1.0) -> float:
+    """max |f - e| / max(unit, |e|); infinite where the shapes or what is not finite differ."""
     found = np.asarray(found, float)
     if found.shape != expected.shape:
         return float("inf")
     with np.errstate(invalid="ignore"):
-        off = np.where(found == expected, 0.0, np.abs(found - expected) / np.maximum(1.0, np.abs(expected)))
+        off = np.where(found == expected, 0.0, np.abs(found - expected) / np.maximum(unit, np.abs(expected)))
     return float(np.where(np.isnan(off), np.inf, off).max(initial=0.0))
 
 

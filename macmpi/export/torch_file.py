@@ -171,21 +171,26 @@ def class_of(net: Net, parts: dict[str, list[str]]) -> str:
     lines += ["", "    def __init__(self):", "        super().__init__()"]
     for part, calls in parts.items():
         lines += [f"        self.{part} = nn.Sequential(", *(f"            {call}," for call in calls), "        )"]
-    lines += _method("rows", "X", ROWS)
-    lines += _method("forward", "X", [f'"""{_given(net)}"""', "return self.decoder(self.encoder(self.rows(X)))"])
+    lines += _method("rows", "X, columns", ROWS)
+    lines += _method(
+        "forward", "X", [f'"""{_given(net)}"""', f"return self.decoder(self.encoder(self.rows(X, {net.n_in})))"]
+    )
     lines += ["", "    @torch.no_grad()", *_method("predict", "X", [f"return {answer}{shaped}"])[1:]]
     if net.classes is not None:
         lines += _method("probabilities", "X", ["return torch.softmax(self(X), 1)"])
     if net.code:
-        lines += _method("encode", "X", ["return self.encoder(self.rows(X))"])
-        lines += _method("decode", "codes", [f"return self.decoder(self.rows(codes)){shaped}"])
+        lines += _method("encode", "X", [f"return self.encoder(self.rows(X, {net.n_in}))"])
+        lines += _method("decode", "codes", [f"return self.decoder(self.rows(codes, {net.n_code})){shaped}"])
     return "\n".join([*lines, ""])
 
 
 ROWS = [
     "like = next(self.buffers())",
     "X = torch.as_tensor(X, dtype=like.dtype, device=like.device)",
-    "return X.reshape(len(X), -1)",
+    "X = X.reshape(len(X), -1)",
+    "if X.shape[1] != columns:",
+    '    raise ValueError(f"{X.shape[1]} columns; {columns} are needed")',
+    "return X",
 ]
 
 

@@ -296,6 +296,16 @@ def test_codes_of_a_torch_net_are_decoded(tmp_path: Path, random: np.random.Gene
     assert difference(net.decode(net.encode(X)).detach().numpy(), model.predict(X)) <= BOUND
 
 
+def test_rows_of_another_length_are_refused(tmp_path: Path, random: np.random.Generator) -> None:
+    """One column too, which would fit any number of columns."""
+    net = torch_module(net_of(model_of(dense(3), random), "float64"), tmp_path).load()
+    for X in (np.zeros((5, 1)), np.zeros((5, 8))):
+        with pytest.raises(ValueError, match=f"{X.shape[1]} columns; 4 are needed"):
+            net.predict(X)
+    with pytest.raises(ValueError, match="4 columns; 2 are needed"):
+        net.decode(np.zeros((5, 4)))
+
+
 # --- ONNX -------------------------------------------------------------------------------------------------------------
 
 

@@ -257,6 +257,17 @@ def test_a_file_that_computes_something_else_is_not_written(model: Path, monkeyp
     assert "beyond 1e-05, which --precision float64 keeps" in done.stdout
 
 
+def test_a_difference_is_measured_in_the_units_of_the_data(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Targets in nanometres, written in metres."""
+    Y = 1e-9 * X
+    flat = np.random.default_rng(1).normal(size=5 * 5 + 6 * 4)
+    chain = build_chain(config.Model([5], "tanh"), 4, 4)
+    save(model, chain, {"last": flat}, Dataset(X, Y, X, Y, unscaled(4), fit_scaling(Y, "standard"), ""), {})
+    assert exported(model, "--to", "numpy").returncode == 0
+    monkeypatch.setitem(numpy_file.LINES, "tanh", lambda k, step: "np.tanh(A) + 1e-3")
+    assert "the exported net is not that of macmpi" in refused(model, "--to", "numpy", code=70)
+
+
 def test_an_onnx_file_that_computes_something_else_is_not_written(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
