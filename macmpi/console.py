@@ -13,11 +13,17 @@ LOST = (OSError, ValueError)
 
 
 def say(text: str, error: bool = False) -> None:
-    """Print one line (or several) on standard output, or on standard error, at once; what cannot go out is left out."""
+    """Print one line (or several) on standard output, or on standard error, at once; what cannot go out is left out.
+
+    Signs that the stream's encoding lacks become "?".
+    """
     stream = sys.stderr if error else sys.stdout
     if stream is not None:
         with suppress(*LOST):
-            print(text, file=stream, flush=True)
+            try:
+                print(text, file=stream, flush=True)
+            except UnicodeEncodeError as lacking:
+                print(text.encode(lacking.encoding, "replace").decode(lacking.encoding), file=stream, flush=True)
 
 
 def warn(text: str) -> None:

@@ -20,7 +20,9 @@ from macmpi.results.card import Card, Error, Record, plain
 from macmpi.results.model import Model
 from macmpi.results.model_file import PREFERRED, load, notes
 
-BARS = " ▁▂▃▄▅▆▇█"
+BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " _.,-=+*#"
+"""Heights from 0 to 8; the plain ones where a terminal has no others."""
+
 COLUMNS = 60
 """Signs of a curve that is drawn in a line."""
 
@@ -103,23 +105,33 @@ def curve_lines(curve: Sequence[Record]) -> Iterator[tuple[str, str]]:
     values = [record.E1_val for record in curve]
     if not any(value is not None for value in values):
         return
-    yield "curve", f"{sparkline(values)}  E1 validation, on a logarithmic scale"
+    yield "curve", f"{sparkline(values, bars_of(sys.stdout))}  E1 validation, on a logarithmic scale"
+    moves = len({record.mu for record in curve}) > 1
     for record in spread(curve, ROWS):
         pairs = (("E1 train", record.E1_train), ("val", record.E1_val))
         errors = (f"{name} {decimals(v):>9}" for name, v in pairs if v is not None)
-        mu = "" if record.mu is None else f"mu {record.mu:7.0e}"
+        mu = f"mu {record.mu:7.0e}  " if moves and record.mu is not None else ""
         phase = "" if record.phase == "iteration" else f"  {record.phase}"
-        yield "", f"{record.iteration:>6,}  {mu}  {'  '.join(errors)}  {duration(record.seconds or 0.0):>8}{phase}"
+        yield "", f"{record.iteration:>6,}  {mu}{'  '.join(errors)}  {duration(record.seconds or 0.0):>8}{phase}"
 
 
-def sparkline(values: Sequence[float | None]) -> str:
+def bars_of(stream: Any) -> str:
+    """The bars that a stream can print."""
+    try:
+        BARS.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return PLAIN_BARS
+    return BARS
+
+
+def sparkline(values: Sequence[float | None], bars: str = BARS) -> str:
     """Heights of bars on a logarithmic scale, of at most COLUMNS evenly spaced values; a gap where there is none."""
     chosen = spread(values, COLUMNS)
     logs = [math.log(v) if v is not None and 0.0 < v < math.inf else None for v in chosen]
     known = [v for v in logs if v is not None]
     low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
-    steps = len(BARS) - 2
-    return "".join(" " if v is None else BARS[1 + (round(steps * (v - low) / span) if span else 0)] for v in logs)
+    steps = len(bars) - 2
+    return "".join(" " if v is None else bars[1 + (round(steps * (v - low) / span) if span else 0)] for v in logs)
 
 
 def spread(items: Sequence[Any], most: int) -> list[Any]:

@@ -71,9 +71,9 @@ def main() -> None:
         model = load(args.model, args.weights)
         try:
             net = net_of(model, args.precision)
-            content, has = written(net, args.to, args.decoder)
         except UsageError as error:
             raise UsageError(f"{args.model}: {error}") from None
+        content, has = written(net, args.to, args.decoder)
         runner, by = RUNNERS[args.to](content, args.precision)
         found = None
         if runner is not None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
+import subprocess
+import sys
 import tomllib
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
@@ -210,6 +213,15 @@ def test_a_curve_of_any_numbers_is_drawn(values: list[float | None]) -> None:
 def test_a_falling_curve_falls() -> None:
     heights = [show.BARS.index(sign) for sign in show.sparkline([100.0, 10.0, 1.0])]
     assert heights == [8, 5, 1] or heights == [8, 4, 1]  # the middle is between two bars
+
+
+def test_a_terminal_without_these_signs_shows_others(trained: Path) -> None:
+    command = [sys.executable, "-m", "macmpi.show", str(trained / "model.h5")]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("curve ")]
+    assert set(line[show.LABEL :].split("  E1")[0]) <= set(show.PLAIN_BARS)
 
 
 # --- what others wrote ------------------------------------------------------------------------------------------------
