@@ -37,11 +37,14 @@ def say(text: str, error: bool = False) -> None:
 
 
 def put(text: str, error: bool = False) -> None:
-    """Prints the text as `say` does, whoever listens."""
+    """Prints the text as `say` does, whoever listens.  Signs that the stream's encoding lacks become "?"."""
     stream = sys.stderr if error else sys.stdout
     if stream is not None:
         with suppress(*LOST):
-            print(text, file=stream, flush=True)
+            try:
+                print(text, file=stream, flush=True)
+            except UnicodeEncodeError as lacking:
+                print(text.encode(lacking.encoding, "replace").decode(lacking.encoding), file=stream, flush=True)
 
 
 def warn(text: str) -> None:

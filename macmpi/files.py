@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 import h5py
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import StorageError, UsageError
 from macmpi.typing import Array
 
 EXPANSION = 2000
@@ -176,6 +177,32 @@ def replace_file(path: Path, content: bytes) -> None:
     except OSError:
         partial.unlink(missing_ok=True)
         raise
+
+
+def check_output(path: Path, suffixes: Sequence[str], inputs: Sequence[Path]) -> None:
+    """Raises UsageError unless a command can write a file under the name --output, which is none of its inputs."""
+    if path.suffix not in suffixes:
+        wanted = f"one of {', '.join(suffixes)}" if len(suffixes) > 1 else suffixes[0]
+        raise UsageError(f"--output {path}: {wanted} is needed")
+    if not os.path.isdir(path.parent):
+        raise UsageError(f"--output {path}: there is no folder {path.parent}; make it, or name another file")
+    if os.path.isdir(path):
+        raise UsageError(f"--output {path} is a folder; name a file")
+    if any(os.path.exists(path) and os.path.exists(given) and path.samefile(given) for given in inputs):
+        raise UsageError(f"--output {path} is an input of this command and would be replaced; name another file")
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Write what a command was asked for; a file or a link that was there is replaced as a whole.
+
+    Raises StorageError.
+    """
+    try:
+        replace_file(path, content)
+    except OSError as error:
+        raise StorageError(
+            f"{path} could not be written: {error.strerror}; free space there, or name another --output"
+        ) from None
 
 
 def write_through(path: Path, content: bytes) -> None:

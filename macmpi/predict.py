@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from macmpi import MacmpiError, StorageError, UsageError
+from macmpi import MacmpiError, UsageError
 from macmpi.console import guard, say, warn
 from macmpi.data.reading import contents, read_file
-from macmpi.files import first_line, image, replace_file
+from macmpi.files import check_output, first_line, image, write_output
 from macmpi.results.model import Model
 from macmpi.results.model_file import PREFERRED, load
 from macmpi.typing import Array
@@ -60,18 +59,6 @@ def apply(model: Model, what: str, X: Array, path: Path) -> Array:
         raise UsageError(f"{path}: {error}") from None
 
 
-def check_output(path: Path, inputs: tuple[Path, ...]) -> None:
-    """Raises UsageError unless a file can be written under this name that is none of the inputs."""
-    if path.suffix not in SUFFIXES:
-        raise UsageError(f"--output {path}: one of {', '.join(SUFFIXES)} is needed")
-    if not os.path.isdir(path.parent):
-        raise UsageError(f"--output {path}: there is no folder {path.parent}; make it, or name another file")
-    if os.path.isdir(path):
-        raise UsageError(f"--output {path} is a folder; name a file")
-    if any(os.path.exists(path) and os.path.exists(given) and path.samefile(given) for given in inputs):
-        raise UsageError(f"--output {path} is an input of this command and would be replaced; name another file")
-
-
 def packed(suffix: str, Y: Array) -> bytes:
     """The suffix names the format in which the outputs are given."""
     buffer = io.BytesIO()
@@ -84,26 +71,16 @@ def packed(suffix: str, Y: Array) -> bytes:
     return buffer.getvalue()
 
 
-def write(path: Path, Y: Array) -> None:
-    """Write the outputs; a file or a link that was there is replaced as a whole.  Raises StorageError."""
-    try:
-        replace_file(path, packed(path.suffix, Y))
-    except OSError as error:
-        raise StorageError(
-            f"{path} could not be written: {error.strerror}; free space there, or name another --output"
-        ) from None
-
-
 def main() -> None:
     guard()
     args = parser().parse_args()
     try:
-        check_output(args.output, (args.model, args.data))
+        check_output(args.output, SUFFIXES, (args.model, args.data))
         model = load(args.model, args.weights)
         model.check_action(args.what)
         X = read_points(args.data, args.dataset)
         Y = apply(model, args.what, X, args.data)
-        write(args.output, Y)
+        write_output(args.output, packed(args.output.suffix, Y))
     except MacmpiError as error:
         warn(str(error))
         sys.exit(error.exit_code)

@@ -17,7 +17,7 @@ from macmpi.data.source import source_of
 from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import speaks
 from macmpi.parallel.mpi import STOPPED, die, launch
-from macmpi.parallel.team import Team
+from macmpi.parallel.team import Team, on_root
 from macmpi.training.decided import Decided, decided, planned
 from macmpi.training.process import STOP_SIGNALS, on_stop_signals
 from macmpi.training.request import Request
@@ -167,7 +167,7 @@ def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
 def check(known: Decided, plan: Plan, team: Team) -> int:
     """--check: rank 0 says what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
     from macmpi.plan.estimate import estimate
-    from macmpi.training.launch import name_ignored, on_root, origin_of
+    from macmpi.training.launch import name_ignored, origin_of
     from macmpi.training.trial import tried
 
     config, source, sizes = known.config, known.source, known.sizes

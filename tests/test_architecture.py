@@ -61,12 +61,14 @@ PACKAGES: dict[str, set[str]] = {
     "sklearn": {"macmpi", "api", "parallel", "results", "typing"},
     "predict": {"macmpi", "console", "data", "files", "results", "typing"},
     "report": {"macmpi", "console", "results"},
+    "export": {"macmpi", "console", "data", "files", "nets", "parallel", "results", "typing"},
+    "show": {"macmpi", "console", "files", "parallel", "results"},
     "fetch": {"macmpi", "console", "data", "files", "typing"},
     "doctor": {"macmpi", "console", "machine", "parallel"},
 }
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
-COMMANDS = {"run", "predict", "report", "fetch", "doctor"}
+COMMANDS = {"run", "predict", "report", "export", "show", "fetch", "doctor"}
 """Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__."""
 
 MATHEMATICS = (
@@ -82,13 +84,13 @@ LONGEST = 300
 OWNERS = {
     "mpi4py": {"parallel.mpi"},
     "h5py": {"files", "training.checkpoint", "training.sharded_checkpoint", "machine.storage"},
-    "pydantic": {"config.reading"},
     "sklearn": {"data.named_sets", "sklearn"},
     "IPython": {"api.live"},
+    "pydantic": {"config.reading", "results.card"},
     "threadpoolctl": {"parallel.kernels"},
     "scipy": {"fetch", "parallel.kernels", "nets.inverse", "solvers.", "methods."},
     "PIL": {"fetch"},
-    "argparse": {"run", "predict", "fetch", "report", "doctor"},
+    "argparse": {"run", "predict", "fetch", "report", "doctor", "export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage"},
     "signal": {"run", "api.on_ranks", "training.process", "training.faults"},
@@ -98,10 +100,15 @@ OWNERS = {
     "multiprocessing": set(),
     "threading": {"training.process"},
     "matplotlib": {"results.figures", "results.pictures", "results.outcomes"},
+    "onnx": {"export.onnx_file"},
+    "onnxruntime": {"export.check"},
+    "torch": set(),  # exported files import it
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
-SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "run", "predict", "fetch", "report", "doctor"}
+SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "run", "predict", "fetch", "report", "doctor"} | {
+    *("export.__main__", "show")
+}
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {
@@ -480,7 +487,7 @@ def test_the_commands_of_the_readme_exist() -> None:
     promised = set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.MULTILINE))
     assert {"run", "test"} <= promised <= targets
     for module in set(re.findall(r"python -m macmpi\.(\w+)", readme)):
-        assert (PACKAGE / f"{module}.py").exists(), module
+        assert (PACKAGE / f"{module}.py").exists() or (PACKAGE / module / "__main__.py").exists(), module
     for path in set(re.findall(r"\b((?:run|docs|data)/[\w./-]+\.(?:toml|md)|[A-Z]+\.md)\b", readme)):
         assert (ROOT / path).exists(), path
 

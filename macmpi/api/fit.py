@@ -20,7 +20,7 @@ from macmpi.data.targets import loss_for, with_loss
 from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import limited
 from macmpi.parallel.mpi import die, team_of
-from macmpi.parallel.team import Team
+from macmpi.parallel.team import Team, on_root
 from macmpi.results.model import Model
 from macmpi.training.decided import Decided, decided, planned
 from macmpi.training.launch import launch_training
@@ -85,13 +85,13 @@ def fit(
             return fit_on_ranks(ranks, asked(), _held(X, Y, validation), request)
         with team_of(comm) as team, _all_or_none(team):
             settled = team.from_root(asked)
-            held = _on_root(team, lambda: _held(X, Y, validation))
+            held = on_root(team, lambda: _held(X, Y, validation))
             known = _decided(settled, held, team)
             plan = planned(known.config, known.sizes, team)
             with interruptible() as wish, limited(known.config.run.threads):
                 heard = replace(request, chosen=known.in_short, listen=lambda: wish)
                 outcome = launch_training(heard, known, plan, team)
-            return team.from_root(lambda: _model(outcome.model, outcome.records))
+            return team.from_root(lambda: _there(outcome.model))
 
 
 def _held(X: Any, Y: Any, validation: Any) -> dict[str, Array] | None:
@@ -99,13 +99,6 @@ def _held(X: Any, Y: Any, validation: Any) -> dict[str, Array] | None:
     if X is None and Y is not None:
         raise UsageError("Y is given without X")
     return None if X is None else held_by(X, Y, validation)
-
-
-def _on_root(team: Team, step: Any) -> Any:
-    """Keeps what `step` gives on rank 0 alone.  Raises its MacmpiError on all.  Collective: yes."""
-    kept: list[Any] = []
-    team.from_root(lambda: kept.append(step()))
-    return kept[0] if kept else None
 
 
 def _decided(config: Config, held: dict[str, Array] | None, team: Team) -> Decided:
@@ -125,9 +118,9 @@ def _decided(config: Config, held: dict[str, Array] | None, team: Team) -> Decid
     return decided(config, team, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source)
 
 
-def _model(model: Model | None, records: tuple[dict[str, Any], ...]) -> Model:
+def _there(model: Model | None) -> Model:
     assert model is not None, "a fit ends with a model"
-    return replace(model, history=list(records))
+    return model
 
 
 @contextmanager

@@ -46,7 +46,6 @@ def config_of(
     }
     if start is not None:
         own |= {"start.method": "model", "start.model": GIVEN if isinstance(start, Model) else str(start)}
-        own["start.gradient_step"] = table.get("start", {}).get("gradient_step", False)
     if seed is not None:
         own |= {"data.seed": _plain(seed), "start.seed": _plain(seed)}
     for key, value in own.items():

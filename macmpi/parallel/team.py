@@ -96,6 +96,13 @@ class Team(ABC):
         os._exit(code)
 
 
+def on_root(team: Team, step: Callable[[], Any]) -> Any:
+    """Calls `step` on rank 0, where its answer stays.  Raises its MacmpiError on all.  Collective: yes."""
+    kept: list[Any] = []
+    team.from_root(lambda: kept.append(step()))
+    return kept[0] if kept else None
+
+
 def leave_code(code: int) -> None:
     """Leaves an exit code as an empty file where a batch script asks for it.  Collective: no."""
     if folder := os.environ.get(EXIT_CODES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.softmax import softmax
+from macmpi.results.card import Card
 from macmpi.typing import Array
 
 BATCH = 4096
@@ -23,7 +25,8 @@ class Model:
     """A trained net f, with the scaling of its data: arrays go in and come out in the data's own units.
 
     A classifier (`classes` given: the label of each output) predicts labels.  one_dimensional: the targets were (N,),
-    and so are the outputs.  history: a record of each iteration, as in curve.jsonl; none of a model that was loaded.
+    and so are the outputs.  card_text: the model card as model.h5 has it, "" where it has none.  history: a record of
+    each iteration, as in curve.jsonl; none of a model that was loaded, whose card has the curve.
     """
 
     chain: Chain
@@ -33,11 +36,24 @@ class Model:
     autoencoder: bool
     classes: Array | None = None
     one_dimensional: bool = False
+    card_text: str = ""
     history: list[dict[str, Any]] = field(default_factory=list, compare=False)
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in self.chain.layer_sizes)
         return f"Model({sizes}, {sum(W.size for W in self.weights):,} weights)"
+
+    @cached_property
+    def card(self) -> Card | None:
+        """The model card: data, config, curve, scores, machine.  None of files of older versions and of start.h5.
+
+        Raises UsageError where it is damaged.  Collective: no.
+        """
+        try:
+            return Card.of_json(self.card_text) if self.card_text else None
+        except (ValueError, RecursionError) as error:
+            why = " ".join((str(error) or "nested too deeply").split())
+            raise UsageError(f"the model card is damaged: {why:.200}") from None
 
     @property
     def code(self) -> int:

@@ -15,6 +15,7 @@ from macmpi.data.scaling import Scaling, Tails
 from macmpi.files import DAMAGE, first_line, image, replace_file
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import build
+from macmpi.results.card import NAME
 from macmpi.results.model import Model, codes_of
 from macmpi.state import State, block_views
 from macmpi.typing import Array
@@ -32,7 +33,7 @@ PREFERRED = ("refit", "best", "last")
 def save_model(path: str | Path, model: Model) -> None:
     """Write a model that `load` reads, with the weights that it predicts with.  Raises OSError.  Collective: no."""
     flat = np.concatenate([W.ravel() for W in model.weights])
-    save(Path(path), model.chain, {"last": flat}, model, {})
+    save(Path(path), model.chain, {"last": flat}, model, {NAME: model.card_text} if model.card_text else {})
 
 
 def save(
@@ -101,11 +102,13 @@ def load(path: str | Path, weights: str | None = None) -> Model:
                 raise UsageError(f"it has the weights {', '.join(names)}, not {weights}")
             of_x, of_y = _scaling(file, "x", chain.n_in), _scaling(file, "y", chain.n_out)
             blocks = _blocks(files.array(file, f"weights/{weights}"), chain)
+            card = file.attrs.get(NAME, "")
             autoencoder = bool(file.attrs["autoencoder"])
             one_dimensional = bool(file.attrs.get("one_dimensional", False))  # older files do not say
             classes = files.array(file, "classes") if "classes" in set(file) else None
             if classes is not None and classes.dtype.kind == "S":
                 classes = np.array(files.texts(classes))
+        _ensure(isinstance(card, str), "its card is no text")
         _ensure(not autoencoder or chain.n_in == chain.n_out, "its outputs are not as many as its inputs")
         _ensure(not one_dimensional or chain.n_out == 1, "its outputs are more than one")
         if classes is not None:
@@ -119,7 +122,18 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: {why}") from None
     except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
-    return Model(chain, blocks, of_x, of_y, autoencoder, classes, one_dimensional)
+    return Model(chain, blocks, of_x, of_y, autoencoder, classes, one_dimensional, card)
+
+
+def notes(path: Path) -> tuple[list[str], dict[str, Any]]:
+    """The weights that a model.h5 has, by name, and its attributes that are one number.  Raises UsageError."""
+    try:
+        with files.opened(path) as file:
+            found = {name: file.attrs[name] for name in file.attrs}
+            numbers = {k: v.item() for k, v in found.items() if isinstance(v, np.number) and np.isfinite(v)}
+            return files.names(file, "weights"), numbers
+    except DAMAGE as error:
+        raise UsageError(f"{path} is not a model: {first_line(error)}") from None
 
 
 def _no_number(text: str) -> float:

@@ -139,9 +139,9 @@ class Fault:
     def _note(self, owner: Any, name: str, ahead: int) -> None:
         whole = getattr(owner, name)
 
-        def noted(loop: Any, state: Any) -> Any:
+        def noted(loop: Any, state: Any, *more: Any) -> Any:
             self.iteration_now = state.iteration + ahead
-            return whole(loop, state)
+            return whole(loop, state, *more)
 
         setattr(owner, name, noted)
 

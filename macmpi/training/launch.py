@@ -18,7 +18,7 @@ from macmpi.data.user_file import read_codes
 from macmpi.methods.starts import Origin
 from macmpi.parallel.kernels import arithmetics, mixture, words
 from macmpi.parallel.mpi import BINDINGS
-from macmpi.parallel.team import Team
+from macmpi.parallel.team import Team, on_root
 from macmpi.plan.choices import longer
 from macmpi.plan.estimate import node_bytes, selecting
 from macmpi.plan.plan import Plan, make_plan
@@ -44,7 +44,9 @@ def launch_training(request: Request, known: Decided, plan: Plan, team: Team) ->
         data = _loaded(config, plan, source, sizes, team)
         first = on_root(team, lambda: origin_of(config, plan, data, request.start)) or Origin()
         team.from_root(lambda: name_ignored(config))
-        return train(Job(config, request, Nowhere(), None, first, arithmetic), plan, data, team)
+        mpi = BINDINGS, team.library
+        made_by = partial(provenance, computed_on, config.run.threads, mpi, data.sha256, list(request.command))
+        return train(Job(config, request, Nowhere(made_by), None, first, arithmetic), plan, data, team)
     directory = RunDirectory(request.output, request.overwrite)
     with directory.lock:
         found: Found = on_root(team, lambda: directory.resume(request.resume, config, plan.sharded))
@@ -71,13 +73,6 @@ def name_ignored(config: Config) -> None:
     """One line about keys that the run does not read.  Collective: no (rank 0)."""
     if keys := ignored(config):
         warn(f'method.name = "{config.method.name}" does not read {", ".join(keys)} in this config')
-
-
-def on_root(team: Team, step: Callable[[], Any]) -> Any:
-    """Calls `step` on rank 0, where its answer stays.  Raises its MacmpiError on all.  Collective: yes."""
-    kept: list[Any] = []
-    team.from_root(lambda: kept.append(step()))
-    return kept[0] if kept else None
 
 
 def prepare(

@@ -15,7 +15,7 @@ from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.starts import Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock, now
-from macmpi.parallel.team import Team
+from macmpi.parallel.team import Team, on_root
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
 from macmpi.results.reference_errors import levels
@@ -23,7 +23,7 @@ from macmpi.state import Errors, State
 from macmpi.training import finite
 from macmpi.training.best import Best, best_of, constant_of
 from macmpi.training.curve import Curve, record_of
-from macmpi.training.model_files import End, model_of, write_model, write_start
+from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
 from macmpi.training.process import peak_memory, ready_memory, ready_products, spare_living
 from macmpi.training.refit import is_wanted, refit
@@ -226,8 +226,8 @@ class Training:
             else:
                 self.team.from_root(lambda: say(f"  {again}"))
         memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
-        end = End(state, after, best, errors, again)
-        self.team.from_root(lambda: write_model(self.job.directory, self.plan, self.data, end))
+        end = End(state, after, best, errors, again, scores, self.curve.records)
+        model = on_root(self.team, lambda: ended(self.job.directory, self.job.config, self.plan, self.data, end))
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
             self._say_levels()
@@ -236,8 +236,7 @@ class Training:
                 say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)
-        model = model_of(self.plan, self.data, end) if self.team.rank == 0 else None
-        return Outcome(STOPPED if stopped else DONE, model, tuple(self.curve.records))
+        return Outcome(STOPPED if stopped else DONE, model)
 
     def _asked(self) -> bool:
         """Somebody has asked the run to stop.  Collective: yes."""

@@ -1,4 +1,4 @@
-"""A run writes its nets: start.h5 before the first iteration, model.h5 after the last.  For rank 0 alone."""
+"""A run writes its nets: start.h5 before the first iteration, model.h5 with its card after the last.  For rank 0."""
 
 from __future__ import annotations
 
@@ -8,39 +8,93 @@ from typing import Any
 import numpy as np
 
 from macmpi import StorageError
+from macmpi.config import Config, dump
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.plan.plan import Plan
 from macmpi.results import model_file
+from macmpi.results.card import NAME, About, Card, Error, Training, scores_by_name, thinned
 from macmpi.results.model import Model
+from macmpi.results.scores import Labels, Numbers
 from macmpi.state import Errors, State, block_views
 from macmpi.training.best import Best
 from macmpi.training.refit import Refit
-from macmpi.training.run_directory import Nowhere, RunDirectory
+from macmpi.training.run_directory import Nowhere, RunDirectory, stamp
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
 class End:
-    """The end of a run: its state before and after postprocessing, the best weights, the last errors, the refit."""
+    """The end of a run: its state before and after postprocessing, the best weights, the last errors, the refit.
+
+    scores: of the best weights at the validation points; records: the learning curve.
+    """
 
     state: State[Any]
     after: State[Any]
     best: Best
     errors: Errors
     again: Refit | None
+    scores: Numbers | Labels
+    records: list[dict[str, Any]]
 
 
-def model_of(plan: Plan, data: Dataset, end: End) -> Model:
+TOLD = ("data_sha256", "ranks", "threads", "started")
+"""Facts of the provenance that a card has with the data and the training."""
+
+
+def card_of(config: Config, plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
+    """The card of a run that has ended.  facts: the provenance of its last launch.  Collective: no (rank 0)."""
+    best, refit = end.best, end.again
+    errors = {"last": _error(end.errors), "best": _error(best.errors)}
+    if refit is not None and refit.better:
+        errors["refit"] = Error(training=refit.error)
+    training = Training(
+        method=config.method.name,
+        iterations=end.after.iteration,
+        best_iteration=best.iteration,
+        ended=end.state.finished,
+        seconds=end.after.seconds,
+        ranks=plan.ranks,
+        threads=config.run.threads,
+        started=str(facts.get("started", "")),
+        written=stamp(),
+    )
+    return Card(
+        data=About(config.data.source, data.sha256, plan.n_train, plan.n_val, plan.chain.n_in, plan.chain.n_out),
+        training=training,
+        errors=errors,
+        config=dump(config),
+        scores=scores_by_name(end.scores),
+        curve=thinned(end.records, best.iteration),
+        machine={name: fact for name, fact in facts.items() if name not in TOLD},
+    )
+
+
+def _error(errors: Errors) -> Error:
+    return Error(errors.train, errors.validation, errors.wrong_train, errors.wrong_validation)
+
+
+def ended(directory: RunDirectory | Nowhere, config: Config, plan: Plan, data: Dataset, end: End) -> Model:
+    """The trained net, which model.h5 holds where there is a run directory.  Raises StorageError.
+
+    Collective: no (rank 0).
+    """
+    card = card_of(config, plan, data, end, directory.facts)
+    write_model(directory, plan, data, end, card)
+    return model_of(plan, data, end, card)
+
+
+def model_of(plan: Plan, data: Dataset, end: End, card: Card) -> Model:
     """The trained net, with the weights that it predicts with.  Collective: no (rank 0)."""
     again = end.again is not None and end.again.better
     flat = end.again.weights if again and end.again else end.best.weights
     blocks = tuple(block_views(flat.astype(np.float64), plan.chain.block_shapes))
-    scalings = data.scaling_x, data.scaling_y
-    return Model(plan.chain, blocks, *scalings, data.autoencoder, data.classes, data.one_dimensional)
+    kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional
+    return Model(plan.chain, blocks, *kind, card.to_json(), end.records)
 
 
-def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End) -> None:
+def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End, card: Card) -> None:
     """Writes model.h5, if there is a run directory.  Raises StorageError.  Collective: no (rank 0)."""
     if directory.model is None:
         return
@@ -50,6 +104,7 @@ def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, en
         "best_iteration": best.iteration,
         **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
         model_file.MADE_FROM: end.state.fingerprint,
+        NAME: card.to_json(),
     }
     weights = {"last": end.after.weights, "best": best.weights}
     if end.again is not None and end.again.better:

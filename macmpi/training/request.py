@@ -45,9 +45,8 @@ class Request:
 class Outcome:
     """The end of a launch.  code: 0, or 75 of a run that was stopped.
 
-    model, records: the net, where there is one, and the learning curve; rank 0's alone.
+    model: the net, with its history, where there is one; rank 0's alone.
     """
 
     code: int
     model: Model | None = None
-    records: tuple[dict[str, Any], ...] = ()

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -32,7 +33,10 @@ OTHERWISE = "continue it with --resume auto, replace it with --overwrite, or nam
 
 
 class RunDirectory:
-    """One run's folder.  overwrite: the run that it holds already is removed.  Collective: no (rank 0)."""
+    """One run's folder.  overwrite: the run that it holds already is removed.  Collective: no (rank 0).
+
+    facts: the provenance of this launch, once the folder is made.
+    """
 
     def __init__(self, path: Path, overwrite: bool = False) -> None:
         self.path, self.overwrite = path, overwrite
@@ -41,6 +45,7 @@ class RunDirectory:
         self.start = path / "start.h5"
         self.model = path / "model.h5"
         self.lock = Lock(path / "lock")
+        self.facts: dict[str, Any] = {}
         self.own_files = (path / "config.toml", path / "provenance.json", self.curve, self.start, self.model)
 
     def resume(self, mode: str, config: Config, without_points: bool = False) -> tuple[Path, State[Any], str] | None:
@@ -100,6 +105,7 @@ class RunDirectory:
             log = self.path / "provenance.json"
             text = json.dumps({"launches": [*_launches(log), facts]}, indent=1) + "\n"
             files.replace_file(log, text.encode())
+            self.facts = facts
         except OSError as error:
             place = error.filename2 or error.filename or self.path
             move = "move it away or " if isinstance(error, IsADirectoryError | FileExistsError) else ""
@@ -175,6 +181,14 @@ class Nowhere:
 
     path = curve = start = model = None
 
+    def __init__(self, made_by: Callable[[], dict[str, Any]]) -> None:
+        self._made_by = made_by
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The provenance of this launch."""
+        return self._made_by()
+
     def save(self, state: State[Any], config: Config, sha256: str, last: bool = False) -> bool:
         """There are no checkpoints, and nothing is lost by that."""
         return True
@@ -182,6 +196,11 @@ class Nowhere:
     def remedy(self) -> str:
         """Nothing can fail."""
         return ""
+
+
+def stamp() -> str:
+    """The time of day, as provenance and model card have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def provenance(
@@ -199,7 +218,7 @@ def provenance(
         except metadata.PackageNotFoundError:
             versions[name] = "none"
     return {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "started": stamp(),
         "command": argv,
         "versions": versions,
         "git_commit": _git_commit(),

@@ -1,8 +1,9 @@
 """Same results as another commit: python run/bench/same_bits.py COMMIT [CASE ...] [--ranks 2] [--tolerance 0].
 
 Checks out COMMIT into a temporary folder, trains every case with both source trees on the same machine, and compares
-all datasets of the two model.h5 files and the learning curves.  Tolerance 0 asks for the same bits; else the largest
-difference allowed, relative to the largest number of the dataset.  Exit code 1 where a case differs or does not end.
+all datasets of the two model.h5 files (not the model card, an attribute that tells seconds) and the learning curves.
+Tolerance 0 asks for the same bits; else the largest difference allowed, relative to the largest number of the dataset.
+Exit code 1 where a case differs or does not end.
 """
 
 from __future__ import annotations

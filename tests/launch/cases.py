@@ -155,9 +155,9 @@ def untimed(records: list[dict[str, Any]]) -> list[str]:
 
 
 def hdf5(path: Path) -> dict[str, Any]:
-    """The bits of every dataset and the attributes of a file, but the seconds."""
+    """The bits of every dataset and the attributes of a file, but the seconds and the model card, which tells them."""
     with h5py.File(path, "r") as file:
-        content: dict[str, Any] = {f"attribute {k}": v for k, v in file.attrs.items() if k != "seconds"}
+        content: dict[str, Any] = {f"attribute {k}": v for k, v in file.attrs.items() if k not in ("seconds", "card")}
 
         def note(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset):

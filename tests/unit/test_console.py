@@ -48,6 +48,13 @@ def test_lines_that_nobody_takes_are_left_out(how: str) -> None:
         console.flush()
 
 
+def test_signs_that_an_encoding_lacks_take_no_line_away() -> None:
+    code = f"from macmpi.console import say; say({chr(0x153)!a} + ' 5\\nnext')"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout == "? 5\nnext\n"
+
+
 class Alone(Serial):
     """Notes how it was ended, which a team does not survive."""
 

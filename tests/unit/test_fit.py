@@ -126,7 +126,10 @@ def test_seeds_tell_runs_apart_and_repeat_them() -> None:
 
 def test_a_fit_goes_on_from_a_model(tmp_path: Path) -> None:
     """Its first error is that of the model, whose net it takes over."""
-    keys = {"config": {"method.name": "adam", "run.refit": False}, "validation": (X[40:], NUMBERS[40:])}
+    keys = {
+        "config": {"method.name": "adam", "run.refit": False, "start.gradient_step": False},
+        "validation": (X[40:], NUMBERS[40:]),
+    }
     first = short(X[:40], NUMBERS[:40], layers="tanh", **keys)
     save_model(tmp_path / "first.h5", first)
     for start, net in ((first, {}), (tmp_path / "first.h5", {"hidden": [5], "layers": "tanh"})):

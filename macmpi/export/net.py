@@ -1,0 +1,159 @@
+"""A trained net as a list of steps in plain arrays, from which every format is written.
+
+Scaling and tails come before the steps and after them; classes turn the outputs into labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.data.scaling import Scaling
+from macmpi.nets.layers.activation import LEAK
+from macmpi.results.model import Model
+from macmpi.typing import Array
+
+ACTIVATIONS = {"linear": "identity"} | {name: name for name in ("sigmoid", "tanh", "relu", "leaky_relu")}
+"""Name of an activation -> the operation of its step."""
+
+OPERATIONS = ("affine", "linear", "softmax", "rbf", "quantiser", "binary", *ACTIVATIONS.values())
+"""Every format knows these."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One map: rows A (n, n_in) -> (n, n_out).
+
+    arrays: "weight" (n_out, n_in) and "bias" (n_out,) of affine and linear steps, "centres" (units, n_in), taken from
+    "middle" (n_in,), of radial basis functions and codebooks.  number: the width of radial basis functions, the slope
+    of a leaky rectifier for numbers below 0.
+    """
+
+    operation: str
+    n_in: int
+    n_out: int
+    arrays: dict[str, Array] = field(default_factory=dict)
+    number: float = 0.0
+
+
+@dataclass(frozen=True)
+class Net:
+    """A net to be exported: steps[:code] encode, steps[code:] decode.
+
+    code: 0 where the net has no code.  inputs, outputs: the scalings of the data.  classes: the label of each output of
+    a classifier, or None.  one_dimensional: predictions are (N,).  dtype: of the arithmetic, float64 or float32.
+    """
+
+    steps: tuple[Step, ...]
+    code: int
+    inputs: Scaling
+    outputs: Scaling
+    classes: Array | None
+    one_dimensional: bool
+    autoencoder: bool
+    sizes: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def n_in(self) -> int:
+        return self.steps[0].n_in
+
+    @property
+    def n_out(self) -> int:
+        return self.steps[-1].n_out
+
+    @property
+    def n_code(self) -> int:
+        """The numbers of a code."""
+        return self.steps[self.code].n_in if self.code else 0
+
+    @property
+    def title(self) -> str:
+        """The net in a few words: "64-32-8-32-64 autoencoder"."""
+        task = "classifier" if self.classes is not None else "autoencoder" if self.autoencoder else "regression"
+        return f"{'-'.join(map(str, self.sizes))} {task}"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods of the model that exported files have too."""
+        probabilities = ("probabilities",) if self.classes is not None else ()
+        return ("predict", *probabilities, *(("encode", "decode") if self.code else ()))
+
+
+def net_of(model: Model, precision: str) -> Net:
+    """The steps of a model, arrays in the precision.  Raises UsageError for maps of other packages, by name."""
+    blocks = iter(model.weights)
+    maps = [(m, None if m.parameter_shape is None else next(blocks)) for m in model.chain.maps]
+    specs = [m.spec() for m, _ in maps]
+    kinds = [str(spec["kind"]) for spec in specs]
+    functions = {str(spec["name"]) for spec in specs if spec["kind"] == "activation"}
+    for what, used, known in (("layers of the kind", set(kinds), STEPS), ("activations", functions, ACTIVATIONS)):
+        if foreign := sorted(used - known.keys()):
+            raise UsageError(
+                f"{what} {', '.join(map(repr, foreign))} cannot be exported, only those of macmpi: {', '.join(known)}; "
+                "a net with these stays usable by macmpi.load"
+            )
+    dtype = np.dtype(precision)
+    steps = tuple(_cast(STEPS[kind](m, W), dtype) for kind, (m, W) in zip(kinds, maps, strict=True))
+    return Net(
+        steps=steps,
+        code=model.code if model.chain.layer_ends else 0,
+        inputs=model.scaling_x,
+        outputs=model.scaling_y,
+        classes=None if model.classes is None else labels(model.classes),
+        one_dimensional=model.one_dimensional,
+        autoencoder=model.autoencoder,
+        sizes=model.chain.layer_sizes,
+        dtype=dtype,
+    )
+
+
+def labels(classes: Array) -> Array:
+    """Labels as int64, float64, bool or text."""
+    wide = {"i": np.int64, "u": np.uint64, "f": np.float64}.get(classes.dtype.kind)
+    return classes if wide is None else classes.astype(wide)
+
+
+def _cast(step: Step, dtype: np.dtype) -> Step:
+    arrays = {name: np.ascontiguousarray(array, dtype) for name, array in step.arrays.items()}
+    return Step(step.operation, step.n_in, step.n_out, arrays, step.number)
+
+
+def _affine(map_: Any, W: Any) -> Step:
+    return Step("affine", map_.n_in, map_.n_out, {"weight": W[:, :-1], "bias": W[:, -1]})
+
+
+def _linear(map_: Any, W: Any) -> Step:
+    return Step("linear", map_.n_in, map_.n_out, {"weight": W})
+
+
+def _activation(map_: Any, W: Any) -> Step:
+    slope = LEAK if map_.name == "leaky_relu" else 0.0
+    return Step(ACTIVATIONS[map_.name], map_.n_in, map_.n_out, number=slope)
+
+
+def _centred(operation: str, map_: Any, C: Any) -> Step:
+    """Distances are the same and more exact when points and centres are taken from the middle of the centres."""
+    middle = C.mean(axis=0)
+    return Step(operation, map_.n_in, map_.n_out, {"centres": C - middle, "middle": middle})
+
+
+def _basis(map_: Any, W: Any) -> Step:
+    step = _centred("rbf", map_, W)
+    return Step("rbf", step.n_in, step.n_out, step.arrays, float(map_.width))
+
+
+STEPS: dict[str, Callable[[Any, Any], Step]] = {
+    "affine": _affine,
+    "linear": _linear,
+    "activation": _activation,
+    "softmax": lambda map_, W: Step("softmax", map_.n_in, map_.n_out),
+    "rbf": _basis,
+    "quantiser": lambda map_, W: _centred("quantiser", map_, W),
+    "binary": lambda map_, W: Step("binary", map_.n_in, map_.n_out),
+}
+"""Kind of map -> the step of a map and its weights."""

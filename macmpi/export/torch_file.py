@@ -1,0 +1,204 @@
+"""A net as one Python file with a plain torch.nn.Module; its parameters are text at the end of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from macmpi.data.scaling import Scaling
+from macmpi.export.net import Net, Step
+from macmpi.export.source import classes_line, head, packed, usage
+from macmpi.typing import Array
+
+CLASSES = {
+    "Scale": '''
+class Scale(nn.Module):
+    """x -> (x - shift) / scale, by column."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.register_buffer("shift", torch.zeros(columns))
+        self.register_buffer("scale", torch.ones(columns))
+
+    def forward(self, X):
+        return (X - self.shift) / self.scale
+''',
+    "Unscale": '''
+class Unscale(Scale):
+    """The inverse of Scale."""
+
+    def forward(self, X):
+        return X * self.scale + self.shift
+''',
+    "Compress": '''
+class Compress(nn.Module):
+    """x -> asinh((x - centre) / width) in the columns with long tails."""
+
+    def __init__(self, columns):
+        super().__init__()
+        for name in ("centre", "width", "long"):
+            self.register_buffer(name, torch.ones(columns))
+
+    def forward(self, X):
+        return torch.where(self.long > 0, torch.asinh((X - self.centre) / self.width), X)
+''',
+    "Stretch": '''
+class Stretch(Compress):
+    """The inverse of Compress."""
+
+    def forward(self, X):
+        return torch.where(self.long > 0, torch.sinh(X * self.long) * self.width + self.centre, X)
+''',
+    "Centres": '''
+class Centres(nn.Module):
+    """Points in the space of the inputs, taken from their middle."""
+
+    def __init__(self, inputs, count):
+        super().__init__()
+        self.centres = nn.Parameter(torch.empty(count, inputs))
+        self.register_buffer("middle", torch.zeros(inputs))
+
+    def distances(self, A):
+        A, C = A - self.middle, self.centres
+        return ((A * A).sum(1, keepdim=True) + (C * C).sum(1) - 2.0 * A @ C.T).clamp(min=0.0)
+''',
+    "GaussianBasis": '''
+class GaussianBasis(Centres):
+    """b_h = exp(-||a - c_h||^2 / width^2)."""
+
+    def __init__(self, inputs, units, width):
+        super().__init__(inputs, units)
+        self.width = width
+
+    def forward(self, A):
+        return torch.exp(self.distances(A) / -self.width**2)
+''',
+    "Codebook": '''
+class Codebook(Centres):
+    """The codeword nearest to a; no derivative by a."""
+
+    def forward(self, A):
+        return (self.centres + self.middle)[self.distances(A).argmin(1)]
+''',
+    "Bits": '''
+class Bits(nn.Module):
+    """1 where a > 0, else 0; no derivative."""
+
+    def forward(self, A):
+        return (A > 0).to(A.dtype)
+''',
+}
+"""Modules that torch does not have, of which a file has those that it uses."""
+
+BASES = {"Unscale": "Scale", "Stretch": "Compress", "GaussianBasis": "Centres", "Codebook": "Centres"}
+
+MODULES: dict[str, Callable[[Step], str]] = {
+    "affine": lambda s: f"nn.Linear({s.n_in}, {s.n_out})",
+    "linear": lambda s: f"nn.Linear({s.n_in}, {s.n_out}, bias=False)",
+    "rbf": lambda s: f"GaussianBasis({s.n_in}, {s.n_out}, {s.number!r})",
+    "quantiser": lambda s: f"Codebook({s.n_in}, {len(s.arrays['centres'])})",
+    "binary": lambda s: "Bits()",
+    "softmax": lambda s: "nn.Softmax(dim=1)",
+    "identity": lambda s: "nn.Identity()",
+    "sigmoid": lambda s: "nn.Sigmoid()",
+    "tanh": lambda s: "nn.Tanh()",
+    "relu": lambda s: "nn.ReLU()",
+    "leaky_relu": lambda s: f"nn.LeakyReLU({s.number!r})",
+}
+"""Operation -> the module of a step."""
+
+REST = '''
+def load():
+    """The trained net, in evaluation mode."""
+    net = Net().to(DTYPE)
+    arrays = np.load(io.BytesIO(base64.b64decode(WEIGHTS)))
+    net.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    return net.eval()
+
+'''
+
+
+def modules(net: Net) -> tuple[list[tuple[str, dict[str, Array]]], list[tuple[str, dict[str, Array]]]]:
+    """Encoder and decoder: the call that makes each module, and the arrays of its state."""
+    steps = [(MODULES[step.operation](step), step.arrays) for step in net.steps]
+    first = [*_tails("Compress", net.inputs), _scale("Scale", net.inputs)]
+    last = [_scale("Unscale", net.outputs), *_tails("Stretch", net.outputs)]
+    return [*first, *steps[: net.code]], [*steps[net.code :], *last]
+
+
+def _scale(name: str, scaling: Scaling) -> tuple[str, dict[str, Array]]:
+    return f"{name}({len(scaling.shift)})", {"shift": scaling.shift, "scale": scaling.scale}
+
+
+def _tails(name: str, scaling: Scaling) -> list[tuple[str, dict[str, Array]]]:
+    if (tails := scaling.tails) is None:
+        return []
+    width = np.where(tails.long, tails.width, 1.0)
+    return [(f"{name}({len(width)})", {"centre": tails.centre, "width": width, "long": tails.long.astype(float)})]
+
+
+def written(net: Net) -> str:
+    """The file.  Its `load()` gives the module: forward, predict, encode, decode, probabilities of a classifier."""
+    parts = dict(zip(("encoder", "decoder"), modules(net), strict=True))
+    state = {
+        f"{part}.{i}.{name}": array
+        for part, every in parts.items()
+        for i, (_, arrays) in enumerate(every)
+        for name, array in arrays.items()
+    }
+    calls = {call.split("(")[0] for every in parts.values() for call, _ in every}
+    used = calls | {BASES[name] for name in calls & BASES.keys()}
+    return "\n".join(
+        [
+            head(net, "torch and NumPy", usage(net, "net = model_torch.load()  # the name of this file", "net")),
+            "import base64\nimport io\n\nimport numpy as np\nimport torch\nfrom torch import nn\n",
+            f"DTYPE = torch.{net.dtype.name}",
+            classes_line(net.classes),
+            *(code for name, code in CLASSES.items() if name in used),
+            class_of(net, {part: [call for call, _ in every] for part, every in parts.items()}),
+            REST,
+            packed(state, net.dtype) + "\n",
+        ]
+    )
+
+
+def class_of(net: Net, parts: dict[str, list[str]]) -> str:
+    """The class Net."""
+    answer = "CLASSES[self(X).argmax(1).cpu().numpy()]" if net.classes is not None else "self(X).cpu().numpy()"
+    shaped = "[:, 0]" if net.one_dimensional else ""
+    lines = ["", "class Net(nn.Module):", f'    """{net.title}.  Arrays and tensors go in."""']
+    lines += ["", "    def __init__(self):", "        super().__init__()"]
+    for part, calls in parts.items():
+        lines += [f"        self.{part} = nn.Sequential(", *(f"            {call}," for call in calls), "        )"]
+    lines += _method("rows", "X, columns", ROWS)
+    lines += _method(
+        "forward", "X", [f'"""{_given(net)}"""', f"return self.decoder(self.encoder(self.rows(X, {net.n_in})))"]
+    )
+    lines += ["", "    @torch.no_grad()", *_method("predict", "X", [f"return {answer}{shaped}"])[1:]]
+    if net.classes is not None:
+        lines += _method("probabilities", "X", ["return torch.softmax(self(X), 1)"])
+    if net.code:
+        lines += _method("encode", "X", [f"return self.encoder(self.rows(X, {net.n_in}))"])
+        lines += _method("decode", "codes", [f"return self.decoder(self.rows(codes, {net.n_code})){shaped}"])
+    return "\n".join([*lines, ""])
+
+
+ROWS = [
+    "like = next(self.buffers())",
+    "X = torch.as_tensor(X, dtype=like.dtype, device=like.device)",
+    "X = X.reshape(len(X), -1)",
+    "if X.shape[1] != columns:",
+    '    raise ValueError(f"{X.shape[1]} columns; {columns} are needed")',
+    "return X",
+]
+
+
+def _given(net: Net) -> str:
+    if net.classes is not None:
+        return f"The numbers that a softmax turns into probabilities, (N, {net.n_out})."
+    return f"Outputs in the units of the data, (N, {net.n_out})."
+
+
+def _method(name: str, argument: str, body: list[str]) -> list[str]:
+    return ["", f"    def {name}(self, {argument}):", *(f"        {line}" for line in body)]

@@ -1,0 +1,168 @@
+"""The model card: what a net was trained on, how, by what and how well.  model.h5 holds it as one attribute, JSON.
+
+An attribute, since datasets hold what a run computes, which has the same bits on any number of ranks: comparisons of
+two models compare those and leave this attribute out, with its seconds, its machine and its ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from annotated_types import Interval
+
+from macmpi.results.scores import Labels, Numbers
+
+NAME = "card"
+"""The attribute of model.h5."""
+
+MOST_RECORDS = 200
+"""Records of a curve that a card keeps, evenly spaced; the first, the last and that of the best weights among them."""
+
+MOST_OUTPUTS = 100
+"""The most outputs or classes with scores of their own."""
+
+
+FINITE = {"allow_inf_nan": False}
+
+Count = Annotated[int, Interval(ge=0, le=2**53)]
+
+
+@dataclass(frozen=True)
+class About:
+    """The data: source as the config names it, SHA-256 of the arrays, numbers of points and of columns."""
+
+    source: str
+    sha256: str
+    training_points: Count
+    validation_points: Count
+    inputs: Count
+    outputs: Count
+    __pydantic_config__: ClassVar[Any] = FINITE
+
+
+@dataclass(frozen=True)
+class Training:
+    """The course of training: ended says why it ended, best_iteration where the best weights are of (0: a constant)."""
+
+    method: str
+    iterations: Count
+    best_iteration: Count
+    ended: str
+    seconds: float
+    ranks: Count
+    threads: Count
+    started: str
+    written: str
+    __pydantic_config__: ClassVar[Any] = FINITE
+
+
+@dataclass(frozen=True)
+class Error:
+    """E1 per point of some weights; wrong_*: shares of misclassified points.  A refit has no validation points left."""
+
+    training: float | None = None
+    validation: float | None = None
+    wrong_training: float | None = None
+    wrong_validation: float | None = None
+    __pydantic_config__: ClassVar[Any] = FINITE
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of the learning curve."""
+
+    iteration: Count
+    phase: str
+    seconds: float | None = None
+    mu: float | None = None
+    E1_train: float | None = None
+    E1_val: float | None = None
+    E_Q: float | None = None
+    constraint: float | None = None
+    error_train: float | None = None
+    error_val: float | None = None
+    __pydantic_config__: ClassVar[Any] = FINITE
+
+
+@dataclass(frozen=True)
+class Card:
+    """All of it.  errors: by the name of the weights, "last", "best", "refit".  config: TOML.
+
+    scores: of the best weights at the validation points, by name, and `lines` of text; machine: the provenance of the
+    launch that wrote the model (versions, host, arithmetic, command), by name.
+    """
+
+    data: About
+    training: Training
+    errors: dict[str, Error]
+    config: str
+    scores: dict[str, Any] = field(default_factory=dict)
+    curve: tuple[Record, ...] = ()
+    machine: dict[str, Any] = field(default_factory=dict)
+    __pydantic_config__: ClassVar[Any] = FINITE
+
+    def to_json(self) -> str:
+        """One line of JSON, `plain`."""
+        return json.dumps(plain(asdict(self)), allow_nan=False)
+
+    @staticmethod
+    def of_json(text: str) -> Card:
+        """The card of its JSON; keys of later versions are left out.  Raises ValueError, RecursionError."""
+        found: Card = _adapter().validate_json(text)
+        return found
+
+
+@cache
+def _adapter() -> Any:
+    """Made once, and only where a card is read: it takes longer than many models."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Card)
+
+
+def plain(value: Any) -> Any:
+    """Numbers, text, lists and tables as JSON has them: null for what is not finite, no keys without a value."""
+    if isinstance(value, dict):
+        return {str(key): plain(inside) for key, inside in value.items() if inside is not None}
+    if isinstance(value, list | tuple):
+        return [plain(inside) for inside in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def thinned(records: Sequence[dict[str, Any]], best: int) -> tuple[Record, ...]:
+    """At most MOST_RECORDS records of curve.jsonl, and those of iteration `best`, without their timings."""
+    last = len(records) - 1
+    steps = min(last, MOST_RECORDS - 1)
+    kept = {round(i * last / steps) for i in range(steps + 1)} if steps > 0 else {0}
+    keys = Record.__dataclass_fields__.keys()
+    return tuple(
+        Record(**{key: record[key] for key in keys & record.keys()})
+        for i, record in enumerate(records)
+        if i in kept or record["iteration"] == best
+    )
+
+
+def scores_by_name(scores: Numbers | Labels) -> dict[str, Any]:
+    """The scores as numbers, lists and the lines that a run prints.  By output or by class where they are not many."""
+    if isinstance(scores, Numbers):
+        found: dict[str, Any] = {"r2": scores.total, "lines": scores.lines()}
+        every = {"rmse": scores.rmse, "mae": scores.mae, "r2_by_output": scores.r2}
+        few = len(scores.rmse) <= MOST_OUTPUTS
+        return found | ({name: array.tolist() for name, array in every.items()} if few else {})
+    found = {"accuracy": scores.accuracy, "balanced_accuracy": scores.balanced, "log_loss": scores.log_loss}
+    found["lines"] = scores.lines()
+    if len(scores.classes) <= MOST_OUTPUTS:
+        arrays = {"classes": scores.classes, "points": scores.counts, "right": scores.right}
+        found |= {name: array.tolist() for name, array in arrays.items()}
+        found |= {} if scores.confusion is None else {"confusion": scores.confusion.tolist()}
+    return found

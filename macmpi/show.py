@@ -1,0 +1,250 @@
+"""`python -m macmpi.show MODEL.h5`: the model card of a trained net, for people or as JSON.  Needs no MPI."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from macmpi import MacmpiError, UsageError
+from macmpi.console import decimals, duration, guard, say, warn
+from macmpi.files import first_line
+from macmpi.parallel.kernels import words
+from macmpi.results.card import Card, Error, Record, plain
+from macmpi.results.model import Model
+from macmpi.results.model_file import PREFERRED, load, notes
+
+BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " _.,-=+*#"
+"""Heights from 0 to 8; the plain ones where a terminal has no others."""
+
+COLUMNS = 60
+"""Signs of a curve that is drawn in a line."""
+
+ROWS = 5
+"""Records of the curve that are shown as numbers."""
+
+LABEL = 14
+"""Signs before what is said."""
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="python -m macmpi.show",
+        description="Show what a trained net is, what it was trained on, how, and how well.",
+        epilog="Exit codes: 0 done, 2 usage or model.",
+    )
+    p.add_argument("model", type=Path, metavar="MODEL.h5", help="model.h5 of a run directory")
+    p.add_argument("--config", action="store_true", help="print the config alone, as TOML: it trains the net again")
+    p.add_argument("--json", action="store_true", help="print everything as JSON")
+    return p
+
+
+# --- the parts --------------------------------------------------------------------------------------------------------
+
+
+def kind(model: Model) -> str:
+    """The task in a word."""
+    return "classifier" if model.classes is not None else "autoencoder" if model.autoencoder else "regression"
+
+
+def layers(model: Model) -> list[str]:
+    """The maps of the net, each as a word or two: "affine 64", "sigmoid"."""
+    specs = [(map_.spec(), map_.n_out) for map_ in model.chain.maps]
+    return [str(spec["name"]) if "name" in spec else f"{spec['kind']} {n_out:,}" for spec, n_out in specs]
+
+
+def net_lines(model: Model, weights: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The net itself, which every model.h5 has.  weights: the names of those in the file."""
+    sizes = "-".join(f"{n}" for n in model.chain.layer_sizes)
+    yield "net", f"{sizes} {kind(model)}, {sum(W.size for W in model.weights):,} weights"
+    yield "layers", shortened(layers(model), " > ")
+    if model.classes is not None:
+        yield "classes", shortened([str(c) for c in model.classes.tolist()], ", ")
+    used = next((name for name in PREFERRED if name in weights), "")
+    yield "weights", ", ".join(f"{name} (used)" if name == used else name for name in weights)
+
+
+def card_lines(card: Card) -> Iterator[tuple[str, str]]:
+    """The card: data, training, errors and scores, curve, machine."""
+    about, training = card.data, card.training
+    yield "data", f"{about.source}: {about.training_points:,} training, {about.validation_points:,} validation points"
+    yield "", f"{about.inputs:,} columns in, {about.outputs:,} out; SHA-256 {about.sha256[:16]}"
+    ranks = f"{training.ranks} rank{'s' if training.ranks != 1 else ''}"
+    yield "training", f"{training.method}, {training.iterations:,} iterations, {duration(training.seconds)} on {ranks}"
+    best = "a constant" if training.best_iteration == 0 else f"iteration {training.best_iteration:,}"
+    yield "", f"ended: {training.ended or '-'}; best weights: {best}; written {training.written or '-'}"
+    for name, error in card.errors.items():
+        yield f"E1 of {name}", error_line(error)
+    for i, line in enumerate(_texts(card.scores.get("lines"))):
+        yield "" if i else "scores", line if i else f"{line}   (best weights, validation points)"
+    yield from curve_lines(card.curve)
+    yield from machine_lines(card.machine)
+
+
+def error_line(error: Error) -> str:
+    """Training and validation error, and shares of misclassified points."""
+    parts = [
+        f"{name} {decimals(value)}" + (f" ({wrong:.2%} wrong)" if wrong is not None else "")
+        for name, value, wrong in (
+            ("training", error.training, error.wrong_training),
+            ("validation", error.validation, error.wrong_validation),
+        )
+        if value is not None
+    ]
+    return "   ".join(parts) or "-"
+
+
+def curve_lines(curve: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """The validation error drawn in a line, and some records as numbers."""
+    values = [record.E1_val for record in curve]
+    if not any(value is not None for value in values):
+        return
+    yield "curve", f"{sparkline(values, bars_of(sys.stdout))}  E1 validation, on a logarithmic scale"
+    moves = len({record.mu for record in curve}) > 1
+    for record in spread(curve, ROWS):
+        pairs = (("E1 train", record.E1_train), ("val", record.E1_val))
+        errors = (f"{name} {decimals(v):>9}" for name, v in pairs if v is not None)
+        mu = f"mu {record.mu:7.0e}  " if moves and record.mu is not None else ""
+        phase = "" if record.phase == "iteration" else f"  {record.phase}"
+        yield "", f"{record.iteration:>6,}  {mu}{'  '.join(errors)}  {duration(record.seconds or 0.0):>8}{phase}"
+
+
+def bars_of(stream: Any) -> str:
+    """The bars that a stream can print."""
+    try:
+        BARS.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return PLAIN_BARS
+    return BARS
+
+
+def sparkline(values: Sequence[float | None], bars: str = BARS) -> str:
+    """Heights of bars on a logarithmic scale, of at most COLUMNS evenly spaced values; a gap where there is none."""
+    chosen = spread(values, COLUMNS)
+    logs = [math.log(v) if v is not None and 0.0 < v < math.inf else None for v in chosen]
+    known = [v for v in logs if v is not None]
+    low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
+    steps = len(bars) - 2
+    return "".join(" " if v is None else bars[1 + (round(steps * (v - low) / span) if span else 0)] for v in logs)
+
+
+def spread(items: Sequence[Any], most: int) -> list[Any]:
+    """At most `most` evenly spaced items, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[i * (len(items) - 1) // (most - 1)] for i in range(most)]
+
+
+def machine_lines(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The machine and the versions of the launch that wrote the model, as far as they are known."""
+    said = {name: str(machine[name]) for name in ("host", "machine", "cores", "git_commit") if machine.get(name)}
+    if "host" in said:
+        cores = f", {said['cores']} cores" if "cores" in said else ""
+        yield "machine", f"{said['host']} ({said.get('machine', '-')}{cores})"
+    versions = machine.get("versions")
+    if isinstance(versions, dict):
+        yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
+    with suppress(
+        LookupError, TypeError, AttributeError
+    ):  # ranks of one kernel alone, or of a version that did not say
+        (kernel,) = machine["kernels"]
+        yield "arithmetic", words(kernel["blas"])
+    if "git_commit" in said:
+        yield "commit", said["git_commit"]
+
+
+def note_lines(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The numbers that files without a card have too."""
+    for name in ("best", "last"):
+        head = "best_" if name == "best" else ""
+        pair = Error(numbers.get(f"{head}E1_train"), numbers.get(f"{head}E1_val"))
+        if pair != Error():
+            yield f"E1 of {name}", error_line(pair)
+    if "iteration" in numbers:
+        yield "training", f"{numbers['iteration']:,} iterations"
+
+
+def shortened(words: Sequence[str], between: str, most: int = 24) -> str:
+    """The first and the last words where they are many."""
+    if len(words) <= most:
+        return between.join(words)
+    return between.join([*words[: most - 5], f"... ({len(words):,})", *words[-4:]])
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(line) for line in value] if isinstance(value, list) else []
+
+
+def printable(text: str) -> str:
+    """Text of a file that others wrote, without signs that command a terminal."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def shown(lines: Iterable[tuple[str, str]]) -> str:
+    """Labels in a column, and what is said of each."""
+    return "\n".join(f"{printable(label):{LABEL}s}{printable(text)}".rstrip() for label, text in lines)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def as_json(model: Model, weights: Sequence[str], numbers: dict[str, Any]) -> str:
+    """Net, weights, attributes and card as one JSON object; without card where the file has none."""
+    found = {
+        "net": {"sizes": list(model.chain.layer_sizes), "kind": kind(model), "maps": layers(model)},
+        "classes": None if model.classes is None else model.classes.tolist(),
+        "weights": list(weights),
+        "numbers": numbers,
+        "card": model.card and asdict(model.card),
+    }
+    return json.dumps(plain(found), indent=1, allow_nan=False)
+
+
+def told(path: Path, config: bool, as_object: bool) -> str:
+    """The answer of the command.  Raises UsageError."""
+    model = load(path)
+    weights, numbers = notes(path)
+    try:
+        return _told(path, model, weights, numbers, config, as_object)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, say
+        raise UsageError(f"{path}: the model card is damaged: {first_line(error)}") from None
+
+
+def _told(path: Path, model: Model, weights: list[str], numbers: dict[str, Any], config: bool, as_object: bool) -> str:
+    try:
+        card = model.card
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    if as_object:
+        return as_json(model, weights, numbers)
+    if config:
+        if card is None:
+            raise UsageError(f"{path} has no model card, hence no config; config.toml of its run directory is one")
+        return "\n".join(printable(line) for line in card.config.splitlines())
+    if card is None:
+        missing = ("card", "none: written by an older version, or before training began")
+        return shown([*net_lines(model, weights), *note_lines(numbers), missing])
+    return shown([*net_lines(model, weights), *card_lines(card)])
+
+
+def main() -> None:
+    guard()
+    args = parser().parse_args()
+    try:
+        if args.config and args.json:
+            raise UsageError("--config and --json: give one of them; the JSON holds the config too")
+        text = told(args.model, args.config, args.json)
+    except MacmpiError as error:
+        warn(str(error))
+        sys.exit(error.exit_code)
+    say(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,349 @@
+"""Exported files compute the model that they were made of: every kind of layer, every config, every kind of data."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contracts.examples import MAPS, cases, example_of
+from numpy.testing import assert_array_equal
+from tolerance import gamma
+
+from macmpi import UsageError, config
+from macmpi.config.auto import decide
+from macmpi.data.scaling import Scaling, Tails, unscaled
+from macmpi.export import numpy_file, onnx_file, torch_file
+from macmpi.export.check import Answers, Runner, answers_of, difference, numpy_runner, onnx_runner, torch_runner
+from macmpi.export.net import ACTIVATIONS, OPERATIONS, STEPS, Net, net_of
+from macmpi.nets.build import build_chain
+from macmpi.nets.chain import Chain
+from macmpi.nets.layers import KINDS, Kind
+from macmpi.nets.layers.activation import FUNCTIONS, Activation
+from macmpi.nets.layers.affine import Affine
+from macmpi.results.model import Model
+from macmpi.typing import Array
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BOUND = gamma(1000) * 1e4
+"""Fewer than 1,000 terms are added up on the way to an output of these nets, and none grows errors by 10,000."""
+
+BOUND_SINGLE = gamma(1000, np.float32) * 1e2
+
+
+def numpy_answers(net: Net) -> Runner:
+    runner, _ = numpy_runner(numpy_file.written(net).encode(), net.dtype.name)
+    assert runner is not None
+    return runner
+
+
+def onnx_answers(net: Net) -> Runner:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    runner, _ = onnx_runner(onnx_file.written(net)[0], net.dtype.name)
+    assert runner is not None
+    return runner
+
+
+def torch_answers(net: Net) -> Runner:
+    pytest.importorskip("torch")
+    runner, _ = torch_runner(torch_file.written(net).encode(), net.dtype.name)
+    assert runner is not None
+    return runner
+
+
+FORMATS: dict[str, Callable[[Net], Runner]] = {"numpy": numpy_answers, "onnx": onnx_answers, "torch": torch_answers}
+
+formats = pytest.mark.parametrize("to", FORMATS)
+
+
+def model_of(chain: Chain, random: np.random.Generator, weights: Any = None, **changes: Any) -> Model:
+    """A net with random weights and scalings; those of labels are none."""
+    if weights is None:
+        weights = tuple(random.normal(size=(h, d)) / math.sqrt(d) for h, d in chain.block_shapes)
+    of_x, of_y = (Scaling(random.normal(size=n), random.uniform(0.5, 20.0, n)) for n in (chain.n_in, chain.n_out))
+    if "classes" in changes:
+        of_y = unscaled(chain.n_out)
+    return replace(Model(chain, weights, of_x, of_y, autoencoder=False), **changes)
+
+
+def points(model: Model, random: np.random.Generator, n: int = 40) -> Array:
+    return model.scaling_x.undo(random.normal(size=(n, model.chain.n_in)))
+
+
+def assert_computes(model: Model, to: str, X: Array, precision: str = "float64") -> Answers:
+    """All answers of the file are those of the model; gives them."""
+    net = net_of(model, precision)
+    found, expected = FORMATS[to](net)(X), answers_of(model, X, bool(net.code))
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        if name == "label":
+            assert_array_equal(found[name], array)
+        else:
+            bound = BOUND if precision == "float64" else BOUND_SINGLE
+            assert difference(found[name], array) <= bound, name
+            assert np.asarray(found[name]).dtype == precision
+    return found
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_layer_and_every_activation_has_a_step_in_every_format() -> None:
+    assert STEPS.keys() == KINDS.keys()
+    assert ACTIVATIONS.keys() == FUNCTIONS.keys()
+    for table in (onnx_file.STEPS, torch_file.MODULES, numpy_file.LINES):
+        assert set(table) == set(OPERATIONS)
+
+
+@formats
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("case", cases(KINDS, MAPS))
+def test_a_layer(case: tuple[str, int], precision: str, to: str, random: np.random.Generator) -> None:
+    """Each between two affine maps.  Of single precision no points are near a jump: where a layer has jumps, no law."""
+    example = example_of(case, MAPS, "MAPS")(random)
+    first, last = Affine(4, example.map.n_in), Affine(example.map.n_out, 3)
+    weights = [random.normal(size=first.parameter_shape), example.W, random.normal(size=last.parameter_shape)]
+    chain = Chain((first, example.map, last), (2,))
+    model = model_of(chain, random, tuple(W for W in weights if W is not None))
+    X = points(model, random)
+    if precision == "float32":
+        X = away_from_jumps(model, X)
+    assert_computes(model, to, X, precision)
+
+
+def away_from_jumps(model: Model, X: Array) -> Array:
+    """Those points whose answers hardly change when a point moves a little."""
+    codes = [model.encode(X + shift) for shift in (0.0, 1e-3, -1e-3)]
+    kept = np.all([np.abs(other - codes[0]).max(axis=1) < 0.1 for other in codes[1:]], axis=0)
+    assert kept.sum() > len(X) // 4
+    return X[kept]
+
+
+@formats
+def test_a_net_without_hidden_layers_has_no_codes(to: str, random: np.random.Generator) -> None:
+    model = model_of(Chain((Affine(4, 3),), ()), random)
+    net = net_of(model, "float64")
+    assert net.methods == ("predict",)
+    X = points(model, random)
+    found = FORMATS[to](net)(X)
+    assert list(found) == ["predictions"]
+    assert difference(found["predictions"], model.predict(X)) <= BOUND
+
+
+@formats
+@pytest.mark.parametrize("path", sorted((ROOT / "run").glob("*.toml")), ids=lambda path: path.name)
+def test_the_nets_of_the_documented_configs(path: Path, to: str, random: np.random.Generator) -> None:
+    """Each with its layers, some tens of units wide at most."""
+    settings, n_in = config.read(path, []), 12
+    labels = settings.model.loss == "cross_entropy"
+    settings, _ = decide(settings, n_in, autoencoder=not labels)
+    narrow = replace(settings.model, hidden=[max(2, units // 50) for units in settings.model.units], words=8)
+    chain = build_chain(narrow, n_in, 5 if labels else n_in)
+    changes = {"classes": np.arange(5)} if labels else {"autoencoder": True}
+    model = model_of(chain, random, **changes)
+    assert_computes(model, to, points(model, random))
+
+
+@formats
+def test_a_deep_net(to: str, random: np.random.Generator) -> None:
+    chain = build_chain(config.Model(hidden=[3] * 300, activation="tanh"), 3, 2)
+    model = model_of(chain, random)
+    assert_computes(model, to, points(model, random))
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def dense(n_out: int, output: Any = "linear") -> Chain:
+    return build_chain(config.Model([6, 2, 5], "tanh", output), 4, n_out)
+
+
+def long_tails(scaling: Scaling, random: np.random.Generator) -> Scaling:
+    """Every other column has long tails."""
+    long = np.arange(len(scaling.shift)) % 2 == 0
+    centre, width = random.normal(size=len(long)), random.uniform(0.5, 3.0, len(long))
+    unit = Scaling(0.1 * scaling.shift, np.ones(len(long)))
+    return replace(unit, tails=Tails(np.where(long, centre, 0.0), np.where(long, width, 0.0)))
+
+
+@formats
+def test_long_tails_are_compressed_and_stretched(to: str, random: np.random.Generator) -> None:
+    model = model_of(dense(4), random)
+    scaling = long_tails(model.scaling_x, random)
+    model = replace(model, scaling_x=scaling, scaling_y=scaling, autoencoder=True)
+    X = points(model, random)
+    X[0] = [1e30, -4.0, -1e30, 4.0]
+    X[1] = scaling.tails.centre  # type: ignore[union-attr]
+    assert_computes(model, to, X)
+
+
+LABELS = {
+    "numbers": np.array([-3, 0, 7]),
+    "text": np.array(["bee", 'wasp "\\', "fourmi à l'œil"]),
+    "small numbers": np.array([3, 1, 2], np.uint8),
+    "truth values": np.array([False, True]),
+    "real numbers": np.array([0.1, 0.2, 0.3]),
+}
+
+
+@formats
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels(kind: str, to: str, random: np.random.Generator) -> None:
+    classes, chain = LABELS[kind], build_chain(config.Model([6, 2, 5], "tanh"), 4, len(LABELS[kind]))
+    weights = tuple(2.0 * random.normal(size=shape) for shape in chain.block_shapes)
+    weights[-1][:, -1] = 0.0
+    model = model_of(chain, random, weights, classes=classes)
+    found = assert_computes(model, to, points(model, random))
+    assert len(np.unique(found["label"])) > 1
+    assert np.allclose(found["probabilities"].sum(axis=1), 1.0)
+
+
+@formats
+def test_probabilities_of_outputs_that_exp_cannot_take(to: str, random: np.random.Generator) -> None:
+    model = model_of(dense(3), random, classes=np.arange(3))
+    model = replace(model, weights=tuple(1e4 * W for W in model.weights))
+    found = FORMATS[to](net_of(model, "float64"))(points(model, random))
+    assert np.isfinite(found["probabilities"]).all()
+
+
+@formats
+def test_targets_of_one_dimension(to: str, random: np.random.Generator) -> None:
+    model = model_of(dense(1), random, one_dimensional=True)
+    found = assert_computes(model, to, points(model, random))
+    assert found["predictions"].shape == (40,)
+
+
+@formats
+def test_a_batch_of_points_is_each_point(to: str, random: np.random.Generator) -> None:
+    model = model_of(dense(3), random, classes=np.arange(3))
+    runner, X = FORMATS[to](net_of(model, "float64")), points(model, random)
+    whole = runner(X)
+    for rows in (slice(0, 1), slice(7, 8), slice(5, 40)):
+        for name, answer in runner(X[rows]).items():
+            if name == "label":
+                assert_array_equal(answer, whole[name][rows])
+            else:
+                assert difference(answer, whole[name][rows]) <= BOUND
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+class Negation(Kind):
+    """A kind of map of another package."""
+
+    kind = "negation"
+    n_in = n_out = 2
+    capabilities: frozenset[str] = frozenset()
+
+
+def test_kinds_of_other_packages_are_refused_by_name(random: np.random.Generator) -> None:
+    chain = Chain((Affine(4, 2), Negation(), Affine(2, 3)), ())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="kind 'negation' cannot be exported, only those of macmpi: affine, linear"):
+        net_of(model_of(chain, random), "float64")
+
+
+def test_activations_of_other_packages_are_refused_by_name(random: np.random.Generator) -> None:
+    chain = Chain((Affine(4, 2), Activation("swish", 2), Affine(2, 3)), ())
+    with pytest.raises(UsageError, match="activations 'swish' cannot be exported, only those of macmpi: linear, sig"):
+        net_of(model_of(chain, random), "float64")
+
+
+# --- torch ------------------------------------------------------------------------------------------------------------
+
+
+def torch_module(net: Net, folder: Path) -> Any:
+    """The module of an exported file, imported as a user does."""
+    pytest.importorskip("torch")
+    path = folder / "model_torch.py"
+    path.write_text(torch_file.written(net), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("model_torch", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "rbf", "quantise"])
+def test_a_torch_net_can_be_trained_further(activation: str, tmp_path: Path, random: np.random.Generator) -> None:
+    """A step of gradient descent on its own targets of another net lowers the loss; scalings are no parameters."""
+    chain = build_chain(config.Model([5], activation, words=4), 4, 3)
+    module = torch_module(net_of(model_of(chain, random), "float64"), tmp_path)
+    import torch
+
+    net = module.load()
+    assert sum(p.numel() for p in net.parameters()) == sum(h * d for h, d in chain.block_shapes)
+    X, Y = torch.as_tensor(random.normal(size=(30, 4))), torch.as_tensor(random.normal(size=(30, 3)))
+    optimiser = torch.optim.SGD(net.decoder.parameters(), lr=1e-5)
+    before = ((net(X) - Y) ** 2).mean()
+    before.backward()
+    optimiser.step()
+    assert ((net(X) - Y) ** 2).mean() < before
+
+
+def test_codes_of_a_torch_net_are_decoded(tmp_path: Path, random: np.random.Generator) -> None:
+    model = model_of(dense(1), random, one_dimensional=True)
+    net = torch_module(net_of(model, "float64"), tmp_path).load()
+    X = points(model, random)
+    assert difference(net.decode(net.encode(X)).detach().numpy(), model.predict(X)) <= BOUND
+
+
+def test_rows_of_another_length_are_refused(tmp_path: Path, random: np.random.Generator) -> None:
+    """One column too, which would fit any number of columns."""
+    net = torch_module(net_of(model_of(dense(3), random), "float64"), tmp_path).load()
+    for X in (np.zeros((5, 1)), np.zeros((5, 8))):
+        with pytest.raises(ValueError, match=f"{X.shape[1]} columns; 4 are needed"):
+            net.predict(X)
+    with pytest.raises(ValueError, match="4 columns; 2 are needed"):
+        net.decode(np.zeros((5, 4)))
+
+
+# --- ONNX -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one_dimensional", [False, True])
+def test_a_decoder_alone(one_dimensional: bool, random: np.random.Generator) -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    model = model_of(dense(1 if one_dimensional else 4), random, one_dimensional=one_dimensional)
+    content, outputs = onnx_file.written(net_of(model, "float64"), decoder=True)
+    assert outputs == ["predictions"]
+    runner, _ = onnx_runner(content, "float64")
+    assert runner is not None
+    codes = model.encode(points(model, random))
+    assert difference(runner(codes)["predictions"], model.decode(codes)) <= BOUND
+
+
+def test_an_onnx_file_says_what_goes_in_and_out(random: np.random.Generator) -> None:
+    onnx = pytest.importorskip("onnx")
+    model = model_of(dense(3), random, classes=LABELS["text"])
+    graph = onnx.load_from_string(onnx_file.written(net_of(model, "float32"))[0]).graph
+
+    def said(value: Any) -> tuple[str, int, list[Any]]:
+        tensor = value.type.tensor_type
+        return value.name, tensor.elem_type, [d.dim_param or d.dim_value for d in tensor.shape.dim]
+
+    single, text = onnx.TensorProto.FLOAT, onnx.TensorProto.STRING
+    assert [said(v) for v in graph.input] == [("X", single, ["N", 4])]
+    assert [said(v) for v in graph.output] == [
+        ("label", text, ["N"]),
+        ("probabilities", single, ["N", 3]),
+        ("codes", single, ["N", 2]),
+    ]
+
+
+def test_weights_beyond_what_a_file_holds_are_refused(
+    random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnx")
+    monkeypatch.setattr(onnx_file, "LARGEST", 100)
+    with pytest.raises(UsageError, match=r"bytes of weights; an ONNX file holds 100"):
+        onnx_file.written(net_of(model_of(dense(3), random), "float64"))
