@@ -135,9 +135,11 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
     _set_threads(config.run.threads)
+    reading = now()
     config, decisions = team.from_root(lambda: _with_loss(config))
     source = source_of(config)
     sizes = team.from_root(source.sizes)
+    notes = source.notes(now() - reading)
     if fault:
         fault.arm(team, light=False)
     from macmpi.config.auto import decide, explained, in_short
@@ -147,7 +149,7 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     if args.explain:
         team.from_root(lambda: say("\n".join(explained(decisions))))
         return 0
-    args.chosen = in_short(decisions)
+    args.chosen = "\n  ".join(line for line in (*notes, in_short(decisions)) if line)
     plan = _planned(config, sizes, team)
     if args.check:
         return check(config, plan, source, sizes, team, args.chosen)
@@ -192,7 +194,7 @@ def check(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team, 
     lines.append(f"iteration    about {predicted:.2g} s predicted with a core a rank ({config.method.name})")
     if found is not None:
         lines[-1] = f"iteration    {found.seconds:.2g} s measured here on {found.iterations} of them"
-    team.from_root(lambda: say("\n".join([chosen] * bool(chosen) + lines)))
+    team.from_root(lambda: say("\n".join(chosen.replace("\n  ", "\n").splitlines() + lines)))
     return 0
 
 

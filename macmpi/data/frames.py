@@ -149,7 +149,7 @@ class Columns:
         counts = [f"{column.name} {column.missing:,}" for column in self.each if column.missing]
         if not counts:
             return ""
-        return f"missing values were filled, each of these columns with one more that tells where: {_listed(counts)}"
+        return f"missing values filled: {_listed(counts)}; for each of these columns one more tells where"
 
     def dumps(self) -> str:
         """The columns as JSON, which `loads` reads."""

@@ -6,7 +6,8 @@ has the checks of both.  This module is light: rank 0 can refuse data before the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from macmpi.config import Config
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
     from macmpi.parallel.team import Team
 
 
+SLOW = 1.0
+"""Seconds of reading from which on a run says how many there were."""
+
+
 class Whole:
-    """A data set that rank 0 reads whole, and shares with all ranks."""
+    """A data set that rank 0 reads whole, or has as arrays, and shares with all ranks."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -32,10 +37,19 @@ class Whole:
         Collective: no (rank 0).
         """
         if self._data is None:
-            from macmpi.data.whole import load
-
-            self._data = load(self.config.data, has_labels(self.config), self.config.model.precision)
+            self._data = self._read()
         return self._data
+
+    def _read(self) -> Dataset:
+        from macmpi.data.whole import load
+
+        return load(self.config.data, has_labels(self.config), self.config.model.precision)
+
+    def notes(self, seconds: float) -> list[str]:
+        """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long."""
+        columns = None if self._data is None else self._data.columns
+        read = f"read {self.config.data.source} in {seconds:.1f} s" if seconds > SLOW else ""
+        return [line for line in (read, columns.said if columns else "") if line]
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
@@ -46,6 +60,22 @@ class Whole:
 
         data, self._data = self._data, None
         return share(team, data)
+
+
+class Arrays(Whole):
+    """Arrays X and optionally Y, X_val, Y_val that the caller has on rank 0.  name: theirs, for messages."""
+
+    def __init__(self, config: Config, held: dict[str, Any], name: str) -> None:
+        super().__init__(config)
+        self.held, self.name = held, name
+
+    def _read(self) -> Dataset:
+        from macmpi.data.parts import scaled_as
+        from macmpi.data.user_file import raw_arrays
+        from macmpi.data.whole import made_of
+
+        raw = raw_arrays(self.held, Path(self.name), has_labels(self.config))
+        return made_of(scaled_as(raw, self.config.data), self.config.data, self.config.model.precision)
 
 
 class Sharded:
@@ -59,6 +89,10 @@ class Sharded:
 
         self._sizes = survey(self.config.data, has_labels(self.config))
         return self._sizes
+
+    def notes(self, seconds: float) -> list[str]:
+        """Nothing: the points are still to be read."""
+        return []
 
     def outline(self) -> Dataset:
         """The outline has no points and is not scaled."""

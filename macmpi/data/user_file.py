@@ -27,17 +27,27 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
     path = Path(config.source)
     if path.suffix not in (".h5", ".hdf5", ".npz"):
         known = ", ".join(f'"{name}"' for name in NAMED_SETS)
-        raise UsageError(f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file')
+        raise UsageError(
+            f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file, nor a table '
+            '(.csv, .tsv, .parquet), an .npy file, a folder of images, "sklearn:NAME" or "openml:NAME"'
+        )
     check_there(path, "data.source")
     sharded, unread = unread, unread and path.suffix != ".npz"
     held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS))
-    numbers = {name: held.pop(name) for name in GROUPS if name in held}
-    names = None if sharded or not labels else numbered(held)
-    check_datasets(held, path, labels)
-    scale, scale_y = (_rule(held.get(name), targets=name == "Y") for name in "XY")
-    flat = not labels and len(held["Y" if "Y" in held else "X"].shape) == 1
     if unread:
-        return Raw(**held, scale=scale, scale_y=scale_y, labels=labels, one_dimensional=flat)
+        check_datasets(held, path, labels)
+        return Raw(**held, **_kinds(held, labels))
+    return raw_arrays(held, path, labels, texts=not sharded)
+
+
+def raw_arrays(held: dict[str, Any], path: Path, labels: bool, texts: bool = True) -> Raw:
+    """The arrays X and optionally Y, X_val, Y_val, groups, groups_val, checked, as rows.
+
+    path: named in messages; texts: labels may be text or truth values.  Raises UsageError.  Collective: no.
+    """
+    numbers = {name: held.pop(name) for name in GROUPS if name in held}
+    names = numbered(held) if texts and labels else None
+    check_datasets(held, path, labels)
     points: dict[str, Any] = {
         name: (as_labels if labels and "Y" in name else as_rows)(array, f"{path}: dataset {name}")
         for name, array in held.items()
@@ -48,8 +58,14 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
         every = numbers["groups"].astype(np.int64)
         groups = every, numbers.get("groups_val", every[:0]).astype(np.int64)
     shape = held["X"].shape[1:] if held["X"].ndim == 3 else None
-    kinds: dict[str, Any] = {"labels": labels, "names": names, "one_dimensional": flat}
-    return Raw(**points, scale=scale, scale_y=scale_y, **kinds, groups=groups, shape=shape)
+    return Raw(**points, **_kinds(held, labels), names=names, groups=groups, shape=shape)
+
+
+def _kinds(held: dict[str, Any], labels: bool) -> dict[str, Any]:
+    """Fields of Raw: the rules of scaling, and the kind of the targets, of arrays or HDF5 datasets."""
+    scale, scale_y = (_rule(held.get(name), targets=name == "Y") for name in "XY")
+    flat = not labels and len(held["Y" if "Y" in held else "X"].shape) == 1
+    return {"scale": scale, "scale_y": scale_y, "labels": labels, "one_dimensional": flat}
 
 
 def numbered(held: dict[str, Any]) -> Array | None:

@@ -22,7 +22,12 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
 
     Raises UsageError.  Collective: no (rank 0).
     """
-    raw, classes = raw_of(config, labels), None
+    return made_of(raw_of(config, labels), config, dtype)
+
+
+def made_of(raw: Raw, config: Data, dtype: Any = np.float64) -> Dataset:
+    """The arrays of a data set, checked, split and scaled.  Raises UsageError.  Collective: no (rank 0)."""
+    classes = None
     inputs, targets = parts_of(raw, config, drawn)
     X, X_val, scaling_x = Y, Y_val, scaling_y = _scaled(inputs, raw.scale, config, varied=targets is None)
     if targets and raw.labels:
@@ -51,6 +56,7 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset
         groups=_divided(raw.groups, raw, inputs),
         order=_divided(raw.order, raw, inputs),
         shape=raw.shape,
+        columns=raw.columns,
     )
 
 
