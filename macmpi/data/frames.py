@@ -131,6 +131,15 @@ class Columns:
         """The D names of the columns of numbers."""
         return [name for column in self.each for name in column.names]
 
+    @property
+    def flags(self) -> tuple[bool, ...]:
+        """Tells of each of the D columns of numbers whether it can be nothing but 0 and 1."""
+        return tuple(
+            not (name == column.name and column.kind in ("number", "date"))
+            for column in self.each
+            for name in column.names
+        )
+
     def encode(self, frame: Any, name: str = "X") -> Array:
         """A table of N rows as float64 (N, D).  Columns are found by their names; others of the table are not read.
 

@@ -12,6 +12,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.checks import as_labels, check_enough, check_values, columns
+from macmpi.data.frames import Columns
 from macmpi.data.gathered import Gathered, check_keys, check_whole, forget, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw
@@ -99,7 +100,13 @@ def _of_gathered(found: Gathered, config: Data, labels: bool) -> Raw:
             f'{config.source}: model.loss = "cross_entropy" needs class labels: name their column in data.target, or '
             "put images into folders, one a class"
         )
-    return replace(raw_arrays(arrays, Path(config.source), labels), columns=found.columns)
+    raw = raw_arrays(arrays, Path(config.source), labels)
+    return raw if found.columns is None else of_table(raw, found.columns)
+
+
+def of_table(raw: Raw, columns: Columns) -> Raw:
+    """Arrays whose X the columns of a table have become."""
+    return replace(raw, columns=columns, scale=replace(raw.scale, flags=columns.flags))
 
 
 def scaled_as(raw: Raw, config: Data) -> Raw:

@@ -131,7 +131,7 @@ def test_the_numbers_are_those_that_one_expects() -> None:
         [50, 0, 0, 0, 1, 1, 1, -1, 0, 3.5],
         [10, 0, 0, 1, 0, 1, 0, 0, 0, 4.5],
     ]
-    assert columns.said.endswith("age 1, city 1, member 1, born 1")
+    assert columns.said.startswith("missing values filled: age 1, city 1, member 1, born 1; ")
 
 
 def test_a_new_table_may_hold_what_the_training_table_does_not() -> None:

@@ -89,7 +89,7 @@ def refusal(data: Data, loss: str = "auto") -> str:
 @pytest.mark.parametrize("target", ["amount", "verdict", ["amount", "grade"], []], ids=str)
 def test_csv_parquet_and_arrays_of_the_encoded_columns_are_one_data_set(folder: Path, target: Any) -> None:
     """Scaled points, digest and all: what reads a table adds nothing but the encoding."""
-    of_csv, of_parquet = (keys(folder / f"people.{kind}", target) for kind in ("csv", "parquet"))
+    of_csv, of_parquet = (keys(folder / f"people.{kind}", target, scale="standard") for kind in ("csv", "parquet"))
     labels = decided(of_csv).model.loss == "cross_entropy"
     first, second = load(of_csv, labels), load(of_parquet, labels)
     frame = pd.read_csv(folder / "people.csv")
@@ -100,7 +100,7 @@ def test_csv_parquet_and_arrays_of_the_encoded_columns_are_one_data_set(folder: 
     if names:
         arrays["Y"] = frame[names].to_numpy()[:, 0] if len(names) == 1 else frame[names].to_numpy(float)
     np.savez(folder / "arrays.npz", **{k: a.astype(str) if a.dtype == object else a for k, a in arrays.items()})
-    third = load(Data(source=str(folder / "arrays.npz")), labels)
+    third = load(Data(source=str(folder / "arrays.npz"), scale="standard"), labels)
     assert first.sha256 == second.sha256 == third.sha256
     for name in ("X", "Y", "X_val", "Y_val"):
         assert_array_equal(getattr(first, name), getattr(third, name))
@@ -109,14 +109,14 @@ def test_csv_parquet_and_arrays_of_the_encoded_columns_are_one_data_set(folder: 
 
 def test_a_run_on_a_table_is_the_run_on_its_arrays(folder: Path) -> None:
     """Bit for bit; and its model takes the table."""
-    data = keys(folder / "people.csv", "amount")
+    data = keys(folder / "people.csv", "amount", scale="standard")
     (folder / "table.toml").write_text(config.dump(Config(data=data)))
     run_here("table.toml", "--output", "table", "--iterations", 3, cwd=folder, code=0)
     frame = pd.read_csv(folder / "people.csv")
     columns = Columns.of(frame, without=["id", *ANSWERS])
     X = columns.encode(frame)
     np.savez(folder / "arrays.npz", X=X, Y=frame["amount"].to_numpy())
-    (folder / "arrays.toml").write_text('data = "arrays.npz"\n')
+    (folder / "arrays.toml").write_text('[data]\nsource = "arrays.npz"\nscale = "standard"\n')
     run_here("arrays.toml", "--output", "arrays", "--iterations", 3, cwd=folder, code=0)
     ours, theirs = (macmpi.load(str(folder / name / "model.h5")) for name in ("table", "arrays"))
     for a, b in zip(ours.weights, theirs.weights, strict=True):
@@ -148,6 +148,33 @@ def test_whole_numbers_in_one_unit_are_scaled_together_as_those_of_an_array(tmp_
     ours, theirs = (load(Data(source=str(tmp_path / f"pixels.{kind}"))) for kind in ("csv", "npz"))
     assert ours.sha256 == theirs.sha256
     assert ours.autoencoder
+
+
+def test_categories_keep_their_unit_and_numbers_are_scaled_as_those_of_an_array(tmp_path: Path) -> None:
+    """However rare a category is; a column of the numbers has a long tail."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": random.normal(size=1500), "b": np.exp(random.normal(0.0, 4.0, 1500))})
+    frame["c"], frame["d"] = np.where(np.arange(1500) % 500 == 7, "rare", "usual"), np.arange(1500) % 2 == 0
+    frame.loc[5::50, "a"] = np.nan
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    data = load(Data(source=str(tmp_path / "a.csv")))
+    assert data.columns is not None
+    assert data.columns.names == ["a", "missingindicator_a", "b", "c_rare", "c_usual", "d"]
+    flags = np.array(data.columns.flags)
+    assert flags.tolist() == [False, True, False, True, True, True]
+    assert data.scaling_x.tails is not None
+    assert data.scaling_x.tails.long.tolist() == [False, False, True, False, False, False]
+    assert_array_equal(np.ptp(np.concatenate([data.X, data.X_val])[:, flags], axis=0), 1.0)
+    assert_array_equal(data.scaling_x.scale[flags], 1.0)
+    X = np.concatenate([data.X, data.X_val])
+    raw = data.scaling_x.undo(X)
+    np.savez(tmp_path / "numbers.npz", X=raw[: len(data.X)][:, ~flags], X_val=raw[len(data.X) :][:, ~flags])
+    numbers = load(Data(source=str(tmp_path / "numbers.npz")))
+    bound = 1e-9  # undone and done again through sinh and asinh of numbers up to exp(16)
+    assert np.abs(numbers.X - data.X[:, ~flags]).max() < bound
+    for scale in ("standard", "robust"):
+        asked = load(Data(source=str(tmp_path / "a.csv"), scale=scale))
+        assert np.abs(asked.X.std(axis=0) - 1.0).max() < 1e-9
 
 
 # --- targets ----------------------------------------------------------------------------------------------------------
