@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from macmpi.api.fit import fit
     from macmpi.results.model import Model
 
 __version__ = "0.2.0"
+
+__all__ = ["MacmpiError", "MacmpiWarning", "Model", "NumericalError", "StorageError", "UsageError", "fit", "load"]
+
+LAZY = {"fit": "macmpi.api.fit", "Model": "macmpi.results.model"}
+"""Names that are imported when they are first asked for: the package itself is light."""
 
 
 class MacmpiError(Exception):
@@ -18,6 +24,10 @@ class MacmpiError(Exception):
 
     exit_code = 70
     agreed = False
+
+
+class MacmpiWarning(UserWarning):
+    """Something that a fit has to say: a key that is not read, a run that was stopped."""
 
 
 class Done(MacmpiError):
@@ -53,3 +63,16 @@ def load(path: str, weights: str | None = None) -> Model:
     from macmpi.results.model_file import load as load_model
 
     return load_model(path, weights)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    globals()[name] = getattr(import_module(LAZY[name]), name)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LAZY})

@@ -5,15 +5,39 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 LOST = (OSError, ValueError)
 """A stream raises these that nobody reads any more, whose disk is full, or that is closed."""
 
+Listener = Callable[[str, bool], None]
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Within this, in this thread, texts go to the listener, with whether they are errors or warnings."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
 
 def say(text: str, error: bool = False) -> None:
     """Print one line (or several) on standard output, or on standard error, at once; what cannot go out is left out."""
+    if listener := _listener.get():
+        listener(text, error)
+    else:
+        put(text, error)
+
+
+def put(text: str, error: bool = False) -> None:
+    """Prints the text as `say` does, whoever listens."""
     stream = sys.stderr if error else sys.stdout
     if stream is not None:
         with suppress(*LOST):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import sys
 import time
 from importlib import metadata
@@ -16,7 +15,7 @@ from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import guard, say
 from macmpi.machine.findings import FAULT, WARNING, Finding
 from macmpi.machine.hosts import kernel, machines, ranks, shared_memory
-from macmpi.parallel.launchers import speaks
+from macmpi.parallel.launchers import mpiexec, speaks
 from macmpi.parallel.mpi import BINDINGS, die, launch
 from macmpi.parallel.team import Team
 
@@ -29,8 +28,7 @@ SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
 def library(team: Team) -> Finding:
     """The MPI that the ranks run under, or that they would."""
     installed = [f"{name} {_version(name)}" for name in MPIS if _version(name)]
-    own = Path(sys.executable).with_name("mpiexec")
-    launcher = str(own) if own.exists() else shutil.which("mpiexec") or "no mpiexec"
+    launcher = mpiexec() or "no mpiexec"
     found = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {launcher}"
     if len(installed) > 1:
         return Finding("MPI", found, WARNING, f"several MPIs in one environment ({', '.join(installed)}): keep one")

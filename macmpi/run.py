@@ -18,14 +18,14 @@ from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import speaks
 from macmpi.parallel.mpi import STOPPED, die, launch
 from macmpi.parallel.team import Team
+from macmpi.training.decided import Decided, decided, planned
 from macmpi.training.process import STOP_SIGNALS, on_stop_signals
+from macmpi.training.request import Request
 from macmpi.training.scheduler import time_left
 
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision
-    from macmpi.data.dataset import Sizes
-    from macmpi.data.source import Source
     from macmpi.plan.plan import Plan
 
 FAULT = "MACMPI_FAULT"
@@ -58,6 +58,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="T",
         default=float("inf"),
         help="stop in time: seconds, MM:SS, H:MM:SS, 2h30m, or auto: before the batch system ends the job",
+    )
+    p.add_argument(
+        "--when-stopped",
+        choices=("checkpoint", "model"),
+        default="checkpoint",
+        help="model: a run that is stopped also leaves the best model so far",
     )
     p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
     p.add_argument("--explain", action="store_true", help='say what "auto" stands for, why, and how to pin it')
@@ -135,27 +141,21 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
     _set_threads(config.run.threads)
-    reading = now()
-    config, decisions = team.from_root(lambda: _with_loss(config))
-    source = source_of(config)
-    sizes = team.from_root(source.sizes)
-    notes = source.notes(now() - reading)
+    known = decided(config, team, _with_loss, source_of)
     if fault:
         fault.arm(team, light=False)
-    from macmpi.config.auto import decide, explained, in_short
+    from macmpi.config.auto import explained
 
-    config, others = decide(config, sizes.n_in, sizes.autoencoder)
-    decisions += others
     if args.explain:
-        team.from_root(lambda: say("\n".join(explained(decisions))))
+        team.from_root(lambda: say("\n".join(explained(known.decisions))))
         return 0
-    args.chosen = "\n  ".join(line for line in (*notes, in_short(decisions)) if line)
-    plan = _planned(config, sizes, team)
+    plan = planned(known.config, known.sizes, team)
     if args.check:
-        return check(config, plan, source, sizes, team, args.chosen)
+        return check(known, plan, team)
     from macmpi.training.launch import launch_training
 
-    return launch_training(args, began, config, plan, source, sizes, team)
+    words = args.resume, args.overwrite, args.max_time, tuple(args.argv), known.in_short, args.when_stopped == "model"
+    return launch_training(Request(began, args.output, *words), known, plan, team).code
 
 
 def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
@@ -164,28 +164,13 @@ def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
     return with_loss(config)
 
 
-def _planned(config: Config, sizes: Sizes, team: Team) -> Plan:
-    """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
-    from macmpi.plan.estimate import check_memory
-    from macmpi.plan.plan import make_plan
-
-    def refuse() -> None:
-        planned = make_plan(config, *sizes.counts, team.size)
-        check_memory(planned, sizes.autoencoder)
-        batch, points = config.baseline.batch, planned.n_train
-        if config.method.name in ("sgd", "adam") and batch > max(points, type(config.baseline).batch):
-            warn(f"baseline.batch = {batch}: there are {points} training points; a minibatch is all of them")
-
-    team.from_root(refuse)
-    return make_plan(config, *sizes.counts, team.size)
-
-
-def check(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team, chosen: str) -> int:
+def check(known: Decided, plan: Plan, team: Team) -> int:
     """--check: rank 0 says what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
     from macmpi.plan.estimate import estimate
     from macmpi.training.launch import name_ignored, on_root, origin_of
     from macmpi.training.trial import tried
 
+    config, source, sizes = known.config, known.source, known.sizes
     on_root(team, lambda: origin_of(config, plan, source.outline()))
     team.from_root(lambda: name_ignored(config))
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
@@ -194,7 +179,8 @@ def check(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team, 
     lines.append(f"iteration    about {predicted:.2g} s predicted with a core a rank ({config.method.name})")
     if found is not None:
         lines[-1] = f"iteration    {found.seconds:.2g} s measured here on {found.iterations} of them"
-    team.from_root(lambda: say("\n".join(chosen.replace("\n  ", "\n").splitlines() + lines)))
+    chosen = known.in_short.replace("\n  ", "\n").splitlines()
+    team.from_root(lambda: say("\n".join(chosen + lines)))
     return 0
 
 

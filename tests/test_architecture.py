@@ -57,6 +57,8 @@ PACKAGES: dict[str, set[str]] = {
     }
     | {"results", "state", "typing"},
     "run": {"macmpi", "config", "console", "data", "methods", "parallel", "plan", "results", "training"},
+    "api": {"macmpi", "config", "console", "data", "nets", "parallel", "results", "training", "typing"},
+    "sklearn": {"macmpi", "api", "parallel", "results", "typing"},
     "predict": {"macmpi", "console", "data", "files", "results", "typing"},
     "report": {"macmpi", "console", "results"},
     "fetch": {"macmpi", "console", "data", "files", "typing"},
@@ -81,7 +83,8 @@ OWNERS = {
     "mpi4py": {"parallel.mpi"},
     "h5py": {"files", "training.checkpoint", "training.sharded_checkpoint", "machine.storage"},
     "pydantic": {"config.reading"},
-    "sklearn": {"data.named_sets", "data.library_sets", "fetch"},
+    "sklearn": {"data.named_sets", "data.library_sets", "fetch", "sklearn"},
+    "IPython": {"api.live"},
     "threadpoolctl": {"parallel.kernels"},
     "scipy": {"fetch", "parallel.kernels", "nets.inverse", "solvers.", "methods."},
     "PIL": {"data.images"},
@@ -92,17 +95,17 @@ OWNERS = {
     "argparse": {"run", "predict", "fetch", "report", "doctor"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage"},
-    "signal": {"run", "training.process", "training.faults"},
+    "signal": {"run", "api.on_ranks", "training.process", "training.faults"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series"},
     "random": set(),
     "multiprocessing": set(),
-    "threading": set(),
+    "threading": {"training.process"},
     "matplotlib": {"results.figures", "results.pictures", "results.outcomes"},
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
-SPEAKERS = {"training.curve", "training.loop", "run", "predict", "fetch", "report", "doctor"}
+SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "run", "predict", "fetch", "report", "doctor"}
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {
@@ -172,13 +175,13 @@ def called(node: ast.AST) -> str:
 def test_every_package_is_in_the_table_and_on_the_page() -> None:
     packages = {module(path).split(".")[0] for path in trees()}
     assert packages == PACKAGES.keys()
-    assert len(packages - COMMANDS) <= 20, "what is no command belongs to a package"
+    assert len(packages - COMMANDS - {"sklearn"}) <= 20, "what users do not call belongs to a package"
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert [p for p in packages - {"macmpi"} if f"`{p}`" not in page and f"`{p}/`" not in page] == []
 
 
 def test_a_package_imports_only_what_the_table_allows() -> None:
-    lazily = {"macmpi": {"results"}}  # macmpi.load, for those who only want to use a trained net
+    lazily = {"macmpi": {"api", "results"}}  # macmpi.fit, macmpi.load
     wrong = [
         f"{place} imports {other}"
         for here, place, node in imports()
@@ -192,7 +195,7 @@ def test_the_table_has_no_circle_and_few_levels() -> None:
     level: dict[str, int] = {}
     for package in TopologicalSorter(PACKAGES).static_order():  # raises CycleError
         level[package] = 1 + max((level[below] for below in PACKAGES[package]), default=0)
-    assert max(level.values()) <= 10
+    assert max(level.values()) <= 11  # the last one is scikit-learn's manner of what the one before offers
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
@@ -200,7 +203,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
     names = {module(path) for path in trees()}
     graph: dict[str, set[str]] = {name: set() for name in names}
     for here, _, node in imports():
-        for name in modules(node):
+        for name in (name for name in modules(node) if name.startswith("macmpi")):
             path = name.removeprefix("macmpi.")
             leaves = [f"{path}.{a.name}" for a in node.names] if isinstance(node, ast.ImportFrom) else []
             graph[here] |= {leaf for leaf in (path, *leaves) if leaf in names and leaf != here}
@@ -266,7 +269,7 @@ def test_the_world_is_asked_for_in_one_place() -> None:
         )
 
     assert {here for here, _, node in nodes() if names(node)} == {"parallel.mpi"}
-    assert {here for here, _, node in nodes() if called(node) == "launch"} == {"run", "doctor"}
+    assert {here for here, _, node in nodes() if called(node) == "launch"} == {"run", "doctor", "parallel.mpi"}
 
 
 def test_one_module_names_the_bindings_of_mpi() -> None:

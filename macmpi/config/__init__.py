@@ -1,7 +1,7 @@
 """The config of a run: its tables with their defaults, and how a TOML file becomes one."""
 
 from macmpi.config.data import Data
-from macmpi.config.reading import RUN_TIME_KEYS, Config, dump, flat, known_keys, read, validate
+from macmpi.config.reading import RUN_TIME_KEYS, Config, dump, flat, known_keys, read, read_table, validate
 from macmpi.config.tables import (
     LAYERS,
     NESTED,
@@ -45,5 +45,6 @@ __all__ = [
     "flat",
     "known_keys",
     "read",
+    "read_table",
     "validate",
 ]

@@ -59,6 +59,14 @@ def read(path: Path, settings: list[str]) -> Config:
 
     Raises UsageError with all mistakes of the file in one message.  Collective: no.
     """
+    table = read_table(path)
+    for setting in settings:
+        _set(table, setting)
+    return validate(table, f"{path} and --set" if settings else str(path))
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The tables of a file, as they are.  Raises UsageError.  Collective: no."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -66,9 +74,7 @@ def read(path: Path, settings: list[str]) -> Config:
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, thousands of digits or brackets
         raise UsageError(f"{path} is not TOML: {error}") from None
     _lengthen(table)
-    for setting in settings:
-        _set(table, setting)
-    return validate(table, f"{path} and --set" if settings else str(path))
+    return table
 
 
 def _lengthen(table: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.data.dataset import Dataset, Sizes
+    from macmpi.data.frames import Columns
     from macmpi.parallel.partition import Partitions
     from macmpi.parallel.team import Team
 
@@ -63,18 +64,26 @@ class Whole:
 
 
 class Arrays(Whole):
-    """Arrays X and optionally Y, X_val, Y_val that the caller has on rank 0.  name: theirs, for messages."""
+    """Arrays X and optionally Y, X_val, Y_val that the caller has on rank 0.  name: theirs, for messages.
 
-    def __init__(self, config: Config, held: dict[str, Any], name: str) -> None:
+    columns: of the table that X was made of.
+    """
+
+    def __init__(self, config: Config, held: dict[str, Any], name: str, columns: Columns | None = None) -> None:
         super().__init__(config)
-        self.held, self.name = held, name
+        self.held, self.name, self.columns = held, name, columns
+
+    def notes(self, seconds: float) -> list[str]:
+        """`Whole.notes`, but that nothing was read."""
+        return super().notes(0.0)
 
     def _read(self) -> Dataset:
-        from macmpi.data.parts import scaled_as
+        from macmpi.data.parts import of_table, scaled_as
         from macmpi.data.user_file import raw_arrays
         from macmpi.data.whole import made_of
 
         raw = raw_arrays(self.held, Path(self.name), has_labels(self.config))
+        raw = raw if self.columns is None else of_table(raw, self.columns)
         return made_of(scaled_as(raw, self.config.data), self.config.data, self.config.model.precision)
 
 

@@ -40,7 +40,7 @@ def with_loss(config: Config) -> tuple[Config, list[Decision]]:
 
 
 def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision]]:
-    """`with_loss` for targets Y, an array or an HDF5 dataset; None of an autoencoder.  source: their name."""
+    """Decides as `with_loss` does, for targets Y: an array, an HDF5 dataset, or None.  source: their name."""
     if config.model.loss != AUTO:
         return config, []
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind

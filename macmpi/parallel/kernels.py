@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -33,6 +34,15 @@ def libraries() -> list[dict[str, Any]]:
     found = [info for info in threadpool_info() if info["user_api"] == "blas"]
     named = [(str(i["internal_api"]), str(i["version"]), str(i.get("architecture") or "unknown")) for i in found]
     return [dict(zip(("library", "version", "architecture"), name, strict=True)) for name in sorted(set(named))]
+
+
+@contextmanager
+def limited(threads: int) -> Iterator[None]:
+    """Within this the libraries of BLAS of this process compute with that many threads.  Collective: no."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(threads, user_api="blas"):
+        yield
 
 
 def words(found: list[dict[str, Any]]) -> str:

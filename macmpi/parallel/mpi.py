@@ -7,7 +7,8 @@ import pickle
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError, UsageError
@@ -61,6 +62,25 @@ def launch() -> Team:
     team.barrier("the start")
     mpich.unname_shared_memory()
     return team
+
+
+@contextmanager
+def team_of(comm: Any = None) -> Iterator[Team]:
+    """The ranks of a communicator of mpi4py; None: those of the launch, as `launch`.
+
+    It has messages of its own.  Raises UsageError where the communicator is none.  Collective: yes.
+    """
+    if comm is None:
+        yield launch()
+        return
+    try:
+        alone, own = comm.Get_size() == 1, comm.Dup()
+    except AttributeError:
+        raise UsageError(f"comm: a communicator of mpi4py is needed, not {type(comm).__name__}") from None
+    try:
+        yield Serial() if alone else MPITeam(own)
+    finally:
+        own.Free()
 
 
 class MPITeam(Team):

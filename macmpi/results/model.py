@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ class Model:
 
     A classifier (`classes` given: the label of each output) predicts labels.  one_dimensional: the targets were (N,),
     and so are the outputs.  columns: those of the table that it was trained on, so that X may be a table, whose
-    columns are found by their names; None of arrays.
+    columns are found by their names; None of arrays.  history: a record of each iteration, as in curve.jsonl; none of a
+    model that was loaded.
     """
 
     chain: Chain
@@ -36,6 +37,7 @@ class Model:
     classes: Array | None = None
     one_dimensional: bool = False
     columns: Columns | None = None
+    history: list[dict[str, Any]] = field(default_factory=list, compare=False)
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in self.chain.layer_sizes)

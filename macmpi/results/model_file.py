@@ -30,15 +30,24 @@ PREFERRED = ("refit", "best", "last")
 """The weights that a model predicts with are the first of these that its file has."""
 
 
+def save_model(path: str | Path, model: Model) -> None:
+    """Write a model that `load` reads, with the weights that it predicts with.  Raises OSError.  Collective: no."""
+    flat = np.concatenate([W.ravel() for W in model.weights])
+    save(Path(path), model.chain, {"last": flat}, model, {})
+
+
 def save(
     path: Path,
     chain: Chain,
     weights: dict[str, Array],
-    data: Dataset,
+    data: Dataset | Model,
     attributes: dict[str, Any],
     Z: Array | None = None,
 ) -> None:
-    """Write model.h5: the chain, the weights by name ("last", "best"), the scaling, of Z the code.  Raises OSError."""
+    """Write model.h5: the chain, the weights by name ("last", "best"), the scaling, of Z the code.  Raises OSError.
+
+    data: they say how inputs and outputs are scaled, and what they are.
+    """
     arrays = {f"weights/{name}": flat for name, flat in weights.items()}
     for side, scaling in (("x", data.scaling_x), ("y", data.scaling_y)):
         arrays |= {f"scaling/{side}_{name}": array for name, array in scaling.arrays.items()}

@@ -52,11 +52,11 @@ def _wide(name: str, cell: Callable[[Any], str]) -> str:
 
 
 class Curve:
-    """Rank 0 keeps curve.jsonl and prints a line an iteration; the other ranks keep quiet.  Collective: no.
+    """Rank 0 keeps the records, in curve.jsonl too, and prints a line an iteration; other ranks keep quiet.
 
-    resume_at: keep the records up to this iteration and go on from there, without what a crash has left of a line;
-    None starts a new file.  Raises StorageError.  extra: keys beyond those that every record has; without: keys that
-    have no column.
+    path: the file; None where nothing is written.  resume_at: keep the records up to this iteration and go on from
+    there, without what a crash has left of a line; None starts a new file.  extra: keys beyond those that every record
+    has; without: keys that have no column; first: this is rank 0.  Raises StorageError.  Collective: no.
     """
 
     def __init__(
@@ -65,11 +65,13 @@ class Curve:
         resume_at: int | None = None,
         extra: Iterable[str] = (),
         without: frozenset[str] = frozenset(),
+        first: bool = True,
     ) -> None:
         self._file = None
+        self._first = first
         self._columns = _columns(list(extra), without)
         self.records: list[dict[str, Any]] = []
-        if path is None:
+        if path is None or not first:
             return
         if resume_at is not None and path.exists():
             kept = [r for line in path.read_text(errors="replace").splitlines() if (r := _record(line)) is not None]
@@ -85,23 +87,28 @@ class Curve:
             raise StorageError(f"{path} cannot be written: {error.strerror}") from None
 
     def header(self) -> None:
-        if self._file is not None:
+        if self._first:
             names = "".join(" " + _wide(name, cell) for _, name, cell in self._columns)
             say(f"{names} {'elapsed':>8} {'left <=':>8}")
 
     def add(self, record: dict[str, Any], left: float | None) -> None:
         """Write one record and its line.  left: seconds to the last iteration allowed, if known."""
-        if self._file is None:
+        if not self._first:
             return
         self.records.append(record)
+        self._write(record)
+        cells = "".join(" " + cell(record[key]) for key, _, cell in self._columns)
+        rest = duration(left) if left is not None and math.isfinite(left) else "-"
+        say(f"{cells} {duration(record['seconds']):>8} {rest:>8}")
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if self._file is None:
+            return
         try:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
         except OSError as error:
             warn(f"{self._file.name} cannot be written: {error.strerror}; training goes on")
-        cells = "".join(" " + cell(record[key]) for key, _, cell in self._columns)
-        rest = duration(left) if left is not None and math.isfinite(left) else "-"
-        say(f"{cells} {duration(record['seconds']):>8} {rest:>8}")
 
     def close(self) -> None:
         if self._file is not None:

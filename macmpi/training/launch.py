@@ -22,10 +22,12 @@ from macmpi.parallel.team import Team
 from macmpi.plan.choices import longer
 from macmpi.plan.estimate import node_bytes, selecting
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.results import model_file
+from macmpi.results import model, model_file
 from macmpi.state import State
+from macmpi.training.decided import Decided
 from macmpi.training.loop import Job, train
-from macmpi.training.run_directory import RunDirectory, provenance
+from macmpi.training.request import Outcome, Request
+from macmpi.training.run_directory import Nowhere, RunDirectory, provenance
 from macmpi.training.sharded_checkpoint import rows_of
 from macmpi.training.stored import rows_of_points, with_rows
 
@@ -33,29 +35,36 @@ Found = tuple[Path, State[Any], str] | None
 """A checkpoint, its state, and the sum of its data."""
 
 
-def launch_training(
-    args: Any, began: float, config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team
-) -> int:
-    """Train in the folder --output; gives the exit code.  Raises UsageError, and Done where nothing is left to do.
-
-    args: the command line, parsed, and as argv.  Collective: yes.
-    """
-    directory, computed_on = RunDirectory(args.output, args.overwrite), arithmetics(team)
+def launch_training(request: Request, known: Decided, plan: Plan, team: Team) -> Outcome:
+    """Train as it is asked for.  Raises UsageError, and Done where nothing is left to do.  Collective: yes."""
+    config, source, sizes = known.config, known.source, known.sizes
+    computed_on = arithmetics(team)
+    arithmetic = words(computed_on[0]["blas"])
+    if request.output is None:
+        data = _loaded(config, plan, source, sizes, team)
+        first = on_root(team, lambda: origin_of(config, plan, data, request.start)) or Origin()
+        team.from_root(lambda: name_ignored(config))
+        return train(Job(config, request, Nowhere(), None, first, arithmetic), plan, data, team)
+    directory = RunDirectory(request.output, request.overwrite)
     with directory.lock:
-        found: Found = on_root(team, lambda: directory.resume(args.resume, config, plan.sharded))
-        if plan.per_node:
-            team.share_memory(team.from_root(lambda: node_bytes(plan, sizes.autoencoder, selecting(config))))
-        data = source.load(team, (plan.work.train, plan.work.validation))
+        found: Found = on_root(team, lambda: directory.resume(request.resume, config, plan.sharded))
+        data = _loaded(config, plan, source, sizes, team)
         mpi = BINDINGS, team.library
-        facts = partial(provenance, computed_on, config.run.threads, mpi, data.sha256, args.argv)
-        origin = on_root(team, lambda: prepare(directory, found, config, plan, data, facts)) or Origin()
+        facts = partial(provenance, computed_on, config.run.threads, mpi, data.sha256, list(request.command))
+        origin = on_root(team, lambda: prepare(directory, found, config, plan, data, facts, request.start)) or Origin()
         team.from_root(lambda: name_ignored(config))
         state = state_of(found, plan, team)
         found = None
         if hidden := [] if state is None else state.own.hidden:
             plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes.counts, team.size)
-        job = Job(config, directory, began, args.max_time, state, origin, words(computed_on[0]["blas"]), args.chosen)
-        return train(job, plan, data, team)
+        return train(Job(config, request, directory, state, origin, arithmetic), plan, data, team)
+
+
+def _loaded(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team) -> Dataset:
+    """The points, in memory that the ranks of a node share where the plan wants that.  Collective: yes."""
+    if plan.per_node:
+        team.share_memory(team.from_root(lambda: node_bytes(plan, sizes.autoencoder, selecting(config))))
+    return source.load(team, (plan.work.train, plan.work.validation))
 
 
 def name_ignored(config: Config) -> None:
@@ -78,10 +87,12 @@ def prepare(
     plan: Plan,
     data: Dataset,
     facts: Callable[[], dict[str, Any]],
+    given: model.Model | None = None,
 ) -> Origin:
     """Finds what the run starts from.  The folder is made once the checkpoint may go on, or the start fits.
 
-    facts: the provenance.  Raises UsageError, and Done where the run is finished.  Collective: no (rank 0).
+    facts: the provenance; given: as of `origin_of`.  Raises UsageError, and Done where the run is finished.
+    Collective: no (rank 0).
     """
     if found is not None:
         _, state, sha256 = found
@@ -89,7 +100,7 @@ def prepare(
         ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
         if ended and model_file.is_made_from(directory.model, state):  # --iterations reopens only the latter
             raise Done(f"{directory.path} is finished {_nothing_left(state, config)}")
-    origin = origin_of(config, plan, data) if found is None else Origin()
+    origin = origin_of(config, plan, data, given) if found is None else Origin()
     made_by = facts()
     changed = directory.compare(made_by) if found else ""
     directory.create(config, made_by)
@@ -108,16 +119,21 @@ def _nothing_left(state: State[Any], config: Config) -> str:
     return f"({state.iteration} iterations); --iterations N with a larger N goes on, another --output starts again"
 
 
-def origin_of(config: Config, plan: Plan, data: Dataset) -> Origin:
-    """Reads what the start takes from a file, if the config asks for one.  Raises UsageError when it does not fit."""
+def origin_of(config: Config, plan: Plan, data: Dataset, given: model.Model | None = None) -> Origin:
+    """Reads what the start takes from a file, if the config asks for one.  Raises UsageError when it does not fit.
+
+    given: the model in the place of a file.
+    """
     if config.start.method == "file":
         return Origin(coordinates=read_codes(Path(config.start.coordinates), plan.n_train, plan.chain.site_sizes[0]))
     if config.start.method != "model":
         return Origin()
     try:
-        return Origin(model_file.load(config.start.model, config.start.weights).weights_for(plan.chain, data))
+        found = given or model_file.load(config.start.model, config.start.weights)
+        return Origin(found.weights_for(plan.chain, data))
     except UsageError as error:
-        raise UsageError(f'start.model = "{config.start.model}": {error}') from None
+        name = "start" if given else f'start.model = "{config.start.model}"'
+        raise UsageError(f"{name}: {error}") from None
 
 
 def state_of(found: Found, plan: Plan, team: Team) -> State[Any] | None:

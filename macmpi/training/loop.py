@@ -23,10 +23,12 @@ from macmpi.state import Errors, State
 from macmpi.training import finite
 from macmpi.training.best import Best, best_of, constant_of
 from macmpi.training.curve import Curve, record_of
-from macmpi.training.model_files import End, write_model, write_start
-from macmpi.training.process import StopRequest, peak_memory, ready_memory, ready_products, spare_living
+from macmpi.training.model_files import End, model_of, write_model, write_start
+from macmpi.training.pace import SPARE, Pace
+from macmpi.training.process import peak_memory, ready_memory, ready_products, spare_living
 from macmpi.training.refit import is_wanted, refit
-from macmpi.training.run_directory import RunDirectory
+from macmpi.training.request import Outcome, Request
+from macmpi.training.run_directory import Nowhere, RunDirectory
 from macmpi.training.scored import scored
 from macmpi.training.sharded_checkpoint import save_sharded
 from macmpi.training.summary import closing, describe
@@ -36,36 +38,33 @@ DONE, STOPPED = 0, 75
 
 @dataclass(frozen=True)
 class Job:
-    """run.py has settled this for one launch, which began at `began` and has `max_time` seconds.
-
-    arithmetic: the BLAS that rank 0 runs on, in words; chosen: what stands for "auto", in words.
-    """
+    """The launch has settled this for a run that was asked for.  arithmetic: the BLAS of rank 0, in words."""
 
     config: Config
-    directory: RunDirectory
-    began: float
-    max_time: float
+    request: Request
+    directory: RunDirectory | Nowhere
     state: State[Any] | None
     origin: Origin
     arithmetic: str = ""
-    chosen: str = ""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
-def train(job: Job, plan: Plan, data: Dataset, team: Team) -> int:
-    """Run to the end; gives the exit code, 0 or 75 (stopped, resumable).  Collective: yes."""
+def train(job: Job, plan: Plan, data: Dataset, team: Team) -> Outcome:
+    """Run to the end, or until somebody stops it.  Collective: yes."""
     ready_memory()
     ready_products()
     clock = Clock()
     team.set_clock(clock, job.config.run.deadline)
     method = choose(job.config, plan, data, team, clock)
     run = Training(job, data, team, clock, method)
-    spare_living()
-    state = run.begin()
-    while not state.finished:
-        if run.iterate(state):
-            return STOPPED
-    return DONE if run.finish(state) else STOPPED
+    if job.request.is_program:
+        spare_living()
+    state, stopped = run.begin(), False
+    while not state.finished and not stopped:
+        stopped = run.iterate(state)
+    if stopped and not job.request.ends_with_model:
+        return Outcome(STOPPED)
+    return run.finish(state, stopped)
 
 
 class Training:
@@ -74,15 +73,16 @@ class Training:
     def __init__(self, job: Job, data: Dataset, team: Team, clock: Clock, method: Method) -> None:
         self.job, self.data, self.team, self.clock = job, data, team, clock
         self.method, plan = method, method.plan
-        self.saved_at = self.paused_at = self.sweep_began = now()
-        self.stop = StopRequest()
-        self.longest = self.saving = 0.0
+        request = job.request
+        self.pace = Pace(request.began, request.max_time, 60.0 * job.config.run.checkpoint_minutes)
+        self.sweep_began = now()
+        self.stop = request.listen()
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
         points = method.parts.over_points
         self.levels = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
         extra = ["error_val"] if plan.choices.loss.labels else []
-        self.curve = Curve(job.directory.curve if team.rank == 0 else None, resumed, extra, method.account.without)
+        self.curve = Curve(job.directory.curve, resumed, extra, method.account.without, team.rank == 0)
 
     @property
     def plan(self) -> Plan:
@@ -92,7 +92,7 @@ class Training:
         """The first state and its record, or the resumed one.  Collective: yes."""
         if self.team.rank == 0:
             say(describe(self.plan, self.data, self.team.size, self.method.account))
-            say("\n".join(f"  {line}" for line in (self.job.chosen, self.job.arithmetic) if line))
+            say("\n".join(f"  {line}" for line in (self.job.request.chosen, self.job.arithmetic) if line))
             self._say_levels()
         self.curve.header()
         state = self.job.state
@@ -109,7 +109,7 @@ class Training:
             state.finished = "max_iterations" if state.iteration >= limit and not state.under_way else ""
         if state.finished and self.job.state is None:
             self._save(state, last=False)
-        self.paused_at = now()
+        self.pace.pause()
         return state
 
     def _say_levels(self) -> None:
@@ -138,8 +138,8 @@ class Training:
 
         def decide() -> tuple[Decision, bool, bool]:
             decision = self.plan.choices.penalty.decide(progress)
-            stop = decision.stop is None and (asked or self._late())
-            save = self._due() or decision.mu != mu or stop or decision.stop is not None
+            stop = decision.stop is None and (asked or self.pace.is_late())
+            save = self.pace.is_due() or decision.mu != mu or stop or decision.stop is not None
             return decision, stop, save
 
         decision, stop, save = self.team.from_root(decide)
@@ -155,19 +155,10 @@ class Training:
             self._say_stopped(f"after iteration {state.iteration}")
         return stop
 
-    def _late(self) -> bool:
-        """No time is left for as long a stretch as the longest so far, and a checkpoint.  Rank 0 decides."""
-        self.longest = max(self.longest, now() - self.paused_at)
-        self.paused_at = now()
-        return now() - self.job.began + 1.5 * (self.longest + self.saving) > self.job.max_time
-
-    def _due(self) -> bool:
-        """A checkpoint must be written.  Rank 0 decides."""
-        return now() - self.saved_at > 60.0 * self.job.config.run.checkpoint_minutes
-
     def _say_stopped(self, where: str) -> None:
         if self.team.rank == 0:
-            say(f"stopped {where}; the same command with --resume auto goes on")
+            way = "" if self.job.directory.path is None else "; the same command with --resume auto goes on"
+            say(f"stopped {where}{way}")
 
     @property
     def _first(self) -> int:
@@ -183,7 +174,7 @@ class Training:
     def _pause(self, state: State[Any]) -> bool:
         """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
         first = self.team.rank == 0
-        wishes = {"asked": self.stop.asked, "late": first and self._late(), "due": first and self._due()}
+        wishes = {"asked": self.stop.asked, "late": first and self.pace.is_late(), "due": first and self.pace.is_due()}
         found = self.team.max_over_ranks({name: float(wish) for name, wish in wishes.items()})
         if found["asked"] or found["late"]:
             return True
@@ -204,10 +195,11 @@ class Training:
                 raise finite.broken(self.plan.chain, state, at, error, self._first) from error
             raise
 
-    def finish(self, state: State[Any]) -> bool:
+    def finish(self, state: State[Any], stopped: bool = False) -> Outcome:
         """Postprocessing, its record, the refit, model.h5.  The checkpoint keeps the state before it.  Collective: yes.
 
-        False where the run must stop before the refit has ended: a resumed one begins the refit again.
+        Where the run must stop before the refit has ended, a resumed one begins the refit again.  stopped: there is no
+        refit.
         Raises NumericalError where the run has diverged, StorageError where model.h5, or the checkpoint before it,
         could not be written.
         """
@@ -224,24 +216,28 @@ class Training:
         if self.team.rank == 0:
             say("\n".join(closing(state, errors, self.method.account, best, scores)))
         again = None
-        if self._is_refitted(state, best):
+        if not stopped and self._is_refitted(state, best):
             again = refit(self.job.config, self.data, self.method, best, self._asked)
-            if again is None:
+            stopped = again is None
+            if stopped:
                 self._say_stopped("before the refit on all points had ended")
-                return False
-            self.team.from_root(lambda: say(f"  {again}"))
+                if not self.job.request.ends_with_model:
+                    return Outcome(STOPPED)
+            else:
+                self.team.from_root(lambda: say(f"  {again}"))
         memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
-        self.team.from_root(
-            lambda: write_model(self.job.directory, self.plan, self.data, End(state, after, best, errors, again))
-        )
+        end = End(state, after, best, errors, again)
+        self.team.from_root(lambda: write_model(self.job.directory, self.plan, self.data, end))
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
             self._say_levels()
             say(f"  {'peak memory of a rank':28s} {memory:.0f} MB{which}")
-            say(f"model: {self.job.directory.model}")
+            if self.job.directory.model is not None:
+                say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)
-        return True
+        model = model_of(self.plan, self.data, end) if self.team.rank == 0 else None
+        return Outcome(STOPPED if stopped else DONE, model, tuple(self.curve.records))
 
     def _asked(self) -> bool:
         """Somebody has asked the run to stop.  Collective: yes."""
@@ -254,7 +250,7 @@ class Training:
             if not is_wanted(self.job.config, self.data, best):
                 return False
             more = best.iteration / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train)
-            in_time = now() - self.job.began + 1.5 * more * state.seconds < self.job.max_time
+            in_time = self.pace.suffices(SPARE * more * state.seconds)
             if not in_time:
                 warn("no time is left for the refit on all points: the best weights stay")
             return in_time
@@ -283,15 +279,17 @@ class Training:
             rest = self.plan.choices.penalty.max_iterations - state.iteration
             left = rest * state.seconds / state.iteration
         self.curve.add(record, left)
+        callback = self.job.request.callback
+        if callback is not None and self.team.rank == 0 and callback(dict(record)):
+            self.stop.asked = True
         if record.get("changed") and self.team.rank == 0:
             say(f"  another architecture: {'-'.join(str(n) for n in self.plan.chain.layer_sizes)}")
 
     def _save(self, state: State[Any], last: bool) -> None:
         config, sha256, directory, began = self.job.config, self.data.sha256, self.job.directory, now()
-        if self.plan.sharded:
+        if self.plan.sharded and isinstance(directory, RunDirectory):
             saved = save_sharded(directory, state, config, sha256, self.plan.work.train, self.team, last)
         else:
             saved = self.team.from_root(lambda: directory.save(state, config, sha256, last))
         self.unsaved = not saved
-        self.saved_at = self.paused_at = now()
-        self.saving = max(self.saving, self.saved_at - began)
+        self.pace.saved(began)

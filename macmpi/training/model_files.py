@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from macmpi import StorageError
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.plan.plan import Plan
 from macmpi.results import model_file
-from macmpi.state import Errors, State
+from macmpi.results.model import Model
+from macmpi.state import Errors, State, block_views
 from macmpi.training.best import Best
 from macmpi.training.refit import Refit
-from macmpi.training.run_directory import RunDirectory
+from macmpi.training.run_directory import Nowhere, RunDirectory
 from macmpi.typing import Array
 
 
@@ -28,8 +31,19 @@ class End:
     again: Refit | None
 
 
-def write_model(directory: RunDirectory, plan: Plan, data: Dataset, end: End) -> None:
-    """Writes model.h5.  Raises StorageError.  Collective: no (rank 0)."""
+def model_of(plan: Plan, data: Dataset, end: End) -> Model:
+    """The trained net, with the weights that it predicts with.  Collective: no (rank 0)."""
+    again = end.again is not None and end.again.better
+    flat = end.again.weights if again and end.again else end.best.weights
+    blocks = tuple(block_views(flat.astype(np.float64), plan.chain.block_shapes))
+    scalings = data.scaling_x, data.scaling_y
+    return Model(plan.chain, blocks, *scalings, data.autoencoder, data.classes, data.one_dimensional, data.columns)
+
+
+def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End) -> None:
+    """Writes model.h5, if there is a run directory.  Raises StorageError.  Collective: no (rank 0)."""
+    if directory.model is None:
+        return
     best = end.best
     labels = {
         **{"iteration": end.after.iteration, "E1_train": end.errors.train, "E1_val": end.errors.validation},
@@ -48,8 +62,10 @@ def write_model(directory: RunDirectory, plan: Plan, data: Dataset, end: End) ->
         raise StorageError(f"{why}; {directory.remedy()}") from None
 
 
-def write_start(directory: RunDirectory, plan: Plan, data: Dataset, state: State[Any]) -> None:
-    """Writes start.h5; a warning where that fails.  Collective: no (rank 0)."""
+def write_start(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, state: State[Any]) -> None:
+    """Writes start.h5, if there is a run directory; a warning where that fails.  Collective: no (rank 0)."""
+    if directory.start is None:
+        return
     weights, Z = {"last": state.weights}, _coordinates(plan, state)
     try:
         model_file.save(directory.start, plan.chain, weights, data, {"iteration": 0}, Z)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import resource
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -21,12 +24,11 @@ def on_stop_signals(handler: Callable[[int, FrameType | None], None]) -> None:
             signal.signal(number, handler)
 
 
-class StopRequest:
-    """Stop signals ask for a checkpoint and an orderly end, in the present iteration or after it."""
+class Wish:
+    """Somebody may wish that a run stop, in the present iteration or after it."""
 
     def __init__(self) -> None:
         self.asked = False
-        on_stop_signals(self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.asked and number == signal.SIGINT:
@@ -34,6 +36,32 @@ class StopRequest:
         self.asked = True
 
 
+class StopRequest(Wish):
+    """Stop signals ask for a checkpoint and an orderly end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        on_stop_signals(self._note)
+
+
+@contextmanager
+def interruptible() -> Iterator[Wish]:
+    """Within this, in the main thread, a first Ctrl-C asks for an end, and a second one raises KeyboardInterrupt.
+
+    Afterwards SIGINT does what it did before.  Collective: no.
+    """
+    wish = Wish()
+    if threading.current_thread() is not threading.main_thread():
+        yield wish
+        return
+    before = signal.signal(signal.SIGINT, wish._note)
+    try:
+        yield wish
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@cache
 def ready_memory() -> None:
     """One large array comes and goes: from then on the C library (glibc) keeps the memory of smaller ones for the next.
 
@@ -44,6 +72,7 @@ def ready_memory() -> None:
         bytearray(b"1") * KEPT
 
 
+@cache
 def ready_products() -> None:
     """The first products and exponentials of a process allocate memory for all others.
 

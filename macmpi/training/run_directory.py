@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import time
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,20 @@ class RunDirectory:
         )
 
 
+class Nowhere:
+    """In the place of a run directory where nothing is to be written.  Collective: no (rank 0)."""
+
+    path = curve = start = model = None
+
+    def save(self, state: State[Any], config: Config, sha256: str, last: bool = False) -> bool:
+        """There are no checkpoints, and nothing is lost by that."""
+        return True
+
+    def remedy(self) -> str:
+        """Nothing can fail."""
+        return ""
+
+
 def provenance(
     arithmetics: list[dict[str, Any]], threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]
 ) -> dict[str, Any]:
@@ -227,6 +242,7 @@ def _launches(log: Path) -> list[Any]:
         return []
 
 
+@cache
 def _git_commit() -> str | None:
     """The commit of the source tree that runs, if it is a git checkout."""
     root = Path(macmpi.__file__).resolve().parent.parent

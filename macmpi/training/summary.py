@@ -35,7 +35,7 @@ def closing(
     """Says how the run ended, which weights a model predicts with, and their scores at the validation points."""
     reason = {"converged": account.settled, "max_iterations": "the last iteration allowed"}
     lines = [
-        f"finished ({reason.get(state.finished, state.finished)}) after {state.iteration} iterations, "
+        f"finished ({reason.get(state.finished, state.finished) or 'stopped'}) after {state.iteration} iterations, "
         f"{duration(state.seconds)} of training",
         *_errors(account.end + (", the best" if best.last else ""), errors),
     ]

@@ -235,7 +235,7 @@ def test_a_column_can_be_left_out_and_its_key_stays(tmp_path: Path, capsys: pyte
 
 
 def test_the_other_ranks_keep_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    curve = Curve(None)
+    curve = Curve(None, first=False)
     curve.header()
     curve.add(record(1), None)
     curve.close()

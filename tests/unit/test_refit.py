@@ -20,7 +20,7 @@ from macmpi.data.scaling import unscaled
 from macmpi.plan.refusals import can_refit
 from macmpi.results.reading import read
 from macmpi.state import Errors
-from macmpi.training import loop
+from macmpi.training import loop, pace
 from macmpi.training.best import Best
 from macmpi.training.refit import GAP, is_wanted, joined
 
@@ -122,7 +122,7 @@ def test_without_time_for_it_the_best_weights_stay(tmp_path: Path, monkeypatch: 
 
     def wanted(*_: Any) -> bool:
         """The last of 1,000 seconds passes here."""
-        monkeypatch.setattr(loop, "now", lambda: 1e12)
+        monkeypatch.setattr(pace, "now", lambda: 1e12)
         return True
 
     monkeypatch.setattr(loop, "is_wanted", wanted)

@@ -1,0 +1,1 @@
+"""Training from Python: arrays go in, a Model comes out."""

@@ -1,0 +1,141 @@
+"""`macmpi.fit` trains on arrays: in this process, on all ranks of a communicator, or on ranks started for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from macmpi import MacmpiError, UsageError
+from macmpi.api.given import ARRAYS, Layers, Settings, config_of, held_by, hidden_units
+from macmpi.api.heard import listening
+from macmpi.api.live import Live, in_notebook
+from macmpi.api.on_ranks import fit_on_ranks
+from macmpi.config import Config
+from macmpi.data.source import Arrays, Source, source_of
+from macmpi.data.targets import loss_for, with_loss
+from macmpi.parallel.clock import now
+from macmpi.parallel.kernels import limited
+from macmpi.parallel.mpi import die, team_of
+from macmpi.parallel.team import Team
+from macmpi.results.model import Model
+from macmpi.training.decided import Decided, decided, planned
+from macmpi.training.launch import launch_training
+from macmpi.training.process import interruptible
+from macmpi.training.request import Callback, Request
+from macmpi.typing import Array
+
+
+def fit(
+    X: Any = None,
+    Y: Any = None,
+    *,
+    hidden: Any = "auto",
+    layers: Layers = "auto",
+    loss: str = "auto",
+    validation: Any = None,
+    config: Settings | None = None,
+    start: Model | str | Path | None = None,
+    seed: int | None = None,
+    max_time: float = float("inf"),
+    ranks: int | None = None,
+    comm: Any = None,
+    output: str | Path | None = None,
+    overwrite: bool = False,
+    callback: Callback | None = None,
+    verbose: bool | None = None,
+) -> Model:
+    """Trains a net f on points: Y ~ f(X), or without Y an autoencoder, X ~ f(X).
+
+    X: (N, D), or images (N, h, w).  Y: (N, L) or (N,): numbers, or class labels (text, truth values, or whole numbers
+    with loss="cross_entropy").  Without X the data are those that the config names.
+    hidden: units of the hidden layers, [100] or 100.  layers: their kind, one word for all or one for each ("relu",
+    "tanh", "rbf", "binary", ...).  loss: "squared" or "cross_entropy".
+    validation: the share of the points held out (0.2), or a pair (X_val, Y_val), without Y an array X_val.
+    config: settings beyond these, as {"method.name": "mac"} or the path of a TOML file; run/defaults.toml explains all.
+    start: a Model, or the path of one, whose weights are trained further.  seed: of the drawn points and weights.
+    max_time: seconds, after which the best net so far is given.  Ctrl-C does so, too.
+    ranks: processes to start by mpiexec.  comm: a communicator of mpi4py, all of whose ranks call this (X and Y
+    are those of its rank 0); by default all ranks under mpiexec.  On every rank the same Model is given.
+    output: a run directory to keep curve, checkpoints and model.h5 in.  callback: is given a dict of each iteration on
+    rank 0, and ends the fit by answering True.  verbose: prints a line an iteration; None shows a curve in a notebook.
+
+    What is "auto" or None is chosen from the data; `Model.history` has the curve.
+    Raises UsageError for what cannot be trained, NumericalError where training diverges.  Collective: yes.
+    """
+    began = now()
+    if not max_time > 0.0:
+        raise UsageError(f"max_time = {max_time!r}: seconds above 0 are needed")
+    asked = partial(config_of, config, hidden_units(hidden), layers, loss, validation, start, seed)
+    request = Request(
+        began,
+        output=None if output is None else Path(output),
+        overwrite=overwrite,
+        max_time=max_time,
+        ends_with_model=True,
+        is_program=False,
+        callback=Live(None).hears(callback) if verbose is None and in_notebook() else callback,
+        start=start if isinstance(start, Model) else None,
+    )
+    with listening(bool(verbose)):
+        if ranks is not None:
+            return fit_on_ranks(ranks, asked(), _held(X, Y, validation), request)
+        with team_of(comm) as team, _all_or_none(team):
+            settled = team.from_root(asked)
+            held = _on_root(team, lambda: _held(X, Y, validation))
+            known = _decided(settled, held, team)
+            plan = planned(known.config, known.sizes, team)
+            with interruptible() as wish, limited(known.config.run.threads):
+                heard = replace(request, chosen=known.in_short, listen=lambda: wish)
+                outcome = launch_training(heard, known, plan, team)
+            return team.from_root(lambda: _model(outcome.model, outcome.records))
+
+
+def _held(X: Any, Y: Any, validation: Any) -> dict[str, Array] | None:
+    """Arrays by name; None where the config names the data."""
+    if X is None and Y is not None:
+        raise UsageError("Y is given without X")
+    return None if X is None else held_by(X, Y, validation)
+
+
+def _on_root(team: Team, step: Any) -> Any:
+    """Keeps what `step` gives on rank 0 alone.  Raises its MacmpiError on all.  Collective: yes."""
+    kept: list[Any] = []
+    team.from_root(lambda: kept.append(step()))
+    return kept[0] if kept else None
+
+
+def _decided(config: Config, held: dict[str, Array] | None, team: Team) -> Decided:
+    """The config without "auto", and the data.  held: rank 0's.  Collective: yes."""
+    named = team.from_root(lambda: held is None)
+    if named and not config.data.source:
+        raise UsageError("there are no points: give X, or a config that names data")
+    if named:
+        return decided(config, team, with_loss, source_of)
+    if config.parallel.data == "sharded":
+        raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
+    arrays = held or {}
+
+    def source(settled: Config) -> Source:
+        return Arrays(settled, arrays, ARRAYS)
+
+    return decided(config, team, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source)
+
+
+def _model(model: Model | None, records: tuple[dict[str, Any], ...]) -> Model:
+    assert model is not None, "a fit ends with a model"
+    return replace(model, history=list(records))
+
+
+@contextmanager
+def _all_or_none(team: Team) -> Iterator[None]:
+    """An error of one rank alone ends all of them, so that none waits for it for ever.  Collective: no."""
+    try:
+        yield
+    except BaseException as error:
+        if team.size > 1 and not (isinstance(error, MacmpiError) and error.agreed):
+            die(team, error)
+        raise

@@ -1,0 +1,137 @@
+"""The arguments of `macmpi.fit` become a config and arrays of points."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.config import Config, read_table, validate
+from macmpi.nets.layers.activation import Activation
+from macmpi.results.model import Model
+from macmpi.typing import Array
+
+ARRAYS = "the arguments of fit"
+"""The name of the points in messages."""
+
+GIVEN = "the argument start"
+"""The name of a model that a fit starts from, in a config."""
+
+Layers = str | Sequence[str]
+Settings = Config | Mapping[str, Any] | str | Path
+
+
+def config_of(
+    settings: Settings | None, hidden: Any, layers: Layers, loss: str, validation: Any, start: Any, seed: int | None
+) -> Config:
+    """The config of a fit: the arguments, on top of the settings.
+
+    settings: a Config, the path of a TOML file, or a mapping of tables and of "table.key".  Arguments that are "auto"
+    or None leave the settings alone.  Raises UsageError with all mistakes in one message.  Collective: no.
+    """
+    table, name = _table(settings)
+    if isinstance(start, Model):
+        hidden, layers = _net_of(start, hidden, layers)
+    own = {
+        "model.hidden": _plain(hidden),
+        "model.activation": _plain(layers),
+        "model.loss": loss,
+        "data.validation": validation if np.isscalar(validation) else None,
+    }
+    if start is not None:
+        own |= {"start.method": "model", "start.model": GIVEN if isinstance(start, Model) else str(start)}
+        own["start.gradient_step"] = table.get("start", {}).get("gradient_step", False)
+    if seed is not None:
+        own |= {"data.seed": _plain(seed), "start.seed": _plain(seed)}
+    for key, value in own.items():
+        if value is not None and not (isinstance(value, str) and value == "auto"):
+            _set(table, key, value)
+    return validate(table, name)
+
+
+def _table(settings: Settings | None) -> tuple[dict[str, Any], str]:
+    """The tables of the settings, and a name for messages."""
+    if settings is None:
+        return {}, "the arguments of fit"
+    if isinstance(settings, Config):
+        return asdict(settings), "config and the arguments of fit"
+    if isinstance(settings, str | Path):
+        return read_table(Path(settings)), f"{settings} and the arguments of fit"
+    if not isinstance(settings, Mapping):
+        raise UsageError(f"config: a mapping, a path or a Config is needed, not {type(settings).__name__}")
+    table: dict[str, Any] = {}
+    for key, value in settings.items():
+        if "." in key:
+            _set(table, key, _plain(value))
+        elif isinstance(value, Mapping):
+            for inner, one in value.items():
+                _set(table, f"{key}.{inner}", _plain(one))
+        else:
+            table[key] = copy.deepcopy(value)
+    return table, "config and the arguments of fit"
+
+
+def _set(table: dict[str, Any], key: str, value: Any) -> None:
+    name, _, inner = key.partition(".")
+    if isinstance(table.setdefault(name, {}), dict):
+        table[name][inner] = value
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays, and tuples, as TOML has them; one number of hidden units as a list of it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _net_of(start: Model, hidden: Any, layers: Layers) -> tuple[Any, Any]:
+    """Hidden units and activations of the model that a fit starts from, where the arguments do not say."""
+    chain = start.chain
+    if hidden == "auto":
+        hidden = list(chain.layer_sizes[1:-1])
+    found = [m.name for m in chain.maps[:-1] if isinstance(m, Activation)]
+    if layers == "auto" and len(found) == len(chain.layer_sizes) - 2:
+        layers = found
+    return hidden, layers
+
+
+def held_by(X: Any, Y: Any, validation: Any) -> dict[str, Array]:
+    """The arrays X and, where given, Y, X_val and Y_val.  Raises UsageError.  Collective: no."""
+    found = {"X": as_array(X, "X")}
+    if Y is not None:
+        found["Y"] = as_array(Y, "Y")
+    if validation is None or np.isscalar(validation):
+        return found
+    if Y is None:
+        return found | {"X_val": as_array(validation, "validation")}
+    if not isinstance(validation, tuple | list) or len(validation) != 2:
+        raise UsageError("validation: a share of the points between 0 and 1, or a pair of arrays (X_val, Y_val)")
+    return found | {"X_val": as_array(validation[0], "X_val"), "Y_val": as_array(validation[1], "Y_val")}
+
+
+def as_array(A: Any, name: str) -> Array:
+    """An array of numbers, truth values or text, of whatever NumPy can make one of.  Raises UsageError."""
+    if hasattr(A, "toarray"):
+        raise UsageError(f"{name} is a sparse matrix; dense rows are needed: {name}.toarray()")
+    if hasattr(A, "to_numpy"):
+        A = A.to_numpy()
+    try:
+        array = np.asarray(A)
+        if array.dtype.kind == "O":
+            array = np.array(array.tolist())
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{name} is no array: {error}") from None
+    return array
+
+
+def hidden_units(hidden: Any) -> Any:
+    """One number of units is a net with one hidden layer."""
+    return [int(hidden)] if isinstance(hidden, Integral) else hidden

@@ -1,0 +1,150 @@
+"""A fit on ranks that are started for it: points go through a file in memory, records come back as they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from macmpi import MacmpiError, NumericalError, StorageError, UsageError
+from macmpi.config import Config, dump
+from macmpi.console import say, warn
+from macmpi.parallel.launchers import mpiexec, started
+from macmpi.results.model import Model
+from macmpi.results.model_file import load, save_model
+from macmpi.training.process import interruptible
+from macmpi.training.request import Callback, Request
+from macmpi.typing import Array
+
+MEMORY = Path("/dev/shm")
+"""Files of this folder are kept in memory."""
+
+POLL = 0.05
+"""Seconds between two looks at what the ranks have written."""
+
+STOP = signal.SIGUSR1
+"""Launchers pass it on, and it asks the ranks for an end."""
+
+ERRORS: dict[int, type[MacmpiError]] = {2: UsageError, 70: NumericalError, 74: StorageError}
+"""The error that an exit code stands for."""
+
+
+def fit_on_ranks(ranks: int, config: Config, held: dict[str, Array] | None, request: Request) -> Model:
+    """The model of a run by `mpiexec -n ranks python -m macmpi.run`.
+
+    held: the points; None where the config names them.  Raises UsageError, and what the run failed of.  Collective: no.
+    """
+    launcher = checked(ranks)
+    with _folder(held) as folder:
+        settled = config
+        if held is not None:
+            np.savez(folder / "points.npz", **held)  # type: ignore[arg-type]
+            settled = replace(settled, data=replace(settled.data, source=str(folder / "points.npz")))
+        if request.start is not None:
+            save_model(folder / "start.h5", request.start)
+            settled = replace(settled, start=replace(settled.start, model=str(folder / "start.h5")))
+        (folder / "fit.toml").write_text(dump(settled), encoding="utf-8")
+        output = request.output or folder / "run"
+        command = [launcher, "-n", str(ranks), sys.executable, "-m", "macmpi.run", str(folder / "fit.toml")]
+        command += ["--output", str(output), "--when-stopped", "model"] + ["--overwrite"] * request.overwrite
+        if request.max_time < float("inf"):
+            command += ["--max-time", f"{request.max_time:g}"]
+        code = _follow(command, folder, Tail(output / "curve.jsonl"), request.callback)
+        return _outcome(code, folder, output)
+
+
+def checked(ranks: int) -> str:
+    """The launcher.  Raises UsageError where ranks cannot be started from here."""
+    if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or ranks < 1:
+        raise UsageError(f"ranks = {ranks!r}: a number of processes from 1 on is needed")
+    if started(os.environ)[0] > 1:
+        raise UsageError("ranks starts processes of its own, and this one was started by mpiexec: leave ranks out")
+    found = mpiexec()
+    if found is None:
+        raise UsageError("ranks: there is no mpiexec; install an MPI, as by: pip install 'macmpi[mpich]'")
+    return found
+
+
+@contextmanager
+def _folder(held: dict[str, Array] | None) -> Iterator[Path]:
+    """A folder that is removed at the end, in memory if there is space for the points."""
+    needed = 1.1 * sum(array.nbytes for array in (held or {}).values()) + 2**20
+    where = None
+    if os.access(MEMORY, os.W_OK):
+        status = os.statvfs(MEMORY)
+        where = MEMORY if status.f_bavail * status.f_frsize > 2.0 * needed else None
+    with tempfile.TemporaryDirectory(prefix="macmpi-fit-", dir=where) as name:
+        yield Path(name)
+
+
+@dataclass
+class Tail:
+    """A file that grows: `lines` gives what has been added since it was last asked, line by line."""
+
+    path: Path
+    at: int = 0
+
+    def lines(self) -> list[str]:
+        """Whole lines; those of a file that is not there yet are none."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.at)
+                text = file.read()
+        except OSError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self.at += len(whole)
+        return whole.decode(errors="replace").splitlines()
+
+
+def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> int:
+    """Runs the command and says what it says; each record goes to the callback.  A first Ctrl-C asks it for an end."""
+    out, err = Tail(folder / "out"), folder / "err"
+    with out.path.open("wb") as stdout, err.open("wb") as stderr, interruptible() as wish:
+        process = subprocess.Popen(
+            command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        told = False
+        try:
+            while True:
+                ended = process.poll() is not None
+                for line in out.lines():
+                    say(line)
+                for line in curve.lines():
+                    if callback and callback(json.loads(line)):
+                        wish.asked = True
+                if ended:
+                    return process.returncode
+                if wish.asked and not told:
+                    process.send_signal(STOP)
+                    told = True
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(POLL)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def _outcome(code: int, folder: Path, output: Path) -> Model:
+    """The model that the ranks have left.  Raises what they failed of."""
+    said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
+    if code in (0, 75) and (output / "model.h5").exists():
+        for line in said.splitlines():
+            if line.startswith("macmpi: "):
+                warn(line.removeprefix("macmpi: "))
+        records = [json.loads(line) for line in Tail(output / "curve.jsonl").lines()]
+        return replace(load(output / "model.h5"), history=records)
+    if code == 75:
+        raise MacmpiError("the ranks were stopped before there was a model")
+    own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
+    raise ERRORS.get(code, MacmpiError)(own or f"the ranks ended with exit code {code}")

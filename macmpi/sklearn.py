@@ -1,0 +1,259 @@
+"""Estimators in scikit-learn's manner: MACRegressor, MACClassifier, MACAutoencoder."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.metrics import r2_score
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from macmpi import UsageError
+from macmpi.api.fit import fit
+from macmpi.parallel.streams import stream
+from macmpi.results.model import Model
+from macmpi.typing import Array
+
+MOST = 2**31 - 1
+"""Seeds that are drawn from a random state are below this."""
+
+PRECISION = 4
+"""Weights that are no whole numbers become repetitions of this many times as many rows as there are."""
+
+
+class _Net(BaseEstimator):  # type: ignore[misc]
+    """A net trained by the method of auxiliary coordinates; its keys are those of `macmpi.fit`."""
+
+    loss: ClassVar[str] = "squared"
+
+    def __init__(
+        self,
+        hidden: Any = "auto",
+        layers: Any = "auto",
+        *,
+        max_iter: int = 400,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.2,
+        max_time: float | None = None,
+        warm_start: bool = False,
+        config: Any = None,
+        random_state: Any = None,
+        ranks: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden = hidden
+        self.layers = layers
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.max_time = max_time
+        self.warm_start = warm_start
+        self.config = config
+        self.random_state = random_state
+        self.ranks = ranks
+        self.verbose = verbose
+
+    @property
+    def loss_curve_(self) -> list[float]:
+        """E1 per training point, of each iteration."""
+        return [record["E1_train"] for record in self._iterations()]
+
+    @property
+    def validation_curve_(self) -> list[float]:
+        """E1 per validation point, of each iteration."""
+        return [record["E1_val"] for record in self._iterations()]
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations of the fit, refits on all points not counted."""
+        return len(self._iterations())
+
+    def _iterations(self) -> list[dict[str, Any]]:
+        check_is_fitted(self, "model_")
+        return [record for record in self.model_.history if record["phase"] == "iteration"]
+
+    def _train(self, X: Array, Y: Array | None, weights: Any) -> None:
+        """Trains `model_`.  Raises ValueError."""
+        w = weights_of(weights, X)
+        validation: Any = self.validation_fraction
+        settings = {"run.max_iterations": self.max_iter, **_as_keys(self.config)}
+        if not self.early_stopping:
+            settings |= {f"{table}.patience": max(int(self.max_iter), 1) for table in ("stochastic", "baseline")}
+        before: Model | None = getattr(self, "model_", None) if self.warm_start else None
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(MOST)
+        if w is not None:
+            (X, *Ys), validation = weighted([X] if Y is None else [X, Y], w, float(validation), int(seed))
+            Y = Ys[0] if Ys else None
+        try:
+            self.model_ = fit(
+                X,
+                Y,
+                hidden=self.hidden,
+                layers=self.layers,
+                loss=self.loss,
+                validation=validation,
+                config=settings,
+                start=before,
+                seed=int(seed),
+                max_time=float("inf") if self.max_time is None else self.max_time,
+                ranks=self.ranks,
+                verbose=self.verbose,
+            )
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+
+    def _points(self, X: Any) -> Array:
+        """Points to be predicted, as they were at the fit.  Raises ValueError."""
+        check_is_fitted(self, "model_")
+        points: Array = validate_data(self, X, reset=False)
+        return points
+
+
+class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
+    """Y ~ f(X) by a deep net.
+
+    hidden: units of the hidden layers; layers: their kind.  max_iter: iterations at most.  early_stopping: the
+    fit ends once the error of the validation points, a share validation_fraction, falls no more.  max_time: seconds.
+    warm_start: a further fit begins with the weights that there are.  config: further settings of `macmpi.fit`.
+    ranks: processes.  After a fit: model_ (`macmpi.Model`), n_iter_, loss_curve_, validation_curve_.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `weighted`.  Raises ValueError."""
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        self._train(X, y, sample_weight)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """f(X): (N,) or (N, L), as y was."""
+        points = self._points(X)
+        return self.model_.predict(points)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
+    """The class of X by a deep net with cross-entropy.  Its arguments and attributes are those of MACRegressor.
+
+    classes_: the labels, ascending.
+    """
+
+    loss: ClassVar[str] = "cross_entropy"
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `weighted`.  Raises ValueError."""
+        X, y = validate_data(self, X, y, ensure_min_samples=2)
+        check_classification_targets(y)
+        if (w := weights_of(sample_weight, X)) is not None:
+            X, y, sample_weight = X[w > 0.0], y[w > 0.0], w[w > 0.0]
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"all points are of one class ({self.classes_[0]!r}): two classes are needed to learn")
+        self._train(X, numbers, sample_weight)
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each of `classes_`, (N, C)."""
+        points = self._points(X)
+        return self.model_.probabilities(points)
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of `predict_proba`, (N, C)."""
+        with np.errstate(divide="ignore"):
+            logarithms: Array = np.log(self.predict_proba(X))
+        return logarithms
+
+    def predict(self, X: Any) -> Array:
+        """The most probable label, (N,)."""
+        points = self._points(X)
+        labels: Array = self.classes_[self.model_.predict(points)]
+        return labels
+
+
+class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  # type: ignore[misc]
+    """Codes of X, from which a deep net reconstructs X.  Its arguments and attributes are those of MACRegressor.
+
+    The code is the hidden layer with the fewest units.
+    """
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fits the net.  X: (N, D); y is not read.  sample_weight: (N,), see `weighted`.  Raises ValueError."""
+        X = validate_data(self, X, ensure_min_samples=2)
+        self._train(X, None, sample_weight)
+        self._n_features_out = self.model_.chain.maps[self.model_.code - 1].n_out
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Codes: (N, D) -> (N, H)."""
+        points = self._points(X)
+        return self.model_.encode(points)
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Reconstructions of codes: (N, H) -> (N, D)."""
+        check_is_fitted(self, "model_")
+        return self.model_.decode(np.asarray(X))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """R^2 of the reconstruction, each column weighted by its variance."""
+        points = self._points(X)
+        return float(r2_score(points, self.model_.predict(points), multioutput="variance_weighted"))
+
+
+def weights_of(sample_weight: Any, X: Array) -> Array | None:
+    """Weights (N,), or None where all are the same.  Raises ValueError unless they are finite and not negative."""
+    if sample_weight is None:
+        return None
+    w: Array = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not w.any():
+        raise ValueError("sample_weight: all weights are 0")
+    return None if w.min() == w.max() else w
+
+
+def weighted(arrays: list[Array], w: Array, share: float, seed: int) -> tuple[list[Array], Any]:
+    """Training rows of the arrays, and validation rows as `macmpi.fit` takes them, repeated as their weights say.
+
+    Rows of weight 0 are left out; of the others the share is drawn for validation, so that no repetition of a training
+    row is among them.  A row comes w_n times if all weights are whole numbers of a mean up to PRECISION, else about
+    PRECISION w_n / mean(w) times.  Raises ValueError where fewer than three rows have a weight.
+    """
+    rows = np.flatnonzero(w)
+    if len(rows) < 3:
+        raise ValueError(f"sample_weight: {len(rows)} rows have a weight above 0; at least 3 are needed")
+    order = stream(seed, "split").permutation(rows)
+    held = min(max(1, round(share * len(rows))), len(rows) - 2)
+    train, validation = (repeated(np.sort(part), w) for part in (order[held:], order[:held]))
+    kept = [A[validation] for A in arrays]
+    return [A[train] for A in arrays], kept[0] if len(kept) == 1 else tuple(kept)
+
+
+def repeated(rows: Array, w: Array) -> Array:
+    """Numbers of rows, each as many times as its weight says."""
+    own = w[rows]
+    if not np.all(own == np.round(own)) or own.sum() > PRECISION * len(own):
+        own = own * (PRECISION * len(own) / own.sum())
+    ends = np.floor(np.cumsum(own) + 0.5).astype(np.int64)
+    found: Array = np.repeat(rows, np.diff(ends, prepend=0))
+    return found if len(found) else rows[:1]
+
+
+def _as_keys(config: Any) -> dict[str, Any]:
+    """Settings as a mapping.  Raises ValueError."""
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise ValueError('config: a mapping is needed, as in {"method.name": "mac"}')
+    return config

@@ -1,0 +1,73 @@
+"""From a config to a plan: what "auto" stands for, the sizes of the data, and refusals, before NumPy is everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from macmpi.console import warn
+from macmpi.parallel.clock import now
+
+if TYPE_CHECKING:
+    from macmpi.config import Config
+    from macmpi.config.auto import Decision
+    from macmpi.data.dataset import Sizes
+    from macmpi.data.source import Source
+    from macmpi.parallel.team import Team
+    from macmpi.plan.plan import Plan
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A config without "auto", what was decided, and the data that it is for.  notes: what their reading has to say."""
+
+    config: Config
+    decisions: list[Decision]
+    source: Source
+    sizes: Sizes
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def in_short(self) -> str:
+        """Lines for the head of the table: the notes, and what stands for "auto"."""
+        from macmpi.config.auto import in_short
+
+        return "\n  ".join(line for line in (*self.notes, in_short(self.decisions)) if line)
+
+
+def decided(
+    config: Config,
+    team: Team,
+    with_loss: Callable[[Config], tuple[Config, list[Decision]]],
+    source_of: Callable[[Config], Source],
+) -> Decided:
+    """Settles what the data have to say.  Raises UsageError.  Collective: yes.
+
+    with_loss: the config with a loss, by the kind of the targets, on rank 0; source_of: the data of such a config.
+    """
+    began = now()
+    config, losses = team.from_root(lambda: with_loss(config))
+    source = source_of(config)
+    sizes = team.from_root(source.sizes)
+    notes = source.notes(now() - began)
+    from macmpi.config.auto import decide
+
+    config, others = decide(config, sizes.n_in, sizes.autoencoder)
+    return Decided(config, losses + others, source, sizes, notes)
+
+
+def planned(config: Config, sizes: Sizes, team: Team) -> Plan:
+    """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
+    from macmpi.plan.estimate import check_memory
+    from macmpi.plan.plan import make_plan
+
+    def refuse() -> None:
+        made = make_plan(config, *sizes.counts, team.size)
+        check_memory(made, sizes.autoencoder)
+        batch, points = config.baseline.batch, made.n_train
+        if config.method.name in ("sgd", "adam") and batch > max(points, type(config.baseline).batch):
+            warn(f"baseline.batch = {batch}: there are {points} training points; a minibatch is all of them")
+
+    team.from_root(refuse)
+    return make_plan(config, *sizes.counts, team.size)

@@ -1,0 +1,118 @@
+"""macmpi.fit on several ranks, its own or those that it starts, is the fit of one process, bit for bit."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from launch.launching import run_program
+from numpy.testing import assert_array_equal
+
+import macmpi
+from macmpi import UsageError
+from macmpi.api import on_ranks
+
+RANDOM = np.random.default_rng(11)
+X = RANDOM.normal(size=(90, 4))
+CLASSES = np.array(["one", "two", "three"])[np.digitize(X[:, 0] - X[:, 1], [-0.5, 0.5])]
+SHORT = {"run.max_iterations": 6}
+LONG = {"run.max_iterations": 10**6, "stochastic.patience": 10**6}
+
+SPMD = """
+import numpy as np
+from mpi4py import MPI
+import macmpi
+
+X, Y = (np.load(name, allow_pickle=False) for name in ("X.npy", "Y.npy"))
+first = MPI.COMM_WORLD.rank == 0
+part = MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank % 2)
+fits = {
+    "world": macmpi.fit(X if first else None, Y if first else None, config={"run.max_iterations": 6}),
+    "parts": macmpi.fit(X, Y, comm=part, config={"run.max_iterations": 6}),
+    "alone": macmpi.fit(X, Y, comm=MPI.COMM_SELF, config={"run.max_iterations": 6}),
+}
+for name, model in fits.items():
+    np.save(f"{name}-{MPI.COMM_WORLD.rank}.npy", np.concatenate([W.ravel() for W in model.weights]))
+try:
+    macmpi.fit(X, Y[:3])
+except macmpi.UsageError as error:
+    np.save(f"refused-{MPI.COMM_WORLD.rank}.npy", [str(error)])
+"""
+
+
+def weights(model: macmpi.Model) -> np.ndarray:
+    return np.concatenate([W.ravel() for W in model.weights])
+
+
+@pytest.mark.launch
+def test_every_rank_is_given_the_model_of_one_process(tmp_path: Path) -> None:
+    """On all ranks, on parts of them, on each alone; and each is told of what is refused."""
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "Y.npy", CLASSES)
+    (tmp_path / "spmd.py").write_text(SPMD)
+    run_program(program=["spmd.py"], ranks=3, cwd=tmp_path, code=0)
+    expected = weights(macmpi.fit(X, CLASSES, config=SHORT))
+    for name in ("world", "parts", "alone"):
+        for rank in range(3):
+            assert_array_equal(np.load(tmp_path / f"{name}-{rank}.npy"), expected)
+    for rank in range(3):
+        assert "X has 90 rows but Y has 3" in str(np.load(tmp_path / f"refused-{rank}.npy"))
+
+
+@pytest.mark.launch
+def test_ranks_that_a_fit_starts_give_the_model_of_one_process(tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+    here = macmpi.fit(X, CLASSES, config=SHORT)
+    there = macmpi.fit(X, CLASSES, config=SHORT, ranks=2, callback=told.append)
+    assert_array_equal(weights(there), weights(here))
+    assert_array_equal(there.predict(X), here.predict(X))
+    assert [(r["iteration"], r["E1_val"]) for r in there.history] == [
+        (r["iteration"], r["E1_val"]) for r in here.history
+    ]
+    assert told == there.history
+
+
+@pytest.mark.launch
+def test_ranks_are_stopped_by_a_callback_and_by_ctrl_c_with_the_model_so_far(tmp_path: Path) -> None:
+    def wish(record: dict[str, Any]) -> bool:
+        return record["iteration"] >= 2
+
+    def interrupt(record: dict[str, Any]) -> None:
+        if record["iteration"] == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    for callback in (wish, interrupt):
+        model = macmpi.fit(X, CLASSES, config=LONG, ranks=2, callback=callback)
+        assert model.history[-1]["phase"] == "postprocess"
+        assert set(model.predict(X)) <= set(CLASSES)
+
+
+@pytest.mark.launch
+def test_ranks_go_on_from_a_model_and_keep_a_run_directory(tmp_path: Path) -> None:
+    first = macmpi.fit(X, CLASSES, config=SHORT)
+    here, there = (
+        macmpi.fit(X, CLASSES, start=first, config=SHORT, **own) for own in ({}, {"ranks": 2, "output": tmp_path / "r"})
+    )
+    assert_array_equal(weights(there), weights(here))
+    assert (tmp_path / "r" / "model.h5").exists()
+
+
+@pytest.mark.launch
+def test_what_ranks_refuse_is_raised_here() -> None:
+    with pytest.raises(UsageError, match="X has 90 rows but Y has 3"):
+        macmpi.fit(X, CLASSES[:3], ranks=2)
+
+
+def test_without_an_mpiexec_ranks_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_ranks, "mpiexec", lambda: None)
+    with pytest.raises(UsageError, match="pip install"):
+        macmpi.fit(X, CLASSES, ranks=2)
+
+
+def test_a_rank_starts_no_ranks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_ranks, "started", lambda environment: (2, 0, "PMI_SIZE"))
+    with pytest.raises(UsageError, match="leave ranks out"):
+        macmpi.fit(X, CLASSES, ranks=2)

@@ -1,0 +1,344 @@
+"""macmpi.fit gives what the program gives for the same points, quietly, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from launch.here import run_here
+from numpy.testing import assert_allclose, assert_array_equal
+
+import macmpi
+from macmpi import MacmpiError, MacmpiWarning, NumericalError, UsageError
+from macmpi.api.live import Live, picture
+from macmpi.config import Config, Run
+from macmpi.results.model_file import save_model
+
+RANDOM = np.random.default_rng(7)
+X = RANDOM.normal(size=(60, 3))
+NUMBERS = np.sin(X[:, :2]) + 0.1 * RANDOM.normal(size=(60, 2))
+CLASSES = np.where(X[:, 0] + X[:, 1] > 0.0, "above", "below")
+SHORT = {"run.max_iterations": 4}
+
+METHODS: dict[str, dict[str, Any]] = {
+    "stochastic": {},
+    "mac": {"method.name": "mac"},
+    "momentum": {"method.name": "mac", "method.acceleration": "momentum"},
+    "feasible": {"method.name": "mac", "method.acceleration": "feasible"},
+    "multipliers": {"penalty.method": "augmented_lagrangian"},
+    "sgd": {"method.name": "sgd"},
+    "adam": {"method.name": "adam"},
+    "cg": {"method.name": "cg"},
+    "lbfgs": {"method.name": "lbfgs"},
+}
+
+
+def weights(model: macmpi.Model) -> np.ndarray:
+    return np.concatenate([W.ravel() for W in model.weights])
+
+
+def short(*arrays: Any, **keys: Any) -> macmpi.Model:
+    keys["config"] = SHORT | keys.pop("config", {})
+    return macmpi.fit(*arrays, hidden=keys.pop("hidden", [5]), **keys)
+
+
+# --- the same as the program ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("targets", ["numbers", "one number", "text", "truth values", "none"])
+def test_a_fit_is_the_run_of_a_file_of_the_same_points(targets: str, tmp_path: Path) -> None:
+    kinds = {
+        "numbers": NUMBERS,
+        "one number": NUMBERS[:, 0],
+        "text": CLASSES,
+        "truth values": CLASSES == "above",
+        "none": None,
+    }
+    Y = kinds[targets]
+    np.savez(tmp_path / "points.npz", X=X, **({} if Y is None else {"Y": Y}))
+    (tmp_path / "run.toml").write_text('data = "points.npz"\nmodel.hidden = [5]\nrun.max_iterations = 4\n')
+    run_here("run.toml", cwd=tmp_path, code=0)
+    ours, theirs = short(X, Y), macmpi.load(str(tmp_path / "runs" / "run" / "model.h5"))
+    assert_array_equal(weights(ours), weights(theirs))
+    assert_array_equal(ours.predict(X), theirs.predict(X))
+    assert ours.predict(X).shape == (X if Y is None else Y).shape
+
+
+def test_its_history_is_the_curve_of_its_run_directory(tmp_path: Path) -> None:
+    model = short(X, NUMBERS, output=tmp_path / "run")
+    lines = (tmp_path / "run" / "curve.jsonl").read_text().splitlines()
+    assert model.history == [json.loads(line) for line in lines]
+    assert [record["phase"] for record in model.history] == ["start", *["iteration"] * 4, "postprocess"]
+    assert_array_equal(weights(model), weights(macmpi.load(str(tmp_path / "run" / "model.h5"))))
+    with pytest.raises(UsageError, match="overwrite=True"):
+        short(X, NUMBERS, output=tmp_path / "run")
+    short(X, NUMBERS, output=tmp_path / "run", overwrite=True)
+
+
+def test_a_config_can_be_a_mapping_a_file_or_a_config(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("[run]\nmax_iterations = 4\n[model]\nhidden = [5]\n")
+    found = [
+        macmpi.fit(X, NUMBERS, config=config)
+        for config in (
+            {"run.max_iterations": 4, "model.hidden": (5,)},
+            {"run": {"max_iterations": np.int64(4)}, "model": {"hidden": np.array([5])}},
+            tmp_path / "run.toml",
+            str(tmp_path / "run.toml"),
+        )
+    ]
+    found.append(macmpi.fit(X, NUMBERS, hidden=5, config=Config(run=Run(max_iterations=4))))
+    for model in found:
+        assert_array_equal(weights(model), weights(found[0]))
+
+
+def test_data_that_a_config_names_are_trained_on(tmp_path: Path) -> None:
+    np.savez(tmp_path / "points.npz", X=X, Y=NUMBERS)
+    named = short(config={"data": {"source": str(tmp_path / "points.npz")}})
+    assert_array_equal(weights(named), weights(short(X, NUMBERS)))
+
+
+def test_validation_points_can_be_given() -> None:
+    model = short(X[:40], NUMBERS[:40], validation=(X[40:], NUMBERS[40:]))
+    F = model.predict(X[40:])
+    scale = model.scaling_y.scale
+    expected = 0.5 * np.mean(np.sum(np.square((F - NUMBERS[40:]) / scale), axis=1))
+    best = min(record["E1_val"] for record in model.history)
+    assert_allclose(expected, best, rtol=1e-9)
+    assert short(X[:40], validation=X[40:]).autoencoder
+
+
+def test_seeds_tell_runs_apart_and_repeat_them() -> None:
+    first, again, other = (weights(short(X, NUMBERS, seed=seed)) for seed in (3, 3, 4))
+    assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+# --- start, stop ------------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_goes_on_from_a_model(tmp_path: Path) -> None:
+    """Its first error is that of the model, whose net it takes over."""
+    keys = {"config": {"method.name": "adam", "run.refit": False}, "validation": (X[40:], NUMBERS[40:])}
+    first = short(X[:40], NUMBERS[:40], layers="tanh", **keys)
+    save_model(tmp_path / "first.h5", first)
+    for start, net in ((first, {}), (tmp_path / "first.h5", {"hidden": [5], "layers": "tanh"})):
+        model = macmpi.fit(X[:40], NUMBERS[:40], start=start, **net, **keys | {"config": keys["config"] | SHORT})
+        assert model.chain == first.chain
+        assert_allclose(model.history[0]["E1_val"], min(r["E1_val"] for r in first.history), rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_callback_ends_every_method_with_a_model(method: str) -> None:
+    seen: list[int] = []
+
+    def callback(record: dict[str, Any]) -> bool:
+        seen.append(record["iteration"])
+        return record["iteration"] == 2
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MacmpiWarning)
+        model = macmpi.fit(X, NUMBERS, hidden=[5], layers="tanh", config=METHODS[method], callback=callback)
+    assert [record["iteration"] for record in model.history] == [0, 1, 2, 2] == seen
+    assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_end_that_is_asked_for_at_the_start_gives_a_model_too(method: str) -> None:
+    """In the middle of the first iteration, where the method may pause there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MacmpiWarning)
+        model = macmpi.fit(X, NUMBERS, hidden=[5], layers="tanh", config=METHODS[method], callback=lambda record: True)
+    assert model.history[-1]["iteration"] <= 1
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_ctrl_c_gives_the_model_so_far_and_a_second_one_interrupts() -> None:
+    def once(record: dict[str, Any]) -> None:
+        if record["iteration"] == 2 and record["phase"] == "iteration":
+            signal.raise_signal(signal.SIGINT)
+
+    def twice(record: dict[str, Any]) -> None:
+        once(record)
+        once(record)
+
+    before = signal.getsignal(signal.SIGINT)
+    assert macmpi.fit(X, NUMBERS, callback=once).history[-1]["iteration"] == 2
+    with pytest.raises(KeyboardInterrupt):
+        macmpi.fit(X, NUMBERS, callback=twice)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_time_that_a_fit_has_ends_it() -> None:
+    model = macmpi.fit(X, NUMBERS, max_time=1e-9, config={"run.max_iterations": 10**6, "stochastic.patience": 10**6})
+    assert model.history[-1]["iteration"] <= 1
+
+
+# --- manners ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_is_quiet_writes_nothing_and_leaves_the_process_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    environment, handlers = dict(os.environ), [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    np.random.seed(5)
+    before = np.random.get_state()[1].copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        short(X, NUMBERS)
+    assert capfd.readouterr() == ("", "")
+    assert list(tmp_path.iterdir()) == []
+    assert dict(os.environ) == environment
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert_array_equal(np.random.get_state()[1], before)
+
+
+def test_a_verbose_fit_prints_the_programs_table(capsys: pytest.CaptureFixture[str]) -> None:
+    short(X, NUMBERS, verbose=True)
+    out, err = capsys.readouterr()
+    assert out.startswith("macmpi: 3-5-2 regression") and err == ""
+    assert sum(line.split()[:1] == ["4"] for line in out.splitlines()) == 2  # the last iteration, the end
+    assert "model:" not in out
+
+
+def test_what_a_run_warns_of_is_a_warning() -> None:
+    with pytest.warns(MacmpiWarning, match="z_step.iterations"):
+        short(X, NUMBERS, config={"method.name": "adam", "z_step.iterations": 3})
+
+
+def test_a_fit_works_in_a_thread() -> None:
+    """Where there are no signals."""
+    found: list[macmpi.Model] = []
+    thread = threading.Thread(target=lambda: found.append(short(X, NUMBERS)))
+    thread.start()
+    thread.join()
+    assert_array_equal(weights(found[0]), weights(short(X, NUMBERS)))
+
+
+def test_a_model_goes_through_pickle_and_a_file(tmp_path: Path) -> None:
+    model = short(X, CLASSES)
+    save_model(tmp_path / "own.h5", model)
+    for other in (pickle.loads(pickle.dumps(model)), macmpi.load(str(tmp_path / "own.h5"))):
+        assert_array_equal(other.predict(X), model.predict(X))
+        assert_array_equal(other.probabilities(X), model.probabilities(X))
+
+
+def test_arguments_are_left_as_they_are() -> None:
+    A, B, config = X.copy(), NUMBERS.copy(), {"run": {"max_iterations": 2}}
+    macmpi.fit(A, B, config=config, hidden=[4])
+    assert_array_equal(A, X)
+    assert_array_equal(B, NUMBERS)
+    assert config == {"run": {"max_iterations": 2}}
+
+
+def test_the_package_offers_what_it_has() -> None:
+    assert set(macmpi.__all__) <= set(dir(macmpi))
+    assert all(getattr(macmpi, name) is not None for name in macmpi.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'fitt'"):
+        _ = macmpi.fitt
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+FEW = np.arange(60) % 4
+
+REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
+    "classes or amounts": ((X, FEW), {}, r'^the arguments of fit: Y holds .* loss = "cross_entropy" if classes'),
+    "no units": ((X,), {"hidden": [0]}, "hidden.0: should be greater"),
+    "another layer": ((X,), {"layers": "rel"}, "layers: unknown word; did you mean 'relu'"),
+    "another loss": ((X, NUMBERS), {"loss": "huber"}, "loss: should be"),
+    "too large a share": ((X,), {"validation": 2.0}, "validation: should be less than 1"),
+    "half of a pair": ((X, NUMBERS), {"validation": (X,)}, "validation: a share .* or a pair"),
+    "targets of other points": ((X, NUMBERS[:5]), {}, "X has 60 rows but Y has 5"),
+    "another key": ((X,), {"config": {"penalty.mu": 3}}, "penalty.mu: unknown key; did you mean penalty.mu0"),
+    "no table": ((X,), {"config": {"penalty": 3}}, "penalty: should be a table"),
+    "no config": ((X,), {"config": 3}, "config: a mapping, a path or a Config"),
+    "no file": ((X,), {"config": "nowhere.toml"}, "cannot read the config nowhere.toml"),
+    "no model": ((X,), {"start": "nowhere.h5"}, "nowhere.h5 is not a model"),
+    "no time": ((X,), {"max_time": 0}, "max_time = 0"),
+    "no ranks": ((X,), {"ranks": 0}, "ranks = 0"),
+    "half a rank": ((X,), {"ranks": 1.5}, "ranks = 1.5"),
+    "no communicator": ((X,), {"comm": 3}, "comm: a communicator"),
+    "a seed below 0": ((X,), {"seed": -1}, "data.seed: should be greater"),
+    "sharded arrays": ((X,), {"config": {"parallel.data": "sharded"}}, "name the file in config"),
+    "no points": ((), {}, "there are no points"),
+    "targets alone": ((None, NUMBERS), {}, "Y is given without X"),
+    "text": ((CLASSES[:, None],), {}, "real numbers are needed"),
+    "rows of several lengths": (([[1.0, 2.0], [3.0]],), {}, "X is no array"),
+    "a gap": ((np.where(X > 1.5, np.nan, X),), {}, "X is nan at"),
+    "another model": ((X, NUMBERS), {"start": "classifier"}, "^start: it was trained for other classes"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_trained_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    arrays, keys, message = REFUSED[name]
+    if keys.get("start") == "classifier":
+        keys = {"start": short(X, CLASSES)}
+    with pytest.raises(UsageError, match=message):
+        macmpi.fit(*arrays, **keys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sparse_points_are_refused_with_the_remedy() -> None:
+    from scipy import sparse
+
+    with pytest.raises(UsageError, match=r"X.toarray\(\)"):
+        macmpi.fit(sparse.csr_array(X))
+
+
+def test_a_fit_that_diverges_says_so() -> None:
+    with pytest.raises(NumericalError, match=r"baseline\.rate"):
+        short(X, 1e3 * NUMBERS, config={"method.name": "sgd", "baseline.rate": 1e6, "data.scale": "none"})
+
+
+def test_an_error_of_the_callback_comes_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        short(X, NUMBERS, callback=lambda record: 1 // record["iteration"])
+
+
+def test_all_known_errors_are_errors_of_the_package() -> None:
+    assert issubclass(UsageError, MacmpiError) and issubclass(NumericalError, MacmpiError)
+
+
+# --- the picture in a notebook ----------------------------------------------------------------------------------------
+
+
+def test_the_picture_has_a_point_for_each_error_and_a_line_of_the_last_record() -> None:
+    history = short(X, NUMBERS).history
+    page = picture(history)
+    assert page.count("<polyline") == 2
+    assert [len(part.split('"')[0].split()) for part in page.split('points="')[1:]] == [len(history)] * 2
+    assert "iteration 4," in page and "(finished)" in page
+    assert "<svg" not in picture(history[:1])
+
+
+def test_errors_that_are_zero_or_no_numbers_have_no_points() -> None:
+    history = [
+        {"iteration": i, "phase": "iteration", "seconds": 1.0, "E1_train": 0.0, "E1_val": e}
+        for i, e in enumerate([1.0, np.inf, np.nan, 2.0])
+    ]
+    assert [len(part.split('"')[0].split()) for part in picture(history).split('points="')[1:]] == [0, 2]
+
+
+def test_a_live_picture_is_made_once_and_then_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("IPython")
+    pages: list[Any] = []
+
+    class Shown:
+        def update(self, page: Any) -> None:
+            pages.append(page)
+
+    monkeypatch.setattr("macmpi.api.live.EVERY", 0.0)
+    told: list[int] = []
+    short(X, NUMBERS, callback=Live(Shown()).hears(lambda record: told.append(record["iteration"])))
+    assert len(pages) == len(told) == 6
