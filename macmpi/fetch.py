@@ -15,7 +15,11 @@ import numpy as np
 
 from macmpi import MacmpiError, UsageError
 from macmpi.console import guard, say, warn
+from macmpi.data.gathered import OPENML, OPENML_NAME, openml_file
+from macmpi.data.images import pillow
+from macmpi.data.library_sets import PREFIX, fetch_library_set
 from macmpi.data.named_sets import FILES, folder
+from macmpi.data.tables import table_bytes
 from macmpi.files import first_line, image, replace_file
 from macmpi.typing import Array
 
@@ -69,7 +73,7 @@ def fetch_usps(target: Path, source: Path | None) -> Path:
 def read_coil_zip(path: Path) -> Array:
     """(1440, 128, 128) uint8 from coil-20-proc.zip, by object, then pose.  Members are read in memory, never unpacked
     to the paths that they name.  Raises UsageError for another file."""
-    Image = _pillow()
+    Image = pillow("coil-20-proc.zip")
     names = [f"obj{number}__{pose}.png" for number in range(1, 21) for pose in range(72)]
     pictures, at = np.empty((len(names), 128, 128), np.uint8), ""
     try:
@@ -94,14 +98,6 @@ def _picture(Image: Any, archive: ZipFile, member: ZipInfo | None) -> Array:
         return np.asarray(picture)
 
 
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise UsageError("PNG pictures are read by Pillow, which is not installed: pip install pillow") from None
-    return Image
-
-
 def convert_coil(pictures: Array) -> Array:
     """images (1440, 32, 32) float32 in [0, 1], means of 4 x 4 blocks of pictures (1440, 128, 128) uint8.
 
@@ -121,7 +117,7 @@ def convert_coil(pictures: Array) -> Array:
 
 def fetch_coil(target: Path, source: Path | None) -> Path:
     """Write target/coil20.h5 from a downloaded or given coil-20-proc.zip.  Raises UsageError."""
-    _pillow()  # to say so before the download
+    pillow("coil-20-proc.zip")  # to say so before the download
     path = source or _download(COIL_URL, None)
     try:
         images = convert_coil(read_coil_zip(path))
@@ -131,6 +127,38 @@ def fetch_coil(target: Path, source: Path | None) -> Path:
         raise
     number, pose = (grid.ravel().astype(np.uint8) for grid in np.mgrid[1:21, 0:72])
     return _write(target / FILES["coil"], {"images": images, "object": number, "pose": pose}, COIL_URL)
+
+
+def fetch_openml(source: str) -> Path:
+    """Write the table of a set of OpenML, which scikit-learn downloads or has in its cache.  Raises UsageError."""
+    path, name = openml_file(source), OPENML_NAME.fullmatch(source.removeprefix(OPENML))
+    assert name is not None, "the file would have been refused"
+    try:
+        import pandas  # noqa: F401 - scikit-learn makes tables with it
+        from sklearn import datasets
+    except ImportError as error:
+        raise UsageError(
+            f"{source} is fetched by scikit-learn and pandas ({error}): pip install scikit-learn pandas"
+        ) from None
+    version: Any = int(name["version"]) if name["version"] else "active"
+    try:
+        bunch = datasets.fetch_openml(name["name"], version=version, as_frame=True)
+    except Exception as error:  # noqa: BLE001 - whatever the network raises, the remedy is the same
+        raise UsageError(
+            f"{source} could not be downloaded ({first_line(error)}); try again, or save it as a table"
+        ) from None
+    table = bunch.frame
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, table_bytes(path, {str(c): table[c] for c in table.columns}, list(bunch.target_names or [])))
+    return path
+
+
+def fetch_by_prefix(source: str) -> str:
+    """Fetches a set of OpenML or scikit-learn, and says where it is.  Raises UsageError."""
+    if source.startswith(OPENML):
+        return str(fetch_openml(source))
+    fetch_library_set(source)
+    return source
 
 
 def _write(path: Path, arrays: dict[str, Array], source: str) -> Path:
@@ -155,16 +183,25 @@ def _download(url: str, sha256: str | None) -> Path:
 SETS: dict[str, Callable[[Path, Path | None], Path]] = {"usps": fetch_usps, "coil": fetch_coil}
 
 
+def _name(text: str) -> str:
+    """A set that can be fetched.  Raises argparse.ArgumentTypeError."""
+    if text in SETS or text.startswith((OPENML, PREFIX)):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(SETS)}, openml:NAME and sklearn:NAME")
+
+
 def main() -> None:
     guard()
     p = argparse.ArgumentParser(prog="python -m macmpi.fetch", description="Download and convert a named data set.")
-    p.add_argument("name", choices=SETS)
+    p.add_argument("name", type=_name, metavar="NAME", help=f"{', '.join(SETS)}, openml:NAME[@VERSION] or sklearn:NAME")
     p.add_argument(
         "--file", type=Path, metavar="FILE", help="usps_all.mat or coil-20-proc.zip: use it instead of downloading it"
     )
     args = p.parse_args()
     try:
-        path = SETS[args.name](folder(), args.file)
+        if args.name not in SETS and args.file is not None:
+            raise UsageError(f"--file is for {' and '.join(SETS)}: leave it out")
+        path = SETS[args.name](folder(), args.file) if args.name in SETS else fetch_by_prefix(args.name)
     except (MacmpiError, OSError) as error:
         warn(str(error))
         sys.exit(2)

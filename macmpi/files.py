@@ -181,7 +181,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def check_output(path: Path, suffixes: Sequence[str], inputs: Sequence[Path]) -> None:
     """Raises UsageError unless a command can write a file under the name --output, which is none of its inputs."""
-    if path.suffix not in suffixes:
+    if not path.name.endswith(tuple(suffixes)):
         wanted = f"one of {', '.join(suffixes)}" if len(suffixes) > 1 else suffixes[0]
         raise UsageError(f"--output {path}: {wanted} is needed")
     if not os.path.isdir(path.parent):

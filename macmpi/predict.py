@@ -6,19 +6,22 @@ import argparse
 import io
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from macmpi import MacmpiError, UsageError
 from macmpi.console import guard, say, warn
-from macmpi.data.reading import contents, read_file
-from macmpi.files import check_output, first_line, image, write_output
+from macmpi.data.reading import contents, read_array, read_file
+from macmpi.data.tables import CSV, PARQUET, is_table, read_table, table_bytes
+from macmpi.files import check_output, image, write_output
 from macmpi.results.model import Model
 from macmpi.results.model_file import PREFERRED, load
 from macmpi.typing import Array
 
 ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")
-SUFFIXES = (".npy", ".npz", ".h5", ".hdf5")
+ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
+SUFFIXES = (*ARRAYS, *CSV, *PARQUET)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,30 +31,35 @@ def parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 done, 2 usage, model or data, 74 the output could not be written.",
     )
     p.add_argument("model", type=Path, metavar="MODEL", help="model.h5 of a run directory")
-    p.add_argument("data", type=Path, metavar="DATA", help=".npy, or .npz or .h5 with a dataset X")
-    p.add_argument("--output", type=Path, required=True, metavar="FILE", help=".npy, or .npz or .h5 (dataset Y)")
+    p.add_argument("data", type=Path, metavar="DATA", help=".npy, .npz or .h5 with a dataset X, .csv, .parquet")
+    p.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help=".npy, .npz or .h5 (dataset Y), .csv or .parquet (columns with names)",
+    )
     p.add_argument("--what", choices=ACTIONS, default="predict", help="default: predict")
     p.add_argument("--weights", choices=PREFERRED, help="default: the refit, else the best on validation")
     p.add_argument("--dataset", default="X", metavar="NAME", help="dataset to read (default: X)")
     return p
 
 
-def read_points(path: Path, dataset: str) -> Array:
-    """The points of a file.  Raises UsageError."""
-    if path.suffix not in SUFFIXES:
+def read_points(path: Path, dataset: str) -> Any:
+    """The points of a file, an array or a table.  Raises UsageError."""
+    if is_table(path):
+        return read_table(path)
+    if path.suffix not in ARRAYS:
         raise UsageError(f"{path}: one of {', '.join(SUFFIXES)} is needed")
     if path.suffix == ".npy":
-        try:
-            return np.asarray(np.load(path, allow_pickle=False))
-        except (OSError, ValueError, EOFError) as error:
-            raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
+        return read_array(path)
     arrays = read_file(path, (dataset,))
     if dataset not in arrays:
         raise UsageError(f"{path}: there is no dataset {dataset}; {contents(path)}; name one with --dataset")
     return arrays[dataset]
 
 
-def apply(model: Model, what: str, X: Array, path: Path) -> Array:
+def apply(model: Model, what: str, X: Any, path: Path) -> Array:
     """Applies the model to the points of a file.  Raises UsageError, naming the file, where they do not fit."""
     try:
         return np.asarray(getattr(model, what)(X))
@@ -59,12 +67,25 @@ def apply(model: Model, what: str, X: Array, path: Path) -> Array:
         raise UsageError(f"{path}: {error}") from None
 
 
-def packed(suffix: str, Y: Array) -> bytes:
-    """The suffix names the format in which the outputs are given."""
+def names_of(model: Model, what: str, columns: int) -> list[str]:
+    """The names of the columns of a table of outputs."""
+    if what == "probabilities" and model.classes is not None:
+        return [str(c) for c in model.classes.tolist()]
+    if what == "encode":
+        return [f"code_{i}" for i in range(1, columns + 1)]
+    if model.autoencoder and model.columns is not None:
+        return model.columns.names
+    return ["prediction"] if columns == 1 else [f"prediction_{i}" for i in range(1, columns + 1)]
+
+
+def packed(path: Path, Y: Array, names: list[str]) -> bytes:
+    """The outputs in the format that the path names.  names: of the columns of a table.  Raises UsageError."""
     buffer = io.BytesIO()
-    if suffix == ".npy":
+    if is_table(path):
+        return table_bytes(path, dict(zip(names, Y.reshape(len(Y), -1).T, strict=True)))
+    if path.suffix == ".npy":
         np.save(buffer, Y)
-    elif suffix == ".npz":
+    elif path.suffix == ".npz":
         np.savez(buffer, Y=Y)
     else:
         return image({"Y": Y}, {})
@@ -80,7 +101,7 @@ def main() -> None:
         model.check_action(args.what)
         X = read_points(args.data, args.dataset)
         Y = apply(model, args.what, X, args.data)
-        write_output(args.output, packed(args.output.suffix, Y))
+        write_output(args.output, packed(args.output, Y, names_of(model, args.what, Y[:1].size)))
     except MacmpiError as error:
         warn(str(error))
         sys.exit(error.exit_code)

@@ -179,8 +179,8 @@ def check(known: Decided, plan: Plan, team: Team) -> int:
     lines.append(f"iteration    about {predicted:.2g} s predicted with a core a rank ({config.method.name})")
     if found is not None:
         lines[-1] = f"iteration    {found.seconds:.2g} s measured here on {found.iterations} of them"
-    chosen = known.in_short
-    team.from_root(lambda: say("\n".join([chosen] * bool(chosen) + lines)))
+    chosen = known.in_short.replace("\n  ", "\n").splitlines()
+    team.from_root(lambda: say("\n".join(chosen + lines)))
     return 0
 
 

@@ -1,5 +1,6 @@
 """The config of a run: its tables with their defaults, and how a TOML file becomes one."""
 
+from macmpi.config.data import Data
 from macmpi.config.reading import RUN_TIME_KEYS, Config, dump, flat, known_keys, read, read_table, validate
 from macmpi.config.tables import (
     LAYERS,
@@ -7,7 +8,6 @@ from macmpi.config.tables import (
     TRAINERS,
     Activation,
     Baseline,
-    Data,
     Method,
     Model,
     Parallel,

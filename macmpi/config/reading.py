@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from macmpi import UsageError
+from macmpi.config.data import Data
 from macmpi.config.gone import gone
 from macmpi.config.tables import (
     STRICT,
     Baseline,
-    Data,
     Method,
     Model,
     Parallel,
@@ -165,7 +165,9 @@ def _adapter() -> Any:
 AUTO_BRANCH = "literal['auto']"
 """The branch of `number | "auto"` that is the word: it is said at the end of what the number should be."""
 
-BRANCH = re.compile(r"(?P<one>(literal|function-after)\[.*|constrained-float|constrained-int|float|int|bool)|list\[.*")
+BRANCH = re.compile(
+    r"(?P<one>(literal|function-after)\[.*|constrained-float|constrained-int|float|int|bool|str)|list\[.*"
+)
 """Pydantic marks by these the two branches of "one value, or a list of them" in the place of a mistake."""
 
 

@@ -18,18 +18,6 @@ Own = Annotated[int, Ge(0)]
 """A number of iterations; 0 stands for the solver's or the method's own default."""
 
 
-@dataclass(frozen=True)
-class Data:
-    """source: "digits", "usps", or the path of an .h5, .hdf5 or .npz file with X and optionally Y, X_val, Y_val."""
-
-    source: str = ""
-    validation: Annotated[float, Gt(0.0), Lt(1.0)] = 0.2
-    points: Annotated[int, Ge(0)] = 0
-    seed: Seed = 0
-    scale: Literal["auto", "none", "range", "standard", "robust"] = "auto"
-    __pydantic_config__: ClassVar[Any] = STRICT
-
-
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 LAYERS = (*get_args(Activation), "rbf", "quantise", "binary")
 TRAINERS = ("kmeans", "subset", "points")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from macmpi.data.frames import Columns
 from macmpi.data.scaling import Scaling, unscaled
 from macmpi.typing import Array
 
@@ -35,7 +36,8 @@ class Dataset:
     are numbers that their file has as (N,).  drawn: the validation points were drawn from X; on rank 0 alone, as for
     pictures:
     groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
-    shape, height and width of a row that is an image; None where there are none.
+    shape, height and width of a row that is an image; None where there are none.  columns: how those of a table became
+    X; on rank 0 alone.
     """
 
     X: Array
@@ -51,6 +53,7 @@ class Dataset:
     groups: tuple[Array, Array] | None = None
     order: tuple[Array, Array] | None = None
     shape: tuple[int, int] | None = None
+    columns: Columns | None = None
 
     @property
     def autoencoder(self) -> bool:

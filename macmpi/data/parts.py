@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.checks import as_labels, check_enough, check_values, columns
+from macmpi.data.frames import Columns
+from macmpi.data.gathered import Gathered, check_keys, check_whole, forget, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.split import RowSet
-from macmpi.data.user_file import read_own
+from macmpi.data.user_file import raw_arrays, read_own
 from macmpi.files import first_line
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
@@ -77,8 +80,33 @@ def raw_of(config: Data, labels: bool, unread: bool = False) -> Raw:
 
     Raises UsageError.  Collective: no.
     """
+    if unread:
+        check_whole(config.source)
+    found = gathered(config)
+    if found is not None:
+        return scaled_as(_of_gathered(found, config, labels), config)
+    check_keys(config)
     named = NAMED_SETS.get(config.source)
     return scaled_as(named(config, labels) if named else read_own(config, labels, unread), config)
+
+
+def _of_gathered(found: Gathered, config: Data, labels: bool) -> Raw:
+    forget()
+    arrays = dict(found.arrays)
+    if not labels and found.classes:
+        arrays.pop("Y", None)
+    if labels and "Y" not in arrays:
+        raise UsageError(
+            f'{config.source}: model.loss = "cross_entropy" needs class labels: name their column in data.target, or '
+            "put images into folders, one a class"
+        )
+    raw = raw_arrays(arrays, Path(config.source), labels)
+    return raw if found.columns is None else of_table(raw, found.columns)
+
+
+def of_table(raw: Raw, columns: Columns) -> Raw:
+    """Arrays whose X the columns of a table have become."""
+    return replace(raw, columns=columns, scale=replace(raw.scale, flags=columns.flags))
 
 
 def scaled_as(raw: Raw, config: Data) -> Raw:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, files
+from macmpi.data.frames import Columns
 from macmpi.data.scaling import AS_IS, ScalingRule
 from macmpi.files import first_line
 from macmpi.typing import Array
@@ -19,7 +20,7 @@ from macmpi.typing import Array
 class Raw:
     """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
     labels: Y holds class labels, (N, 1); names: where they are text, that of labels 0, 1, ...; one_dimensional: the
-    targets, Y or X, are numbers that the file has as (N,).
+    targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was made.
 
     For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
     order, the places of the same points on their group's closed curve; shape, height and width of a row that is an
@@ -35,6 +36,7 @@ class Raw:
     labels: bool = False
     names: Array | None = None
     one_dimensional: bool = False
+    columns: Columns | None = None
     groups: tuple[Array, Array] | None = None
     order: tuple[Array, Array] | None = None
     shape: tuple[int, int] | None = None
@@ -84,6 +86,19 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
             text = "it holds Python objects: save numbers, and text as A.astype(str)"
         elif "pickle" in text:
             text = "it is not a file of plain arrays"
+        raise UsageError(f"{path} cannot be read: {text}") from None
+
+
+def read_array(path: Path) -> Array:
+    """The array of an .npy file.  Nothing is ever unpickled.  Raises UsageError."""
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except MemoryError:
+        raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
+    except (OSError, ValueError, EOFError) as error:
+        text = first_line(error)
+        if "allow_pickle" in text or "Object arrays" in text:
+            text = "it holds Python objects, or is no .npy file"
         raise UsageError(f"{path} cannot be read: {text}") from None
 
 

@@ -6,7 +6,7 @@ would decide alone over Grams, gradients and the length of a step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -92,13 +92,16 @@ class ScalingRule:
     kind: "none"; "range": one shift and scale for all columns, to [0, 1]; "standard": mean 0, deviation 1 by column;
     "robust": that, once columns with long tails are compressed; "auto": "range" or "robust" (see `settled`).
     images: the rows are images; whole: they hold whole numbers; targets: of a regression, whose errors are measured in
-    their own unit, so that nothing is compressed.
+    their own unit, so that nothing is compressed.  flags: the columns of a table that stand for categories and truth
+    values, none or (D,): "auto" moves them to mean 0 and leaves 0 and 1 a unit apart, or a rare category would weigh
+    more than any number.
     """
 
     kind: str
     images: bool = False
     whole: bool = False
     targets: bool = False
+    flags: tuple[bool, ...] = ()
 
     def settled(self, low: Array, high: Array) -> str:
         """The kind that "auto" stands for; low, high: the least and the largest number of each column (D,).
@@ -161,6 +164,12 @@ def fit_scaling(X: Array, rule: ScalingRule | str) -> Scaling:
     kind = rule.settled(low, high)
     if kind == "range":
         return range_of(low, high)
+    flags = np.array(rule.flags or [False] * X.shape[1])
     tails = tails_of(X[spread_rows(len(X))], low, high) if kind == "robust" else None
+    if tails is not None and (tails.long & ~flags).any():
+        tails = Tails(np.where(flags, 0.0, tails.centre), np.where(flags, 0.0, tails.width))
+    elif flags.any():
+        tails = None
     G = compressed(X, tails)
-    return standard(G.mean(axis=0), G.std(axis=0), np.abs(G).max(axis=0), tails)
+    found = standard(G.mean(axis=0), G.std(axis=0), np.abs(G).max(axis=0), tails)
+    return replace(found, scale=np.where(flags, 1.0, found.scale))

@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.data.dataset import Dataset, Sizes
+    from macmpi.data.frames import Columns
     from macmpi.parallel.partition import Partitions
     from macmpi.parallel.team import Team
+
+
+SLOW = 1.0
+"""Seconds of reading from which on a run says how many there were."""
 
 
 class Whole:
@@ -41,6 +46,12 @@ class Whole:
 
         return load(self.config.data, has_labels(self.config), self.config.model.precision)
 
+    def notes(self, seconds: float) -> list[str]:
+        """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long."""
+        columns = None if self._data is None else self._data.columns
+        read = f"read {self.config.data.source} in {seconds:.1f} s" if seconds > SLOW else ""
+        return [line for line in (read, columns.said if columns else "") if line]
+
     def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
 
@@ -53,18 +64,26 @@ class Whole:
 
 
 class Arrays(Whole):
-    """Arrays X and optionally Y, X_val, Y_val that the caller has on rank 0.  name: theirs, for messages."""
+    """Arrays X and optionally Y, X_val, Y_val that the caller has on rank 0.  name: theirs, for messages.
 
-    def __init__(self, config: Config, held: dict[str, Any], name: str) -> None:
+    columns: of the table that X was made of.
+    """
+
+    def __init__(self, config: Config, held: dict[str, Any], name: str, columns: Columns | None = None) -> None:
         super().__init__(config)
-        self.held, self.name = held, name
+        self.held, self.name, self.columns = held, name, columns
+
+    def notes(self, seconds: float) -> list[str]:
+        """`Whole.notes`, but that nothing was read."""
+        return super().notes(0.0)
 
     def _read(self) -> Dataset:
-        from macmpi.data.parts import scaled_as
+        from macmpi.data.parts import of_table, scaled_as
         from macmpi.data.user_file import raw_arrays
         from macmpi.data.whole import made_of
 
         raw = raw_arrays(self.held, Path(self.name), has_labels(self.config))
+        raw = raw if self.columns is None else of_table(raw, self.columns)
         return made_of(scaled_as(raw, self.config.data), self.config.data, self.config.model.precision)
 
 
@@ -79,6 +98,10 @@ class Sharded:
 
         self._sizes = survey(self.config.data, has_labels(self.config))
         return self._sizes
+
+    def notes(self, seconds: float) -> list[str]:
+        """Nothing: the points are still to be read."""
+        return []
 
     def outline(self) -> Dataset:
         """The outline has no points and is not scaled."""

@@ -13,6 +13,7 @@ from macmpi.config import Config
 from macmpi.config.auto import Decision
 from macmpi.config.penalties import AUTO, IN_THE_PAPER
 from macmpi.data.checks import columns
+from macmpi.data.gathered import check_whole, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import read_file, read_headers
 from macmpi.files import DAMAGE
@@ -27,9 +28,15 @@ def with_loss(config: Config) -> tuple[Config, list[Decision]]:
 
     Raises UsageError where whole numbers may be either.  Cost: whole numbers are read.  Collective: no (rank 0).
     """
+    if config.parallel.data == "sharded":
+        check_whole(config.data.source)
     if config.model.loss != AUTO:
         return config, []  # and Y is not read
-    return loss_for(config, _targets(config.data.source), config.data.source)
+    found = gathered(config.data)
+    if found is None:
+        return loss_for(config, _targets(config.data.source), config.data.source)
+    names = f" (target {', '.join(config.data.targets)})" if config.data.targets else ""
+    return loss_for(config, found.arrays.get("Y"), f"{config.data.source}{names}")
 
 
 def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision]]:

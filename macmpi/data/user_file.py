@@ -27,7 +27,10 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
     path = Path(config.source)
     if path.suffix not in (".h5", ".hdf5", ".npz"):
         known = ", ".join(f'"{name}"' for name in NAMED_SETS)
-        raise UsageError(f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file')
+        raise UsageError(
+            f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file, nor a table '
+            '(.csv, .tsv, .parquet), an .npy file, a folder of images, "sklearn:NAME" or "openml:NAME"'
+        )
     check_there(path, "data.source")
     sharded, unread = unread, unread and path.suffix != ".npz"
     held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS))

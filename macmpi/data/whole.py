@@ -56,6 +56,7 @@ def made_of(raw: Raw, config: Data, dtype: Any = np.float64) -> Dataset:
         groups=_divided(raw.groups, raw, inputs),
         order=_divided(raw.order, raw, inputs),
         shape=raw.shape,
+        columns=raw.columns,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.data.checks import as_rows
 from macmpi.data.dataset import Dataset
+from macmpi.data.frames import Columns, is_frame
 from macmpi.data.scaling import Scaling
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.softmax import softmax
@@ -25,8 +26,9 @@ class Model:
     """A trained net f, with the scaling of its data: arrays go in and come out in the data's own units.
 
     A classifier (`classes` given: the label of each output) predicts labels.  one_dimensional: the targets were (N,),
-    and so are the outputs.  card_text: the model card as model.h5 has it, "" where it has none.  history: a record of
-    each iteration, as in curve.jsonl; none of a model that was loaded, whose card has the curve.
+    and so are the outputs.  columns: those of the table that it was trained on, so that X may be a table, whose
+    columns are found by their names; None of arrays.  card_text: the model card as model.h5 has it, "" where it has
+    none.  history: a record of each iteration, as in curve.jsonl; none of a model that was loaded, whose card has it.
     """
 
     chain: Chain
@@ -36,6 +38,7 @@ class Model:
     autoencoder: bool
     classes: Array | None = None
     one_dimensional: bool = False
+    columns: Columns | None = None
     card_text: str = ""
     history: list[dict[str, Any]] = field(default_factory=list, compare=False)
 
@@ -60,22 +63,23 @@ class Model:
         """The number of maps up to the code: the hidden layer with the fewest units, at its site if it has one."""
         return code_end(self.chain)
 
-    def predict(self, X: Array) -> Array:
+    def predict(self, X: Any) -> Array:
         """f(X): (N, D) -> (N, L), or (N,) where the targets were, or a classifier's labels (N,).
 
-        Where D = 1, X may be (N,); else X (D,) is one point.  Raises UsageError when X has other columns.
+        X: an array, or a table (pandas, polars, pyarrow).  Where D = 1, X may be (N,); else X (D,) is one point.
+        Raises UsageError when X has other columns.
 
         Collective: no.
         """
         F = self._run(X, 0, len(self.chain.maps), "X")
         return self._shaped(F) if self.classes is None else self.classes[F.argmax(axis=1)]
 
-    def probabilities(self, X: Array) -> Array:
+    def probabilities(self, X: Any) -> Array:
         """A classifier's probability of each class: (N, D) -> (N, classes)."""
         self.check_action("probabilities")
         return softmax(self._run(X, 0, len(self.chain.maps), "X"))
 
-    def reconstruct(self, X: Array) -> Array:
+    def reconstruct(self, X: Any) -> Array:
         """An autoencoder's output for X: (N, D) -> (N, D), or (N,) where it was trained on that."""
         self.check_action("reconstruct")
         return self.predict(X)
@@ -87,7 +91,7 @@ class Model:
         if name == "reconstruct" and not self.autoencoder:
             raise UsageError("this model is not an autoencoder: use predict")
 
-    def encode(self, X: Array) -> Array:
+    def encode(self, X: Any) -> Array:
         """Codes of X: (N, D) -> (N, H_code)."""
         return self._run(X, 0, self.code, "X")
 
@@ -107,6 +111,8 @@ class Model:
         classes = [None if c is None else c.tolist() for c in (self.classes, data.classes)]
         if classes[0] != classes[1]:
             raise UsageError("it was trained for other classes than those of these data")
+        if self.columns and data.columns and self.columns.names != data.columns.names:
+            raise UsageError("it was trained on other columns than those of these data")
         weights = [np.array(W, dtype=np.float64) for W in self.weights]
         first, last = weights[0], weights[-1]
         old, new = self.scaling_x, data.scaling_x
@@ -132,7 +138,10 @@ class Model:
     def _shaped(self, F: Array) -> Array:
         return F[:, 0] if self.one_dimensional else F
 
-    def _run(self, A: Array, start: int, stop: int, name: str) -> Array:
+    def _run(self, A: Any, start: int, stop: int, name: str) -> Array:
+        if is_frame(A):
+            own = self.columns if start == 0 else None
+            A = (Columns.plain(A, name) if own is None else own).encode(A, name)
         part, whole, A = self.chain.part(start, stop), len(self.chain.maps), np.asarray(A)
         A = as_rows(A if A.ndim == 1 and part.n_in == 1 else np.atleast_2d(A), name, rows=1)
         if A.shape[1] != part.n_in:

@@ -11,6 +11,7 @@ import numpy as np
 
 from macmpi import UsageError, __version__, files
 from macmpi.data.dataset import Dataset
+from macmpi.data.frames import Columns
 from macmpi.data.scaling import Scaling, Tails
 from macmpi.files import DAMAGE, first_line, image, replace_file
 from macmpi.nets.chain import Chain
@@ -53,6 +54,8 @@ def save(
         arrays |= {f"scaling/{side}_{name}": array for name, array in scaling.arrays.items()}
     if data.classes is not None:
         arrays["classes"] = data.classes
+    if data.columns is not None:
+        arrays["columns"] = np.frombuffer(data.columns.dumps().encode(), np.uint8)
     codes = None if Z is None else codes_of(chain, Z)
     if codes is not None:
         arrays["codes"] = codes
@@ -108,6 +111,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             classes = files.array(file, "classes") if "classes" in set(file) else None
             if classes is not None and classes.dtype.kind == "S":
                 classes = np.array(files.texts(classes))
+            columns = _columns(files.array(file, "columns"), chain) if "columns" in set(file) else None
         _ensure(isinstance(card, str), "its card is no text")
         _ensure(not autoencoder or chain.n_in == chain.n_out, "its outputs are not as many as its inputs")
         _ensure(not one_dimensional or chain.n_out == 1, "its outputs are more than one")
@@ -122,7 +126,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: {why}") from None
     except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
-    return Model(chain, blocks, of_x, of_y, autoencoder, classes, one_dimensional, card)
+    return Model(chain, blocks, of_x, of_y, autoencoder, classes, one_dimensional, columns, card)
 
 
 def notes(path: Path) -> tuple[list[str], dict[str, Any]]:
@@ -155,6 +159,14 @@ def _chain(specs: list[dict[str, Any]], sites: list[int]) -> Chain:
     cuts = [0, *sites, len(maps)]
     _ensure(all(isinstance(n, int) for n in cuts) and cuts == sorted(set(cuts)), "its sites are not between its maps")
     return Chain(maps, tuple(sites))
+
+
+def _columns(held: Array, chain: Chain) -> Columns:
+    """The columns of the table that a model was trained on.  Raises ValueError."""
+    _ensure(held.ndim == 1 and held.dtype == np.uint8, "its columns are no text")
+    columns = Columns.loads(held.tobytes().decode())
+    _ensure(len(columns.names) == chain.n_in, "its columns are not as many as its inputs")
+    return columns
 
 
 def _blocks(flat: Array, chain: Chain) -> tuple[Array, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from macmpi.console import warn
+from macmpi.parallel.clock import now
 
 if TYPE_CHECKING:
     from macmpi.config import Config
@@ -19,19 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decided:
-    """A config without "auto", what was decided, and the data that it is for."""
+    """A config without "auto", what was decided, and the data that it is for.  notes: what their reading has to say."""
 
     config: Config
     decisions: list[Decision]
     source: Source
     sizes: Sizes
+    notes: list[str] = field(default_factory=list)
 
     @property
     def in_short(self) -> str:
-        """A line for the head of the table: what stands for "auto"."""
+        """Lines for the head of the table: the notes, and what stands for "auto"."""
         from macmpi.config.auto import in_short
 
-        return in_short(self.decisions)
+        return "\n  ".join(line for line in (*self.notes, in_short(self.decisions)) if line)
 
 
 def decided(
@@ -44,13 +46,15 @@ def decided(
 
     with_loss: the config with a loss, by the kind of the targets, on rank 0; source_of: the data of such a config.
     """
+    began = now()
     config, losses = team.from_root(lambda: with_loss(config))
     source = source_of(config)
     sizes = team.from_root(source.sizes)
+    notes = source.notes(now() - began)
     from macmpi.config.auto import decide
 
     config, others = decide(config, sizes.n_in, sizes.autoencoder)
-    return Decided(config, losses + others, source, sizes)
+    return Decided(config, losses + others, source, sizes, notes)
 
 
 def planned(config: Config, sizes: Sizes, team: Team) -> Plan:

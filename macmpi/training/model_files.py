@@ -90,7 +90,7 @@ def model_of(plan: Plan, data: Dataset, end: End, card: Card) -> Model:
     again = end.again is not None and end.again.better
     flat = end.again.weights if again and end.again else end.best.weights
     blocks = tuple(block_views(flat.astype(np.float64), plan.chain.block_shapes))
-    kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional
+    kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
     return Model(plan.chain, blocks, *kind, card.to_json(), end.records)
 
 

@@ -27,6 +27,10 @@ NOT_A_SEED = [-1, 2**63, 0.0, True, "0", NAN]
 
 MISTAKES: dict[str, list[Any]] = {
     "data.source": [3, True, ["digits"], 1.5],
+    "data.target": [3, True, 1.5],
+    "data.ignore": ["id", 3, True],
+    "data.missing": ["drop", "", 0, ["impute"]],
+    "data.image_size": [28, "28", True],
     "data.validation": [0.0, *NOT_A_FRACTION],
     "data.points": [-1, 2.0, True, "7"],
     "data.seed": NOT_A_SEED,
@@ -250,6 +254,20 @@ def test_mean_squared_errors_are_positive_numbers(folder: Path) -> None:
     assert all(f"selection.epsilon2.{i}: " in text for i in (1, 2, 3, 4))
 
 
+def test_targets_are_one_column_or_several(folder: Path) -> None:
+    assert read("", folder).data.targets is None
+    for text, names in (('"y"', ["y"]), ('["y", "z"]', ["y", "z"]), ("[]", [])):
+        assert read(f"data.target = {text}", folder).data.targets == names
+    assert "data.target.1: should be text, in quotes" in refusal('data.target = ["y", 3]', folder)
+
+
+def test_the_size_of_an_image_is_a_height_and_a_width(folder: Path) -> None:
+    assert read("data.image_size = [28, 20]", folder).data.image_size == [28, 20]
+    for text in ("[28]", "[28, 28, 3]"):
+        assert "image_size is a height and a width" in refusal(f"data.image_size = {text}", folder)
+    assert "data.image_size.0: " in refusal("data.image_size = [0, 28]", folder)
+
+
 @pytest.mark.parametrize("text", ['method = "model"', 'model = "model.h5"', 'method = "pca"\nmodel = "model.h5"'])
 def test_a_start_from_a_model_names_it(text: str, folder: Path) -> None:
     assert "go together" in refusal(f"[start]\n{text}", folder)
@@ -389,6 +407,9 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
     mu0 = draw(st.floats(1e-10, 1e10))
     valid: dict[str, st.SearchStrategy[Any]] = {
         "data.source": text,
+        "data.target": st.one_of(text, st.lists(text, max_size=3)),
+        "data.ignore": st.lists(text, max_size=3),
+        "data.missing": st.sampled_from(["impute", "refuse"]),
         "data.validation": st.floats(1e-6, 0.999),
         "data.seed": st.integers(0, 2**63 - 1),
         "model.hidden": st.lists(st.integers(1, 10**6), min_size=1, max_size=5),

@@ -489,7 +489,7 @@ def test_constant_targets(write: Write, random: np.random.Generator) -> None:
 def test_files_that_are_not_there_or_not_data(tmp_path: Path) -> None:
     assert "does not exist" in refusal(of(tmp_path / "nowhere.npz"))
     assert str((tmp_path / "nowhere.h5").resolve()) in refusal(of(tmp_path / "nowhere.h5"))
-    for name in ("points.csv", "digit", ""):
+    for name in ("points.txt", "digit", ""):
         text = refusal(Data(source=name))
         assert f'"{name}" is neither "digits", "usps", "coil" nor an .h5, .hdf5 or .npz file' in text
 

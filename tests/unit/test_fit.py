@@ -126,16 +126,19 @@ def test_seeds_tell_runs_apart_and_repeat_them() -> None:
 
 def test_a_fit_goes_on_from_a_model(tmp_path: Path) -> None:
     """Its first error is that of the model, whose net it takes over."""
-    keys = {
-        "config": {"method.name": "adam", "run.refit": False, "start.gradient_step": False},
-        "validation": (X[40:], NUMBERS[40:]),
-    }
-    first = short(X[:40], NUMBERS[:40], layers="tanh", **keys)
+    config = {"method.name": "adam", "run.refit": False, "start.gradient_step": False}
+    held = X[40:], NUMBERS[40:]
+    first = short(X[:40], NUMBERS[:40], layers="tanh", config=config | {"run.max_iterations": 60}, validation=held)
     save_model(tmp_path / "first.h5", first)
-    for start, net in ((first, {}), (tmp_path / "first.h5", {"hidden": [5], "layers": "tanh"})):
-        model = macmpi.fit(X[:40], NUMBERS[:40], start=start, **net, **keys | {"config": keys["config"] | SHORT})
+    ways: tuple[dict[str, Any], ...] = (
+        {"start": first},
+        {"start": tmp_path / "first.h5", "hidden": 5, "layers": "tanh"},
+    )
+    for way in ways:
+        model = macmpi.fit(X[:40], NUMBERS[:40], config=SHORT | config, validation=held, **way)
         assert model.chain == first.chain
-        assert_allclose(model.history[0]["E1_val"], min(r["E1_val"] for r in first.history), rtol=1e-9)
+        assert first.card is not None
+        assert_allclose(model.history[0]["E1_val"], first.card.errors["best"].validation, rtol=1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,0 +1,211 @@
+"""Points that are no .h5 or .npz file: tables, arrays, folders of images, data sets of scikit-learn and of OpenML."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.config import Data
+from macmpi.data.frame_targets import targets_of
+from macmpi.data.frames import Columns, are_whole
+from macmpi.data.images import images_of
+from macmpi.data.library_sets import PREFIX, read_library_set
+from macmpi.data.named_sets import folder
+from macmpi.data.reading import check_there, read_array
+from macmpi.data.series import series_of
+from macmpi.data.tables import is_table, read_table, targets_within
+from macmpi.typing import Array
+
+OPENML = "openml:"
+OPENML_NAME = re.compile(r"(?P<name>[\w.()+-]+)(@(?P<version>[1-9]\d*))?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """X (N, ...) and, where there are targets, Y (N,) or (N, L), as numbers or text; columns: of a table.
+
+    classes: Y can be nothing but classes, and is there for those who want them.
+    """
+
+    arrays: dict[str, Array]
+    columns: Columns | None = None
+    classes: bool = False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of source: how it is read, and which keys of [data] say how."""
+
+    read: Callable[[Data], Gathered]
+    keys: tuple[str, ...]
+
+
+KEYS: dict[str, Any] = {"target": "", "ignore": [], "missing": "impute", "image_size": []}
+"""Keys that only some kinds of sources read, and their defaults."""
+
+
+def kind_of_source(source: str) -> Kind | None:
+    """The kind of a source; None of a named set, an .h5, .hdf5 or .npz file, and of what is nothing."""
+    path = Path(source)
+    if source.startswith(PREFIX):
+        return Kind(_of_library, ())
+    if source.startswith(OPENML):
+        return Kind(_of_openml, ("target", "ignore", "missing"))
+    if is_table(path):
+        return Kind(_of_table, ("target", "ignore", "missing"))
+    if path.suffix == ".npy":
+        return Kind(_of_array, ("target",))
+    return Kind(_of_images, ("target", "image_size")) if source and os.path.isdir(path) else None
+
+
+def check_keys(config: Data, keys: tuple[str, ...] = ()) -> None:
+    """Raises UsageError where a key is given that a source of this kind does not read."""
+    for key, default in KEYS.items():
+        if key not in keys and getattr(config, key) != default:
+            given = json.dumps(getattr(config, key), ensure_ascii=False)
+            raise UsageError(f'data.{key} = {given}: data.source = "{config.source}" does not read it; leave it out')
+
+
+def check_whole(source: str) -> None:
+    """Raises UsageError where ranks cannot read their own rows of a source, as sharded data are read."""
+    if kind_of_source(source) is not None:
+        raise UsageError(
+            f'parallel.data = "sharded": data.source = "{source}" is read whole; use parallel.data = "node" or '
+            '"replicated", or write the points to an HDF5 file (X, and Y)'
+        )
+
+
+def gathered(config: Data) -> Gathered | None:
+    """The arrays of a source of a kind that is read here, else None.  Raises UsageError.  Collective: no.
+
+    They are kept until `forget`, so that who asks for the targets first reads no file twice.
+    """
+    kind = kind_of_source(config.source)
+    if kind is None:
+        return None
+    check_keys(config, kind.keys)
+    return _kept(_Asked(config, kind, _stamp(config.source)))
+
+
+def forget() -> None:
+    """Lets go of arrays that `gathered` keeps."""
+    _kept.cache_clear()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A source and the state of its file, told apart by all that decides what is read."""
+
+    config: Data
+    kind: Kind
+    stamp: tuple[int, ...]
+
+    def __hash__(self) -> int:
+        return hash(self.config.source)
+
+
+@lru_cache(maxsize=1)
+def _kept(asked: _Asked) -> Gathered:
+    return asked.kind.read(asked.config)
+
+
+def _stamp(source: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(source)
+    except (OSError, ValueError):
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+# --- kinds of sources -------------------------------------------------------------------------------------------------
+
+
+def _of_table(config: Data) -> Gathered:
+    path = Path(config.source)
+    check_there(path, "data.source")
+    return _of_frame(read_table(path), config, config.targets or [])
+
+
+def openml_file(source: str) -> Path:
+    """The file of a set of OpenML that has been fetched, "openml:NAME" or "openml:NAME@VERSION".  Raises UsageError."""
+    found = OPENML_NAME.fullmatch(source.removeprefix(OPENML))
+    if found is None:
+        raise UsageError(f'data.source = "{source}": "openml:NAME" or "openml:NAME@VERSION" is needed')
+    return folder() / "openml" / f"{found[0]}.parquet"
+
+
+def _of_openml(config: Data) -> Gathered:
+    path = openml_file(config.source)
+    if not os.path.isfile(path):
+        raise UsageError(
+            f'data.source = "{config.source}": {path} does not exist; fetch it: python -m macmpi.fetch {config.source}'
+        )
+    table = read_table(path)
+    return _of_frame(table, config, targets_within(table) if config.targets is None else config.targets)
+
+
+def _of_frame(frame: Any, config: Data, targets: list[str]) -> Gathered:
+    """The columns of a table but the targets and those to be ignored are X."""
+    source = config.source
+    series = series_of(frame, source)
+    for key, names in (("target", targets), ("ignore", config.ignore)):
+        for name in names:
+            if name not in series:
+                close = difflib.get_close_matches(name, series, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(list(series)[:20])}"
+                raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
+    both = sorted(set(targets) & set(config.ignore))
+    if both:
+        raise UsageError(f"data.ignore: column {both[0]!r} is a target; take it out of one of them")
+    without = {*targets, *config.ignore}
+    columns = Columns.of(frame, config.missing, without, source)
+    X = columns.encode(frame, source)
+    arrays = {"X": X.astype(np.int64) if are_whole(frame, without, source) else X}
+    if targets:
+        arrays["Y"] = targets_of({name: series[name] for name in targets}, source)
+    return Gathered(arrays, columns)
+
+
+def _of_array(config: Data) -> Gathered:
+    """The rows of an .npy file; a target is a column, counted from 0 or, backwards, from -1."""
+    path = Path(config.source)
+    check_there(path, "data.source")
+    X = read_array(path)
+    if not config.targets:
+        return Gathered({"X": X})
+    width = X.shape[1] if X.ndim == 2 else 0
+    columns = []
+    for text in config.targets:
+        if not re.fullmatch(r"-?\d{1,9}", text) or not -width <= int(text) < width:
+            raise UsageError(
+                f'data.target = "{text}": {path} holds {X.dtype} of shape {X.shape}; the number of one of its columns '
+                'is needed, as "-1" for the last'
+            )
+        columns.append(int(text) % width)
+    Y = X[:, columns[0]] if len(columns) == 1 else X[:, columns]
+    return Gathered({"X": np.delete(X, columns, axis=1), "Y": Y})
+
+
+def _of_images(config: Data) -> Gathered:
+    if config.targets:
+        raise UsageError(
+            f"data.target: {config.source} is a folder of images, whose folders are the classes; [] is none"
+        )
+    pixels, labels = images_of(Path(config.source), config.image_size)
+    return Gathered(
+        {"X": pixels} if labels is None or config.targets == [] else {"X": pixels, "Y": labels}, classes=True
+    )
+
+
+def _of_library(config: Data) -> Gathered:
+    return Gathered(read_library_set(config.source))

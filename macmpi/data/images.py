@@ -1,0 +1,112 @@
+"""A folder of images: all of one size, grey or colour, in the order of their names; its folders are classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.files import first_line
+from macmpi.typing import Array
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm")
+
+GREY, COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
+"""Pillow's words for what is read, of 8 bits a channel."""
+
+
+def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
+    """Images (N, h, w), of which one in colour makes all (N, h, w, 3), uint8; the names of their folders (N,).
+
+    size: height and width to resize them to; [] as they are, all of one size.  The names are None where the images lie
+    in the folder itself.  Files that are no images by their name, and hidden ones, are left out.  Raises UsageError.
+    """
+    Image = pillow(str(folder))
+    paths, labels = _listed(folder)
+    kinds = [_looked_at(Image, path) for path in paths]
+    width, height = kinds[0][1]
+    if size:
+        height, width = size
+    else:
+        for path, (_, found) in zip(paths, kinds, strict=True):
+            if found != (width, height):
+                raise UsageError(
+                    f"{path} has {found[1]} x {found[0]} pixels, but {paths[0].name} {height} x {width}: "
+                    f"data.image_size = [{height}, {width}] resizes all of them"
+                )
+    grey = all(mode in GREY for mode, _ in kinds)
+    pixels = np.empty((len(paths), height, width) if grey else (len(paths), height, width, 3), np.uint8)
+    for i, path in enumerate(paths):
+        pixels[i] = _opened(Image, path, lambda image: _pixels(image, "L" if grey else "RGB", (width, height)))
+    return pixels, None if labels is None else np.array(labels)
+
+
+def pillow(name: str) -> Any:
+    """Pillow's module Image.  name: what is to be read.  Raises UsageError where there is none."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UsageError(f"{name}: images are read by Pillow, which is missing: pip install pillow") from None
+    return Image
+
+
+def _listed(folder: Path) -> tuple[list[Path], list[str] | None]:
+    """The images and, where they lie in folders, the names of those.  Raises UsageError."""
+    try:
+        own = _images_in(folder)
+        folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        held = {path.name: _images_in(path) for path in folders}
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be read: {error.strerror}") from None
+    held = {name: paths for name, paths in held.items() if paths}
+    if own and held:
+        raise UsageError(
+            f"{folder} holds images ({own[0].name}) as well as folders of images ({next(iter(held))}): "
+            "put all of them into folders, one a class, or none"
+        )
+    if not own and not held:
+        raise UsageError(f"{folder} holds no images ({', '.join(SUFFIXES)}), nor do its folders")
+    if own:
+        return own, None
+    return [path for paths in held.values() for path in paths], [name for name, paths in held.items() for _ in paths]
+
+
+def _images_in(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+    )
+
+
+def _looked_at(Image: Any, path: Path) -> tuple[str, tuple[int, int]]:
+    """Mode and size (width, height) of an image, upright.  Raises UsageError."""
+    mode, size = _opened(Image, path, lambda image: (image.mode, _upright_size(image)))
+    if mode not in GREY + COLOUR:
+        raise UsageError(f"{path} has pixels of mode {mode}; those of 8 bits a channel are read: convert it")
+    return mode, size
+
+
+def _upright_size(image: Any) -> tuple[int, int]:
+    """Width and height once the image is turned as its camera says (EXIF orientation 5 to 8: by a quarter)."""
+    width, height = image.size
+    return (height, width) if image.getexif().get(0x0112) in (5, 6, 7, 8) else (width, height)
+
+
+def _pixels(image: Any, mode: str, size: tuple[int, int]) -> Array:
+    from PIL import ImageOps
+
+    found = ImageOps.exif_transpose(image).convert(mode)
+    return np.asarray(found if found.size == size else found.resize(size))
+
+
+def _opened(Image: Any, path: Path, look: Callable[[Any], Any]) -> Any:
+    """Looks at an image by `look`, and gives its answer.  Raises UsageError, naming the file."""
+    try:
+        with Image.open(path) as image:
+            return look(image)
+    except Exception as error:  # noqa: BLE001 - whatever Pillow raises, the file is what is wrong
+        raise UsageError(f"{path} cannot be read: {first_line(error)}") from None

@@ -1,0 +1,169 @@
+"""A column of a table as values and as numbers, whichever library holds the table: pandas, polars or pyarrow.
+
+narwhals gives all of them one face; it is imported where a table is read, never for arrays.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.typing import Array
+
+DAY = 86_400_000_000
+"""Microseconds of a day."""
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+FACES = ("__dataframe__", "__arrow_c_stream__", "collect_schema")
+"""A class of tables has one of these, and columns."""
+
+
+def is_frame(X: Any) -> bool:
+    """Tells whether X is a table with named columns: of pandas, polars, pyarrow or one much like them."""
+    return hasattr(type(X), "columns") and any(hasattr(type(X), face) for face in FACES)
+
+
+def series_of(frame: Any, name: str) -> dict[str, Any]:
+    """The columns of a table by their names, which are text from here on.
+
+    name: of the table, for messages.  Raises UsageError where it is no such table, or two columns have one name.
+    """
+    try:
+        import narwhals as nw
+    except ImportError:
+        raise UsageError(f"{name}: tables are read by narwhals, which is missing: pip install narwhals") from None
+    try:
+        table = nw.from_native(frame, eager_only=True)
+        columns = list(table.columns)
+        found = {str(column): table.get_column(column) for column in columns}
+    except (TypeError, nw.exceptions.NarwhalsError) as error:
+        told = " ".join(str(error).split())
+        raise UsageError(
+            f"{name} is no table that can be read ({told}); give a DataFrame of pandas or polars, or a Table of pyarrow"
+        ) from None
+    if len(found) < len(columns):
+        raise UsageError(f"{name}: two of its columns have one name; rename them")
+    return found
+
+
+def kind_of(series: Any) -> str:
+    """ "number", "truth", "category" (text), "date" or "other"; "nothing" where every value is missing."""
+    import narwhals as nw
+
+    dtype = series.dtype
+    if dtype.is_numeric():
+        return "number"
+    if dtype == nw.Boolean:
+        return "truth"
+    if isinstance(dtype, nw.Date | nw.Datetime):
+        return "date"
+    if isinstance(dtype, nw.Categorical | nw.Enum):
+        return "category"
+    if isinstance(dtype, nw.String | nw.Object | nw.Unknown):
+        return _kind_of_values(values(series))
+    return "other"
+
+
+def is_whole(series: Any) -> bool:
+    """Tells whether a column holds whole numbers by its type, and none is missing."""
+    return bool(series.dtype.is_integer() and not series.is_null().any())
+
+
+def values(series: Any) -> list[Any]:
+    """The values of a column as Python has them, None where one is missing (null, NaN, NaT)."""
+    missing = series.is_null().to_numpy()
+    return [
+        None if gone or (isinstance(value, float) and value != value) else value
+        for value, gone in zip(series.to_list(), missing, strict=True)
+    ]
+
+
+SCALARS: dict[str, tuple[type, ...]] = {
+    "truth": (bool, np.bool_),
+    "number": (int, float, decimal.Decimal, np.integer, np.floating),
+    "date": (datetime.date,),
+    "category": (str,),
+}
+"""Kinds of single values and their types, in the order in which they are asked for: True is an int too."""
+
+
+def _kind_of_values(found: list[Any]) -> str:
+    """Text among numbers or truth values makes text of all of them."""
+    kinds = {_kind_of_value(kind) for kind in {type(value) for value in found if value is not None}}
+    if len(kinds) <= 1:
+        return kinds.pop() if kinds else "nothing"
+    return "category" if kinds <= {"truth", "number", "category"} else "other"
+
+
+def _kind_of_value(of: type) -> str:
+    return next((kind for kind, types in SCALARS.items() if issubclass(of, types)), "other")
+
+
+def text_of(value: Any) -> str:
+    """A value as the name of a category: 1 and 1.0 are one, as are Python's and NumPy's."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def texts(series: Any) -> list[str | None]:
+    """The values of a column as names of categories, None where one is missing."""
+    return [value if value is None or type(value) is str else text_of(value) for value in values(series)]
+
+
+def numbers(series: Any, kind: str, place: str) -> Array:
+    """The values of a column as float64 (N,), NaN where one is missing: dates as days since 1970, true as 1.
+
+    place: names the column in messages.  Raises UsageError at the first value that is not of this kind, or infinite.
+    """
+    import narwhals as nw
+
+    dtype = series.dtype
+    direct = dtype.is_numeric() and not isinstance(dtype, nw.Decimal)
+    if kind == "date" and isinstance(dtype, nw.Date | nw.Datetime):
+        found = np.asarray(series.dt.timestamp("us").to_numpy(), np.float64) / DAY
+    elif kind != "date" and direct and series.to_numpy().dtype.kind in "iuf":
+        found = np.array(series.to_numpy(), np.float64)
+    else:
+        held, number_of = values(series), NUMBERS[kind]
+        found = np.full(len(held), np.nan)
+        for row, value in enumerate(held):
+            if value is None:
+                continue
+            number = number_of(value)
+            if number is None:
+                raise UsageError(f"{place} holds {text_of(value)!r:.40} in row {row}; {WANTED[kind]} are needed")
+            found[row] = number
+    if kind == "truth":
+        _check(found, ~np.isin(found, (0.0, 1.0)) & ~np.isnan(found), place, f"{WANTED[kind]} are needed")
+    _check(found, np.isinf(found), place, "remove or fill it")
+    return found
+
+
+def _check(found: Array, bad: Array, place: str, remedy: str) -> None:
+    rows = np.flatnonzero(bad)
+    if len(rows):
+        raise UsageError(f"{place} holds {found[rows[0]]:g} in row {rows[0]}; {remedy}")
+
+
+def _number(value: Any) -> float | None:
+    number: Any = value if isinstance(value, (*SCALARS["number"], *SCALARS["truth"])) else None
+    return None if number is None else float(number)
+
+
+def _days(value: Any) -> float | None:
+    """Days since 1970; a time without a zone is taken for UTC."""
+    if not isinstance(value, datetime.date):
+        return None
+    moment = value if isinstance(value, datetime.datetime) else datetime.datetime(value.year, value.month, value.day)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+    return (moment - EPOCH) // datetime.timedelta(microseconds=1) / DAY
+
+
+NUMBERS: dict[str, Callable[[Any], float | None]] = {"number": _number, "truth": _number, "date": _days}
+WANTED = {"number": "numbers", "truth": "truth values", "date": "dates"}

@@ -1,0 +1,142 @@
+"""Files of tables, CSV and Parquet, read and written by pyarrow, which is imported where one is."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from macmpi import UsageError
+from macmpi.files import first_line
+
+CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
+
+TARGETS = b"macmpi.targets"
+"""Key of a Parquet file's own facts: which of its columns are targets, as JSON."""
+
+MISSING = [
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+]
+"""A cell of a CSV file that holds one of these is missing; pandas has the same list."""
+
+SEPARATORS = ",;\t|"
+"""A .csv file has the one that is most often in its first line, the first of them where none is."""
+
+LARGEST = 2**31 - 1
+"""Bytes of the largest block that pyarrow reads: the kind of a column is told by all of its block."""
+
+
+def is_table(path: Path) -> bool:
+    """Tells by its name whether a file is one of these."""
+    return path.name.lower().endswith((*CSV, *PARQUET))
+
+
+def read_table(path: Path) -> Any:
+    """The table (of pyarrow) of a CSV or Parquet file, whose columns have names.  Raises UsageError.
+
+    Columns that hold an index of pandas are left out.  Collective: no.
+    """
+    _pyarrow(str(path))
+    import pyarrow as pa
+
+    try:
+        table = _read_parquet(path) if path.name.lower().endswith(PARQUET) else _read_csv(path)
+    except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError, MemoryError) as error:
+        raise UsageError(f"{path} cannot be read: {_plain(error)}") from None
+    names = table.column_names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(f"{path}: several columns have the name {json.dumps(twice[0])}; rename them")
+    for field in table.schema:
+        if pa.types.is_binary(field.type):
+            raise UsageError(f"{path}: column {field.name} holds bytes that are no UTF-8; save the file as UTF-8")
+    return table.select([name for name in names if not name.startswith("__index_level_")])
+
+
+def targets_within(table: Any) -> list[str]:
+    """The targets that the file of a table names itself; none of other files."""
+    held = (table.schema.metadata or {}).get(TARGETS)
+    try:
+        found = json.loads(held) if held else []
+    except (ValueError, RecursionError):
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def table_bytes(path: Path, columns: dict[str, Any], targets: list[str] | None = None) -> bytes:
+    """The content of a file of columns (N,) with their names, in the format that the path names.
+
+    targets: kept in a Parquet file, for `targets_within`.  Raises UsageError where pyarrow is missing.
+    """
+    pa = _pyarrow(str(path))
+    from pyarrow import csv, parquet
+
+    name, buffer = path.name.lower(), io.BytesIO()
+    table = pa.table(columns)
+    if name.endswith(PARQUET):
+        facts = {} if targets is None else {TARGETS: json.dumps(targets)}
+        parquet.write_table(table.replace_schema_metadata(facts), buffer)
+    else:
+        separator = "\t" if ".tsv" in name else ","
+        csv.write_csv(table, buffer, csv.WriteOptions(delimiter=separator, quoting_style="needed"))
+    content = buffer.getvalue()
+    return gzip.compress(content, mtime=0) if name.endswith(".gz") else content
+
+
+def _pyarrow(name: str) -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise UsageError(
+            f"{name}: tables are read and written by pyarrow, which is missing: pip install pyarrow"
+        ) from None
+    return pa
+
+
+def _read_parquet(path: Path) -> Any:
+    from pyarrow import parquet
+
+    return parquet.ParquetFile(path).read()
+
+
+def _read_csv(path: Path) -> Any:
+    """The kind of a column is told by all of its cells: the file is one block."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    content = path.read_bytes()
+    if path.suffix.lower() == ".gz":
+        content = gzip.decompress(content)
+    names = content.partition(b"\n")[0].decode("utf-8-sig", errors="replace").rstrip("\r")
+    if not names.strip():
+        raise ValueError("its first line is empty; it should hold the names of the columns")
+    separator = "\t" if ".tsv" in path.name.lower() else max(SEPARATORS, key=names.count)
+    given = [name.strip('"') for name in names.split(separator)]
+    if all(_is_number(name) for name in given):
+        raise ValueError(f"its first line holds numbers ({names:.40}); it should hold the names of the columns")
+    return csv.read_csv(
+        pa.BufferReader(content),
+        csv.ReadOptions(block_size=min(max(len(content), 1 << 20), LARGEST)),
+        csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(error: Exception) -> str:
+    """Says what is wrong, in a line without the words of the library."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, MemoryError):
+        return "it holds more than fits into memory"
+    return first_line(error).removeprefix("CSV parse error: ")

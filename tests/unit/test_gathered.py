@@ -1,0 +1,321 @@
+"""Sources that are neither HDF5 nor npz: .npy files, folders of images, data sets of scikit-learn and of OpenML."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from macmpi import UsageError, config, fetch
+from macmpi.config import Config, Data
+from macmpi.data.gathered import openml_file
+from macmpi.data.images import images_of
+from macmpi.data.library_sets import read_library_set
+from macmpi.data.source import Whole
+from macmpi.data.targets import with_loss
+from macmpi.data.whole import load
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def decided(data: Data, loss: str = "auto") -> Config:
+    return with_loss(replace(Config(data=data), model=config.Model(loss=loss)))[0]  # type: ignore[arg-type]
+
+
+def refusal(data: Data, loss: str = "auto") -> str:
+    with pytest.raises(UsageError) as caught:
+        Whole(decided(data, loss)).sizes()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- .npy -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_array_alone_is_an_autoencoders_and_has_its_targets_in_a_column(
+    tmp_path: Path, random: np.random.Generator
+) -> None:
+    A = random.normal(size=(30, 4))
+    np.save(tmp_path / "a.npy", A)
+    np.savez(tmp_path / "x.npz", X=A)
+    np.savez(tmp_path / "xy.npz", X=A[:, [0, 1, 3]], Y=A[:, 2])
+    np.savez(tmp_path / "xyy.npz", X=A[:, 1:3], Y=A[:, [3, 0]])
+    source = str(tmp_path / "a.npy")
+    for target, same in (("", "x"), ([], "x"), ("2", "xy"), ("-2", "xy"), (["-1", "0"], "xyy")):
+        data = Data(source=source, target=target)
+        ours, theirs = load(data), load(Data(source=str(tmp_path / f"{same}.npz")))
+        assert ours.sha256 == theirs.sha256
+        assert ours.one_dimensional == theirs.one_dimensional
+        assert ours.columns is None
+
+
+@pytest.mark.parametrize("target", ["y", "4", "-5", "1.0", "", "99999999999"])
+def test_a_target_that_is_no_column_of_an_array(tmp_path: Path, target: str) -> None:
+    np.save(tmp_path / "a.npy", np.ones((30, 4)))
+    text = refusal(Data(source=str(tmp_path / "a.npy"), target=[target]))
+    assert f'data.target = "{target}": ' in text
+    assert 'holds float64 of shape (30, 4); the number of one of its columns is needed, as "-1"' in text
+
+
+def test_what_is_no_array(tmp_path: Path) -> None:
+    for name, content in (("cut", b"\x93NUMPY"), ("empty", b""), ("text", b"a,b\n1,2\n")):
+        (tmp_path / f"{name}.npy").write_bytes(content)
+        assert f"{name}.npy cannot be read: " in refusal(Data(source=str(tmp_path / f"{name}.npy")))
+    np.save(tmp_path / "objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
+    assert "it holds Python objects" in refusal(Data(source=str(tmp_path / "objects.npy")))
+    assert "does not exist" in refusal(Data(source=str(tmp_path / "nowhere.npy")))
+
+
+# --- folders of images ------------------------------------------------------------------------------------------------
+
+
+def draw(path: Path, size: tuple[int, int] = (4, 3), mode: str = "L", seed: int = 0, **words: Any) -> np.ndarray:
+    """An image of random pixels, size (width, height); the pixels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng([seed, len(path.name), *path.name.encode()])
+    shape = (size[1], size[0]) if mode == "L" else (size[1], size[0], len(mode))
+    pixels = random.integers(0, 256, shape, dtype=np.uint8)
+    Image.fromarray(pixels, mode=mode).save(path, **words)
+    return pixels
+
+
+def test_images_are_rows_in_the_order_of_their_names(tmp_path: Path) -> None:
+    names = ["b.png", "a.png", "c.bmp"]
+    pixels = {name: draw(tmp_path / name) for name in names}
+    (tmp_path / "notes.txt").write_text("no image")
+    (tmp_path / ".hidden.png").write_bytes(b"no image")
+    (tmp_path / "empty folder").mkdir()
+    expected = np.stack([pixels[name] for name in sorted(names)])
+    found, labels = images_of(tmp_path, [])
+    assert_array_equal(found, expected)
+    assert labels is None
+    np.savez(tmp_path / "same.npz", X=expected)
+    ours, theirs = (load(Data(source=str(path))) for path in (tmp_path, tmp_path / "same.npz"))
+    assert ours.sha256 == theirs.sha256
+    assert ours.shape == (3, 4)
+    assert ours.autoencoder
+
+
+def test_folders_are_classes_unless_something_else_is_asked_for(tmp_path: Path) -> None:
+    for label in ("cat", "dog"):
+        for i in range(6):
+            draw(tmp_path / label / f"{i}.png", seed=len(label) + i)
+    data = Data(source=str(tmp_path))
+    asked = decided(data)
+    assert asked.model.loss == "cross_entropy"
+    found = Whole(asked).outline()
+    assert found.classes is not None and found.classes.tolist() == ["cat", "dog"]
+    for others in (decided(data, "squared"), decided(Data(source=str(tmp_path), target=[]))):
+        assert others.model.loss == "squared"
+        assert Whole(others).outline().autoencoder
+    assert "whose folders are the classes" in refusal(Data(source=str(tmp_path), target="cat"))
+
+
+def test_one_image_in_colour_makes_all_colour(tmp_path: Path) -> None:
+    grey = draw(tmp_path / "a.png")
+    colour = draw(tmp_path / "b.png", mode="RGB")
+    seen = draw(tmp_path / "c.png", mode="RGBA")
+    pixels, _ = images_of(tmp_path, [])
+    assert_array_equal(pixels, np.stack([np.repeat(grey[..., None], 3, axis=2), colour, seen[..., :3]]))
+    assert load(Data(source=str(tmp_path))).shape is None
+
+
+def test_images_of_other_sizes_are_refused_and_the_remedy_resizes_them(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png", (4, 3))
+    draw(tmp_path / "b.png", (6, 5))
+    draw(tmp_path / "c.png", (4, 3))
+    text = refusal(Data(source=str(tmp_path)))
+    assert "b.png has 5 x 6 pixels, but a.png 3 x 4: data.image_size = [3, 4] resizes all of them" in text
+    assert load(Data(source=str(tmp_path), image_size=[3, 4])).shape == (3, 4)
+    assert images_of(tmp_path, [2, 7])[0].shape == (3, 2, 7)
+
+
+def test_a_photo_is_turned_as_its_camera_says(tmp_path: Path) -> None:
+    pixels = draw(tmp_path / "b.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = np.rot90(pixels, 1)
+    Image.fromarray(np.ascontiguousarray(turned), mode="L").save(tmp_path / "a.png", exif=exif)
+    found, _ = images_of(tmp_path, [])
+    assert_array_equal(found[0], found[1])
+
+
+def test_folders_that_hold_no_images_of_one_kind(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    assert "holds no images (.png, " in refusal(Data(source=str(tmp_path / "none")))
+    draw(tmp_path / "both" / "a.png")
+    draw(tmp_path / "both" / "cats" / "b.png")
+    assert "holds images (a.png) as well as folders of images (cats)" in refusal(Data(source=str(tmp_path / "both")))
+    draw(tmp_path / "bad" / "a.png")
+    (tmp_path / "bad" / "b.png").write_bytes(b"no image")
+    assert "b.png cannot be read: " in refusal(Data(source=str(tmp_path / "bad")))
+    draw(tmp_path / "deep" / "a.png")
+    Image.fromarray(np.ones((3, 4), np.int32), mode="I").save(tmp_path / "deep" / "b.tif")
+    assert "b.tif has pixels of mode I" in refusal(Data(source=str(tmp_path / "deep")))
+    draw(tmp_path / "flat" / "a.png")
+    assert "put images into folders, one a class" in refusal(Data(source=str(tmp_path / "flat")), "cross_entropy")
+
+
+def test_without_pillow_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw(tmp_path / "a.png")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert "pip install pillow" in refusal(Data(source=str(tmp_path)))
+
+
+@pytest.mark.parametrize("name", ["images", "a.npy", "sklearn:iris", "openml:credit-g"])
+def test_ranks_cannot_read_their_rows_of_these(tmp_path: Path, name: str) -> None:
+    draw(tmp_path / "images" / "a.png")
+    np.save(tmp_path / "a.npy", np.ones((30, 4)))
+    source = name if ":" in name else str(tmp_path / name)
+    asked = replace(Config(data=Data(source=source)), parallel=config.Parallel("sharded"))
+    with pytest.raises(UsageError, match="is read whole; use parallel"):
+        with_loss(asked)
+
+
+# --- scikit-learn and OpenML ------------------------------------------------------------------------------------------
+
+datasets = pytest.importorskip("sklearn.datasets")
+
+
+def test_sets_of_scikit_learn() -> None:
+    iris = decided(Data(source="sklearn:iris"))
+    assert iris.model.loss == "cross_entropy"
+    found = Whole(iris).outline()
+    assert found.classes is not None and found.classes.tolist() == ["setosa", "versicolor", "virginica"]
+    assert found.sizes.counts == (4, 3, 120, 30)
+    assert Whole(decided(Data(source="sklearn:diabetes"))).outline().one_dimensional
+    assert Whole(decided(Data(source="sklearn:linnerud"))).sizes().n_out == 3
+    digits = Data(source="sklearn:digits")
+    assert "Y holds whole numbers, 10 different ones" in refusal(digits)
+    assert Whole(decided(digits, "cross_entropy")).outline().shape == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("irys", "scikit-learn has no such set; did you mean sklearn:iris?"),
+        ("", "scikit-learn has no such set; it has "),
+        ("files", "scikit-learn has no such set"),
+        ("openml", "scikit-learn has no such set"),
+        ("__doc__", "scikit-learn has no such set"),
+    ],
+)
+def test_sets_that_scikit_learn_does_not_have(name: str, says: str) -> None:
+    assert says in refusal(Data(source=f"sklearn:{name}"))
+
+
+def test_a_set_that_is_not_in_the_cache_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real function of scikit-learn, with an empty cache."""
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
+    text = refusal(Data(source="sklearn:california_housing"))
+    assert "is not on this machine" in text
+    assert text.endswith("fetch it: python -m macmpi.fetch sklearn:california_housing")
+
+
+@pytest.mark.parametrize(
+    ("bunch", "says"),
+    [
+        ({"data": ["a", "b"], "target": np.arange(2)}, "gives no arrays of data and targets"),
+        ({"data": np.ones((2, 2))}, "gives no arrays of data and targets"),
+        ({"data": SimpleNamespace(toarray=None), "target": np.arange(2)}, "is sparse"),
+    ],
+    ids=["texts", "no targets", "sparse"],
+)
+def test_sets_without_rows_of_numbers(bunch: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load_iris", lambda: bunch)
+    with pytest.raises(UsageError, match=says):
+        read_library_set("sklearn:iris")
+
+
+def test_without_scikit_learn_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    assert "pip install scikit-learn" in refusal(Data(source="sklearn:iris"))
+
+
+def fetched(*words: str) -> tuple[int, str]:
+    """Exit code and what is said of `python -m macmpi.fetch WORDS`."""
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["macmpi.fetch", *words])
+        patch.setattr(fetch, "say", said.append)
+        patch.setattr(fetch, "warn", said.append)
+        try:
+            fetch.main()
+        except SystemExit as end:
+            return int(end.code or 0), "".join(said)
+    return 0, "".join(said)
+
+
+@pytest.fixture
+def openml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A data folder of its own, and OpenML in the place of the network: how it was asked."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    monkeypatch.setenv("MACMPI_DATA", str(tmp_path / "data"))
+    asked: list[dict[str, Any]] = []
+
+    def answer(name: str, **words: Any) -> Any:
+        asked.append({"name": name, **words})
+        if name == "nowhere":
+            raise OSError("no route to host")
+        random = np.random.default_rng(1)
+        frame = pd.DataFrame({"age": random.normal(size=50), "job": pd.Categorical(random.choice(["a", "b"], 50))})
+        frame["class"] = pd.Categorical(np.where(frame["age"] > 0.0, "good", "bad"))
+        return SimpleNamespace(frame=frame, target_names=["class"])
+
+    monkeypatch.setattr(datasets, "fetch_openml", answer)
+    return asked
+
+
+@pytest.mark.parametrize(("version", "asked_for"), [("", "active"), ("@3", 3)])
+def test_a_set_of_openml_is_fetched_once_and_read_from_its_file(
+    openml: list[dict[str, Any]], version: str, asked_for: Any
+) -> None:
+    source = f"openml:credit-g{version}"
+    text = refusal(Data(source=source))
+    assert text.endswith(f"does not exist; fetch it: python -m macmpi.fetch {source}")
+    code, said = fetched(source)
+    assert (code, said) == (0, f"{openml_file(source)} is ready")
+    assert openml == [{"name": "credit-g", "version": asked_for, "as_frame": True}]
+    data = Data(source=source)
+    assert decided(data).model.loss == "cross_entropy"
+    found = Whole(decided(data)).outline()
+    assert found.columns is not None and found.columns.names == ["age", "job_a", "job_b"]
+    assert found.classes is not None and found.classes.tolist() == ["bad", "good"]
+    assert Whole(decided(Data(source=source, target="age", ignore=["class"]))).outline().one_dimensional
+    assert Whole(decided(Data(source=source, target=[]))).outline().autoencoder
+    assert len(openml) == 1
+
+
+def test_what_cannot_be_fetched(openml: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fetched("openml:nowhere")[0] == 2
+    assert "openml:nowhere could not be downloaded (no route to host)" in fetched("openml:nowhere")[1]
+    for name in ("openml:", "openml:a/b", "openml:../a", "openml:a@", "openml:a@0", "openml:a@x"):
+        assert fetched(name)[0] == 2
+        assert '"openml:NAME" or "openml:NAME@VERSION" is needed' in refusal(Data(source=name))
+    assert fetched("openml:credit-g", "--file", "x.csv") == (2, "--file is for usps and coil: leave it out")
+    assert fetched("sklearn:irys")[0] == 2
+    assert not (tmp_path / "data").exists()
+    assert fetched("mnist")[0] == 2
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert "pip install scikit-learn pandas" in fetched("openml:credit-g")[1]
+
+
+def test_a_set_of_scikit_learn_is_fetched_into_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    known = {"data": np.ones((4, 2)), "target": np.arange(4.0)}
+
+    def fetch_california_housing(*, download_if_missing: bool = True) -> dict[str, Any]:
+        asked.append(download_if_missing)
+        return known
+
+    monkeypatch.setattr(datasets, "fetch_california_housing", fetch_california_housing)
+    assert fetched("sklearn:california_housing") == (0, "sklearn:california_housing is ready")
+    assert read_library_set("sklearn:california_housing")["X"] is known["data"]
+    assert asked == [True, False]
