@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError
-from macmpi.api.given import ARRAYS, Layers, Settings, config_of, held_by, hidden_units
+from macmpi.api.given import ARRAYS, Layers, Points, Settings, config_of, hidden_units, points_of
 from macmpi.api.heard import listening
 from macmpi.api.live import Live, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
@@ -26,7 +26,6 @@ from macmpi.training.decided import Decided, decided, planned
 from macmpi.training.launch import launch_training
 from macmpi.training.process import interruptible
 from macmpi.training.request import Callback, Request
-from macmpi.typing import Array
 
 
 def fit(
@@ -50,8 +49,9 @@ def fit(
 ) -> Model:
     """Trains a net f on points: Y ~ f(X), or without Y an autoencoder, X ~ f(X).
 
-    X: (N, D), or images (N, h, w).  Y: (N, L) or (N,): numbers, or class labels (text, truth values, or whole numbers
-    with loss="cross_entropy").  Without X the data are those that the config names.
+    X: (N, D), images (N, h, w), or a table of pandas, polars or pyarrow, whose columns become numbers (docs/data.md).
+    Y: (N, L) or (N,): numbers, or class labels (text, truth values, or whole numbers with loss="cross_entropy"); of a
+    table also the name of a column of it.  Without X the data are those that the config names.
     hidden: units of the hidden layers, [100] or 100.  layers: their kind, one word for all or one for each ("relu",
     "tanh", "rbf", "binary", ...).  loss: "squared" or "cross_entropy".
     validation: the share of the points held out (0.2), or a pair (X_val, Y_val), without Y an array X_val.
@@ -82,11 +82,12 @@ def fit(
     )
     with listening(bool(verbose)):
         if ranks is not None:
-            return fit_on_ranks(ranks, asked(), _held(X, Y, validation), request)
+            settled = asked()
+            return fit_on_ranks(ranks, settled, _points(X, Y, validation, settled), request)
         with team_of(comm) as team, _all_or_none(team):
             settled = team.from_root(asked)
-            held = on_root(team, lambda: _held(X, Y, validation))
-            known = _decided(settled, held, team)
+            points = on_root(team, lambda: _points(X, Y, validation, settled))
+            known = _decided(settled, points, team)
             plan = planned(known.config, known.sizes, team)
             with interruptible() as wish, limited(known.config.run.threads):
                 heard = replace(request, chosen=known.in_short, listen=lambda: wish)
@@ -94,26 +95,26 @@ def fit(
             return team.from_root(lambda: _there(outcome.model))
 
 
-def _held(X: Any, Y: Any, validation: Any) -> dict[str, Array] | None:
+def _points(X: Any, Y: Any, validation: Any, config: Config) -> Points | None:
     """Arrays by name; None where the config names the data."""
     if X is None and Y is not None:
         raise UsageError("Y is given without X")
-    return None if X is None else held_by(X, Y, validation)
+    return None if X is None else points_of(X, Y, validation, config.data)
 
 
-def _decided(config: Config, held: dict[str, Array] | None, team: Team) -> Decided:
-    """The config without "auto", and the data.  held: rank 0's.  Collective: yes."""
-    named = team.from_root(lambda: held is None)
+def _decided(config: Config, points: Points | None, team: Team) -> Decided:
+    """The config without "auto", and the data.  points: rank 0's.  Collective: yes."""
+    named = team.from_root(lambda: points is None)
     if named and not config.data.source:
         raise UsageError("there are no points: give X, or a config that names data")
     if named:
         return decided(config, team, with_loss, source_of)
     if config.parallel.data == "sharded":
         raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
-    arrays = held or {}
+    arrays = dict(points.arrays) if points else {}
 
     def source(settled: Config) -> Source:
-        return Arrays(settled, arrays, ARRAYS)
+        return Arrays(settled, arrays, ARRAYS, points.columns if points else None)
 
     return decided(config, team, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source)
 

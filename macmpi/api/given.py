@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.config import Config, read_table, validate
+from macmpi.config import Config, Data, read_table, validate
+from macmpi.data.frame_targets import targets_of
+from macmpi.data.frames import Columns
+from macmpi.data.gathered import of_frame
+from macmpi.data.series import is_frame, is_series, series_of
 from macmpi.nets.layers.activation import Activation
 from macmpi.results.model import Model
 from macmpi.typing import Array
@@ -102,26 +106,66 @@ def _net_of(start: Model, hidden: Any, layers: Layers) -> tuple[Any, Any]:
     return hidden, layers
 
 
-def held_by(X: Any, Y: Any, validation: Any) -> dict[str, Array]:
-    """The arrays X and, where given, Y, X_val and Y_val.  Raises UsageError.  Collective: no."""
-    found = {"X": as_array(X, "X")}
-    if Y is not None:
-        found["Y"] = as_array(Y, "Y")
+@dataclass(frozen=True)
+class Points:
+    """Arrays X and, where given, Y, X_val and Y_val, by name; columns: of the table that X was."""
+
+    arrays: dict[str, Array]
+    columns: Columns | None = None
+
+
+def points_of(X: Any, Y: Any, validation: Any, data: Data) -> Points:
+    """The points of a fit.  X may be a table; Y the name of a column of it, or names.
+
+    data: which columns are left out, what is done about missing values.  Raises UsageError.  Collective: no.
+    """
+    names = _names(Y)
+    if names is not None and not is_frame(X):
+        raise UsageError(f"Y = {Y!r} names a column, and X is no table: give the targets, or a table as X")
+    if is_frame(X):
+        found = of_frame(X, replace(data, source="X"), names or [])
+        arrays, columns = dict(found.arrays), found.columns
+    else:
+        arrays, columns = {"X": as_array(X, "X")}, None
+    if Y is not None and names is None:
+        arrays["Y"] = _targets(Y, "Y")
+    return Points(arrays | _validation(validation, Y, names, columns), columns)
+
+
+def _names(Y: Any) -> list[str] | None:
+    """Names of columns, as targets; None of anything else."""
+    given = [Y] if isinstance(Y, str) else Y
+    return list(given) if isinstance(given, list) and given and all(isinstance(one, str) for one in given) else None
+
+
+def _validation(validation: Any, Y: Any, names: list[str] | None, columns: Columns | None) -> dict[str, Array]:
+    """X_val and Y_val, if they are given.  names: of the targets, which are then columns of the validation table."""
     if validation is None or np.isscalar(validation):
-        return found
+        return {}
+
+    def inputs(A: Any) -> Array:
+        return columns.encode(A, "X_val") if columns is not None and is_frame(A) else as_array(A, "X_val")
+
+    if names is not None and is_frame(validation):
+        series = series_of(validation, "X_val")
+        if lost := [name for name in names if name not in series]:
+            raise UsageError(f"validation has no column {lost[0]!r}, which Y names")
+        return {"X_val": inputs(validation), "Y_val": targets_of({name: series[name] for name in names}, "X_val")}
     if Y is None:
-        return found | {"X_val": as_array(validation, "validation")}
+        return {"X_val": inputs(validation)}
     if not isinstance(validation, tuple | list) or len(validation) != 2:
         raise UsageError("validation: a share of the points between 0 and 1, or a pair of arrays (X_val, Y_val)")
-    return found | {"X_val": as_array(validation[0], "X_val"), "Y_val": as_array(validation[1], "Y_val")}
+    return {"X_val": inputs(validation[0]), "Y_val": _targets(validation[1], "Y_val")}
+
+
+def _targets(Y: Any, name: str) -> Array:
+    return targets_of(series_of(Y, name), name) if is_frame(Y) or is_series(Y) else as_array(Y, name)
 
 
 def as_array(A: Any, name: str) -> Array:
     """An array of numbers, truth values or text, of whatever NumPy can make one of.  Raises UsageError."""
     if hasattr(A, "toarray"):
         raise UsageError(f"{name} is a sparse matrix; dense rows are needed: {name}.toarray()")
-    if hasattr(A, "to_numpy"):
-        A = A.to_numpy()
     try:
         array = np.asarray(A)
         if array.dtype.kind == "O":

@@ -15,6 +15,7 @@ ARGUMENTS = {
     "model.activation": "layers",
     "model.loss": "loss",
     "data.validation": "validation",
+    "data.target": "Y",
     "--max-time": "max_time",
     "--output": "output",
     "--overwrite": "overwrite=True",

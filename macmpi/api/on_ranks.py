@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import MacmpiError, NumericalError, StorageError, UsageError
+from macmpi.api.given import Points
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
+from macmpi.data.user_file import COLUMNS
 from macmpi.parallel.launchers import mpiexec, started
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
 from macmpi.training.process import interruptible
 from macmpi.training.request import Callback, Request
-from macmpi.typing import Array
 
 MEMORY = Path("/dev/shm")
 """Files of this folder are kept in memory."""
@@ -38,16 +39,17 @@ ERRORS: dict[int, type[MacmpiError]] = {2: UsageError, 70: NumericalError, 74: S
 """The error that an exit code stands for."""
 
 
-def fit_on_ranks(ranks: int, config: Config, held: dict[str, Array] | None, request: Request) -> Model:
+def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Request) -> Model:
     """The model of a run by `mpiexec -n ranks python -m macmpi.run`.
 
-    held: the points; None where the config names them.  Raises UsageError, and what the run failed of.  Collective: no.
+    points: None where the config names them.  Raises UsageError, and what the run failed of.  Collective: no.
     """
     launcher = checked(ranks)
-    with _folder(held) as folder:
+    with _folder(points) as folder:
         settled = config
-        if held is not None:
-            np.savez(folder / "points.npz", **held)  # type: ignore[arg-type]
+        if points is not None:
+            table = {} if points.columns is None else {COLUMNS: points.columns.as_array()}
+            np.savez(folder / "points.npz", **points.arrays, **table)  # type: ignore[arg-type]
             settled = replace(settled, data=replace(settled.data, source=str(folder / "points.npz")))
         if request.start is not None:
             save_model(folder / "start.h5", request.start)
@@ -75,9 +77,9 @@ def checked(ranks: int) -> str:
 
 
 @contextmanager
-def _folder(held: dict[str, Array] | None) -> Iterator[Path]:
+def _folder(points: Points | None) -> Iterator[Path]:
     """A folder that is removed at the end, in memory if there is space for the points."""
-    needed = 1.1 * sum(array.nbytes for array in (held or {}).values()) + 2**20
+    needed = 1.1 * sum(array.nbytes for array in (points.arrays if points else {}).values()) + 2**20
     where = None
     if os.access(MEMORY, os.W_OK):
         status = os.statvfs(MEMORY)

@@ -160,6 +160,10 @@ class Columns:
             return ""
         return f"missing values filled: {_listed(counts)}; for each of these columns one more tells where"
 
+    def as_array(self) -> Array:
+        """The columns as bytes, as files of arrays hold them: HDF5 attributes end at 64 KB."""
+        return np.frombuffer(self.dumps().encode(), dtype=np.uint8)
+
     def dumps(self) -> str:
         """The columns as JSON, which `loads` reads."""
         return json.dumps([asdict(column) for column in self.each], ensure_ascii=False)
@@ -178,6 +182,16 @@ class Columns:
         if len({column.name for column in each}) < len(each):
             raise ValueError("two of its columns have one name")
         return cls(each)
+
+
+def columns_of(held: Array, width: int) -> Columns:
+    """The columns of `Columns.as_array`, for arrays of that many columns.  Raises ValueError."""
+    if held.ndim != 1 or held.dtype != np.uint8:
+        raise ValueError("its columns are no text")
+    columns = Columns.loads(held.tobytes().decode())
+    if len(columns.names) != width:
+        raise ValueError("its columns are not as many as its inputs")
+    return columns
 
 
 class _Unfit(Exception):

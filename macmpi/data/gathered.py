@@ -133,7 +133,7 @@ def _stamp(source: str) -> tuple[int, ...]:
 def _of_table(config: Data) -> Gathered:
     path = Path(config.source)
     check_there(path, "data.source")
-    return _of_frame(read_table(path), config, config.targets or [])
+    return of_frame(read_table(path), config, config.targets or [])
 
 
 def openml_file(source: str) -> Path:
@@ -151,11 +151,11 @@ def _of_openml(config: Data) -> Gathered:
             f'data.source = "{config.source}": {path} does not exist; fetch it: python -m macmpi.fetch {config.source}'
         )
     table = read_table(path)
-    return _of_frame(table, config, targets_within(table) if config.targets is None else config.targets)
+    return of_frame(table, config, targets_within(table) if config.targets is None else config.targets)
 
 
-def _of_frame(frame: Any, config: Data, targets: list[str]) -> Gathered:
-    """The columns of a table but the targets and those to be ignored are X."""
+def of_frame(frame: Any, config: Data, targets: list[str]) -> Gathered:
+    """The columns of a table but the targets and those to be ignored are X.  Raises UsageError."""
     source = config.source
     series = series_of(frame, source)
     for key, names in (("target", targets), ("ignore", config.ignore)):

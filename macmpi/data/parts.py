@@ -12,13 +12,12 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.checks import as_labels, check_enough, check_values, columns
-from macmpi.data.frames import Columns
 from macmpi.data.gathered import Gathered, check_keys, check_whole, forget, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.split import RowSet
-from macmpi.data.user_file import raw_arrays, read_own
+from macmpi.data.user_file import of_table, raw_arrays, read_own
 from macmpi.files import first_line
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
@@ -102,11 +101,6 @@ def _of_gathered(found: Gathered, config: Data, labels: bool) -> Raw:
         )
     raw = raw_arrays(arrays, Path(config.source), labels)
     return raw if found.columns is None else of_table(raw, found.columns)
-
-
-def of_table(raw: Raw, columns: Columns) -> Raw:
-    """Arrays whose X the columns of a table have become."""
-    return replace(raw, columns=columns, scale=replace(raw.scale, flags=columns.flags))
 
 
 def scaled_as(raw: Raw, config: Data) -> Raw:

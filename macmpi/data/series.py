@@ -29,16 +29,24 @@ def is_frame(X: Any) -> bool:
     return hasattr(type(X), "columns") and any(hasattr(type(X), face) for face in FACES)
 
 
+def is_series(Y: Any) -> bool:
+    """Tells whether Y is one column of a table of pandas or polars."""
+    return hasattr(type(Y), "to_frame") and hasattr(type(Y), "dtype") and not is_frame(Y)
+
+
 def series_of(frame: Any, name: str) -> dict[str, Any]:
     """The columns of a table by their names, which are text from here on.
 
-    name: of the table, for messages.  Raises UsageError where it is no such table, or two columns have one name.
+    name: of the table, for messages, and of a single column.  Raises UsageError where it is no such table, or two
+    columns have one name.
     """
     try:
         import narwhals as nw
     except ImportError:
         raise UsageError(f"{name}: tables are read by narwhals, which is missing: pip install narwhals") from None
     try:
+        if is_series(frame):
+            return {name: nw.from_native(frame, series_only=True)}
         table = nw.from_native(frame, eager_only=True)
         columns = list(table.columns)
         found = {str(column): table.get_column(column) for column in columns}

@@ -78,8 +78,8 @@ class Arrays(Whole):
         return super().notes(0.0)
 
     def _read(self) -> Dataset:
-        from macmpi.data.parts import of_table, scaled_as
-        from macmpi.data.user_file import raw_arrays
+        from macmpi.data.parts import scaled_as
+        from macmpi.data.user_file import of_table, raw_arrays
         from macmpi.data.whole import made_of
 
         raw = raw_arrays(self.held, Path(self.name), has_labels(self.config))

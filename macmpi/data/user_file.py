@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,17 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data.checks import as_labels, as_rows, check_datasets, check_groups, is_text
+from macmpi.data.frames import Columns, columns_of
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw, check_there, read_file, read_headers
 from macmpi.data.scaling import AS_IS, ScalingRule
+from macmpi.files import DAMAGE
 from macmpi.typing import Array
 
 POINTS, GROUPS = ("X", "Y", "X_val", "Y_val"), ("groups", "groups_val")
+
+COLUMNS = "macmpi_columns"
+"""The dataset of a file that says which columns of a table its X is made of."""
 
 
 def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
@@ -33,11 +39,27 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
         )
     check_there(path, "data.source")
     sharded, unread = unread, unread and path.suffix != ".npz"
-    held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS))
+    held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS, COLUMNS))
     if unread:
         check_datasets(held, path, labels)
         return Raw(**held, **_kinds(held, labels))
-    return raw_arrays(held, path, labels, texts=not sharded)
+    described = held.pop(COLUMNS, None)
+    raw = raw_arrays(held, path, labels, texts=not sharded)
+    return raw if described is None else _of_described(raw, described, path)
+
+
+def _of_described(raw: Raw, described: Array, path: Path) -> Raw:
+    """Arrays whose X the columns of a table have become.  Raises UsageError."""
+    try:
+        columns = columns_of(described, raw.X.shape[1])
+    except DAMAGE as error:
+        raise UsageError(f"{path}: dataset {COLUMNS}: {files.first_line(error)}") from None
+    return of_table(raw, columns)
+
+
+def of_table(raw: Raw, columns: Columns) -> Raw:
+    """Arrays whose X the columns of a table have become."""
+    return replace(raw, columns=columns, scale=replace(raw.scale, flags=columns.flags))
 
 
 def raw_arrays(held: dict[str, Any], path: Path, labels: bool, texts: bool = True) -> Raw:

@@ -11,7 +11,7 @@ import numpy as np
 
 from macmpi import UsageError, __version__, files
 from macmpi.data.dataset import Dataset
-from macmpi.data.frames import Columns
+from macmpi.data.frames import columns_of
 from macmpi.data.scaling import Scaling, Tails
 from macmpi.files import DAMAGE, first_line, image, replace_file
 from macmpi.nets.chain import Chain
@@ -55,7 +55,7 @@ def save(
     if data.classes is not None:
         arrays["classes"] = data.classes
     if data.columns is not None:
-        arrays["columns"] = np.frombuffer(data.columns.dumps().encode(), np.uint8)
+        arrays["columns"] = data.columns.as_array()
     codes = None if Z is None else codes_of(chain, Z)
     if codes is not None:
         arrays["codes"] = codes
@@ -111,7 +111,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             classes = files.array(file, "classes") if "classes" in set(file) else None
             if classes is not None and classes.dtype.kind == "S":
                 classes = np.array(files.texts(classes))
-            columns = _columns(files.array(file, "columns"), chain) if "columns" in set(file) else None
+            columns = columns_of(files.array(file, "columns"), chain.n_in) if "columns" in set(file) else None
         _ensure(isinstance(card, str), "its card is no text")
         _ensure(not autoencoder or chain.n_in == chain.n_out, "its outputs are not as many as its inputs")
         _ensure(not one_dimensional or chain.n_out == 1, "its outputs are more than one")
@@ -159,14 +159,6 @@ def _chain(specs: list[dict[str, Any]], sites: list[int]) -> Chain:
     cuts = [0, *sites, len(maps)]
     _ensure(all(isinstance(n, int) for n in cuts) and cuts == sorted(set(cuts)), "its sites are not between its maps")
     return Chain(maps, tuple(sites))
-
-
-def _columns(held: Array, chain: Chain) -> Columns:
-    """The columns of the table that a model was trained on.  Raises ValueError."""
-    _ensure(held.ndim == 1 and held.dtype == np.uint8, "its columns are no text")
-    columns = Columns.loads(held.tobytes().decode())
-    _ensure(len(columns.names) == chain.n_in, "its columns are not as many as its inputs")
-    return columns
 
 
 def _blocks(flat: Array, chain: Chain) -> tuple[Array, ...]:

@@ -121,6 +121,73 @@ def test_seeds_tell_runs_apart_and_repeat_them() -> None:
     assert not np.array_equal(first, other)
 
 
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def table() -> Any:
+    """Numbers, categories, a missing value, text to learn."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
+    frame["place"] = np.where(np.arange(60) % 3 == 0, "near", "far")
+    frame["class"] = CLASSES
+    frame.loc[7, "b"] = np.nan
+    return frame
+
+
+def test_a_table_and_its_column_are_the_table_and_the_targets() -> None:
+    frame = table()
+    inputs = frame.drop(columns="class")
+    model = short(frame, "class")
+    assert model.columns is not None
+    assert model.columns.names == ["a", "b", "missingindicator_b", "c", "place_far", "place_near"]
+    for other in (short(inputs, frame["class"]), short(inputs, CLASSES), short(inputs[:], frame[["class"]])):
+        assert_array_equal(weights(other), weights(model))
+    assert_array_equal(model.predict(frame), model.predict(inputs[reversed(inputs.columns)]))
+    polars = pytest.importorskip("polars")
+    assert_array_equal(weights(short(polars.from_pandas(frame), "class")), weights(model))
+
+
+def test_a_fit_of_a_table_is_the_run_of_its_file(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    table().to_csv(tmp_path / "points.csv", index=False)
+    (tmp_path / "run.toml").write_text('data.source = "points.csv"\ndata.target = "class"\nmodel.hidden = [5]\n')
+    run_here("run.toml", "--iterations", "4", cwd=tmp_path, code=0)
+    theirs = macmpi.load(str(tmp_path / "runs" / "run" / "model.h5"))
+    assert_array_equal(weights(short(table(), "class")), weights(theirs))
+
+
+def test_a_table_can_be_held_out() -> None:
+    frame = table()
+    model = short(frame[:40], "class", validation=frame[40:])
+    pair = short(frame[:40], "class", validation=(frame[40:], frame["class"][40:]))
+    assert_array_equal(weights(model), weights(pair))
+    with pytest.raises(UsageError, match="validation has no column 'class'"):
+        short(frame[:40], "class", validation=frame[40:].drop(columns="class"))
+
+
+def test_columns_can_be_left_out_and_missing_values_refused() -> None:
+    model = short(table(), "class", config={"data.ignore": ["place", "b"]})
+    assert model.columns is not None and model.columns.names == ["a", "c"]
+    with pytest.raises(UsageError, match="column b"):
+        short(table(), "class", config={"data.missing": "refuse"})
+
+
+def test_names_that_a_table_does_not_have_are_refused() -> None:
+    with pytest.raises(UsageError, match="Y: X has no column 'clas'; did you mean 'class'"):
+        short(table(), "clas")
+    with pytest.raises(UsageError, match="names a column, and X is no table"):
+        short(X, "class")
+
+
+def test_targets_that_are_missing_are_refused() -> None:
+    frame = table()
+    frame.loc[3, "class"] = None
+    with pytest.raises(UsageError, match="missing in 1 rows"):
+        short(frame, "class")
+    with pytest.raises(UsageError, match="missing in 1 rows"):
+        short(frame.drop(columns="class"), frame["class"])
+
+
 # --- start, stop ------------------------------------------------------------------------------------------------------
 
 
