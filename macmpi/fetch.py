@@ -14,7 +14,7 @@ from zipfile import ZipFile, ZipInfo
 import numpy as np
 
 from macmpi import MacmpiError, UsageError
-from macmpi.console import guard, say, warn
+from macmpi.console import guard, program, say, warn
 from macmpi.data.named_sets import FILES, folder
 from macmpi.files import first_line, image, replace_file
 from macmpi.typing import Array
@@ -157,7 +157,7 @@ SETS: dict[str, Callable[[Path, Path | None], Path]] = {"usps": fetch_usps, "coi
 
 def main() -> None:
     guard()
-    p = argparse.ArgumentParser(prog="python -m macmpi.fetch", description="Download and convert a named data set.")
+    p = argparse.ArgumentParser(prog=program("fetch"), description="Download and convert a named data set.")
     p.add_argument("name", choices=SETS)
     p.add_argument(
         "--file", type=Path, metavar="FILE", help="usps_all.mat or coil-20-proc.zip: use it instead of downloading it"

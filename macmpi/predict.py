@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import MacmpiError, StorageError, UsageError
-from macmpi.console import guard, say, warn
+from macmpi.console import guard, program, say, warn
 from macmpi.data.reading import contents, read_file
 from macmpi.files import first_line, image, replace_file
 from macmpi.results.model import Model
@@ -24,7 +24,7 @@ SUFFIXES = (".npy", ".npz", ".h5", ".hdf5")
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m macmpi.predict",
+        prog=program("predict"),
         description="Apply a trained net to the points of a file.",
         epilog="Exit codes: 0 done, 2 usage, model or data, 74 the output could not be written.",
     )

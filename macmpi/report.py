@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.console import decimals, guard, say, warn
+from macmpi.console import decimals, guard, program, say, warn
 from macmpi.results.reading import Result, read, scores_at
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ h2 { font-size: 1.15rem; margin: 0 0 0.5rem; }
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m macmpi.report", description="Draw what runs have left behind.")
+    p = argparse.ArgumentParser(prog=program("report"), description="Draw what runs have left behind.")
     p.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directory")
     p.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: report/ in the first run's)")
     return p

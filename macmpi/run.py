@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from macmpi import Done, MacmpiError, UsageError, __version__
-from macmpi.console import guard, say, warn
+from macmpi.console import guard, program, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import speaks
@@ -34,7 +34,7 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m macmpi.run",
+        prog=program("run"),
         allow_abbrev=False,
         description="Train a deeply nested net by the method of auxiliary coordinates (MAC).",
         epilog="On many ranks: mpiexec -n 12 python -m macmpi.run CONFIG.toml.  run/defaults.toml explains every key.  "

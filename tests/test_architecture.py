@@ -61,11 +61,12 @@ PACKAGES: dict[str, set[str]] = {
     "report": {"macmpi", "console", "results"},
     "fetch": {"macmpi", "console", "data", "files", "typing"},
     "doctor": {"macmpi", "console", "machine", "parallel"},
+    "__main__": {"macmpi", "console", "parallel"},
 }
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
-COMMANDS = {"run", "predict", "report", "fetch", "doctor"}
-"""Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__."""
+COMMANDS = {"run", "predict", "report", "fetch", "doctor", "__main__"}
+"""Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__, which lists the others."""
 
 MATHEMATICS = (
     *("typing", "reductions", "state", "mac", "nets.", "solvers.", "half_steps.", "methods."),
@@ -98,7 +99,7 @@ OWNERS = {
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
-SPEAKERS = {"training.curve", "training.loop", "run", "predict", "fetch", "report", "doctor"}
+SPEAKERS = {"training.curve", "training.loop", "run", "predict", "fetch", "report", "doctor", "__main__"}
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {
@@ -211,7 +212,15 @@ def test_no_module_is_long() -> None:
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
     ranks = ("serial", "team", "mpich", "packing", "shared_memory", "clock", "__init__")
-    light = ("__init__", "run", "console", "data/__init__", "data/source", *(f"parallel/{name}" for name in ranks))
+    light = (
+        "__init__",
+        "__main__",
+        "run",
+        "console",
+        "data/__init__",
+        "data/source",
+        *(f"parallel/{name}" for name in ranks),
+    )
     for name in (*light, "config/__init__", "config/reading", "config/tables", "training/__init__", "machine/lock"):
         tree = trees()[PACKAGE / f"{name}.py"]
         top = {m.split(".")[0] for node in tree.body for m in modules(node)}
