@@ -61,11 +61,12 @@ PACKAGES: dict[str, set[str]] = {
     "report": {"macmpi", "console", "results"},
     "fetch": {"macmpi", "console", "data", "files", "typing"},
     "doctor": {"macmpi", "console", "machine", "parallel"},
+    "configs": {"macmpi", "config", "console"},
     "__main__": {"macmpi", "console", "parallel"},
 }
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
-COMMANDS = {"run", "predict", "report", "fetch", "doctor", "__main__"}
+COMMANDS = {"run", "predict", "report", "fetch", "doctor", "configs", "__main__"}
 """Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__, which lists the others."""
 
 MATHEMATICS = (
@@ -86,7 +87,7 @@ OWNERS = {
     "threadpoolctl": {"parallel.kernels"},
     "scipy": {"fetch", "parallel.kernels", "nets.inverse", "solvers.", "methods."},
     "PIL": {"fetch"},
-    "argparse": {"run", "predict", "fetch", "report", "doctor"},
+    "argparse": {"run", "predict", "fetch", "report", "doctor", "configs"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage"},
     "signal": {"run", "training.process", "training.faults"},
@@ -99,7 +100,7 @@ OWNERS = {
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
-SPEAKERS = {"training.curve", "training.loop", "run", "predict", "fetch", "report", "doctor", "__main__"}
+SPEAKERS = {"training.curve", "training.loop", "run", "predict", "fetch", "report", "doctor", "configs", "__main__"}
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {
@@ -221,7 +222,15 @@ def test_the_package_itself_imports_nothing() -> None:
         "data/source",
         *(f"parallel/{name}" for name in ranks),
     )
-    for name in (*light, "config/__init__", "config/reading", "config/tables", "training/__init__", "machine/lock"):
+    for name in (
+        *light,
+        "config/__init__",
+        "config/reading",
+        "config/tables",
+        "config/documented",
+        "training/__init__",
+        "machine/lock",
+    ):
         tree = trees()[PACKAGE / f"{name}.py"]
         top = {m.split(".")[0] for node in tree.body for m in modules(node)}
         assert top.isdisjoint({"numpy", "scipy", "h5py", "mpi4py", "pydantic"}), name
