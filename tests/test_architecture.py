@@ -62,11 +62,12 @@ PACKAGES: dict[str, set[str]] = {
     "fetch": {"macmpi", "console", "data", "files", "typing"},
     "doctor": {"macmpi", "console", "machine", "parallel"},
     "configs": {"macmpi", "config", "console"},
+    "init": {"macmpi", "config", "console", "data", "files", "plan"},
     "__main__": {"macmpi", "console", "parallel"},
 }
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
-COMMANDS = {"run", "predict", "report", "fetch", "doctor", "configs", "__main__"}
+COMMANDS = {"run", "predict", "report", "fetch", "doctor", "configs", "init", "__main__"}
 """Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__, which lists the others."""
 
 MATHEMATICS = (
@@ -87,7 +88,7 @@ OWNERS = {
     "threadpoolctl": {"parallel.kernels"},
     "scipy": {"fetch", "parallel.kernels", "nets.inverse", "solvers.", "methods."},
     "PIL": {"fetch"},
-    "argparse": {"run", "predict", "fetch", "report", "doctor", "configs"},
+    "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage"},
     "signal": {"run", "training.process", "training.faults"},
@@ -100,7 +101,18 @@ OWNERS = {
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
-SPEAKERS = {"training.curve", "training.loop", "run", "predict", "fetch", "report", "doctor", "configs", "__main__"}
+SPEAKERS = {
+    "training.curve",
+    "training.loop",
+    "run",
+    "predict",
+    "fetch",
+    "report",
+    "doctor",
+    "configs",
+    "init",
+    "__main__",
+}
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -55,3 +56,24 @@ def meant(given: Path) -> str:
         return ""
     close = difflib.get_close_matches(given.stem, documented(), n=1)
     return f'; did you mean {close[0]}, which macmpi brings along ("macmpi configs" lists them)?' if close else ""
+
+
+LINE = re.compile(r"(?P<key>\w+) = \S.*?\s+# (?P<text>.*)|\s+# (?P<more>.*)|(?P<bare>\w+) = .*|\[(?P<table>\w+)\].*")
+"""A line of the file that explains every key: a key with its comment, more of it, a key without one, a table."""
+
+
+def explanations() -> dict[str, str]:
+    """The comment of each key in the file that explains them all, by "table.key"; nothing where it is gone."""
+    path = documented().get(KEYS)
+    table, key = "", ""
+    found: dict[str, str] = {}
+    for line in [] if path is None else path.read_text(encoding="utf-8").splitlines():
+        match = LINE.fullmatch(line)
+        if match is None or match["bare"] or match["table"]:
+            table, key = (match["table"] if match and match["table"] else table), ""
+        elif match["key"]:
+            key = f"{table}.{match['key']}"
+            found[key] = match["text"]
+        elif key:
+            found[key] += f" {match['more']}"
+    return found

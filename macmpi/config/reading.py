@@ -105,6 +105,14 @@ def _set(table: dict[str, Any], setting: str) -> None:
             table[name] = value
 
 
+def from_settings(settings: list[str], name: str) -> Config:
+    """The config of `--set` settings alone.  name: theirs, for messages.  Raises UsageError.  Collective: no."""
+    table: dict[str, Any] = {}
+    for setting in settings:
+        _set(table, setting)
+    return validate(table, name)
+
+
 def validate(table: dict[str, Any], name: str) -> Config:
     """Config from a parsed table.  Raises UsageError with all its mistakes in one message."""
     from pydantic import ValidationError
