@@ -40,7 +40,7 @@ PACKAGES: dict[str, set[str]] = {
     "mac": {"account", "data", "half_steps", "nets", "parallel", "plan", "solvers", "state", "typing"},
     "methods": {"account", "config", "data", "half_steps", "mac", "nets", "parallel", "plan", "reductions", "solvers"}
     | {"state", "typing"},
-    "results": {"macmpi", "config", "console", "data", "files", "nets", "reductions", "state", "typing"},
+    "results": {"macmpi", "config", "console", "data", "files", "machine", "nets", "reductions", "state", "typing"},
     "training": {
         "macmpi",
         "config",
@@ -90,7 +90,7 @@ OWNERS = {
     "PIL": {"fetch"},
     "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
-    | {"training.faults", "training.scheduler", "machine.lock", "machine.storage"},
+    | {"training.faults", "training.scheduler", "machine.lock", "machine.storage", "results.live", "results.watching"},
     "signal": {"run", "training.process", "training.faults"},
     "pickle": {"parallel.mpi"},
     "datetime": set(),
@@ -101,17 +101,8 @@ OWNERS = {
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
-SPEAKERS = {
-    "training.curve",
-    "training.loop",
-    "run",
-    "predict",
-    "fetch",
-    "report",
-    "doctor",
-    "configs",
-    "init",
-    "__main__",
+SPEAKERS = {"training.curve", "training.loop", "run", "predict", "fetch", "report", "doctor"} | {
+    *("configs", "init", "__main__", "results.watching"),
 }
 """The modules that say something on standard output; the others only warn, on standard error."""
 
