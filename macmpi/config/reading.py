@@ -89,7 +89,8 @@ def _quoted(setting: str) -> str:
     return f"{found['key']} = {toml(found['value'])}"
 
 
-def _set(table: dict[str, Any], setting: str) -> None:
+def parsed(setting: str) -> dict[str, Any]:
+    """The tables of a `--set table.key=value`.  Raises UsageError."""
     try:
         given = tomllib.loads(_quoted(setting))
     except (ValueError, RecursionError) as error:
@@ -98,7 +99,11 @@ def _set(table: dict[str, Any], setting: str) -> None:
             "and strings in two pairs of quotes: --set data.source='\"x.h5\"'"
         ) from None
     _lengthen(given)
-    for name, value in given.items():
+    return given
+
+
+def _set(table: dict[str, Any], setting: str) -> None:
+    for name, value in parsed(setting).items():
         if isinstance(value, dict) and isinstance(table.get(name), dict):
             table[name].update(value)
         else:

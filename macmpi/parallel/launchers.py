@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
 """An mpiexec sets these: the number of processes that it started, and the number of this one among them."""
@@ -42,6 +45,12 @@ def speaks() -> bool:
     and left: only a process that holds its launcher's socket was started by it, and so was the first.  Collective: no.
     """
     return started(os.environ)[1] == 0 or not _connected(os.environ.get(SOCKET, ""))
+
+
+def mpiexec() -> str | None:
+    """The mpiexec of this Python's environment, or that of PATH; None where there is none.  Collective: no."""
+    own = Path(sys.executable).with_name("mpiexec")
+    return str(own) if own.exists() else shutil.which("mpiexec")
 
 
 def _connected(text: str) -> bool:

@@ -42,7 +42,7 @@ class Picture:
 
     def save(self, path: Path | BinaryIO) -> None:
         """Write it as a PNG file.  Raises OSError."""
-        self.figure.savefig(path, format="png", dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.08)
+        figures.save(self.figure, path)
 
     def png(self) -> bytes:
         """The PNG file."""
