@@ -65,10 +65,11 @@ PACKAGES: dict[str, set[str]] = {
     "init": {"macmpi", "config", "console", "data", "files", "plan"},
     "sweep": {"macmpi", "config", "console", "data", "files", "machine", "parallel", "plan", "results", "training"},
     "__main__": {"macmpi", "console", "parallel"},
+    "completion": {"macmpi", "__main__", "config", "console"},
 }
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
-COMMANDS = {"run", "predict", "report", "fetch", "doctor", "configs", "init", "sweep", "__main__"}
+COMMANDS = {"run", "predict", "report", "fetch", "doctor", "configs", "init", "sweep", "completion", "__main__"}
 """Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__, which lists the others."""
 
 MATHEMATICS = (
@@ -89,7 +90,7 @@ OWNERS = {
     "threadpoolctl": {"parallel.kernels"},
     "scipy": {"fetch", "parallel.kernels", "nets.inverse", "solvers.", "methods."},
     "PIL": {"fetch"},
-    "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init", "sweep.__main__"},
+    "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init", "sweep.__main__"} | {"completion"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage", "results.live", "results.watching"}
     | {"sweep.processes"},
@@ -99,12 +100,13 @@ OWNERS = {
     "random": set(),
     "multiprocessing": set(),
     "threading": set(),
+    "shtab": {"completion"},
     "matplotlib": {"results.figures", "results.pictures", "results.outcomes", "sweep.picture"},
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
 SPEAKERS = {"training.curve", "training.loop", "run", "predict", "fetch", "report", "doctor"} | {
-    *("configs", "init", "sweep.__main__", "__main__", "results.watching"),
+    *("configs", "init", "sweep.__main__", "completion", "__main__", "results.watching"),
 }
 """The modules that say something on standard output; the others only warn, on standard error."""
 
