@@ -92,3 +92,9 @@ def duration(seconds: float) -> str:
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
+
+
+def program(command: str) -> str:
+    """The name of a command as it was started here, by `macmpi` or as a module: for usage messages, and for hints."""
+    by_name = sys.argv[:1] and sys.argv[0].startswith("macmpi ")
+    return f"macmpi {command}" if by_name else f"python -m macmpi.{command}"

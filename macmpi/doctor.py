@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.console import guard, say
+from macmpi.console import guard, program, say
 from macmpi.machine.findings import FAULT, WARNING, Finding
 from macmpi.machine.hosts import kernel, machines, ranks, shared_memory
 from macmpi.parallel.launchers import mpiexec, speaks
@@ -118,7 +118,7 @@ def _version(name: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m macmpi.doctor", description=__doc__, allow_abbrev=False)
+    p = argparse.ArgumentParser(prog=program("doctor"), description=__doc__, allow_abbrev=False)
     p.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="the folder for runs (default: this one)")
     return p
 

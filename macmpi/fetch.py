@@ -14,7 +14,7 @@ from zipfile import ZipFile, ZipInfo
 import numpy as np
 
 from macmpi import MacmpiError, UsageError
-from macmpi.console import guard, say, warn
+from macmpi.console import guard, program, say, warn
 from macmpi.data.gathered import OPENML, OPENML_NAME, openml_file
 from macmpi.data.images import pillow
 from macmpi.data.library_sets import PREFIX, fetch_library_set
@@ -192,7 +192,7 @@ def _name(text: str) -> str:
 
 def main() -> None:
     guard()
-    p = argparse.ArgumentParser(prog="python -m macmpi.fetch", description="Download and convert a named data set.")
+    p = argparse.ArgumentParser(prog=program("fetch"), description="Download and convert a named data set.")
     p.add_argument("name", type=_name, metavar="NAME", help=f"{', '.join(SETS)}, openml:NAME[@VERSION] or sklearn:NAME")
     p.add_argument(
         "--file", type=Path, metavar="FILE", help="usps_all.mat or coil-20-proc.zip: use it instead of downloading it"

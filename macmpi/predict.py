@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import MacmpiError, UsageError
-from macmpi.console import guard, say, warn
+from macmpi.console import guard, program, say, warn
 from macmpi.data.reading import contents, read_array, read_file
 from macmpi.data.tables import CSV, PARQUET, is_table, read_table, table_bytes
 from macmpi.files import check_output, image, write_output
@@ -26,7 +26,7 @@ SUFFIXES = (*ARRAYS, *CSV, *PARQUET)
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m macmpi.predict",
+        prog=program("predict"),
         description="Apply a trained net to the points of a file.",
         epilog="Exit codes: 0 done, 2 usage, model or data, 74 the output could not be written.",
     )

@@ -1,9 +1,11 @@
-"""`python -m macmpi.report RUN [RUN ...] [--output DIR]`: pictures of runs, PNG files and one page.  Needs no MPI."""
+"""`python -m macmpi.report RUN [RUN ...] [--output DIR]`: pictures of runs, PNG files and one page.  Needs no MPI.
+
+With --watch the page is kept current while runs go on.
+"""
 
 from __future__ import annotations
 
 import argparse
-import base64
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -12,53 +14,54 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.console import decimals, guard, say, warn
+from macmpi.console import decimals, guard, program, say, warn
+from macmpi.results.live import PAGE, conclude
+from macmpi.results.page import document, figure, table
 from macmpi.results.reading import Result, read, scores_at
+from macmpi.results.watching import watch
 
 if TYPE_CHECKING:
     from macmpi.results.pictures import Picture
 
-PAGE = "report.html"
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #ffffff; --faint: #666666; --line: #cccccc; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e6e6; --paper: #16181b; --faint: #a0a0a0; --line: #444444; }
-}
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-       max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
-th, td { text-align: right; padding: 0.2rem 0.8rem 0.2rem 0; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; }
-figure { margin: 2.5rem 0; break-inside: avoid; }
-figure img { display: block; width: 100%; height: auto; background: white; border-radius: 4px; }
-figcaption, footer, .missing { color: var(--faint); font-size: 0.9rem; }
-.run { display: inline-block; width: 0.7em; height: 0.7em; border-radius: 50%; margin-right: 0.5em; }
-.table + .table { margin-top: 1.5rem; }
-h2 { font-size: 1.15rem; margin: 0 0 0.5rem; }
-.table { overflow-x: auto; }
-@media print {
-  :root { --ink: black; --paper: white; --faint: #333333; --line: #999999; }
-  body { max-width: none; margin: 0; font-size: 10pt; }
-}
-"""
-
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m macmpi.report", description="Draw what runs have left behind.")
+    p = argparse.ArgumentParser(prog=program("report"), description="Draw what runs have left behind.")
     p.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directory")
     p.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: report/ in the first run's)")
+    p.add_argument(
+        "--watch",
+        type=_seconds,
+        nargs="?",
+        const=5.0,
+        metavar="SECONDS",
+        help="keep the page current until the runs have ended, looking again every SECONDS (5)",
+    )
     return p
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 86400.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, 0.1 or more; runs go before --watch")
+    return seconds
+
+
+def named(paths: Iterable[Path]) -> dict[Path, str]:
+    """The runs, each once, and their names: those of their folders, or where two share one the paths as given."""
+    once = list({path.resolve(): path for path in paths}.values())
+    names = [path.resolve().name for path in once]
+    return {p: name if names.count(name) == 1 else str(p) for p, name in zip(once, names, strict=True)}
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
     """The runs that can be drawn, and why others cannot.  Raises UsageError when none can."""
-    once = list({path.resolve(): path for path in paths}.values())
-    names = [path.resolve().name for path in once]
     results, lost = [], []
-    for path, name in zip(once, names, strict=True):
+    for path, name in named(paths).items():
         try:
-            results.append(read(path, name if names.count(name) == 1 else str(path)))
+            results.append(read(path, name))
         except UsageError as error:
             lost.append(str(error))
     if not results:
@@ -73,7 +76,22 @@ def page(
     colours: Sequence[str] = (),
 ) -> str:
     """The report as HTML, with the pictures (PNG) inside.  colours: of the runs, in the pictures that compare them."""
-    title = "macmpi: " + ", ".join(result.name for result in results)
+    return document(title_of([result.name for result in results]), body_of(results, pictures, missing, colours))
+
+
+def title_of(names: Sequence[str]) -> str:
+    """The runs of a page."""
+    return "macmpi: " + ", ".join(names)
+
+
+def body_of(
+    results: Sequence[Result],
+    pictures: Sequence[tuple[Picture, bytes]],
+    missing: Sequence[str],
+    colours: Sequence[str] = (),
+) -> list[str]:
+    """The parts of a page."""
+    title = title_of([result.name for result in results])
     of_run = ("run", "net", "ranks", "iterations", "seconds", "best at")
     heads = (*of_run, "E1 training", "E1 validation", "validation points", "ended")
     body = [f"<h1>{escape(title)}</h1>", table(heads, [row(result) for result in results], colours)]
@@ -82,28 +100,8 @@ def page(
     if missing:
         lines = "".join(f"<li>{escape(line)}</li>" for line in missing)
         body.append(f'<div class="missing"><p>Missing:</p><ul>{lines}</ul></div>')
-    for picture, png in pictures:
-        source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-        body.append(
-            f'<figure id="{escape(picture.name)}"><h2>{escape(picture.title)}</h2>'
-            f'<img src="{source}" alt="{escape(picture.title)}">'
-            f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
-        )
-    body.append(f"<footer>Drawn by macmpi {__version__}</footer>")
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style>"
-    )
-    return "\n".join([f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>', *body, "</body></html>\n"])
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[str] = ()) -> str:
-    """Cells of text; the first of each row is marked with its colour."""
-    marks = [f'<span class="run" style="background: {c}"></span>' for c in colours] or [""] * len(rows)
-    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
-    for mark, cells in zip(marks, rows, strict=True):
-        lines.append(f"<td>{mark}" + "<td>".join(f"{escape(cell)}</td>" for cell in cells))
-    return '<div class="table"><table>\n' + "\n".join(f"<tr>{line}</tr>" for line in lines) + "\n</table></div>"
+    body += [figure(picture.name, picture.title, picture.caption, png) for picture, png in pictures]
+    return [*body, f"<footer>Drawn by macmpi {__version__}</footer>"]
 
 
 def differences(results: Sequence[Result]) -> list[list[str]]:
@@ -131,10 +129,9 @@ def row(result: Result) -> list[str]:
 
 def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> list[Path]:
     """Draw and write everything; the paths.  Raises UsageError and OSError."""
-    try:
-        from macmpi.results.pictures import colours_of, draw
-    except ImportError as error:
-        raise UsageError(f"pictures are drawn by matplotlib ({error}): pip install matplotlib") from None
+    _check_matplotlib()
+    from macmpi.results.pictures import colours_of, draw
+
     folder.mkdir(parents=True, exist_ok=True)
     drawn, written = [], []
     for picture in draw(results):
@@ -142,14 +139,28 @@ def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> li
         picture.save(path)
         drawn.append((picture, path.read_bytes()))
         written.append(path)
-    (folder / PAGE).write_text(page(results, drawn, missing, colours_of(results)), encoding="utf-8")
+    conclude(folder, title_of([r.name for r in results]), body_of(results, drawn, missing, colours_of(results)))
     return [*written, folder / PAGE]
+
+
+def _check_matplotlib() -> None:
+    """Raises UsageError where nothing can be drawn."""
+    try:
+        import macmpi.results.figures  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"pictures are drawn by matplotlib ({error}): pip install matplotlib") from None
 
 
 def main() -> None:
     guard()
     args = parser().parse_args()
     try:
+        if args.watch:
+            _check_matplotlib()
+            runs = named(args.runs)
+            where = args.output or next(iter(runs)) / "report"
+            if not watch(list(runs), list(runs.values()), where, title_of(list(runs.values())), args.watch):
+                sys.exit(0)
         results, lost = read_all(args.runs)
         missing = [*lost, *(f"{result.name}: {line}" for result in results for line in result.missing)]
         for line in missing:

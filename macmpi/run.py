@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from macmpi import Done, MacmpiError, UsageError, __version__
-from macmpi.console import guard, say, warn
+from macmpi.console import guard, program, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import speaks
@@ -34,14 +34,15 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m macmpi.run",
+        prog=program("run"),
         allow_abbrev=False,
         description="Train a deeply nested net by the method of auxiliary coordinates (MAC).",
-        epilog="On many ranks: mpiexec -n 12 python -m macmpi.run CONFIG.toml.  run/defaults.toml explains every key.  "
+        epilog=f"On many ranks: mpiexec -n 12 {program('run')} CONFIG.toml.  "
+        f"{program('configs')} defaults (run/defaults.toml) explains every key.  "
         "Exit codes: 0 done, 2 usage, config or data, 70 internal error, 74 the last save failed, "
         "75 stopped, --resume auto goes on.",
     )
-    p.add_argument("config", type=Path, metavar="CONFIG.toml")
+    p.add_argument("config", type=Path, metavar="CONFIG.toml", help="a file, or the name of a documented config")
     p.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="override a key; a TOML value")
     p.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/<name of the config>)")
     p.add_argument(
@@ -97,6 +98,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         error = Done if not end.code else UsageError
         raise error("") from None
     from macmpi import config as configs
+    from macmpi.config.documented import found, meant
 
     for option, empty in (
         ("--set", "" in args.set),
@@ -107,7 +109,11 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
             raise UsageError(f"{option}: a value is needed")
     if args.overwrite and args.resume != "no":
         raise UsageError(f"--overwrite removes the run that --resume {args.resume} would go on from: give one of them")
-    config = configs.read(args.config, args.set)
+    given, args.config = args.config, found(args.config)
+    try:
+        config = configs.read(args.config, args.set)
+    except UsageError as error:
+        raise UsageError(f"{error}{meant(given)}") from None
     if not config.data.source:
         named = 'data = "points.npz" (X, and Y but for an autoencoder), or data = "digits" to try'
         raise UsageError(f"{args.config}: no data are named; write {named}")
@@ -118,6 +124,8 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         if args.iterations < 0:
             raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
+    if args.config != given and not args.explain:
+        say(f"config: {args.config}")
     cores = os.cpu_count() or 1
     if config.run.threads > cores:
         warn(f"run.threads = {config.run.threads}: this machine has {cores} cores; more threads than that are slower")

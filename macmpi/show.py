@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError
-from macmpi.console import decimals, duration, guard, say, warn
+from macmpi.console import decimals, duration, guard, program, say, warn
 from macmpi.files import first_line
 from macmpi.parallel.kernels import words
 from macmpi.results.card import Card, Error, Record, plain
@@ -35,7 +35,7 @@ LABEL = 14
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m macmpi.show",
+        prog=program("show"),
         description="Show what a trained net is, what it was trained on, how, and how well.",
         epilog="Exit codes: 0 done, 2 usage or model.",
     )

@@ -40,7 +40,7 @@ PACKAGES: dict[str, set[str]] = {
     "mac": {"account", "data", "half_steps", "nets", "parallel", "plan", "solvers", "state", "typing"},
     "methods": {"account", "config", "data", "half_steps", "mac", "nets", "parallel", "plan", "reductions", "solvers"}
     | {"state", "typing"},
-    "results": {"macmpi", "config", "console", "data", "files", "nets", "reductions", "state", "typing"},
+    "results": {"macmpi", "config", "console", "data", "files", "machine", "nets", "reductions", "state", "typing"},
     "training": {
         "macmpi",
         "config",
@@ -65,11 +65,18 @@ PACKAGES: dict[str, set[str]] = {
     "show": {"macmpi", "console", "files", "parallel", "results"},
     "fetch": {"macmpi", "console", "data", "files", "typing"},
     "doctor": {"macmpi", "console", "machine", "parallel"},
+    "configs": {"macmpi", "config", "console"},
+    "init": {"macmpi", "config", "console", "data", "files", "plan"},
+    "sweep": {"macmpi", "config", "console", "data", "files", "machine", "parallel", "plan", "results", "training"},
+    "__main__": {"macmpi", "console", "parallel"},
+    "completion": {"macmpi", "__main__", "config", "console"},
 }
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
-COMMANDS = {"run", "predict", "report", "export", "show", "fetch", "doctor"}
-"""Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__."""
+COMMANDS = {"run", "predict", "report", "export", "show", "fetch", "doctor", "configs", "init", "sweep"} | {
+    *("completion", "__main__"),
+}
+"""Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__, which lists the others."""
 
 MATHEMATICS = (
     *("typing", "reductions", "state", "mac", "nets.", "solvers.", "half_steps.", "methods."),
@@ -94,16 +101,19 @@ OWNERS = {
     "pandas": {"fetch"},
     "pyarrow": {"data.tables"},
     "polars": set(),
-    "argparse": {"run", "predict", "fetch", "report", "doctor", "export.__main__", "show"},
+    "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init", "sweep.__main__", "completion"}
+    | {"export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
-    | {"training.faults", "training.scheduler", "machine.lock", "machine.storage"},
-    "signal": {"run", "api.on_ranks", "training.process", "training.faults"},
+    | {"training.faults", "training.scheduler", "machine.lock", "machine.storage", "results.live", "results.watching"}
+    | {"sweep.processes"},
+    "signal": {"run", "api.on_ranks", "training.process", "training.faults", "sweep.processes"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series"},
     "random": set(),
     "multiprocessing": set(),
     "threading": {"training.process"},
-    "matplotlib": {"results.figures", "results.pictures", "results.outcomes"},
+    "shtab": {"completion"},
+    "matplotlib": {"results.figures", "results.pictures", "results.outcomes", "sweep.picture"},
     "onnx": {"export.onnx_file"},
     "onnxruntime": {"export.check"},
     "torch": set(),  # exported files import it
@@ -111,7 +121,7 @@ OWNERS = {
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
 SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "run", "predict", "fetch", "report", "doctor"} | {
-    *("export.__main__", "show")
+    *("configs", "init", "sweep.__main__", "completion", "__main__", "results.watching", "export.__main__", "show"),
 }
 """The modules that say something on standard output; the others only warn, on standard error."""
 
@@ -225,8 +235,24 @@ def test_no_module_is_long() -> None:
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
     ranks = ("serial", "team", "mpich", "packing", "shared_memory", "clock", "__init__")
-    light = ("__init__", "run", "console", "data/__init__", "data/source", *(f"parallel/{name}" for name in ranks))
-    for name in (*light, "config/__init__", "config/reading", "config/tables", "training/__init__", "machine/lock"):
+    light = (
+        "__init__",
+        "__main__",
+        "run",
+        "console",
+        "data/__init__",
+        "data/source",
+        *(f"parallel/{name}" for name in ranks),
+    )
+    for name in (
+        *light,
+        "config/__init__",
+        "config/reading",
+        "config/tables",
+        "config/documented",
+        "training/__init__",
+        "machine/lock",
+    ):
         tree = trees()[PACKAGE / f"{name}.py"]
         top = {m.split(".")[0] for node in tree.body for m in modules(node)}
         assert top.isdisjoint({"numpy", "scipy", "h5py", "mpi4py", "pydantic"}), name

@@ -1,7 +1,17 @@
 """The config of a run: its tables with their defaults, and how a TOML file becomes one."""
 
 from macmpi.config.data import Data
-from macmpi.config.reading import RUN_TIME_KEYS, Config, dump, flat, known_keys, read, read_table, validate
+from macmpi.config.reading import (
+    RUN_TIME_KEYS,
+    Config,
+    dump,
+    flat,
+    from_settings,
+    known_keys,
+    read,
+    read_table,
+    validate,
+)
 from macmpi.config.tables import (
     LAYERS,
     NESTED,
@@ -43,6 +53,7 @@ __all__ = [
     "ZStep",
     "dump",
     "flat",
+    "from_settings",
     "known_keys",
     "read",
     "read_table",

@@ -95,7 +95,8 @@ def _quoted(setting: str) -> str:
     return f"{found['key']} = {toml(found['value'])}"
 
 
-def _set(table: dict[str, Any], setting: str) -> None:
+def parsed(setting: str) -> dict[str, Any]:
+    """The tables of a `--set table.key=value`.  Raises UsageError."""
     try:
         given = tomllib.loads(_quoted(setting))
     except (ValueError, RecursionError) as error:
@@ -104,11 +105,23 @@ def _set(table: dict[str, Any], setting: str) -> None:
             "and strings in two pairs of quotes: --set data.source='\"x.h5\"'"
         ) from None
     _lengthen(given)
-    for name, value in given.items():
+    return given
+
+
+def _set(table: dict[str, Any], setting: str) -> None:
+    for name, value in parsed(setting).items():
         if isinstance(value, dict) and isinstance(table.get(name), dict):
             table[name].update(value)
         else:
             table[name] = value
+
+
+def from_settings(settings: list[str], name: str) -> Config:
+    """The config of `--set` settings alone.  name: theirs, for messages.  Raises UsageError.  Collective: no."""
+    table: dict[str, Any] = {}
+    for setting in settings:
+        _set(table, setting)
+    return validate(table, name)
 
 
 def validate(table: dict[str, Any], name: str) -> Config:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError
-from macmpi.console import guard, say, warn
+from macmpi.console import guard, program, say, warn
 from macmpi.export import numpy_file, onnx_file, torch_file
 from macmpi.export.check import TOLERANCE, compare, ensure, numpy_runner, onnx_runner, torch_runner
 from macmpi.export.net import Net, net_of
@@ -23,7 +23,7 @@ RUNNERS = {"onnx": onnx_runner, "torch": torch_runner, "numpy": numpy_runner}
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m macmpi.export",
+        prog=program("export"),
         description="Write a trained net as an ONNX graph, as a torch module or as a NumPy file; none needs macmpi.",
         epilog="Exit codes: 0 done, 2 usage or model, 70 the file would not compute what macmpi computes, 74 it could "
         "not be written.",

@@ -8,7 +8,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from matplotlib import colormaps
@@ -35,6 +37,18 @@ GROUP_COLOURS = (
     *("#e6194b", "#3cb44b", "#d4b500", "#4363d8", "#f58231", "#911eb4", "#2ab7ca", "#f032e6", "#8db600", "#fa8072"),
     *("#008080", "#b08ee6", "#9a6324", "#222222", "#800000", "#5fbf8f", "#808000", "#e8a070", "#000075", "#7f7f7f"),
 )
+
+
+def save(figure: Figure, path: Path | BinaryIO) -> None:
+    """Write a figure as a PNG file.  Raises OSError."""
+    figure.savefig(path, format="png", dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.08)
+
+
+def png_of(figure: Figure) -> bytes:
+    """The PNG file of a figure."""
+    buffer = BytesIO()
+    save(figure, buffer)
+    return buffer.getvalue()
 
 
 def run_colour(number: int) -> str:

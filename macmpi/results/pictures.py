@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -38,9 +40,15 @@ class Picture:
     caption: str
     figure: Figure
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | BinaryIO) -> None:
         """Write it as a PNG file.  Raises OSError."""
-        self.figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.08)
+        figures.save(self.figure, path)
+
+    def png(self) -> bytes:
+        """The PNG file."""
+        buffer = BytesIO()
+        self.save(buffer)
+        return buffer.getvalue()
 
 
 def draw(results: Sequence[Result]) -> Iterator[Picture]:

@@ -1,0 +1,92 @@
+"""`macmpi COMMAND ...` or `python -m macmpi COMMAND ...`: all commands by one name; the one asked for is loaded."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+from macmpi import __version__
+from macmpi.console import guard, say, warn
+from macmpi.parallel.launchers import speaks
+
+COMMANDS = {
+    "init": "write a commented config for a data file, from what it holds",
+    "run": "train a net as a config says; under mpiexec on all its ranks",
+    "sweep": "train every combination of some values, several at once",
+    "report": "draw what runs have left behind; --watch keeps the page current",
+    "predict": "apply a trained net to the points of a file",
+    "show": "say what a model.h5 is and how it was trained",
+    "export": "write a trained net for other programs",
+    "configs": "list the documented configs, or print one",
+    "fetch": "download a named data set",
+    "doctor": "are machine, MPI and folder fit for a run?",
+    "completion": "print a script that completes commands in a shell",
+}
+"""Each is `macmpi.NAME`, a module or a package with a __main__, with a function `main` and usually a `parser`."""
+
+
+def known() -> list[str]:
+    """The commands that this version has."""
+    return [name for name in COMMANDS if find_spec(f"macmpi.{name}") is not None]
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of a command, loaded.  Cost: whatever it imports."""
+    found = import_module(f"macmpi.{name}")
+    return import_module(f"macmpi.{name}.__main__") if hasattr(found, "__path__") else found
+
+
+def usage() -> str:
+    lines = [f"  {name:12s}{COMMANDS[name]}" for name in known()]
+    return "\n".join(
+        [
+            "usage: macmpi COMMAND ...",
+            "",
+            "Train deeply nested nets by the method of auxiliary coordinates (MAC).",
+            "",
+            *lines,
+            "",
+            "macmpi COMMAND --help says more; macmpi --version names the version.",
+            "On many ranks: mpiexec -n 12 macmpi run CONFIG.toml.  python -m macmpi.COMMAND does the same.",
+        ]
+    )
+
+
+def unknown(word: str) -> str:
+    """Says which command is meant by a word that is none."""
+    if word.endswith(".toml"):
+        return f"{word!r} is no command; did you mean macmpi run {word}?"
+    close = difflib.get_close_matches(word, known(), n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known())}"
+    return f"{word!r} is no command; {hint}"
+
+
+def _answered(text: str, code: int) -> None:
+    """One of a launch's processes says it, all of them end."""
+    guard()
+    if speaks():
+        (warn if code else say)(text)
+    sys.exit(code)
+
+
+def main() -> None:
+    name, *rest = sys.argv[1:] or [""]
+    if name == "help" and rest[:1] != ["help"]:
+        name, rest = (rest[0], ["--help"]) if rest else ("--help", [])
+    if name in ("-h", "--help"):
+        _answered(usage(), 0)
+    if name == "--version":
+        _answered(f"macmpi {__version__}", 0)
+    if not name:
+        _answered(f"a command is needed\n{usage()}", 2)
+    if name not in known():
+        _answered(unknown(name), 2)
+    sys.argv = [f"macmpi {name}", *rest]
+    module_of(name).main()
+
+
+if __name__ == "__main__":
+    main()

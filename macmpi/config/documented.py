@@ -1,0 +1,79 @@
+"""The documented configs, run/*.toml of the repository: a wheel carries them, and their names mean them anywhere."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from importlib import metadata
+from pathlib import Path
+
+import macmpi
+
+KEYS = "defaults"
+"""The name of the file that explains every key."""
+
+
+def folder() -> Path | None:
+    """The folder of the documented configs: of the clone that runs, else as the wheel was installed.
+
+    None where somebody has removed them.
+    """
+    clone = Path(macmpi.__file__).resolve().parents[1] / "run"
+    if os.path.isfile(clone / f"{KEYS}.toml"):
+        return clone
+    try:
+        installed = metadata.files("macmpi") or []
+    except metadata.PackageNotFoundError:
+        return None
+    places = (Path(str(file.locate())).resolve() for file in installed if file.name == f"{KEYS}.toml")
+    return next((place.parent for place in places if os.path.isfile(place)), None)
+
+
+def documented() -> dict[str, Path]:
+    """Name, without .toml, and path of each documented config, by name."""
+    place = folder()
+    return {} if place is None else {path.stem: path for path in sorted(place.glob("*.toml"))}
+
+
+def found(given: Path) -> Path:
+    """The file that a command line means: that file, that name with .toml behind it, or a documented config.
+
+    Files of the user's go first.  A name that is none of them stays as it is, for who reads it to refuse.
+    """
+    named = given.with_name(f"{given.name}.toml") if given.name and given.suffix != ".toml" else given
+    if os.path.isfile(given):
+        return given
+    if os.path.isfile(named):
+        return named
+    own = documented().get(named.stem) if len(given.parts) == 1 else None
+    return own or given
+
+
+def meant(given: Path) -> str:
+    """Says which documented config may be meant by a name that is no file, or nothing."""
+    if os.path.exists(given) or len(given.parts) != 1:
+        return ""
+    close = difflib.get_close_matches(given.stem, documented(), n=1)
+    return f'; did you mean {close[0]}, which macmpi brings along ("macmpi configs" lists them)?' if close else ""
+
+
+LINE = re.compile(r"(?P<key>\w+) = \S.*?\s+# (?P<text>.*)|\s+# (?P<more>.*)|(?P<bare>\w+) = .*|\[(?P<table>\w+)\].*")
+"""A line of the file that explains every key: a key with its comment, more of it, a key without one, a table."""
+
+
+def explanations() -> dict[str, str]:
+    """The comment of each key in the file that explains them all, by "table.key"; nothing where it is gone."""
+    path = documented().get(KEYS)
+    table, key = "", ""
+    found: dict[str, str] = {}
+    for line in [] if path is None else path.read_text(encoding="utf-8").splitlines():
+        match = LINE.fullmatch(line)
+        if match is None or match["bare"] or match["table"]:
+            table, key = (match["table"] if match and match["table"] else table), ""
+        elif match["key"]:
+            key = f"{table}.{match['key']}"
+            found[key] = match["text"]
+        elif key:
+            found[key] += f" {match['more']}"
+    return found

@@ -1,0 +1,241 @@
+"""`python -m macmpi.init DATA`: write a commented config for a data set, from what is found there.  Needs no MPI."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macmpi import MacmpiError, StorageError, UsageError, __version__
+from macmpi.config import Config, flat, from_settings
+from macmpi.config.auto import Decision, decide
+from macmpi.config.documented import explanations
+from macmpi.config.reading import given, toml
+from macmpi.console import guard, program, say, warn
+from macmpi.data.dataset import Dataset
+from macmpi.data.source import has_labels, source_of
+from macmpi.data.targets import with_loss
+from macmpi.files import replace_file
+from macmpi.plan.estimate import check_memory
+from macmpi.plan.plan import make_plan
+
+SHOWN = (
+    *("data.validation", "data.points", "data.seed", "data.scale"),
+    *("model.hidden", "model.activation", "model.loss", "model.precision", "start.seed", "method.name"),
+    *("stochastic.batch", "stochastic.damping", "stochastic.ridge", "stochastic.patience"),
+    *("parallel.data", "run.max_iterations", "run.refit", "run.threads"),
+)
+"""Keys that are often changed; those that say "auto" are shown too."""
+
+DRAWN = ("data.validation", "data.seed")
+"""Keys that mean nothing where the data bring validation points."""
+
+PLACE = "a path is seen from the folder in which the program is started"
+
+LISTED, INDENT, WIDTH = 10, 28, 118
+"""Classes that a comment can list; the column in which comments begin, and the one in which they end."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A data set and what a config has to say of it.
+
+    config: what is given; decided: that with a value for each "auto"; decisions: those; doubt: what the targets are
+    where that leaves it open whether they are classes.
+    """
+
+    config: Config
+    decided: Config
+    decisions: list[Decision]
+    data: Dataset
+    doubt: str = ""
+
+    def in_words(self) -> str:
+        """Points, columns and targets, in a line."""
+        n_in, n_out, n, n_val = self.data.sizes.counts
+        return f"{n:,} training and {n_val:,} validation points, {_counted(n_in, 'column')}; {self._targets(n_out)}"
+
+    @property
+    def alternatives(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The loss that is given, and the other one, each with what the targets are to it."""
+        both = ("cross_entropy", "classes"), ("squared", "amounts")
+        return both if has_labels(self.config) else both[::-1]
+
+    def _targets(self, n_out: int) -> str:
+        classes = self.data.classes
+        if self.data.autoencoder:
+            return "no targets: an autoencoder"
+        if classes is None:
+            return f"targets: {_counted(n_out, 'number')} a point"
+        names = ", ".join(str(name) for name in classes[:LISTED].tolist())
+        return f"targets: {len(classes):,} classes ({names}{', ...' if len(classes) > LISTED else ''})"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog=program("init"),
+        description="Write a commented config for a data set, from what is found there.",
+        epilog="Exit codes: 0 done, 2 usage or data, 74 the config could not be written.",
+    )
+    p.add_argument("data", metavar="DATA", help='a data file, or a name that data.source knows, as "digits"')
+    p.add_argument("--output", type=Path, metavar="FILE.toml", help="default: the name of the data, here")
+    p.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="give this key in the config")
+    p.add_argument("--overwrite", action="store_true", help="replace the config that is there already")
+    return p
+
+
+def look(source: str, settings: list[str]) -> Found:
+    """Reads a data set, as a run would.  Raises UsageError where a run on it is refused."""
+    config = from_settings([f"data.source={toml(source)}", *settings], f"{source} and --set")
+    try:
+        known, decisions = with_loss(config)
+    except UsageError:
+        return _either(config)
+    return _planned(config, known, decisions, _read(known))
+
+
+def _either(config: Config) -> Found:
+    """Whole numbers, few different ones, are classes if they are numbered without a gap from 0 or 1, else amounts."""
+    as_numbers, as_classes = (
+        replace(config, model=replace(config.model, loss=x)) for x in ("squared", "cross_entropy")
+    )
+    numbers, classes = _read(as_numbers), _read(as_classes)
+    values = np.asarray(classes.classes)
+    first, count = values[0], len(values)
+    doubt = f"{count} different whole numbers from {first} to {values[-1]}"
+    if first in (0, 1) and values[-1] - first == count - 1:
+        return _planned(as_classes, as_classes, [], classes, doubt)
+    return _planned(as_numbers, as_numbers, [], numbers, doubt)
+
+
+def _read(config: Config) -> Dataset:
+    source = source_of(config)
+    source.sizes()
+    return source.outline()
+
+
+def _planned(config: Config, known: Config, decisions: list[Decision], data: Dataset, doubt: str = "") -> Found:
+    """All of it, for a run on one rank.  Raises UsageError where no plan can be made."""
+    decided, others = decide(known, data.sizes.n_in, data.autoencoder)
+    check_memory(make_plan(decided, *data.sizes.counts, 1), data.autoencoder)
+    return Found(config, decided, decisions + others, data, doubt)
+
+
+def text_of(found: Found, source: str, path: Path) -> str:
+    """The config as TOML.  source: the name of the data; path: that of the config, for the commands in it."""
+    run = f"{program('run')} {shlex.quote(str(path))}"
+    head = [
+        f"{source}: {found.in_words()}.",
+        f"{program('init')} of macmpi {__version__} has written this.  A line that begins with #key shows what holds "
+        "without it: to change it, remove the first #.",
+    ]
+    lines = [f"# {line}" for text in head for line in textwrap.wrap(_plain(text), WIDTH - 2)]
+    lines += [
+        *(f"#   {_plain(line)}" for line in (f"{run} --check", run, f"mpiexec -n 4 {run}")),
+        f"# Every key: {program('configs')} defaults",
+    ]
+    said, active = explanations() | {"data.source": PLACE}, given(found.config)
+    why = {decision.key: decision.why for decision in found.decisions}
+    values, used = flat(found.decided), [*active, *_shown(found), *why]
+    for table in dict.fromkeys(key.partition(".")[0] for key in values):
+        own = [key for key in values if key.startswith(f"{table}.") and key in used]
+        lines += ["", f"[{table}]"] if own else []
+        for key in own:
+            chosen = f'"auto" gives this ({why[key]})' if key in why else ""
+            comment = "; ".join(filter(None, [chosen, said.get(key, "")]))
+            if key == "model.loss" and found.doubt:
+                lines += _doubtful(found)
+            else:
+                mark = "" if key in active else "#"
+                lines += _line(f"{mark}{key.partition('.')[2]} = {toml(values[key])}", comment)
+    return "\n".join(lines) + "\n"
+
+
+def _shown(found: Found) -> Iterator[str]:
+    """The keys of `SHOWN` that mean something to this run."""
+    for key in SHOWN:
+        idle = key in DRAWN and not found.data.drawn
+        if not idle and (not key.startswith("stochastic.") or found.decided.method.name == "stochastic"):
+            yield key
+
+
+def _doubtful(found: Found) -> list[str]:
+    """Both losses, one of them as a comment."""
+    (loss, kind), (other, otherwise) = found.alternatives
+    return [
+        *_line(f'loss = "{loss}"', f"the targets are {found.doubt}: this takes them for {kind}"),
+        *_line(f'# loss = "{other}"', f"in its place, if they are {otherwise}"),
+    ]
+
+
+def _plain(text: str) -> str:
+    """A comment cannot hold control characters, as names of files and classes can."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _line(setting: str, comment: str) -> list[str]:
+    """A setting with its comment to the right, which may go on below."""
+    column = max(INDENT, len(setting) + 2)
+    wrapped = textwrap.wrap(comment, max(WIDTH - column - 2, 30), break_on_hyphens=False) or [""]
+    first = f"{setting:{column}s}# {wrapped[0]}" if wrapped[0] else setting
+    return [first, *(f"{'':{column}s}# {more}" for more in wrapped[1:])]
+
+
+def check_output(path: Path, overwrite: bool) -> None:
+    """Raises UsageError unless a config may be written under this name."""
+    if path.suffix != ".toml":
+        raise UsageError(f"--output {path}: a name that ends with .toml is needed")
+    if not os.path.isdir(path.parent):
+        raise UsageError(f"--output {path}: there is no folder {path.parent}; make it, or name another file")
+    if os.path.isdir(path):
+        raise UsageError(f"--output {path} is a folder; name a file")
+    if os.path.lexists(path) and not overwrite:
+        raise UsageError(f"{path} is there already: replace it with --overwrite, or name another file with --output")
+
+
+def usual_name(source: str) -> Path:
+    """The config of a data set is named after it, in the current folder."""
+    return Path(re.sub(r"[^\w.+-]+", "_", Path(source).stem) + ".toml")
+
+
+def write(path: Path, text: str) -> None:
+    """Raises StorageError."""
+    try:
+        replace_file(path, text.encode())
+    except OSError as error:
+        raise StorageError(f"{path} could not be written: {error.strerror}; name another --output") from None
+
+
+def main() -> None:
+    guard()
+    args = parser().parse_args()
+    path: Path = args.output or usual_name(args.data)
+    try:
+        check_output(path, args.overwrite)
+        found: Any = look(args.data, args.set)
+        write(path, text_of(found, args.data, path))
+    except MacmpiError as error:
+        warn(str(error))
+        sys.exit(error.exit_code)
+    say(f"{path}: {found.in_words()}")
+    if found.doubt:
+        (_, kind), (other, otherwise) = found.alternatives
+        say(f'the targets, {found.doubt}, are taken for {kind}; if they are {otherwise}: model.loss = "{other}"')
+    say(f"next: {program('run')} {path} --check")
+
+
+if __name__ == "__main__":
+    main()

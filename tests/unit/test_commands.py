@@ -1,0 +1,96 @@
+"""`macmpi COMMAND`: the same as `python -m macmpi.COMMAND`, found by name, and nothing is loaded for it but that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launch.launching import environment, run_program
+
+import macmpi
+from macmpi import __main__ as commands
+from macmpi import run
+from macmpi.console import program
+
+BY_NAME, ROOT = ("-m", "macmpi"), Path(__file__).resolve().parents[2]
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["macmpi", *words])
+    with pytest.raises(SystemExit) as end:
+        commands.main()
+    return int(end.value.code or 0)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_help_names_every_command(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *words) == 0
+    out = capsys.readouterr().out
+    for name in commands.known():
+        assert f"\n  {name:12s}{commands.COMMANDS[name]}\n" in out
+
+
+def test_every_command_of_the_package_is_in_the_table_and_can_be_called() -> None:
+    mains = {path.stem for path in (ROOT / "macmpi").glob("*.py") if "\ndef main() -> None:" in path.read_text()}
+    mains |= {path.parent.name for path in (ROOT / "macmpi").glob("*/__main__.py")}
+    assert mains - {"__main__"} == set(commands.known())
+    for name in commands.known():
+        assert callable(commands.module_of(name).main)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["rnu"], "'rnu' is no command; did you mean run?"),
+        (["my.toml"], "'my.toml' is no command; did you mean macmpi run my.toml?"),
+        (["xyzzy"], "'xyzzy' is no command; known here: "),
+        ([], "a command is needed"),
+    ],
+)
+def test_what_is_no_command_is_refused(
+    words: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, *words) == 2
+    done = capsys.readouterr()
+    assert says in done.err
+    assert done.out == ""
+
+
+def test_usage_names_the_command_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert program("run") == run.parser().prog == "python -m macmpi.run"
+    monkeypatch.setattr(sys, "argv", ["macmpi run", "my.toml"])
+    assert program("predict") == "macmpi predict"
+
+
+def test_finding_a_command_loads_nothing_heavy() -> None:
+    """An mpiexec starts many of them at once, and rank 0 alone is to import NumPy before a config is refused."""
+    heavy = {"numpy", "scipy", "h5py", "pydantic", "mpi4py", "matplotlib"}
+    code = "import sys; from macmpi.__main__ import known; known(); print(*sys.modules)"
+    line = [sys.executable, "-c", code]
+    loaded = subprocess.run(line, check=True, env=environment(), capture_output=True, text=True).stdout.split()
+    assert "macmpi.console" in loaded
+    assert heavy.isdisjoint(loaded)
+
+
+@pytest.mark.launch
+def test_the_command_trains_as_the_module_does(table: Path) -> None:
+    """The records agree but for the seconds that they took."""
+    curves = []
+    for i, words in enumerate(((*BY_NAME, "run"), ("-m", "macmpi.run"))):
+        run_program("points.toml", "--iterations", 2, "--output", f"r{i}", cwd=table, program=words, code=0)
+        lines = (table / f"r{i}" / "curve.jsonl").read_text().splitlines()
+        curves.append([[part for part in line.split(", ") if "seconds" not in part] for line in lines])
+    assert len(curves[0]) == 4
+    assert curves[0] == curves[1]
+
+
+@pytest.mark.launch
+def test_many_ranks_answer_once(table: Path) -> None:
+    outcome = run_program("rnu", ranks=2, cwd=table, program=BY_NAME, code=2)
+    assert outcome.err.count("no command") == 1
+    out = run_program("--version", ranks=2, cwd=table, program=BY_NAME, code=0).out
+    assert out.split() == ["macmpi", macmpi.__version__]

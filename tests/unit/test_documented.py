@@ -1,0 +1,88 @@
+"""The documented configs are found by name: after the user's own files, in a clone and where a wheel has put them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from launch.here import run_here
+
+from macmpi import UsageError, config, configs
+from macmpi.config import documented
+
+RUN = Path(__file__).resolve().parents[2] / "run"
+
+
+def test_all_configs_of_the_repository_are_documented_ones() -> None:
+    assert documented.documented() == {path.stem: path for path in RUN.glob("*.toml")}
+    assert len(configs.listed()) == len(documented.documented())
+    for name, path in documented.documented().items():
+        assert configs.text_of(name) == configs.text_of(f"{name}.toml") == path.read_text()
+
+
+def test_own_files_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, exact = Path("usps_mac"), Path("usps_mac.toml")
+    assert documented.found(name) == documented.found(exact) == RUN / "usps_mac.toml"
+    name.mkdir()
+    assert documented.found(name) == RUN / "usps_mac.toml", "a folder is no config"
+    exact.write_text("")
+    assert documented.found(name) == documented.found(exact) == exact
+    name.rmdir()
+    name.write_text("")
+    assert documented.found(name) == name
+
+
+@pytest.mark.parametrize("given", ["nowhere", "elsewhere/usps_mac", "elsewhere/usps_mac.toml", ".", "..", "a" * 300])
+def test_what_is_no_config_stays_as_it_is(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert documented.found(Path(given)) == Path(given)
+
+
+def test_a_run_says_which_config_it_found(table: Path) -> None:
+    brief = ("--iterations", "0")
+    out = run_here("digits_mac", *brief, "--set", "model.hidden=[2]", cwd=table, code=0).out
+    assert out.splitlines()[0] == f"config: {RUN / 'digits_mac.toml'}"
+    assert (table / "runs" / "digits_mac" / "model.h5").exists()
+    assert "config:" not in run_here("points.toml", *brief, cwd=table, code=0).out
+    assert run_here("points", *brief, "--overwrite", cwd=table, code=0).out.startswith("config: points.toml\n")
+    assert not run_here("digits_mac", "--explain", cwd=table, code=0).out.startswith("config:"), "it is to be pasted"
+
+
+def test_a_name_much_like_one_is_hinted_at(table: Path) -> None:
+    err = run_here("usps_mca", "--check", cwd=table, code=2).err
+    assert "cannot read the config usps_mca: No such file or directory; did you mean usps_mac" in err
+    (table / "usps_mca").write_text("data = 1 2")
+    assert "did you mean" not in run_here("usps_mca", "--check", cwd=table, code=2).err
+
+
+def test_where_they_were_removed_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documented, "folder", lambda: None)
+    assert documented.documented() == {}
+    assert documented.found(Path("usps_mac")) == Path("usps_mac")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"), [([], 0, "digits_mac "), (["usps_cg"], 0, 'data = "usps"'), (["uspscg"], 2, "usps_cg")]
+)
+def test_the_command(
+    words: list[str], code: int, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["configs", *words])
+    try:
+        configs.main()
+        ended = 0
+    except SystemExit as end:
+        ended = int(end.code or 0)
+    done = capsys.readouterr()
+    assert ended == code
+    assert says in (done.err if code else done.out)
+
+
+def test_what_the_command_prints_is_that_config(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.toml"
+    copy.write_text(configs.text_of("usps_classify"))
+    assert config.read(copy, []) == config.read(RUN / "usps_classify.toml", [])
+    with pytest.raises(UsageError, match="no documented config"):
+        configs.text_of("../usps_mac")
