@@ -30,6 +30,10 @@ PRECISION = 4
 """Weights that are no whole numbers become repetitions of this many times as many rows as there are."""
 
 
+PATIENT = {"mac": "penalty", "sgd": "baseline", "adam": "baseline"}
+"""Methods whose patience, iterations without a lower validation error, is a key of another table than [stochastic]."""
+
+
 class _Net(BaseEstimator):  # type: ignore[misc]
     """A net trained by the method of auxiliary coordinates; its keys are those of `macmpi.fit`."""
 
@@ -87,7 +91,8 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         validation: Any = self.validation_fraction
         settings = {"run.max_iterations": self.max_iter, **_as_keys(self.config)}
         if not self.early_stopping:
-            settings |= {f"{table}.patience": max(int(self.max_iter), 1) for table in ("stochastic", "baseline")}
+            table = PATIENT.get(settings.get("method.name", "auto"), "stochastic")
+            settings[f"{table}.patience"] = max(int(self.max_iter), 1)
         before: Model | None = getattr(self, "model_", None) if self.warm_start else None
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
@@ -157,6 +162,8 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `weighted`.  Raises ValueError."""
         X, y = validate_data(self, X, y, ensure_min_samples=2)
+        if y.dtype.kind == "O" and any(label is None for label in y):
+            raise ValueError("y holds None: a label is missing")
         check_classification_targets(y)
         if (w := weights_of(sample_weight, X)) is not None:
             X, y, sample_weight = X[w > 0.0], y[w > 0.0], w[w > 0.0]

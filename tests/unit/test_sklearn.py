@@ -1,0 +1,203 @@
+"""Estimators in scikit-learn's manner: its own checks, its tools, and what they promise beyond."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import BaseEstimator, clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import macmpi
+from macmpi.sklearn import PRECISION, MACAutoencoder, MACClassifier, MACRegressor, repeated, weighted
+
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": "a fit draws validation points and minibatches by the numbers of "
+    "rows, which differ between repeated rows and weighted ones"
+}
+"""All of them, each with its reason."""
+
+RANDOM = np.random.default_rng(3)
+X = RANDOM.normal(size=(120, 4))
+NUMBERS = X[:, 0] * X[:, 1] + 0.1 * RANDOM.normal(size=120)
+CLASSES = np.where(X[:, 0] > 0.3, "large", "small")
+SHORT: dict[str, Any] = {"hidden": [6], "max_iter": 4, "random_state": 0}
+
+
+@parametrize_with_checks(
+    [MACRegressor(max_iter=20), MACClassifier(max_iter=20), MACAutoencoder(max_iter=20)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_own_checks(estimator: BaseEstimator, check: Any) -> None:
+    check(estimator)
+
+
+def test_an_estimator_is_the_fit_of_its_points() -> None:
+    for estimator, Y, loss in ((MACRegressor, NUMBERS, "squared"), (MACClassifier, CLASSES, "cross_entropy")):
+        found = estimator(**SHORT).fit(X, Y)
+        model = macmpi.fit(X, Y, hidden=[6], loss=loss, config={"run.max_iterations": 4}, validation=0.2, seed=0)
+        assert_array_equal(found.predict(X), model.predict(X))
+        assert found.n_iter_ == len(found.loss_curve_) == len(found.validation_curve_) == 4
+        assert found.loss_curve_ == [r["E1_train"] for r in model.history if r["phase"] == "iteration"]
+    assert_allclose(found.predict_proba(X), model.probabilities(X), rtol=1e-12)
+    assert_array_equal(found.classes_, ["large", "small"])
+
+
+def test_codes_and_their_reconstructions() -> None:
+    found = MACAutoencoder(hidden=[2], max_iter=20, random_state=0).fit(X)
+    codes = found.transform(X)
+    assert codes.shape == (120, 2)
+    assert_allclose(found.inverse_transform(codes), found.model_.predict(X), rtol=1e-12)
+    residual = np.square(found.inverse_transform(codes) - X).sum() / np.square(X - X.mean(axis=0)).sum()
+    assert_allclose(found.score(X), 1.0 - residual, rtol=1e-9)
+
+
+def test_tools_of_scikit_learn_take_it() -> None:
+    iris, labels = load_iris(return_X_y=True)
+    names = load_iris().target_names[labels]
+    pipeline = make_pipeline(StandardScaler(), MACClassifier(max_iter=15, random_state=0))
+    assert cross_val_score(pipeline, iris, names, cv=3).min() > 0.8
+    grid = GridSearchCV(
+        pipeline, {"macclassifier__hidden": [[4], [30]], "macclassifier__layers": ["tanh", "relu"]}, cv=2
+    )
+    grid.fit(iris, names)
+    assert set(grid.best_params_) == {"macclassifier__hidden", "macclassifier__layers"}
+    assert grid.best_estimator_.score(iris, names) > 0.9
+    again = clone(grid.best_estimator_).fit(iris, names)
+    copy = pickle.loads(pickle.dumps(again))
+    assert_array_equal(copy.predict(iris), grid.best_estimator_.predict(iris))
+
+
+def test_names_of_columns_go_in_and_out() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    found = MACAutoencoder(hidden=[2], max_iter=2, random_state=0).fit(frame).set_output(transform="pandas")
+    assert list(found.feature_names_in_) == list("abcd")
+    codes = found.transform(frame)
+    assert list(codes.columns) == ["macautoencoder0", "macautoencoder1"]
+    with pytest.raises(ValueError, match="feature names"):
+        found.transform(frame[["b", "a", "c", "d"]])
+
+
+def test_a_warm_start_goes_on_and_a_cold_one_begins_again() -> None:
+    keys = SHORT | {"config": {"run.refit": False}}
+    cold, warm = MACRegressor(**keys), MACRegressor(warm_start=True, **keys)
+    firsts = [[e.fit(X, NUMBERS).model_.history[0]["E1_val"] for _ in range(2)] for e in (cold, warm)]
+    assert firsts[0][0] == firsts[0][1] == firsts[1][0]
+    assert firsts[1][1] < firsts[1][0]
+
+
+def test_without_early_stopping_all_iterations_are_taken() -> None:
+    keys = {"hidden": [20], "max_iter": 60, "random_state": 0, "config": {"stochastic.patience": 2}}
+    assert MACRegressor(**keys).fit(X, NUMBERS).n_iter_ < 60
+    for config in ({}, {"method.name": "mac"}, {"method.name": "adam"}):
+        found = MACRegressor(**keys | {"config": config}, early_stopping=False)
+        assert found.fit(X, NUMBERS).n_iter_ == 60
+
+
+def test_random_states_repeat_a_fit() -> None:
+    first, again, other = (MACRegressor(**SHORT | {"random_state": s}).fit(X, NUMBERS).predict(X) for s in (1, 1, 2))
+    assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    np.random.seed(0)
+    drawn = [MACRegressor(**SHORT | {"random_state": None}).fit(X, NUMBERS).predict(X) for _ in range(2)]
+    assert not np.array_equal(*drawn)
+
+
+def test_several_targets() -> None:
+    found = MACRegressor(**SHORT).fit(X, np.column_stack([NUMBERS, X[:, 2]]))
+    assert found.predict(X).shape == (120, 2)
+
+
+# --- weights of samples -----------------------------------------------------------------------------------------------
+
+
+def test_weights_that_are_all_the_same_are_none() -> None:
+    plain, alike = (MACRegressor(**SHORT).fit(X, NUMBERS, w).predict(X) for w in (None, np.full(120, 0.3)))
+    assert_array_equal(plain, alike)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.37])
+def test_rows_come_as_often_as_they_weigh(scale: float) -> None:
+    """Whole numbers exactly, others in proportion to within half a row; and no training row is a validation row."""
+    w = RANDOM.integers(0, 5, size=200) * scale
+    rows = np.arange(200.0)
+    (train,), held = weighted([rows], w, 0.25, seed=0)
+    assert set(train).isdisjoint(held) and set(train) | set(held) == set(rows[w > 0])
+    for part in (train, held):
+        own, counts = np.unique(part, return_counts=True)
+        weights = w[own.astype(int)]
+        if scale == 1.0:
+            assert_array_equal(counts, weights)
+        else:
+            assert np.abs(counts - weights * len(part) / weights.sum()).max() <= 1.0 + 1e-9
+    assert_allclose(
+        len(repeated(np.flatnonzero(w), w)), PRECISION * np.count_nonzero(w) if scale < 1.0 else w.sum(), atol=1
+    )
+
+
+def test_a_heavy_part_of_the_points_decides() -> None:
+    """Two targets for one input: the fit gives their weighted mean."""
+    A = np.repeat([[0.0], [1.0]], 50, axis=0)
+    y = np.concatenate([np.tile([0.0, 1.0], 25), np.tile([2.0, 3.0], 25)])
+    w = np.tile([1.0, 3.0], 50)
+    found = MACRegressor(hidden=[10], random_state=0).fit(A, y, w).predict([[0.0], [1.0]])
+    assert_allclose(found, [0.75, 2.75], atol=0.1)  # of 80 + 20 rows, at most half a row in 20 more or less
+
+
+@pytest.mark.parametrize("w", [np.zeros(120), np.r_[np.ones(2), np.zeros(118)], -np.ones(120), np.full(120, np.nan)])
+def test_weights_that_leave_nothing_are_refused(w: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"weight|3 are needed"):
+        MACRegressor(**SHORT).fit(X, NUMBERS, w)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"layers": "rel"}, "did you mean 'relu'"),
+        ({"hidden": [0]}, r"hidden\.0: should be greater"),
+        ({"validation_fraction": 1.5}, "validation: should be less than 1"),
+        ({"config": "file.toml"}, "config: a mapping is needed"),
+        ({"config": {"penalty.mu": 1}}, r"did you mean penalty\.mu0"),
+        ({"max_iter": -1}, r"run\.max_iterations: should be greater"),
+        ({"ranks": 0}, "ranks = 0"),
+        ({"max_time": 0.0}, "max_time"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MACClassifier(**SHORT | keys).fit(X, CLASSES)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_labels_that_are_missing_are_refused(missing: Any) -> None:
+    labels = CLASSES.astype(object)
+    labels[5] = missing
+    with pytest.raises(ValueError, match=r"NaN|mixed|Unknown|None"):
+        MACClassifier(**SHORT).fit(X, labels)
+    if missing is not None:
+        with pytest.raises(ValueError, match="NaN"):
+            MACRegressor(**SHORT).fit(X, np.where(np.arange(120) == 5, missing, NUMBERS))
+
+
+def test_one_class_is_refused() -> None:
+    with pytest.raises(ValueError, match="one class"):
+        MACClassifier(**SHORT).fit(X, np.full(120, "same"))
+
+
+def test_digits_are_learnt() -> None:
+    """With nothing but defaults; 95 % is what nearest centroids miss by far (90 %)."""
+    digits, labels = load_digits(return_X_y=True)
+    found = MACClassifier(random_state=0, max_iter=40).fit(digits[:1200], labels[:1200])
+    assert found.score(digits[1200:], labels[1200:]) > 0.9
