@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,6 +21,9 @@ BY_POINT = {"by_point": True}
 Z_STEP, W_STEP = 0, 1
 """Positions in an iteration of MAC: which half step comes next."""
 
+NOTICEABLE = 0.005
+"""A validation error that is lower by this share has noticeably fallen."""
+
 Pause = Callable[[], bool]
 """Asked by a sweep where a State is whole in the middle of an iteration: whether to end there.  Collective: yes."""
 
@@ -31,8 +35,14 @@ def never() -> bool:
 
 def block_views(flat: Array, shapes: Sequence[tuple[int, int]]) -> tuple[Array, ...]:
     """The weights W_k of each parameter block as views of one flat buffer."""
-    bounds = np.cumsum([0, *(h * d for h, d in shapes)])
-    return tuple(flat[a:b].reshape(s) for a, b, s in zip(bounds, bounds[1:], shapes, strict=False))
+    return tuple(flat[a:b].reshape(shape) for a, b, shape in _places(tuple(shapes)))
+
+
+@cache
+def _places(shapes: tuple[tuple[int, int], ...]) -> list[tuple[int, int, tuple[int, int]]]:
+    """Start, end and shape of each block in a flat buffer."""
+    bounds = np.cumsum([0, *(h * d for h, d in shapes)]).tolist()
+    return list(zip(bounds, bounds[1:], shapes, strict=False))
 
 
 def nothing() -> Array:
@@ -63,7 +73,7 @@ class History:
     """The schedule's memory: e1_val, the validation error that it compares with.
 
     reference: mean squared last move of the multipliers (inf: none yet); best_*: the weights with the lowest validation
-    error since the sizes changed last.
+    error since the sizes changed last; fell_*: the validation error after its last noticeable fall, and when that was.
     """
 
     e1_val: float = float("inf")
@@ -71,6 +81,8 @@ class History:
     best_weights: Array = field(default_factory=nothing)
     best_e1_val: float = float("inf")
     best_iteration: int = 0
+    fell_to: float = float("inf")
+    fell_at: int = 0
 
 
 @dataclass
@@ -229,3 +241,5 @@ class State(Generic[Held]):
         if e1_val < history.best_e1_val:
             history.best_e1_val, history.best_iteration = e1_val, self.iteration
             history.best_weights = self.result.copy()
+        if e1_val < (1.0 - NOTICEABLE) * history.fell_to:
+            history.fell_to, history.fell_at = e1_val, self.iteration

@@ -220,7 +220,7 @@ class Stochastic:
     damping: Annotated[float, Ge(0.0)] = 0.0
     ridge: Annotated[float, Ge(0.0), Le(1e12)] | Literal["auto"] = "auto"
     patience: PositiveInt = 20
-    parts: PositiveInt = 2
+    parts: PositiveInt | Literal["auto"] = "auto"
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:

@@ -108,7 +108,7 @@ def penalty_of(config: Config) -> Quadratic:
     if config.method.name == "alternating":  # no penalty: mu stays, and the run ends at max_iterations
         return Quadratic(mu0, factor, mu0, 0.0, config.run.max_iterations, every=1)
     if config.method.name == "stochastic":
-        return Patient(*common, patience=config.stochastic.patience)
+        return Patient(*common, patience=config.stochastic.patience, noticeably=True)
     if config.method.name in NESTED:
         return Patient(*common, patience=config.baseline.patience)
     if penalty.method == "quadratic":
@@ -167,13 +167,36 @@ REMADE = 10
 LEAST = 32
 """Points of a minibatch of few points."""
 
+FEWEST = 10
+"""Minibatches that the first epochs have at least, unless they would be smaller than LEAST."""
+
+FLOPS, LIGHT = 6.0, 2e7
+"""Flops of a step for each point and weight, and those of a minibatch below which ranks would rather wait than share:
+about a millisecond or two."""
+
+SHARED = 2
+"""Parts of a minibatch that ranks share."""
+
 
 def minibatch(keys: Stochastic, n_train: int, epoch: int) -> int:
-    """Points of a minibatch: at first `batch`, but at most a twentieth of all (or `LEAST`); doubled every `grow_every`
+    """Points of a minibatch: at first `batch`, but at most a tenth of all (or `LEAST`); doubled every `grow_every`
     epochs.  Collective: no.
     """
-    first = min(keys.batch, max(n_train // 20, LEAST))
+    first = min(keys.batch, max(n_train // FEWEST, LEAST))
     return min(first << min(epoch // keys.grow_every, 30), keys.batch_max)
+
+
+def minibatch_parts(config: Config, chain: Chain, n_train: int) -> int:
+    """Parts of each minibatch; 0 for methods without them.  Collective: no.
+
+    "auto" is 1 where a minibatch is too little work to be shared, else 2: whatever the number of ranks, since another
+    number of parts gives other bits.
+    """
+    if config.method.name != "stochastic":
+        return 0
+    keys, weights = config.stochastic, sum(h * d for h, d in chain.block_shapes)
+    light = config.parallel.data != "sharded" and FLOPS * keys.batch * weights < LIGHT
+    return min((1 if light else SHARED) if keys.parts == "auto" else keys.parts, n_train)
 
 
 def without_half_steps(config: Config) -> Config:

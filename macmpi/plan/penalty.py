@@ -33,7 +33,8 @@ class Progress:
     """Rank 0 knows this after an iteration.
 
     before, now: the validation error before and after it; constraint: mean squared z - f now; reference: mean squared
-    mu (z - f) when the multipliers moved last (inf: not yet); best: the iteration of the least validation error.
+    mu (z - f) when the multipliers moved last (inf: not yet); best: the iteration of the least validation error; fell:
+    that of its last noticeable fall.
     """
 
     iteration: int
@@ -43,6 +44,7 @@ class Progress:
     constraint: float = 0.0
     reference: float = math.inf
     best: int = 0
+    fell: int = 0
 
     @property
     def increment(self) -> float:
@@ -110,12 +112,16 @@ class Quadratic:
 
 @dataclass(frozen=True)
 class Patient(Quadratic):
-    """No penalty: the run ends when the validation error has not been lower for `patience` iterations."""
+    """No penalty: the run ends when the validation error has not been lower for `patience` iterations.
+
+    noticeably: lower by less than the share `state.NOTICEABLE` does not count.
+    """
 
     patience: int = 20
+    noticeably: bool = False
 
     def _settled(self, progress: Progress) -> bool:
-        return progress.iteration - progress.best >= self.patience
+        return progress.iteration - (progress.fell if self.noticeably else progress.best) >= self.patience
 
 
 @dataclass(frozen=True)

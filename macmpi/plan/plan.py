@@ -13,7 +13,7 @@ from macmpi.nets.build import build_chain, is_basis
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.parallel.streams import stream
-from macmpi.plan.choices import Choices, choose, without_half_steps
+from macmpi.plan.choices import Choices, choose, minibatch_parts, without_half_steps
 from macmpi.plan.layer_refusals import check_layers, check_method
 from macmpi.plan.offsets import Offsets, offsets
 from macmpi.plan.refusals import check, check_ring, check_sharded
@@ -103,7 +103,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         ranks=ranks,
         sharded=config.parallel.data == "sharded",
         per_node=config.parallel.data == "node",
-        minibatch_parts=min(config.stochastic.parts, n_train) if config.method.name == "stochastic" else 0,
+        minibatch_parts=minibatch_parts(config, chain, n_train),
     )
     check(config, chain, plan.choices)
     if plan.choices.ring:

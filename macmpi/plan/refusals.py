@@ -9,7 +9,7 @@ from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
-from macmpi.plan.choices import Choices, w_choice
+from macmpi.plan.choices import Choices, minibatch_parts, w_choice
 from macmpi.plan.layer_refusals import check_bits
 from macmpi.solvers import W_SOLVERS, WSolver
 
@@ -179,8 +179,9 @@ def check_sharded(config: Config, chain: Chain, choices: Choices, ranks: int) ->
             f'parallel.data = "sharded": w_step.solver = "{config.w_step.solver}" draws points one by one; use auto, '
             'or w_step.schedule = "ring"'
         )
-    if config.method.name == "stochastic" and config.stochastic.parts < ranks:
+    parts = minibatch_parts(config, chain, ranks)
+    if config.method.name == "stochastic" and parts < ranks:
         raise UsageError(
-            f"stochastic.parts = {config.stochastic.parts} leaves some of {ranks} ranks without points; "
+            f"stochastic.parts = {parts} leaves some of {ranks} ranks without points; "
             f"use stochastic.parts = {ranks} (or a multiple of it), or fewer ranks"
         )

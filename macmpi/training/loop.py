@@ -133,8 +133,8 @@ class Training:
         asked = self._asked()
 
         history = state.history
-        compared = before, history.e1_val, errors.constraint, history.reference, history.best_iteration
-        progress = Progress(state.iteration, mu, *compared)
+        compared = before, history.e1_val, errors.constraint, history.reference
+        progress = Progress(state.iteration, mu, *compared, best=history.best_iteration, fell=history.fell_at)
 
         def decide() -> tuple[Decision, bool, bool]:
             decision = self.plan.choices.penalty.decide(progress)

@@ -63,7 +63,7 @@ def method_of(loss: str = "squared", activation: str = "sigmoid", n: int = 90, *
         model=Model(SIZES[1], activation, loss=loss),  # type: ignore[arg-type]
         start=Start(range=2.0, seed=1),
         method=Method("stochastic"),
-        stochastic=Stochastic(**{"batch": 30, "ridge": 0.0, **keys}),  # type: ignore[arg-type]
+        stochastic=Stochastic(**{"batch": 30, "parts": 2, "ridge": 0.0, **keys}),  # type: ignore[arg-type]
         run=Run(max_iterations=5),
     )
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from macmpi import NumericalError
 from macmpi.config import Config, Method, Model, Penalty
 from macmpi.plan.choices import longer, penalty_of
-from macmpi.plan.penalty import AugmentedLagrangian, Decision, Progress, Quadratic, Ridge
+from macmpi.plan.penalty import AugmentedLagrangian, Decision, Patient, Progress, Quadratic, Ridge
+from macmpi.state import NOTICEABLE, Record, State
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
 ERRORS = st.floats(1e-6, 1e6)
@@ -218,3 +220,32 @@ def test_each_of_them_changes_when_the_run_settles(method: str, sites: str, name
         value = 0.5 * value if key == "tolerance" else 2 * value
         changed = replace(config, **{table: replace(keys, **{key: value})})
         assert penalty_of(changed) != penalty_of(config)
+
+
+# --- patience ---------------------------------------------------------------------------------------------------------
+
+
+def test_patience_counts_from_the_best_iteration_or_from_the_last_noticeable_fall() -> None:
+    any_fall = Patient(1.0, 2.0, 1.0, 0.01, 100, patience=20)
+    noticeable = replace(any_fall, noticeably=True)
+    for iteration, best, fell, ends in (
+        (20, 0, 0, (True, True)),
+        (30, 25, 5, (False, True)),
+        (24, 5, 5, (False, False)),
+    ):
+        progress = Progress(iteration, 1.0, 2.0, 2.0, best=best, fell=fell)
+        found = tuple(schedule.decide(progress).stop is not None for schedule in (any_fall, noticeable))
+        assert found == ends
+
+
+def test_a_fall_is_noticeable_by_its_share_however_slowly_it_comes() -> None:
+    """Steps below the share add up; the best weights are kept all the same."""
+    state: State[Record] = State(np.zeros(2), np.zeros((0, 0)), 1.0, Record())
+    step = 1.0 - 0.4 * NOTICEABLE
+    noticed = []
+    for state.iteration in range(10):
+        state.weights[:] = state.iteration
+        state.note_validation(step**state.iteration)
+        noticed.append(state.history.fell_at)
+        assert state.history.best_iteration == state.iteration == state.history.best_weights[0]
+    assert noticed == [0, 0, 0, 3, 3, 3, 6, 6, 6, 9]

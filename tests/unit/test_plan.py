@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.config import Config, Method, Model, Penalty, Run, Start, WStep, ZStep
+from macmpi.config import Config, Method, Model, Penalty, Run, Start, Stochastic, WStep, ZStep
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
@@ -526,3 +526,19 @@ def test_0_iterations_are_the_w_solvers_own(name: Any) -> None:
     solver = planned(37, (3,), 1, sites="none" if name in WHOLE else "after", w_step=WStep(name))
     solver = solver.choices.regressions[0].solver
     assert solver.iterations == W_SOLVERS[name]().iterations >= 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_minibatches_are_shared_where_that_is_worth_an_exchange(ranks: int) -> None:
+    """By the sizes of net and minibatch, never by the ranks: another number of parts gives other bits."""
+
+    def parts(hidden: tuple[int, ...], n: int = 5000, **keys: Any) -> int:
+        return planned(n, hidden, ranks, method=Method("stochastic"), stochastic=Stochastic(**keys)).minibatch_parts
+
+    assert parts((50,)) == 1
+    assert parts((300, 300)) == 2
+    assert parts((50,), batch=500, batch_max=500) == 1
+    assert parts((200,), batch=4000, batch_max=4000) == 2
+    assert parts((50,), parts=3) == parts((300, 300), parts=3) == 3
+    assert parts((50,), n=3, parts=40) == 3
+    assert planned(5000, (50,), ranks).minibatch_parts == 0

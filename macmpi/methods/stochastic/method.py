@@ -91,8 +91,8 @@ class Stochastic(Nested[StochasticState]):
         keys, epochs = self.keys, self.plan.choices.penalty.max_iterations
         first, last = (self.plan.n_train // self.steps(epoch) for epoch in (0, max(epochs - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
-        idle = sum(not rows for rows in self.plan.work.parts.row_counts)
-        lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {keys.parts}" if idle else ""
+        idle, parts = sum(not rows for rows in self.plan.work.parts.row_counts), len(self.partition.blocks)
+        lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {parts}" if idle else ""
         how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.damping.first:g}{self.ridge.words}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"
         remedy = "more damping (stochastic.damping)"
