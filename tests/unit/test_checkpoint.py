@@ -42,6 +42,7 @@ def state(iteration: int = 3, record: type[Record] = MacState) -> State[Any]:
         best_weights=random.normal(size=12),
         best_e1_val=1.0 / 3.0,
         best_iteration=2,
+        best_poor=False,
     )
     return State(
         weights=random.normal(size=12),
