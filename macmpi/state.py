@@ -73,7 +73,9 @@ class History:
     """The schedule's memory: e1_val, the validation error that it compares with.
 
     reference: mean squared last move of the multipliers (inf: none yet); best_*: the weights with the lowest validation
-    error since the sizes changed last; fell_*: the validation error after its last noticeable fall, and when that was.
+    error since the sizes changed last, of those whose training error is not poor, above that of the best constant;
+    best_poor: there are only poor ones so far.  fell_*: the validation error after its last noticeable fall, and when
+    that was.
     """
 
     e1_val: float = float("inf")
@@ -83,6 +85,11 @@ class History:
     best_iteration: int = 0
     fell_to: float = float("inf")
     fell_at: int = 0
+    best_poor: bool = True
+
+    def forget(self) -> None:
+        """There are no best weights: those that there were are of another net."""
+        self.best_weights, self.best_e1_val, self.best_poor = nothing(), float("inf"), True
 
 
 @dataclass
@@ -234,12 +241,12 @@ class State(Generic[Held]):
         """One more iteration is done, at the present mu."""
         self.iteration, self.position, self.mu_done = self.iteration + 1, 0, self.mu
 
-    def note_validation(self, e1_val: float, watched: float | None = None) -> None:
-        """Keep the present weights if they are the best on validation so far.  watched: as in Errors."""
+    def note_validation(self, e1_val: float, watched: float | None = None, poor: bool = False) -> None:
+        """Keep the present weights if they are the best so far.  watched: as in Errors; poor: as in History."""
         history = self.history
         history.e1_val = e1_val if watched is None else watched
-        if e1_val < history.best_e1_val:
-            history.best_e1_val, history.best_iteration = e1_val, self.iteration
+        if (poor, e1_val) < (history.best_poor, history.best_e1_val):
+            history.best_e1_val, history.best_iteration, history.best_poor = e1_val, self.iteration, poor
             history.best_weights = self.result.copy()
         if e1_val < (1.0 - NOTICEABLE) * history.fell_to:
             history.fell_to, history.fell_at = e1_val, self.iteration

@@ -1,7 +1,8 @@
 """Inputs and targets are scaled by what the training points hold; columns with long tails are compressed first.
 
 A column has long tails where a number lies further than FAR robust deviations from the median.  Squares of such numbers
-would decide alone over Grams, gradients and the length of a step.
+would decide alone over Grams, gradients and the length of a step.  What still lies further than FAR once it is
+compressed, as of tails that grow exponentially, is compressed twice: no number of float64 lies beyond 7.5 then.
 """
 
 from __future__ import annotations
@@ -25,26 +26,52 @@ ROUNDING = 1e-12
 """A column that deviates from its mean by less than this share of its largest number is constant."""
 
 
+NARROW = 1e-200
+"""A column of a smaller robust deviation is not compressed: numbers divided by it might be too large for float64."""
+
+
 @dataclass(frozen=True)
 class Tails:
-    """g(x) = asinh((x - centre) / width) in the columns whose width is above 0, g(x) = x in the others.  All (D,)."""
+    """g(x) = h(x) = asinh((x - centre) / width) in the columns whose width is above 0, g(x) = x in the others.
+
+    again: 1 in the columns where g(x) = asinh(h(x)), 0 in the others; None where there is no such column.  All (D,).
+    """
 
     centre: Array
     width: Array
+    again: Array | None = None
 
     @property
     def long(self) -> Array:
         """Tells which columns have long tails, (D,)."""
         return self.width > 0.0
 
+    @property
+    def twice(self) -> Array | None:
+        """Tells which columns are compressed twice, (D,), if any is."""
+        return None if self.again is None else self.again > 0.0
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Its arrays by name."""
+        found = {"centre": self.centre, "width": self.width}
+        return found if self.again is None else found | {"again": self.again}
+
+    def without(self, columns: Array) -> Tails | None:
+        """Leaves out the long tails of these columns (D,); None where no others are left."""
+        found = {name: np.where(columns, 0.0, array) for name, array in self.arrays.items()}
+        return Tails(**found) if found["width"].any() else None
+
     def apply(self, X: Array) -> Array:
         width = np.where(self.long, self.width, 1.0)
-        return np.where(self.long, np.arcsinh((X - self.centre) / width), X)
+        once = np.where(self.long, np.arcsinh((X - self.centre) / width), X)
+        return once if self.twice is None else np.where(self.twice, np.arcsinh(once), once)
 
     def undo(self, X: Array) -> Array:
         """The inverse of `apply`; infinite where the number is too large for float64."""
         with np.errstate(over="ignore"):
-            return np.where(self.long, np.sinh(np.where(self.long, X, 0.0)) * self.width + self.centre, X)
+            once = X if self.twice is None else np.where(self.twice, np.sinh(np.where(self.twice, X, 0.0)), X)
+            return np.where(self.long, np.sinh(np.where(self.long, once, 0.0)) * self.width + self.centre, once)
 
 
 @dataclass(frozen=True)
@@ -66,13 +93,14 @@ class Scaling:
     def arrays(self) -> dict[str, Array]:
         """Its arrays by name, those of long tails where there are any."""
         found = {"shift": self.shift, "scale": self.scale}
-        return found if self.tails is None else found | {"centre": self.tails.centre, "width": self.tails.width}
+        return found if self.tails is None else found | self.tails.arrays
 
     def compresses_as(self, other: Scaling) -> bool:
         """Tells whether both compress long tails in one way, or neither does."""
         if self.tails is None or other.tails is None:
             return self.tails is other.tails
-        return all(np.array_equal(self.arrays[name], other.arrays[name]) for name in ("centre", "width"))
+        ours, theirs = self.tails.arrays, other.tails.arrays
+        return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
 def compressed(X: Array, tails: Tails | None) -> Array:
@@ -130,14 +158,20 @@ def tails_of(sample: Array, low: Array, high: Array) -> Tails | None:
     """The columns with long tails, compressed round their median by their robust deviation; None where no column is.
 
     That is the distance of the quartiles divided by that of a normal column, or where it is 0 the standard deviation.
+    Once compressed, a column has a median of 0 and, where its quartiles differ, a robust deviation of 0.8 to 1.
     sample: rows (n, D); low, high: as in `ScalingRule.settled`, over all training points.
     """
     first, centre, third = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     width = (third - first) / QUARTILES
     width = np.where(width > 0.0, width, sample.std(axis=0))
     reach = np.maximum(high - centre, centre - low)
-    long = (width > ROUNDING * np.maximum(np.abs(low), np.abs(high))) & (reach > FAR * width)
-    return Tails(np.where(long, centre, 0.0), np.where(long, width, 0.0)) if long.any() else None
+    varies = width > np.maximum(ROUNDING * np.maximum(np.abs(first), np.abs(third)), NARROW)
+    long = varies & (reach > FAR * width)
+    if not long.any():
+        return None
+    again = long & (np.arcsinh(reach / np.where(long, width, 1.0)) > FAR)
+    kept = np.where(long, centre, 0.0), np.where(long, width, 0.0)
+    return Tails(*kept, again.astype(float) if again.any() else None)
 
 
 def range_of(low: Array, high: Array) -> Scaling:
@@ -166,10 +200,7 @@ def fit_scaling(X: Array, rule: ScalingRule | str) -> Scaling:
         return range_of(low, high)
     flags = np.array(rule.flags or [False] * X.shape[1])
     tails = tails_of(X[spread_rows(len(X))], low, high) if kind == "robust" else None
-    if tails is not None and (tails.long & ~flags).any():
-        tails = Tails(np.where(flags, 0.0, tails.centre), np.where(flags, 0.0, tails.width))
-    elif flags.any():
-        tails = None
+    tails = tails and tails.without(flags)
     G = compressed(X, tails)
     found = standard(G.mean(axis=0), G.std(axis=0), np.abs(G).max(axis=0), tails)
     return replace(found, scale=np.where(flags, 1.0, found.scale))

@@ -20,6 +20,9 @@ POINTS = 256
 TOLERANCE = 1e-5
 """The largest difference of a net in float64, see `difference`."""
 
+LARGEST = 1e30
+"""The largest number of a point, which numbers that stand for long tails might pass."""
+
 Answers = dict[str, Array]
 """The answers of a net for some points, by name: predictions, or label and probabilities; codes."""
 
@@ -45,11 +48,11 @@ class Found:
 
 
 def points_of(model: Model) -> Array:
-    """Random points in the range of the data, (POINTS, D)."""
+    """Random points in the range of the data, (POINTS, D), none too large for single precision."""
     random = stream(0, "export")
     shape = POINTS // 2, model.chain.n_in
     scaled = np.concatenate([random.uniform(size=shape), random.normal(size=shape)])
-    return model.scaling_x.undo(scaled)
+    return np.clip(model.scaling_x.undo(scaled), -LARGEST, LARGEST)
 
 
 def answers_of(model: Model, X: Array, codes: bool) -> Answers:

@@ -125,14 +125,19 @@ def body(net: Net, part: slice) -> Iterator[str]:
 
 
 def tailed(side: str, scaling: Scaling) -> list[str]:
-    """The line that compresses long tails, if there are any."""
+    """The lines that compress long tails, if there are any."""
+    if scaling.tails is None:
+        return []
     inside = f'np.arcsinh((X - W["{side}_centre"]) / W["{side}_width"])'
-    return [] if scaling.tails is None else [f'X = np.where(W["{side}_long"] > 0.0, {inside}, X)']
+    again = [] if scaling.tails.again is None else [f'X = np.where(W["{side}_again"] > 0.0, np.arcsinh(X), X)']
+    return [f'X = np.where(W["{side}_long"] > 0.0, {inside}, X)', *again]
 
 
 def untailed(side: str, scaling: Scaling) -> list[str]:
     """The lines that stretch long tails again."""
     if scaling.tails is None:
         return []
+    twice = f'W["{side}_again"]'
+    again = [] if scaling.tails.again is None else [f"F = np.where({twice} > 0.0, np.sinh(F * {twice}), F)"]
     inside = f'np.sinh(F * W["{side}_long"]) * W["{side}_width"] + W["{side}_centre"]'
-    return [f'F = np.where(W["{side}_long"] > 0.0, {inside}, F)']
+    return [*again, f'F = np.where(W["{side}_long"] > 0.0, {inside}, F)']

@@ -16,6 +16,7 @@ import numpy as np
 from macmpi import UsageError, __version__
 from macmpi.data.scaling import Scaling, Tails
 from macmpi.export.net import Net, Step
+from macmpi.typing import Array
 
 OPSET, IR = 21, 10
 """The version of the operators and of the file: ONNX 1.16 and onnxruntime 1.18, of 2024, and later ones read them."""
@@ -175,13 +176,18 @@ STEPS: dict[str, Callable[[Graph, str, Step], str]] = {
 
 # --- scaling ----------------------------------------------------------------------------------------------------------
 
+SQUARED = 1e150
+"""The square of a larger number may be too large for float64; sqrt(x^2 + 1) is x long before."""
+
 
 def _asinh(g: Graph, X: str) -> str:
-    """sign(x) log(|x| + sqrt(x^2 + 1)) in float64, of which onnxruntime has no Asinh."""
+    """sign(x) log(|x| + sqrt(x^2 + 1)) in float64, of which onnxruntime has no Asinh; far away, where root is |x|."""
     if g.dtype == np.float32:
         return g.node("Asinh", X)
-    root = g.node("Sqrt", g.node("Add", g.node("Mul", X, X), g.constant(1.0)))
-    return g.node("Mul", g.node("Sign", X), g.node("Log", g.node("Add", g.node("Abs", X), root)))
+    size = g.node("Min", g.node("Abs", X), g.constant(SQUARED))
+    root = g.node("Sqrt", g.node("Add", g.node("Mul", size, size), g.constant(1.0)))
+    far = g.node("Max", g.node("Abs", X), root)
+    return g.node("Mul", g.node("Sign", X), g.node("Log", g.node("Add", g.node("Abs", X), far)))
 
 
 def _sinh(g: Graph, X: str) -> str:
@@ -197,9 +203,16 @@ def _tails(g: Graph, X: str, tails: Tails, undo: bool) -> str:
     long = g.constant(tails.long)
     width, centre = g.constant(np.where(tails.long, tails.width, 1.0)), g.constant(tails.centre)
     if not undo:
-        return g.node("Where", long, _asinh(g, g.node("Div", g.node("Sub", X, centre), width)), X)
-    inside = _sinh(g, g.node("Where", long, X, g.constant(0.0)))
-    return g.node("Where", long, g.node("Add", g.node("Mul", inside, width), centre), X)
+        once = g.node("Where", long, _asinh(g, g.node("Div", g.node("Sub", X, centre), width)), X)
+        return once if tails.twice is None else g.node("Where", g.constant(tails.twice), _asinh(g, once), once)
+    if tails.twice is not None:
+        X = g.node("Where", g.constant(tails.twice), _sinh_where(g, X, tails.twice), X)
+    return g.node("Where", long, g.node("Add", g.node("Mul", _sinh_where(g, X, tails.long), width), centre), X)
+
+
+def _sinh_where(g: Graph, X: str, columns: Array) -> str:
+    """sinh in these columns (D,), 0 in the others, where it might be too large."""
+    return _sinh(g, g.node("Where", g.constant(columns), X, g.constant(0.0)))
 
 
 def _scaled(g: Graph, X: str, scaling: Scaling) -> str:

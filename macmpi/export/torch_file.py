@@ -50,6 +50,24 @@ class Stretch(Compress):
     def forward(self, X):
         return torch.where(self.long > 0, torch.sinh(X * self.long) * self.width + self.centre, X)
 ''',
+    "Again": '''
+class Again(nn.Module):
+    """x -> asinh(x) in the columns with tails that are long still."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.register_buffer("again", torch.ones(columns))
+
+    def forward(self, X):
+        return torch.where(self.again > 0, torch.asinh(X), X)
+''',
+    "StretchAgain": '''
+class StretchAgain(Again):
+    """The inverse of Again."""
+
+    def forward(self, X):
+        return torch.where(self.again > 0, torch.sinh(X * self.again), X)
+''',
     "Centres": '''
 class Centres(nn.Module):
     """Points in the space of the inputs, taken from their middle."""
@@ -91,7 +109,13 @@ class Bits(nn.Module):
 }
 """Modules that torch does not have, of which a file has those that it uses."""
 
-BASES = {"Unscale": "Scale", "Stretch": "Compress", "GaussianBasis": "Centres", "Codebook": "Centres"}
+BASES = {
+    "Unscale": "Scale",
+    "Stretch": "Compress",
+    "StretchAgain": "Again",
+    "GaussianBasis": "Centres",
+    "Codebook": "Centres",
+}
 
 MODULES: dict[str, Callable[[Step], str]] = {
     "affine": lambda s: f"nn.Linear({s.n_in}, {s.n_out})",
@@ -122,8 +146,8 @@ def load():
 def modules(net: Net) -> tuple[list[tuple[str, dict[str, Array]]], list[tuple[str, dict[str, Array]]]]:
     """Encoder and decoder: the call that makes each module, and the arrays of its state."""
     steps = [(MODULES[step.operation](step), step.arrays) for step in net.steps]
-    first = [*_tails("Compress", net.inputs), _scale("Scale", net.inputs)]
-    last = [_scale("Unscale", net.outputs), *_tails("Stretch", net.outputs)]
+    first = [*_tails("Compress", net.inputs), *_again("Again", net.inputs), _scale("Scale", net.inputs)]
+    last = [_scale("Unscale", net.outputs), *_again("StretchAgain", net.outputs), *_tails("Stretch", net.outputs)]
     return [*first, *steps[: net.code]], [*steps[net.code :], *last]
 
 
@@ -136,6 +160,12 @@ def _tails(name: str, scaling: Scaling) -> list[tuple[str, dict[str, Array]]]:
         return []
     width = np.where(tails.long, tails.width, 1.0)
     return [(f"{name}({len(width)})", {"centre": tails.centre, "width": width, "long": tails.long.astype(float)})]
+
+
+def _again(name: str, scaling: Scaling) -> list[tuple[str, dict[str, Array]]]:
+    if scaling.tails is None or scaling.tails.again is None:
+        return []
+    return [(f"{name}({len(scaling.shift)})", {"again": scaling.tails.again})]
 
 
 def written(net: Net) -> str:

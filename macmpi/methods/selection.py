@@ -117,7 +117,7 @@ class Selection(Around):
         state.weights = _carried(state.weights, old.offsets.weights, plan.offsets.weights)
         state.own.grams = _carried(state.own.grams, old.offsets.grams, plan.offsets.grams)
         state.own.sizes = np.array(hidden)
-        state.history.best_weights, state.history.best_e1_val = np.empty(0), math.inf
+        state.history.forget()
         self.mac = Mac(plan, self.data, self.team, self.clock)
         if plan.chain.regressed_shapes(0) == old.chain.regressed_shapes(0):
             self.mac.begin(state)

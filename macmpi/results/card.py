@@ -48,7 +48,10 @@ class About:
 
 @dataclass(frozen=True)
 class Training:
-    """The course of training: ended says why it ended, best_iteration where the best weights are of (0: a constant)."""
+    """The course of training: ended says why it ended, best_iteration where the best weights are of (0: the start).
+
+    constant: they are those of the best constant, since no others were better; best_iteration is 0 then too.
+    """
 
     method: str
     iterations: Count
@@ -59,6 +62,7 @@ class Training:
     threads: Count
     started: str
     written: str
+    constant: bool = False
     __pydantic_config__: ClassVar[Any] = FINITE
 
 

@@ -16,6 +16,11 @@ SAME = 1e-9
 """Errors that differ by this share are the same but for rounding."""
 
 
+def is_poor(error: float, constant: float) -> bool:
+    """A training error is above that of the best constant, or no number."""
+    return not error <= constant * (1.0 + SAME)
+
+
 @dataclass(frozen=True)
 class Best:
     """Weights (flat), the iteration that they are of, their errors.
@@ -31,16 +36,17 @@ class Best:
 
     def is_worse_than(self, constant: float) -> bool:
         """Their error on the training points, without a ridge, is above that of the best constant.  Collective: no."""
-        return constant * (1.0 + SAME) < self.errors.E_Q
+        return is_poor(self.errors.E_Q, constant)
 
 
-def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors) -> Best:
+def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors, constant: float) -> Best:
     """The weights of the lowest validation error: of an iteration, or those after the end.  Collective: yes.
 
-    after, errors: the state after postprocessing, and its errors.  Cost: an evaluation.
+    Those that are poor, with a training error above that of the best constant, only where all are.  after, errors: the
+    state after postprocessing, and its errors.  Cost: an evaluation.
     """
-    history = state.history
-    if not history.best_e1_val < errors.validation:
+    history, last = state.history, (is_poor(errors.E_Q, constant), errors.validation)
+    if not len(history.best_weights) or last <= (history.best_poor, history.best_e1_val):
         return Best(after.weights, after.iteration, errors, last=True)
     of = errors_of(method.parts, replace(after, weights=history.best_weights), feasible=True)
     return Best(history.best_weights, history.best_iteration, of)

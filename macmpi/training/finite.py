@@ -98,6 +98,18 @@ def check_end(error: float, constant: float, start: float | None, name: str, rem
         )
 
 
+def gone_wrong(iteration: int, error: float, constant: float, name: str, remedy: str) -> str:
+    """Says that a run has ended worse than a constant, and that the model has the weights of before.
+
+    iteration: theirs; the others as in `check_end`.
+    """
+    kept = f"of iteration {iteration}" if iteration else "that the run started with"
+    return (
+        f"training went wrong after iteration {iteration}: at the end E1 (training) is {error:g}, against {constant:g} "
+        f"({name}); the model has the weights {kept}; {remedy}, {CHANGES}"
+    )
+
+
 def is_arithmetic(error: Exception) -> bool:
     """Libraries raise such errors when they are given, or come to, numbers that are not finite."""
     known = isinstance(error, np.linalg.LinAlgError | FloatingPointError)

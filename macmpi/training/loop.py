@@ -21,7 +21,7 @@ from macmpi.plan.plan import Plan
 from macmpi.results.reference_errors import levels
 from macmpi.state import Errors, State
 from macmpi.training import finite
-from macmpi.training.best import Best, best_of, constant_of
+from macmpi.training.best import Best, best_of, constant_of, is_poor
 from macmpi.training.curve import Curve, record_of
 from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
@@ -81,6 +81,7 @@ class Training:
         resumed = None if job.state is None else job.state.iteration
         points = method.parts.over_points
         self.levels = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
+        self.constant = team.from_root(lambda: self.levels[0].value)
         extra = ["error_val"] if plan.choices.loss.labels else []
         self.curve = Curve(job.directory.curve, resumed, extra, method.account.without, team.rank == 0)
 
@@ -207,10 +208,10 @@ class Training:
         after = self.method.finish(state)
         after.seconds += now() - began
         errors = self.method.evaluate(after, feasible=True)
-        best = best_of(self.method, state, after, errors)
+        best = best_of(self.method, state, after, errors, self.constant)
         self._record(after, "postprocess", errors)
-        self.team.from_root(lambda: self._check_end(errors if best.iteration == 0 else best.errors))
-        if self.team.from_root(lambda: best.is_worse_than(self.levels[0].value)):
+        self.team.from_root(lambda: self._check_end(errors, best))
+        if best.is_worse_than(self.constant):
             best = constant_of(self.method, after, self.data) or best
         scores = scored(self.method.parts, best.weights, self.data)
         if self.team.rank == 0:
@@ -260,16 +261,20 @@ class Training:
         if self.unsaved:
             raise StorageError(f"the last checkpoint could not be written; {self.job.directory.remedy()}")
 
-    def _check_end(self, errors: Errors) -> None:
+    def _check_end(self, errors: Errors, best: Best) -> None:
         """Rank 0 alone has the records.  Of feasible coordinates E_Q is E1 without a ridge.  Collective: no."""
-        first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
-        constant = self.levels[0]
-        finite.check_end(errors.E_Q, constant.value, first, constant.name, self.method.account.remedy)
+        constant, name, remedy = self.constant, self.levels[0].name, self.method.account.remedy
+        if best.is_worse_than(constant):
+            first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
+            ended = errors if best.iteration == 0 else best.errors
+            finite.check_end(ended.E_Q, constant, first, name, remedy)
+        elif constant > 0.0 and is_poor(errors.E_Q, constant):
+            warn(finite.gone_wrong(best.iteration, errors.E_Q, constant, name, remedy))
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
         timings = self.team.max_over_ranks(self.clock.take())
         if phase != "postprocess":
-            state.note_validation(errors.validation, errors.watched)
+            state.note_validation(errors.validation, errors.watched, is_poor(errors.train, self.constant))
         extra = {"centres": self.plan.basis_sizes} if self.plan.has_basis else {}
         notes = self.method.notes() if phase == "iteration" else {}
         record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes

@@ -53,6 +53,7 @@ def card_of(config: Config, plan: Plan, data: Dataset, end: End, facts: dict[str
         method=config.method.name,
         iterations=end.after.iteration,
         best_iteration=best.iteration,
+        constant=best.constant,
         ended=end.state.finished,
         seconds=end.after.seconds,
         ranks=plan.ranks,

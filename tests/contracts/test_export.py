@@ -19,7 +19,16 @@ from macmpi import UsageError, config
 from macmpi.config.auto import decide
 from macmpi.data.scaling import Scaling, Tails, unscaled
 from macmpi.export import numpy_file, onnx_file, torch_file
-from macmpi.export.check import Answers, Runner, answers_of, difference, numpy_runner, onnx_runner, torch_runner
+from macmpi.export.check import (
+    Answers,
+    Runner,
+    answers_of,
+    difference,
+    numpy_runner,
+    onnx_runner,
+    points_of,
+    torch_runner,
+)
 from macmpi.export.net import ACTIVATIONS, OPERATIONS, STEPS, Net, net_of
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
@@ -174,14 +183,34 @@ def long_tails(scaling: Scaling, random: np.random.Generator) -> Scaling:
 
 
 @formats
-def test_long_tails_are_compressed_and_stretched(to: str, random: np.random.Generator) -> None:
+@pytest.mark.parametrize("times", ["once", "twice"])
+def test_long_tails_are_compressed_and_stretched(times: str, to: str, random: np.random.Generator) -> None:
+    """Twice: the first column, and far away an error of g grows by the asinh of the number, 230 of 1e99."""
     model = model_of(dense(4), random)
     scaling = long_tails(model.scaling_x, random)
+    assert scaling.tails is not None
+    if times == "twice":
+        scaling = replace(scaling, tails=replace(scaling.tails, again=np.array([1.0, 0.0, 0.0, 0.0])))
+        assert scaling.tails is not None
     model = replace(model, scaling_x=scaling, scaling_y=scaling, autoencoder=True)
     X = points(model, random)
-    X[0] = [1e30, -4.0, -1e30, 4.0]
-    X[1] = scaling.tails.centre  # type: ignore[union-attr]
+    X[0] = [1e99 if times == "twice" else 1e30, -4.0, -1e30, 4.0]
+    X[1] = scaling.tails.centre
     assert_computes(model, to, X)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@formats
+def test_the_points_of_a_comparison_are_finite_whatever_the_tails(
+    to: str, precision: str, random: np.random.Generator
+) -> None:
+    """Numbers that stand for tails of tails grow beyond all numbers: at 3 deviations of 2.5, exp(900)."""
+    model = model_of(dense(4), random)
+    again = Tails(np.zeros(4), np.ones(4), np.array([1.0, 1.0, 0.0, 1.0]))
+    model = replace(model, scaling_x=Scaling(np.zeros(4), np.full(4, 2.5), again))
+    X = points_of(model)
+    assert np.isfinite(X.astype(precision)).all() and np.abs(X).max() > 1e20
+    assert_computes(model, to, X, precision)
 
 
 LABELS = {

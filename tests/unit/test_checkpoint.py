@@ -44,6 +44,7 @@ def state(iteration: int = 3, record: type[Record] = MacState) -> State[Any]:
         best_iteration=2,
         fell_to=0.75,
         fell_at=1,
+        best_poor=False,
     )
     return State(
         weights=random.normal(size=12),

@@ -21,7 +21,7 @@ from macmpi.data.dataset import Dataset, share
 from macmpi.data.named_sets import folder
 from macmpi.data.parts import parts_of, raw_of
 from macmpi.data.reading import Raw, read_file
-from macmpi.data.scaling import Scaling, fit_scaling
+from macmpi.data.scaling import FAR, Scaling, fit_scaling, spread_rows
 from macmpi.data.shards import survey
 from macmpi.data.split import drawn
 from macmpi.data.whole import load
@@ -265,6 +265,53 @@ def test_columns_with_long_tails_are_compressed_and_no_others(write: Write, rand
     assert_array_equal(np.argsort(data.X[:, 2], kind="stable"), np.argsort(X[:, 2], kind="stable"))
     assert np.abs(data.X).max() < 400**0.5  # the largest that n numbers of deviation 1 can hold
     assert_allclose(data.X[:, :5].std(axis=0), 1.0, rtol=1e-12)
+
+
+def exponential(random: np.random.Generator, n: int = 3000) -> np.ndarray:
+    """Columns: exp(t) of t with two degrees of freedom, twice; normal with one outlier of 1e13, of 1e90; normal."""
+    X = random.normal(size=(n, 5))
+    X[:, :2] = np.exp(random.standard_t(2, (n, 2)))
+    X[7, 2], X[8, 3] = 1e13, -1e90
+    return X
+
+
+def test_tails_that_grow_exponentially_are_compressed_twice(random: np.random.Generator) -> None:
+    """g(x) = asinh(asinh((x - median) / robust deviation)) keeps the order, and puts nothing far from the rest."""
+    X = exponential(random)
+    scaling = fit_scaling(X, "robust")
+    tails = scaling.tails
+    assert tails is not None and tails.again is not None
+    assert tails.again.tolist() == [1.0, 1.0, 1.0, 1.0, 0.0]
+    scaled = scaling.apply(X)
+    for column in range(4):
+        first, median, third = np.quantile(X[spread_rows(len(X)), column], [0.25, 0.5, 0.75])
+        g = np.arcsinh(np.arcsinh((X[:, column] - median) / ((third - first) / 1.349)))
+        assert_allclose(scaled[:, column], (g - g.mean()) / g.std(), rtol=1e-9, atol=1e-12)
+        assert_array_equal(np.argsort(scaled[:, column], kind="stable"), np.argsort(X[:, column], kind="stable"))
+    assert np.abs(scaled).max() < FAR
+    assert_array_equal(scaled[:, 4], fit_scaling(X, "standard").apply(X)[:, 4])
+    undone = scaling.undo(scaled)
+    bound = 1e-11  # a relative error u of g is one of up to 210 * 6 u of x = 1e90, whose asinh is 210
+    assert_allclose(undone, X, rtol=bound, atol=bound)
+
+
+def test_columns_in_the_largest_and_the_smallest_units_stay_finite(random: np.random.Generator) -> None:
+    """From 1e99 to 1e-199 and less, with one number that lies as far away as data may hold."""
+    for unit in (1e99, 1.0, 1e-99, 1e-190, 1e-250):
+        X = random.normal(size=(50, 2)) * [unit, 1.0]
+        X[3, 0] = 9e99
+        scaling = fit_scaling(X, "robust")
+        found = scaling.apply(np.vstack([X, [[-9e99, 0.0]]]))
+        assert np.isfinite(found).all()
+        assert np.abs(found[:50]).max() < np.sqrt(50)
+        assert (scaling.tails is None) is (unit in (1e99, 1e-250))
+
+
+def test_a_constant_column_with_rounding_is_not_taken_for_one_with_long_tails() -> None:
+    X = np.full((400, 1), 1e6)
+    X[::3] += np.spacing(1e6)
+    X[5] += 1.0
+    assert fit_scaling(X, "robust").tails is None
 
 
 def test_targets_keep_their_own_unit(write: Write, random: np.random.Generator) -> None:

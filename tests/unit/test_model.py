@@ -104,9 +104,25 @@ def test_long_tails_are_compressed_on_the_way_in_and_stretched_on_the_way_out(
     expected = np.where(tails.width > 0, np.sinh(linear) * tails.width + tails.centre, linear)
     assert_allclose(found.predict(X), expected, rtol=1e-11)
     assert_array_equal(found.weights_for(saved.chain, data).shape, saved.weights["best"].shape)
-    for other in (saved.data, replace(data, scaling_x=replace(of_x, tails=Tails(tails.centre, 2.0 * tails.width)))):
+    others = Tails(tails.centre, 2.0 * tails.width), replace(tails, again=np.array([0.0, 1.0, 0.0, 0.0]))
+    for other in (saved.data, *(replace(data, scaling_x=replace(of_x, tails=tails)) for tails in others)):
         with pytest.raises(UsageError, match="compresses long tails"):
             found.weights_for(saved.chain, other)
+
+
+def test_a_file_tells_columns_that_are_compressed_twice(tmp_path: Path, random: np.random.Generator) -> None:
+    """Files without such columns are as they were, so that every version reads them."""
+    saved, again = Saved(tmp_path / "model.h5", random, None), np.array([0.0, 1.0, 0.0, 0.0])
+    once = Tails(np.array([0.0, 1.0, 0.0, -2.0]), np.array([0.0, 3.0, 0.0, 0.5]))
+    for tails in (once, replace(once, again=again)):
+        data = replace(saved.data, scaling_x=replace(saved.data.scaling_x, tails=tails))
+        model_file.save(saved.path, saved.chain, saved.weights, data, {})
+        found = model_file.load(saved.path).scaling_x
+        assert found.compresses_as(data.scaling_x)
+        X = 1e5 * random.normal(size=(9, 4))
+        assert_array_equal(found.apply(X), data.scaling_x.apply(X))
+        with h5py.File(saved.path) as file:
+            assert ("x_again" in file["scaling"]) is (tails.again is not None)
 
 
 def test_what_is_loaded_is_what_was_saved(autoencoder: Saved) -> None:

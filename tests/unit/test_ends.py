@@ -1,0 +1,210 @@
+"""A run that goes wrong ends with its best weights, where these are better than a constant, and says so; else it fails.
+
+The output layer of Adam's net is multiplied by a factor after some iteration, which no run does by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from launch.here import run_here
+from numpy.testing import assert_allclose, assert_array_equal
+
+import macmpi
+from macmpi import MacmpiWarning, NumericalError
+from macmpi.methods.choose import choose
+from macmpi.methods.protocol import Method
+from macmpi.show import card_lines
+from macmpi.state import MacState, Pause, State, block_views, never
+from macmpi.training import finite, loop
+from macmpi.training.best import is_poor
+from macmpi.typing import Array
+
+RANDOM = np.random.default_rng(3)
+X = RANDOM.normal(size=(80, 3))
+Y = np.sin(X[:, :2]) + 0.1 * RANDOM.normal(size=(80, 2))
+HELD = X[60:], Y[60:]
+ADAM = {"method.name": "adam", "model.hidden": [6], "model.activation": "tanh", "run.max_iterations": 6}
+WRONG = r"training went wrong after iteration {}: at the end E1 .training. is .*, against .* .predict the mean."
+
+Spoil = Callable[..., None]
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Spoil:
+    """spoil(after, start, factor) multiplies the outputs at the start, and at the end of the iteration `after`."""
+
+    def spoiled(after: int, start: float = 1.0, factor: float = 30.0) -> None:
+        def chosen(*args: Any) -> Method:
+            method = choose(*args)
+            sweep, begin = method.sweep, method.start
+
+            def multiply(state: State[Any], by: float) -> None:
+                block_views(state.weights, method.plan.chain.block_shapes)[-1][:] *= by
+
+            def started(*words: Any) -> State[Any]:
+                state = begin(*words)
+                multiply(state, start)
+                return state
+
+            def swept(state: State[Any], pause: Pause = never) -> bool:
+                complete = sweep(state, pause)
+                if state.iteration + (not complete) == after + 1:
+                    multiply(state, factor)
+                return complete
+
+            method.start, method.sweep = started, swept  # type: ignore[method-assign]
+            return method
+
+        monkeypatch.setattr(loop, "choose", chosen)
+
+    return spoiled
+
+
+def fitted(iterations: int = 6, validation: Any = HELD, **keys: Any) -> macmpi.Model:
+    return macmpi.fit(X[:60], Y[:60], validation=validation, config=ADAM | {"run.max_iterations": iterations}, **keys)
+
+
+def weights(model: macmpi.Model) -> Array:
+    return np.concatenate([W.ravel() for W in model.weights])
+
+
+def error(model: macmpi.Model) -> float:
+    """E1 of the training points in that of the best constant."""
+    return float(np.square(model.predict(X[:60]) - Y[:60]).sum() / np.square(Y[:60] - Y[:60].mean(axis=0)).sum())
+
+
+def asked_at(iteration: int) -> dict[str, Any]:
+    return {"callback": lambda record: record["iteration"] == iteration}
+
+
+# --- good weights on the way ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [1, 3, 5])
+def test_the_model_has_the_best_weights_of_before(after: int, spoil: Spoil) -> None:
+    """Those of a run that ends there."""
+    expected = fitted(after)
+    spoil(after)
+    with pytest.warns(MacmpiWarning, match=WRONG.format(after)):
+        found = fitted()
+    assert found.history[-1]["iteration"] == 6
+    assert found.history[-1]["E1_train"] > 2.0
+    assert_array_equal(weights(found), weights(expected))
+    assert error(found) < 1.0
+    assert found.card is not None and found.card.training.best_iteration == after
+
+
+@pytest.mark.parametrize("way", [asked_at(4), asked_at(5)], ids=["asked right away", "asked later"])
+def test_a_run_that_a_callback_ends_after_it_went_wrong_has_them_too(way: dict[str, Any], spoil: Spoil) -> None:
+    expected = fitted(3)
+    spoil(3)
+    with pytest.warns(MacmpiWarning, match=WRONG.format(3)):
+        found = fitted(**way)
+    assert_array_equal(weights(found), weights(expected))
+
+
+def test_a_run_without_time_whose_first_iteration_goes_wrong_has_those_of_its_start(spoil: Spoil) -> None:
+    """Least squares have fitted them, so that they are better than a constant."""
+    spoil(0)
+    with pytest.warns(MacmpiWarning, match=WRONG.format(0) + ".* the weights that the run started with"):
+        found = fitted(max_time=1e-9)
+    assert found.history[-1]["iteration"] <= 1
+    assert error(found) < 1.0
+    assert found.card is not None
+    assert any("best weights: the start" in line for _, line in card_lines(found.card))
+
+
+def test_the_program_writes_the_model_and_says_it_in_one_line(spoil: Spoil, tmp_path: Path) -> None:
+    np.savez(tmp_path / "points.npz", X=X[:60], Y=Y[:60], X_val=HELD[0], Y_val=HELD[1])
+    (tmp_path / "run.toml").write_text('data = "points.npz"\nmodel.hidden = [6]\nmodel.activation = "tanh"\n')
+    spoil(3)
+    words = "run.toml", "--output", "run", "--iterations", 6, "--set", "method.name=adam"
+    outcome = run_here(*words, cwd=tmp_path, code=0)
+    said = [line for line in (outcome.out + outcome.err).splitlines() if "went wrong" in line]
+    assert len(said) == 1 and "after iteration 3" in said[0]
+    assert error(macmpi.load(tmp_path / "run" / "model.h5")) < 1.0
+    with h5py.File(tmp_path / "run" / "model.h5") as file:
+        assert file.attrs["best_iteration"] == 3
+        assert file.attrs["best_E1_train"] < 1.0 < file.attrs["E1_train"]
+
+
+def test_weights_that_only_the_validation_points_like_are_not_the_best(spoil: Spoil) -> None:
+    """Validation targets are 30 times as large, so that outputs 30 times as large are right there, and there alone."""
+    other = X[:60], 30.0 * Y[:60]
+    expected = fitted(3, validation=other)
+    spoil(3)
+    with pytest.warns(MacmpiWarning, match=WRONG.format(3)):
+        found = fitted(validation=other)
+    records = [record for record in found.history if record["phase"] != "postprocess"]
+    assert min(records, key=lambda record: record["E1_val"])["iteration"] > 3
+    assert_array_equal(weights(found), weights(expected))
+
+
+def test_a_run_that_goes_well_says_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert error(fitted()) < 1.0
+
+
+# --- none -------------------------------------------------------------------------------------------------------------
+
+WAYS: dict[str, dict[str, Any]] = {"to the end": {}, "asked": asked_at(1), "late": {"max_time": 1e-9}}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_where_nothing_was_better_than_a_constant_the_run_fails(way: str, spoil: Spoil) -> None:
+    spoil(0, start=30.0)
+    with pytest.raises(NumericalError, match=r"the run diverged: its last E1 .* .predict the mean."):
+        fitted(**WAYS[way])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_where_it_is_no_further_off_than_at_its_start_the_model_is_that_constant(way: str, spoil: Spoil) -> None:
+    """Adam moves little in an iteration."""
+    spoil(0, start=30.0, factor=0.9)
+    found = fitted(**WAYS[way])
+    assert_allclose(error(found), 1.0, rtol=1e-9)
+    assert found.card is not None
+    assert any("best weights: a constant" in line for _, line in card_lines(found.card))
+
+
+# --- the rule ---------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, derandomize=True, database=None)
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.5, 1.0, 2.0])), min_size=1, max_size=8))
+def test_the_best_are_the_first_of_the_lowest_error_that_are_not_poor(noted: list[tuple[bool, float]]) -> None:
+    state = State(np.zeros(2), np.zeros((0, 0)), 1.0, MacState())
+    for i, (poor, validation) in enumerate(noted):
+        state.iteration, state.weights = i, np.full(2, float(i))
+        state.note_validation(validation, poor=poor)
+    expected = min(range(len(noted)), key=lambda i: noted[i])
+    assert state.history.best_iteration == expected
+    assert (state.history.best_poor, state.history.best_e1_val) == noted[expected]
+    assert_array_equal(state.history.best_weights, np.full(2, float(expected)))
+    state.history.forget()
+    state.note_validation(9.0, poor=True)
+    assert_array_equal(state.history.best_weights, state.weights)
+
+
+def test_a_poor_error_is_above_the_constants_or_no_number() -> None:
+    assert [is_poor(e, 1.0) for e in (0.5, 1.0, 1.0 + 1e-12, 1.001, np.inf, np.nan)] == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize(("iteration", "bad"), [*itertools.product([0, 7], [3.5, np.inf, np.nan])])
+def test_one_line_says_when_and_what_may_help(iteration: int, bad: float) -> None:
+    said = finite.gone_wrong(iteration, bad, 0.5, "predict the mean", "a smaller KEY")
+    assert "\n" not in said
+    assert said.startswith(f"training went wrong after iteration {iteration}: ")
+    assert f"is {bad:g}, against 0.5 (predict the mean)" in said
+    assert "a smaller KEY, another" in said
