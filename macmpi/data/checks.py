@@ -132,10 +132,11 @@ def check_values(numbers: Array, name: str, rows: Array | None = None) -> None:
     row, column = bad[0].tolist()
     value = numbers[row, column]
     remedy = f"the limit is {HUGE:g}: rescale" if np.isfinite(value) else "remove or fill"
-    place, rest = f"[{row}, {column}] ({len(bad)} such values)", f"{remedy} them"
+    remedy += " them" if rows is None and len(bad) > 1 else " it"
+    place = f"[{row}, {column}] ({len(bad)} such value{'s' if len(bad) > 1 else ''})"
     if rows is not None:
-        place, rest = f"[{int(rows[row])}, {column}]", f"{remedy} it"
-    raise UsageError(f"{name} is {value} at {place}; {rest}")
+        place = f"[{int(rows[row])}, {column}]"
+    raise UsageError(f"{name} is {value} at {place}; {remedy}")
 
 
 def check_units(largest: float, name: str) -> None:

@@ -43,5 +43,7 @@ def _target(series: Any, place: str) -> Array:
 
 def _check_complete(missing: Array, place: str) -> None:
     rows = np.flatnonzero(missing)
+    if len(rows) == 1:
+        raise UsageError(f"{place} is missing in row {rows[0]}; take it out")
     if len(rows):
         raise UsageError(f"{place} is missing in {len(rows):,} rows, the first of them row {rows[0]}; take them out")

@@ -437,7 +437,10 @@ def test_a_number_that_cannot_be_trained_on_is_named_by_its_place(
         arrays = {n: rows(random) for n in ("X", "Y", "X_val", "Y_val")}
         arrays[name][13, 2] = arrays[name][17, 0] = bad
         text = refusal(of(write(**arrays)))
-        assert f"dataset {name} is {bad} at [13, 2] (2 such values)" in text
+        assert f"dataset {name} is {bad} at [13, 2] (2 such values)" in text and text.endswith(" them")
+        arrays[name][17, 0] = 0.0
+        text = refusal(of(write(**arrays)))
+        assert f"dataset {name} is {bad} at [13, 2] (1 such value)" in text and text.endswith(" it")
 
 
 @pytest.mark.parametrize(

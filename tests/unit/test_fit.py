@@ -182,9 +182,9 @@ def test_names_that_a_table_does_not_have_are_refused() -> None:
 def test_targets_that_are_missing_are_refused() -> None:
     frame = table()
     frame.loc[3, "class"] = None
-    with pytest.raises(UsageError, match="missing in 1 rows"):
+    with pytest.raises(UsageError, match="missing in row 3; take it out"):
         short(frame, "class")
-    with pytest.raises(UsageError, match="missing in 1 rows"):
+    with pytest.raises(UsageError, match="missing in row 3; take it out"):
         short(frame.drop(columns="class"), frame["class"])
 
 

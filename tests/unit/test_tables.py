@@ -229,7 +229,7 @@ def changed(folder: Path, **columns: Any) -> Path:
     ("target", "values", "says"),
     [
         ("amount", [1.5] * 57 + [None] * 3, "column amount, a target, is missing in 3 rows, the first of them row 57"),
-        ("verdict", [None] + ["a", "b"] * 29 + ["a"], "column verdict, a target, is missing in 1 rows"),
+        ("verdict", [None] + ["a", "b"] * 29 + ["a"], "column verdict, a target, is missing in row 0; take it out"),
         ("passed", [True, None] * 30, "column passed, a target, is missing in 30 rows, the first of them row 1"),
         ("amount", [None] * 60, "column amount, a target, is missing in 60 rows"),
         ("amount", ["2020-01-02"] * 60, "column amount, a target, holds Date; numbers, truth values or text"),
