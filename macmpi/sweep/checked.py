@@ -14,10 +14,9 @@ from macmpi.config.auto import decide
 from macmpi.data.dataset import Dataset, Sizes
 from macmpi.data.source import source_of
 from macmpi.data.targets import with_loss
-from macmpi.plan.estimate import check_memory
-from macmpi.plan.plan import make_plan
 from macmpi.results.reading import read_curve
 from macmpi.sweep.grid import Combination
+from macmpi.training.decided import plan_for
 from macmpi.training.launch import origin_of
 
 NAMED = 5
@@ -83,8 +82,7 @@ def decided(path: Path, one: Combination, ranks: int, known: Known) -> Config:
         raise UsageError(f'{path}: no data are named; write data = "points.npz"')
     config, sizes = known.sizes(config)
     config, _ = decide(config, sizes.n_in, sizes.autoencoder)
-    plan = make_plan(config, *sizes.counts, ranks)
-    check_memory(plan, sizes.autoencoder)
+    plan = plan_for(config, sizes, ranks)
     if config.start.method in ("file", "model"):
         origin_of(config, plan, _outline(config))
     return config

@@ -57,14 +57,22 @@ def decided(
     return Decided(config, losses + others, source, sizes, notes)
 
 
-def planned(config: Config, sizes: Sizes, team: Team) -> Plan:
-    """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
+def plan_for(config: Config, sizes: Sizes, ranks: int) -> Plan:
+    """The plan of a config without "auto".  Raises UsageError where it is refused.  Collective: no."""
     from macmpi.plan.estimate import check_memory
     from macmpi.plan.plan import make_plan
 
+    made = make_plan(config, *sizes.counts, ranks)
+    check_memory(made, sizes.autoencoder)
+    return made
+
+
+def planned(config: Config, sizes: Sizes, team: Team) -> Plan:
+    """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
+    from macmpi.plan.plan import make_plan
+
     def refuse() -> None:
-        made = make_plan(config, *sizes.counts, team.size)
-        check_memory(made, sizes.autoencoder)
+        made = plan_for(config, sizes, team.size)
         batch, points = config.baseline.batch, made.n_train
         if config.method.name in ("sgd", "adam") and batch > max(points, type(config.baseline).batch):
             warn(f"baseline.batch = {batch}: there are {points} training points; a minibatch is all of them")
