@@ -264,11 +264,12 @@ class Training:
     def _check_end(self, errors: Errors, best: Best) -> None:
         """Rank 0 alone has the records.  Of feasible coordinates E_Q is E1 without a ridge.  Collective: no."""
         constant, name, remedy = self.constant, self.levels[0].name, self.method.account.remedy
-        if best.is_worse_than(constant):
+        poor = best.is_worse_than(constant)
+        if poor or best.iteration == 0:
             first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
             ended = errors if best.iteration == 0 else best.errors
             finite.check_end(ended.E_Q, constant, first, name, remedy)
-        elif constant > 0.0 and is_poor(errors.E_Q, constant):
+        if is_poor(errors.E_Q, constant) and not poor and constant > 0.0:
             warn(finite.gone_wrong(best.iteration, errors.E_Q, constant, name, remedy))
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:

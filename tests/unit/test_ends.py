@@ -27,13 +27,14 @@ from macmpi.show import card_lines
 from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.training import finite, loop
 from macmpi.training.best import is_poor
+from macmpi.training.pace import Pace
 from macmpi.typing import Array
 
 RANDOM = np.random.default_rng(3)
 X = RANDOM.normal(size=(80, 3))
 Y = np.sin(X[:, :2]) + 0.1 * RANDOM.normal(size=(80, 2))
 HELD = X[60:], Y[60:]
-ADAM = {"method.name": "adam", "model.hidden": [6], "model.activation": "tanh", "run.max_iterations": 6}
+ADAM: dict[str, Any] = {"method.name": "adam", "model.hidden": [6], "model.activation": "tanh", "run.max_iterations": 6}
 WRONG = r"training went wrong after iteration {}: at the end E1 .training. is .*, against .* .predict the mean."
 
 Spoil = Callable[..., None]
@@ -41,7 +42,7 @@ Spoil = Callable[..., None]
 
 @pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Spoil:
-    """spoil(after, start, factor) multiplies the outputs at the start, and at the end of the iteration `after`."""
+    """spoil(after, start=1, factor=30): factors for the outputs, at the start and once the next iteration has ended."""
 
     def spoiled(after: int, start: float = 1.0, factor: float = 30.0) -> None:
         def chosen(*args: Any) -> Method:
@@ -113,9 +114,26 @@ def test_a_run_that_a_callback_ends_after_it_went_wrong_has_them_too(way: dict[s
     assert_array_equal(weights(found), weights(expected))
 
 
-def test_a_run_without_time_whose_first_iteration_goes_wrong_has_those_of_its_start(spoil: Spoil) -> None:
-    """Least squares have fitted them, so that they are better than a constant."""
-    spoil(0)
+def test_a_run_whose_time_ends_after_it_went_wrong_has_them_too(spoil: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(Pace, "is_late", lambda pace: 4 in seen)
+    expected = fitted(3)
+    spoil(3)
+    with pytest.warns(MacmpiWarning, match=WRONG.format(3)):
+        found = fitted(callback=lambda record: seen.append(record["iteration"]))
+    assert found.history[-1]["iteration"] == 4
+    assert_array_equal(weights(found), weights(expected))
+
+
+def test_a_run_that_only_made_its_start_worse_has_that(spoil: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its outputs F, in the scaling of the targets T, times the a of which ||a F - T||^2 is 1.5 ||T||^2.
+
+    Worse than a constant, and not so far off that the run has diverged.  The steps are tiny.
+    """
+    monkeypatch.setitem(ADAM, "baseline.rate", 1e-9)
+    begun = fitted(0)
+    F, T = (begun.scaling_y.apply(outputs) for outputs in (begun.predict(X[:60]), Y[:60]))
+    spoil(0, factor=np.roots([np.sum(F * F), -2.0 * np.sum(F * T), -0.5 * np.sum(T * T)]).max())
     with pytest.warns(MacmpiWarning, match=WRONG.format(0) + ".* the weights that the run started with"):
         found = fitted(max_time=1e-9)
     assert found.history[-1]["iteration"] <= 1
@@ -161,9 +179,10 @@ def test_a_run_that_goes_well_says_nothing() -> None:
 WAYS: dict[str, dict[str, Any]] = {"to the end": {}, "asked": asked_at(1), "late": {"max_time": 1e-9}}
 
 
+@pytest.mark.parametrize("start", [1.0, 30.0], ids=["after a good start", "after a poor one"])
 @pytest.mark.parametrize("way", WAYS)
-def test_where_nothing_was_better_than_a_constant_the_run_fails(way: str, spoil: Spoil) -> None:
-    spoil(0, start=30.0)
+def test_where_no_iteration_was_better_than_a_constant_the_run_fails(way: str, start: float, spoil: Spoil) -> None:
+    spoil(0, start)
     with pytest.raises(NumericalError, match=r"the run diverged: its last E1 .* .predict the mean."):
         fitted(**WAYS[way])
 
