@@ -63,6 +63,10 @@ class Loss(Protocol):
         """-gradient with respect to F: (n, L)."""
         ...
 
+    def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
+        """Value and residual, the same numbers in one pass."""
+        ...
+
     def root(self, Y: Array, F: Array) -> Root: ...
 
     def congruence(self, F: Array, M: Array) -> Array:
@@ -160,6 +164,9 @@ class Squared:
     def residual(self, Y: Array, F: Array) -> Array:
         return Y - F if self.unit_hessian else times(Y - F, self.metric.M)
 
+    def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
+        return self.value(Y, F), self.residual(Y, F)
+
     def root(self, Y: Array, F: Array) -> Root:
         R = Y - F if self.unit_hessian else times(Y - F, self.metric.root)
         return SquaredRoot(R, self.metric.root, self.metric.M)
@@ -229,7 +236,21 @@ class CrossEntropy:
         return np.log1p(others.sum(axis=1)) - row_dots(Y, shifted)
 
     def residual(self, Y: Array, F: Array) -> Array:
-        R, own = Y - softmax(F), _largest(Y)
+        return self._residual(Y, softmax(F))
+
+    def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
+        largest = _largest(F)
+        shifted = F - F[largest][:, None]
+        P = np.exp(shifted)
+        sums = P.sum(axis=1, keepdims=True)
+        P[largest] = 0.0
+        value = np.log1p(P.sum(axis=1)) - row_dots(Y, shifted)
+        P[largest] = 1.0
+        P /= sums
+        return value, self._residual(Y, P)
+
+    def _residual(self, Y: Array, P: Array) -> Array:
+        R, own = Y - P, _largest(Y)
         R[own] = 0.0
         R[own] = -R.sum(axis=1)
         return R

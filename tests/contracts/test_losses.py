@@ -50,6 +50,13 @@ def test_residual_is_minus_the_derivative(loss: Loss, outputs: tuple[Array, Arra
     assert_allclose(loss.residual(Y, F), expected, rtol=1e-7, atol=1e-8)
 
 
+def test_value_and_residual_in_one_pass_are_the_same_numbers(loss: Loss, outputs: tuple[Array, Array]) -> None:
+    Y, F = outputs
+    value, residual = loss.with_residual(Y, F)
+    assert_array_equal(value, loss.value(Y, F))
+    assert_array_equal(residual, loss.residual(Y, F))
+
+
 def test_a_value_a_point(loss: Loss, outputs: tuple[Array, Array]) -> None:
     Y, F = outputs
     whole = loss.value(Y, F)

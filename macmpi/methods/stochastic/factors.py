@@ -86,9 +86,10 @@ def layers(tape: Tape) -> list[Step]:
 
 def add_gradient(loss: Loss, tape: Tape, Y: Array, out: Sequence[Array]) -> Array:
     """Adds the sum over points of dE1/dW_k to `out`, and gives the losses (n,).  Cost: 4 n D H flops a layer."""
-    for total, part in zip(out, tape.weight_vjp(-loss.residual(Y, tape.F)), strict=True):
+    value, residual = loss.with_residual(Y, tape.F)
+    for total, part in zip(out, tape.weight_vjp(-residual), strict=True):
         total += part
-    return loss.value(Y, tape.F)
+    return value
 
 
 def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> None:
