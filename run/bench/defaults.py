@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -142,6 +143,22 @@ def contenders(name: str, tuned: int) -> list[str]:
     return [OURS, FULL, MLP, *[TUNED] * bool(tuned), *[TREES] * (name not in SEVERAL_OUTPUTS), LINEAR]
 
 
+def of_page(page: Path, without: list[str]) -> list[dict[str, Any]]:
+    """Means of a page written earlier, but for some contenders: rows of no split, with the commits that it names."""
+    text = page.read_text()
+    named = text.split("Commits:")[1].split("Written")[0]
+    commits = dict(re.findall(r"([^;:]+?) at ([0-9a-f, -]+?(?:dirty)?)(?=;|\.)", named))
+    commits = {" ".join(who.split()): " ".join(found.split()) for who, found in commits.items()}
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    heads, rows = lines[0][1::2], []
+    for name, *cells in lines[1:]:
+        for who, error, seconds in zip(heads, cells[::2], cells[1::2], strict=True):
+            if who not in without and error != "-":
+                found = {"set": name, "seed": -1, "who": who, "error": float(error), "seconds": float(seconds)}
+                rows.append(found | {"commit": commits[who]})
+    return rows
+
+
 def means(rows: list[dict[str, Any]]) -> dict[str, dict[str, tuple[float, float]]]:
     """The mean error and CPU seconds over the splits, by set and contender."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
@@ -171,7 +188,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += ["", "All splits:", "", *compared(found, others)]
     if apart := [row for row in rows if row["seed"] >= UNSEEN]:
-        lines += ["", f"Splits from {UNSEEN} on alone:", "", *compared(means(apart), others)]
+        own = [who for who in others if any(row["who"] == who for row in apart)]
+        lines += ["", f"Splits from {UNSEEN} on alone:", "", *compared(means(apart), own)]
     return lines
 
 
@@ -220,7 +238,9 @@ quarter of it for the test: root mean squared error, of several outputs each in 
 labels. Seconds are CPU seconds of a whole process on one thread. `run/bench/data_sets.py` makes the sets. The
 ridges, the damping, the schedule of full MAC and when to refit were chosen with a view to the errors on splits 0 to 2
 of some of these sets, none set by set; splits from 3 on decided no value. "full MAC" is macmpi with
-`method.name = "mac"`."""
+`method.name = "mac"`.{rest}"""
+
+EARLIER = " Contenders with other commits than macmpi's were measured at those, and are means of that time."
 
 
 def main() -> None:
@@ -233,6 +253,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--first", type=int, default=0, help="the number of the first split")
     parser.add_argument("--again", nargs="*", default=[], help="contenders in --output that are measured again")
+    parser.add_argument("--who", nargs="*", help="the contenders that are measured (default: all)")
+    parser.add_argument("--rest", type=Path, metavar="PAGE", help="a page that has the others' means from earlier")
     parser.add_argument("--tuned", type=int, default=0, metavar="N", help="settings of the MLP that are tried; 0: none")
     parser.add_argument("--set", action="append", default=[], help="a setting of macmpi's, to try one")
     parser.add_argument("--output", type=Path, default=Path("runs/defaults.json"))
@@ -243,20 +265,23 @@ def main() -> None:
     rows = [row for row in rows if row["who"] not in args.again]
     done = {(row["set"], row["seed"], row["who"]) for row in rows}
     for seed, name in product(range(args.first, args.first + args.repeats), args.sets):
-        for who in contenders(name, args.tuned):
+        for who in args.who or contenders(name, args.tuned):
             if (name, seed, who) not in done:
                 rows.append(measured(name, seed, who, args.tuned, args.set))
                 args.output.write_text(json.dumps(rows, indent=1))
                 print(*rows[-1].values(), flush=True)
+    if args.rest:
+        rows += of_page(args.rest, list({row["who"] for row in rows}))
     lines = table(rows)
     print("\n".join(lines))
     if args.page:
         words = ["python", "run/bench/defaults.py", *sys.argv[1:]]
-        repeats = len({row["seed"] for row in rows})
+        repeats = len({row["seed"] for row in rows if row["seed"] >= 0})
         commits = "; ".join(
             f"{who} at {', '.join(of_contender(rows, who))}" for who in dict.fromkeys(row["who"] for row in rows)
         )
-        head = HEAD.format(command=" ".join(words), where=measured_where(), repeats=repeats, commits=commits)
+        rest = EARLIER if args.rest else ""
+        head = HEAD.format(command=" ".join(words), where=measured_where(), repeats=repeats, commits=commits, rest=rest)
         wrapped = textwrap.fill(" ".join(head.split()), 118, break_on_hyphens=False, break_long_words=False)
         args.page.write_text("\n".join([TITLE, "", wrapped, "", *lines]) + "\n")
 
