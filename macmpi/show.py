@@ -77,7 +77,8 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     yield "", f"{about.inputs:,} columns in, {about.outputs:,} out; SHA-256 {about.sha256[:16]}"
     ranks = f"{training.ranks} rank{'s' if training.ranks != 1 else ''}"
     yield "training", f"{training.method}, {training.iterations:,} iterations, {duration(training.seconds)} on {ranks}"
-    best = "a constant" if training.best_iteration == 0 else f"iteration {training.best_iteration:,}"
+    of = f"iteration {training.best_iteration:,}" if training.best_iteration else "the start"
+    best = "a constant" if training.constant else of
     yield "", f"ended: {training.ended or '-'}; best weights: {best}; written {training.written or '-'}"
     for name, error in card.errors.items():
         yield f"E1 of {name}", error_line(error)
