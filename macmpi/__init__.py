@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-__all__ = ["MacmpiError", "MacmpiWarning", "Model", "NumericalError", "StorageError", "UsageError", "fit", "load"]
+__all__ = ["MacmpiError", "MacmpiWarning", "Model", "NumericalError", "StorageError", "UsageError"]
+__all__ += ["fit", "load", "save"]
 
 LAZY = {"fit": "macmpi.api.fit", "Model": "macmpi.results.model"}
 """Names that are imported when they are first asked for: the package itself is light."""
@@ -63,6 +64,19 @@ def load(path: str, weights: str | None = None) -> Model:
     from macmpi.results.model_file import load as load_model
 
     return load_model(path, weights)
+
+
+def save(model: Model, path: str) -> None:
+    """Writes a trained net, with its card, to a file that `load` and the commands read.  Needs no MPI.
+
+    Raises StorageError.  Collective: no.
+    """
+    from macmpi.results.model_file import save_model
+
+    try:
+        save_model(path, model)
+    except OSError as error:
+        raise StorageError(f"{path} could not be written: {error}") from error
 
 
 def __getattr__(name: str) -> Any:

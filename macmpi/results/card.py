@@ -99,16 +99,16 @@ class Card:
     """All of it.  errors: by the name of the weights, "last", "best", "refit".  config: TOML.
 
     scores: of the best weights at the validation points, by name, and `lines` of text; machine: the provenance of the
-    launch that wrote the model (versions, host, arithmetic, command), by name.
+    launch that wrote the model (versions, host, arithmetic, command), by name.  Its repr leaves the long parts out.
     """
 
     data: About
     training: Training
     errors: dict[str, Error]
-    config: str
-    scores: dict[str, Any] = field(default_factory=dict)
-    curve: tuple[Record, ...] = ()
-    machine: dict[str, Any] = field(default_factory=dict)
+    config: str = field(repr=False)
+    scores: dict[str, Any] = field(default_factory=dict, repr=False)
+    curve: tuple[Record, ...] = field(default=(), repr=False)
+    machine: dict[str, Any] = field(default_factory=dict, repr=False)
     __pydantic_config__: ClassVar[Any] = FINITE
 
     def to_json(self) -> str:

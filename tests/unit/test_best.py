@@ -69,7 +69,10 @@ def test_noise_teaches_nothing_and_the_model_says_so(method: str, tmp_path: Path
     found = macmpi.load(tmp_path / "run" / "model.h5")
     error = np.mean((found.predict(X[:50]) - Y[:50]) ** 2)
     assert error <= Y[:50].var() * (1 + 1e-9)
-    if "nothing better than a constant was learnt" in outcome.out:
+    constant = "nothing better than a constant was learnt" in outcome.out
+    assert found.card is not None
+    assert found.card.training.constant == constant
+    if constant:
         assert_allclose(found.predict(X), Y[:50].mean(), rtol=1e-9)
 
 

@@ -298,10 +298,16 @@ def test_a_fit_works_in_a_thread() -> None:
 
 def test_a_model_goes_through_pickle_and_a_file(tmp_path: Path) -> None:
     model = short(X, CLASSES)
-    save_model(tmp_path / "own.h5", model)
+    macmpi.save(model, str(tmp_path / "own.h5"))
     for other in (pickle.loads(pickle.dumps(model)), macmpi.load(str(tmp_path / "own.h5"))):
         assert_array_equal(other.predict(X), model.predict(X))
         assert_array_equal(other.probabilities(X), model.probabilities(X))
+        assert other.card == model.card
+
+
+def test_a_model_that_cannot_be_saved_says_so(tmp_path: Path) -> None:
+    with pytest.raises(macmpi.StorageError, match=r"nowhere/own\.h5 could not be written"):
+        macmpi.save(short(X, CLASSES), str(tmp_path / "nowhere" / "own.h5"))
 
 
 def test_arguments_are_left_as_they_are() -> None:

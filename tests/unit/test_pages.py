@@ -10,7 +10,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, README_LINES = 120, 130
 
-PAGES = sorted(path for pattern in ("*.md", "data/*.md", "docs/*.md", "docs/log/*.md") for path in ROOT.glob(pattern))
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "data/*.md", "docs/*.md", "docs/log/*.md", "docs/tutorial/*.md")
+    for path in ROOT.glob(pattern)
+)
 PRESENT = [path for path in PAGES if path.parent.name != "log" and path.name != "CHANGELOG.md"]
 """The pages that describe the program as it is."""
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,21 @@ def test_a_card_is_read_as_it_was_written(trained: Path) -> None:
     found = macmpi.load(str(trained / "model.h5")).card
     assert found is not None
     assert Card.of_json(found.to_json()) == found
+
+
+def test_a_card_says_whether_the_best_weights_are_of_the_start_or_a_constant(trained: Path) -> None:
+    found = macmpi.load(str(trained / "model.h5")).card
+    assert found is not None
+    assert not found.training.constant
+    for iteration, constant, said in ((3, False, "iteration 3;"), (0, False, "the start;"), (0, True, "a constant;")):
+        training = replace(found.training, best_iteration=iteration, constant=constant)
+        text = "\n".join(line for _, line in show.card_lines(replace(found, training=training)))
+        assert f"best weights: {said}" in text
+
+
+def test_a_card_is_short_where_it_is_looked_at(trained: Path) -> None:
+    """Its curve and config are pages long."""
+    assert len(repr(macmpi.load(str(trained / "model.h5")).card)) < 2000
 
 
 def test_numbers_that_are_not_finite_are_left_empty() -> None:

@@ -1,0 +1,124 @@
+"""The commands and programs that pages print run as they are printed, in a folder with the files that they name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launch.launching import ROOT
+from launch.tutorial import shell
+
+LIMIT = 200.0
+
+FIRST = "docs/commands.md"
+"""Its own commands make my.toml and runs/my, which the other pages name."""
+
+TUTORIAL = sorted(path.name for path in (ROOT / "docs" / "tutorial").glob("*.md"))
+PAGES = ("docs/data.md", "docs/export.md", *(f"docs/tutorial/{name}" for name in TUTORIAL))
+
+INSTEAD = {
+    "macmpi sweep my.toml --set model.hidden=[50],[100],[100,50] --set stochastic.batch=100,250 --seeds 3": (
+        "{} --check",
+        "18 runs take a minute; tests/unit/test_sweep.py trains some",
+    ),
+}
+"""A line -> what is run in its place, and why."""
+
+NEEDS = {"onnxruntime": "onnxruntime", "--to onnx": "onnx", "model_torch": "torch", "tensorboardX": "tensorboardX"}
+"""Text of a line or a block -> the library without which it is left out; the extra `test` has none of them."""
+
+LEFT_OUT = ('net.float().to("cuda")',)
+"""Lines that need a GPU."""
+
+BEFORE = {
+    "docs/export.md": "import sys\nimport numpy as np\nsys.path.insert(0, 'runs/my')\nX = np.load('my.npz')['X']\n"
+    "try:\n    import torch\nexcept ImportError:\n    pass\n",
+}
+"""What a page's programs take for granted."""
+
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"(macmpi|python -m macmpi\.\w+|mpiexec) ")
+
+
+def printed(page: str) -> Iterator[tuple[bool, str]]:
+    """The commands and the programs of a page, in their order; whether each is a program."""
+    for language, text in FENCED.findall((ROOT / page).read_text(encoding="utf-8")):
+        if language == "python":
+            yield True, text
+        elif not language:
+            yield from ((False, line) for line in text.splitlines() if COMMAND.match(line))
+
+
+def missing(text: str) -> list[str]:
+    """The libraries that it needs and that are not there."""
+    return [library for words, library in NEEDS.items() if words in text and find_spec(library) is None]
+
+
+def line_of(text: str) -> str:
+    """A command without the comment behind it, or with what is run in its place."""
+    plain = re.sub(r"\s+#.*", "", text)
+    return INSTEAD.get(plain, ("{}", ""))[0].format(plain)
+
+
+def run_page(page: str, folder: Path, variables: dict[str, str]) -> int:
+    """Runs what a page prints, and counts it."""
+    ran = 0
+    for is_program, text in printed(page):
+        if missing(text):
+            continue
+        if is_program:
+            lines = [line for line in text.splitlines() if not line.startswith(LEFT_OUT)]
+            (folder / "printed.py").write_text(BEFORE.get(page, "") + "\n".join(lines) + "\n")
+        words = [sys.executable, "printed.py", "runs/my"] if is_program else ["bash", "-c", line_of(text)]
+        done = subprocess.run(
+            words, cwd=folder, env=variables, capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == 0, f"{page}: {text}\n{done.stdout}\n{done.stderr}"
+        ran += 1
+    return ran
+
+
+@pytest.fixture(scope="module")
+def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return shell(tmp_path_factory.mktemp("shell"))
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -> Path:
+    """A folder with my.npz, 200 points of two classes, and what docs/commands.md makes of it; new.csv has new ones."""
+    for library in ("matplotlib", "pyarrow", "narwhals", "sklearn"):
+        pytest.importorskip(library)
+    folder, random = tmp_path_factory.mktemp("pages"), np.random.default_rng(0)
+    X = random.normal(size=(200, 3))
+    np.savez(folder / "my.npz", X=X, Y=np.where(X[:, 0] * X[:, 1] > 0.0, "same", "other"))
+    np.savetxt(folder / "new.csv", random.normal(size=(9, 3)), delimiter=",", header="a,b,c", comments="")
+    assert run_page(FIRST, folder, variables) >= 5
+    return folder
+
+
+@pytest.mark.launch
+def test_the_commands_make_what_other_pages_name(first: Path) -> None:
+    assert (first / "runs" / "my" / "model.h5").exists()
+    assert (first / "runs" / "my" / "report" / "report.html").exists()
+    assert (first / "my.toml").exists()
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_prints_runs(page: str, first: Path, variables: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "fresh"
+    shutil.copytree(first, folder)
+    assert run_page(page, folder, variables)
+
+
+def test_exceptions_are_printed_somewhere() -> None:
+    """A line that is gone from the pages needs no exception."""
+    texts = "\n".join(text for page in (FIRST, *PAGES) for _, text in printed(page))
+    assert [words for words in (*INSTEAD, *NEEDS, *LEFT_OUT) if words not in texts] == []
