@@ -15,7 +15,10 @@ import pytest
 from launch.launching import ROOT
 from launch.tutorial import shell
 
+pytestmark = pytest.mark.timeout(600)
+
 LIMIT = 200.0
+"""Seconds of a line: none needs ten on a free core."""
 
 FIRST = "docs/commands.md"
 """Its own commands make my.toml and runs/my, which the other pages name."""

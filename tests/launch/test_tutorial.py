@@ -22,6 +22,7 @@ MOST = 300_000
 
 
 @pytest.mark.launch
+@pytest.mark.timeout(600)  # half a minute on a free core
 def test_the_tutorial_runs_in_a_fresh_folder_and_says_what_it_shows(tmp_path: Path) -> None:
     """Words and pictures are compared: numbers differ in their last digits from kernel to kernel of BLAS."""
     shown = nbformat.read(NOTEBOOK, as_version=4)
@@ -36,7 +37,7 @@ def test_the_tutorial_runs_in_a_fresh_folder_and_says_what_it_shows(tmp_path: Pa
 def test_the_tutorial_is_light_and_shows_what_it_gives() -> None:
     assert NOTEBOOK.stat().st_size < MOST
     cells = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
-    assert sum("<picture>" in str(words(cell)) or "picture" in words(cell) for cell in cells) >= 3
+    assert sum("picture" in words(cell) for cell in cells) >= 3
     kinds = {output.output_type for cell in cells for output in cell.outputs}
     assert "error" not in kinds
     assert not any(str(ROOT) in str(cell.outputs) for cell in cells)
