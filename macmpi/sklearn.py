@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from macmpi import UsageError
+from macmpi import MacmpiWarning, UsageError
 from macmpi.api.fit import fit
 from macmpi.parallel.streams import stream
 from macmpi.results.model import Model
@@ -243,6 +244,9 @@ def weighted(arrays: list[Array], w: Array, share: float, seed: int) -> tuple[li
     order = stream(seed, "split").permutation(rows)
     held = min(max(1, round(share * len(rows))), len(rows) - 2)
     train, validation = (repeated(np.sort(part), w) for part in (order[held:], order[:held]))
+    if lost := len(rows) - len(np.unique(np.concatenate([train, validation]))):
+        told = f"sample_weight: {lost} of {len(rows)} rows weigh too little against the others to be trained on"
+        warnings.warn(told, MacmpiWarning, stacklevel=4)
     kept = [A[validation] for A in arrays]
     return [A[train] for A in arrays], kept[0] if len(kept) == 1 else tuple(kept)
 

@@ -21,7 +21,7 @@ BY_POINT = {"by_point": True}
 Z_STEP, W_STEP = 0, 1
 """Positions in an iteration of MAC: which half step comes next."""
 
-NOTICEABLE = 0.005
+NOTICEABLE = 0.01
 """A validation error that is lower by this share has noticeably fallen."""
 
 Pause = Callable[[], bool]

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from macmpi import MacmpiError, UsageError
 from macmpi.api.given import ARRAYS, Layers, Points, Settings, config_of, hidden_units, points_of
 from macmpi.api.heard import listening
@@ -67,8 +69,10 @@ def fit(
     Raises UsageError for what cannot be trained, NumericalError where training diverges.  Collective: yes.
     """
     began = now()
-    if not max_time > 0.0:
+    if not isinstance(max_time, int | float | np.number) or not max_time > 0.0:
         raise UsageError(f"max_time = {max_time!r}: seconds above 0 are needed")
+    if callback is not None and not callable(callback):
+        raise UsageError(f"callback = {callback!r}: a function of one record is needed")
     asked = partial(config_of, config, hidden_units(hidden), layers, loss, validation, start, seed)
     request = Request(
         began,

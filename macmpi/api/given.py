@@ -13,6 +13,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Config, Data, read_table, validate
+from macmpi.data.checks import as_array
 from macmpi.data.frame_targets import targets_of
 from macmpi.data.frames import Columns
 from macmpi.data.gathered import of_frame
@@ -119,9 +120,11 @@ def points_of(X: Any, Y: Any, validation: Any, data: Data) -> Points:
 
     data: which columns are left out, what is done about missing values.  Raises UsageError.  Collective: no.
     """
-    names = _names(Y)
+    names = _names(X, Y)
     if names is not None and not is_frame(X):
-        raise UsageError(f"Y = {Y!r} names a column, and X is no table: give the targets, or a table as X")
+        raise UsageError(f"Y = {Y!s:.60} names a column, and X is no table: give the targets, or a table as X")
+    if names is None and isinstance(Y, int | np.integer) and is_frame(X):
+        raise UsageError(f'Y = {Y}: a column is given by its name, which is text: Y = "{Y}"')
     if is_frame(X):
         found = of_frame(X, replace(data, source="X"), names or [])
         arrays, columns = dict(found.arrays), found.columns
@@ -132,10 +135,13 @@ def points_of(X: Any, Y: Any, validation: Any, data: Data) -> Points:
     return Points(arrays | _validation(validation, Y, names, columns), columns)
 
 
-def _names(Y: Any) -> list[str] | None:
-    """Names of columns, as targets; None of anything else."""
-    given = [Y] if isinstance(Y, str) else Y
-    return list(given) if isinstance(given, list) and given and all(isinstance(one, str) for one in given) else None
+def _names(X: Any, Y: Any) -> list[str] | None:
+    """Names of columns, as targets; None of anything else, as of a list with a label for each row of X."""
+    if isinstance(Y, str):
+        return [Y]
+    if not isinstance(Y, list) or not Y or any(not isinstance(one, str) for one in Y):
+        return None
+    return None if len(Y) == len(X) or len(set(Y)) < len(Y) else list(Y)
 
 
 def _validation(validation: Any, Y: Any, names: list[str] | None, columns: Columns | None) -> dict[str, Array]:
@@ -160,19 +166,6 @@ def _validation(validation: Any, Y: Any, names: list[str] | None, columns: Colum
 
 def _targets(Y: Any, name: str) -> Array:
     return targets_of(series_of(Y, name), name) if is_frame(Y) or is_series(Y) else as_array(Y, name)
-
-
-def as_array(A: Any, name: str) -> Array:
-    """An array of numbers, truth values or text, of whatever NumPy can make one of.  Raises UsageError."""
-    if hasattr(A, "toarray"):
-        raise UsageError(f"{name} is a sparse matrix; dense rows are needed: {name}.toarray()")
-    try:
-        array = np.asarray(A)
-        if array.dtype.kind == "O":
-            array = np.array(array.tolist())
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{name} is no array: {error}") from None
-    return array
 
 
 def hidden_units(hidden: Any) -> Any:

@@ -12,6 +12,7 @@ from macmpi.console import heard_by, put
 
 ARGUMENTS = {
     "model.hidden": "hidden",
+    'use model.sites = "none" at that layer': 'use config={"model.sites": "none"}, or a list with a word for each layer',
     "model.activation": "layers",
     "model.loss": "loss",
     "data.validation": "validation",
@@ -19,6 +20,8 @@ ARGUMENTS = {
     "--max-time": "max_time",
     "--output": "output",
     "--overwrite": "overwrite=True",
+    "continue it with --resume auto, replace it": "replace it",
+    'data.source = ""': "the arguments of fit",
 }
 """Keys of a config and options of the command line, and the arguments of `macmpi.fit` in their place."""
 

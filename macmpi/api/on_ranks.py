@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import MacmpiError, NumericalError, StorageError, UsageError
-from macmpi.api.given import Points
+from macmpi.api.given import ARRAYS, Points
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
 from macmpi.data.user_file import COLUMNS
@@ -28,6 +29,12 @@ from macmpi.training.request import Callback, Request
 
 MEMORY = Path("/dev/shm")
 """Files of this folder are kept in memory."""
+
+POINTS = "points.npz"
+"""The file through which points go."""
+
+PREFIX = "macmpi-fit-"
+"""Folders of fits begin so, with the number of their process behind it."""
 
 POLL = 0.05
 """Seconds between two looks at what the ranks have written."""
@@ -49,8 +56,8 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         settled = config
         if points is not None:
             table = {} if points.columns is None else {COLUMNS: points.columns.as_array()}
-            np.savez(folder / "points.npz", **points.arrays, **table)  # type: ignore[arg-type]
-            settled = replace(settled, data=replace(settled.data, source=str(folder / "points.npz")))
+            np.savez(folder / POINTS, **points.arrays, **table)  # type: ignore[arg-type]
+            settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS)))
         if request.start is not None:
             save_model(folder / "start.h5", request.start)
             settled = replace(settled, start=replace(settled.start, model=str(folder / "start.h5")))
@@ -84,8 +91,28 @@ def _folder(points: Points | None) -> Iterator[Path]:
     if os.access(MEMORY, os.W_OK):
         status = os.statvfs(MEMORY)
         where = MEMORY if status.f_bavail * status.f_frsize > 2.0 * needed else None
-    with tempfile.TemporaryDirectory(prefix="macmpi-fit-", dir=where) as name:
+    remove_abandoned(MEMORY)
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", dir=where) as name:
         yield Path(name)
+
+
+def remove_abandoned(where: Path) -> None:
+    """Removes folders of this user's fits whose process has been killed.  Collective: no."""
+    for path in where.glob(f"{PREFIX}*-*"):
+        owner = path.name.removeprefix(PREFIX).split("-")[0]
+        with suppress(OSError, ValueError):
+            if path.stat().st_uid == os.getuid() and not _is_alive(int(owner)):
+                shutil.rmtree(path)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @dataclass
@@ -120,7 +147,8 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
             while True:
                 ended = process.poll() is not None
                 for line in out.lines():
-                    say(line)
+                    if not line.startswith(f"model: {folder}"):  # which is gone when the fit has ended
+                        say(line)
                 for line in curve.lines():
                     if callback and callback(json.loads(line)):
                         wish.asked = True
@@ -149,4 +177,5 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
     if code == 75:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
+    own = own.replace(str(folder / POINTS), ARRAYS)
     raise ERRORS.get(code, MacmpiError)(own or f"the ranks ended with exit code {code}")

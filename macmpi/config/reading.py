@@ -65,8 +65,14 @@ def read(path: Path, settings: list[str]) -> Config:
     return validate(table, f"{path} and --set" if settings else str(path))
 
 
+DATA = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".h5", ".hdf5")
+"""Files of points end so, and no config does."""
+
+
 def read_table(path: Path) -> dict[str, Any]:
     """The tables of a file, as they are.  Raises UsageError.  Collective: no."""
+    if path.suffix in DATA:
+        raise UsageError(f"{path} holds data, and a config is needed: macmpi init {path} writes one")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -121,6 +121,27 @@ def as_rows(array: Array, name: str, rows: int = 2) -> Array:
     return numbers
 
 
+def as_array(A: Any, name: str) -> Array:
+    """An array of numbers, truth values or text, of whatever NumPy can make one of.  Raises UsageError."""
+    if isinstance(A, np.ma.MaskedArray):
+        if np.ma.is_masked(A):
+            raise UsageError(
+                f"{name} has {int(np.ma.getmaskarray(A).sum())} masked values; remove the rows, or fill them in"
+            )
+        A = A.data
+    if hasattr(A, "toarray"):
+        raise UsageError(f"{name} is a sparse matrix; dense rows are needed: {name}.toarray()")
+    if isinstance(A, str):
+        raise UsageError(f'{name} is text, {A!r:.40}; a file is read by config={{"data.source": ...}}')
+    try:
+        array = np.asarray(A)
+        if array.dtype.kind == "O":
+            array = np.array(array.tolist())
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{name} is no array: {error}") from None
+    return array
+
+
 def check_values(numbers: Array, name: str, rows: Array | None = None) -> None:
     """Raises UsageError, naming the first, where numbers (n, D) are not finite or too large to be squared.
 

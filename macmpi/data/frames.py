@@ -237,6 +237,10 @@ def _check_categories(categories: tuple[str, ...], held: list[str]) -> None:
     if few:
         return
     odd = [text for text in categories if not _is_number(text)]
+    if not odd:
+        raise _Unfit("holds numbers as text: make numbers of them, as frame.astype({column: float}) does")
+    if all(_is_number(text.replace(".", "").replace(",", ".")) for text in odd):
+        raise _Unfit(f"holds numbers with commas, as {odd[0]!r:.40}: write them with a point, and without thousands")
     if 2 * len(odd) < len(categories):
         raise _Unfit(f"holds numbers and {odd[0]!r:.40}: write a number there, or nothing where it is missing")
     raise _Unfit(f"holds text with {len(categories):,} different values; at most {MOST_CATEGORIES} can be categories")

@@ -47,6 +47,11 @@ def series_of(frame: Any, name: str) -> dict[str, Any]:
     try:
         if is_series(frame):
             return {name: nw.from_native(frame, series_only=True)}
+        if hasattr(frame, "collect"):
+            raise UsageError(f"{name} is a table that is still to be computed; give {name}.collect()")
+        given = [str(column) for column in getattr(frame, "column_names", None) or frame.columns]
+        if len(set(given)) < len(given):
+            raise UsageError(f"{name}: two of its columns have one name; rename them")
         table = nw.from_native(frame, eager_only=True)
         columns = list(table.columns)
         found = {str(column): table.get_column(column) for column in columns}

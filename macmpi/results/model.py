@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.data.checks import as_rows
+from macmpi.data.checks import as_array, as_rows
 from macmpi.data.dataset import Dataset
 from macmpi.data.frames import Columns, is_frame
 from macmpi.data.scaling import Scaling
@@ -106,7 +106,10 @@ class Model:
         """
         theirs, ours = ([m.spec() for m in c.maps] for c in (self.chain, chain))
         if ours != theirs:
-            nets = [" ".join(str(m.get("name", m.get("n_out", m["kind"]))) for m in maps) for maps in (theirs, ours)]
+            nets = [
+                " ".join([str(c.n_in), *(str(m.get("name", m.get("n_out", m["kind"]))) for m in maps)])
+                for c, maps in ((self.chain, theirs), (chain, ours))
+            ]
             raise UsageError(f"it is another net ({nets[0]}) than this config's ({nets[1]}): [model] must agree")
         classes = [None if c is None else c.tolist() for c in (self.classes, data.classes)]
         if classes[0] != classes[1]:
@@ -142,7 +145,7 @@ class Model:
         if is_frame(A):
             own = self.columns if start == 0 else None
             A = (Columns.plain(A, name) if own is None else own).encode(A, name)
-        part, whole, A = self.chain.part(start, stop), len(self.chain.maps), np.asarray(A)
+        part, whole, A = self.chain.part(start, stop), len(self.chain.maps), as_array(A, name)
         A = as_rows(A if A.ndim == 1 and part.n_in == 1 else np.atleast_2d(A), name, rows=1)
         if A.shape[1] != part.n_in:
             raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {part.n_in}")

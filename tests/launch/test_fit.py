@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +129,19 @@ def test_a_rank_starts_no_ranks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(on_ranks, "started", lambda environment: (2, 0, "PMI_SIZE"))
     with pytest.raises(UsageError, match="leave ranks out"):
         macmpi.fit(X, CLASSES, ranks=2)
+
+
+def test_folders_of_fits_that_were_killed_are_removed_by_the_next_one(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    names = [
+        f"{on_ranks.PREFIX}{ended.pid}-a",
+        f"{on_ranks.PREFIX}{os.getpid()}-b",
+        f"{on_ranks.PREFIX}x-c",
+        "other-1-d",
+    ]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "points.npz").touch()
+    on_ranks.remove_abandoned(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])

@@ -179,6 +179,45 @@ def test_names_that_a_table_does_not_have_are_refused() -> None:
         short(X, "class")
 
 
+def test_a_list_of_labels_is_no_list_of_columns() -> None:
+    """Even where the labels are names of columns."""
+    labels = ["a", "b"] * 30
+    found = [short(points, labels) for points in (X, table().drop(columns="class"), X.tolist())]
+    for model in found:
+        assert_array_equal(model.classes, ["a", "b"])
+    assert found[1].columns is not None and "a" in found[1].columns.names
+    assert_array_equal(weights(found[0]), weights(found[2]))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (X[:, 0].astype(str), "column d holds numbers as text"),
+        ([f"{x:.6f}".replace(".", ",") for x in X[:, 0]], "column d holds numbers with commas"),
+    ],
+)
+def test_numbers_that_are_text_are_refused_with_the_remedy(column: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        short(table().assign(d=column), "class")
+
+
+def test_tables_that_cannot_be_read_say_why() -> None:
+    frame = table()
+    frame.columns = ["a", "a", "c", "place", "class"]
+    with pytest.raises(UsageError, match="two of its columns have one name"):
+        short(frame, "class")
+    with pytest.raises(UsageError, match="Y = 0: a column is given by its name"):
+        short(table(), 0)
+    polars = pytest.importorskip("polars")
+    with pytest.raises(UsageError, match=r"give X\.collect\(\)"):
+        short(polars.from_pandas(table()).lazy(), "class")
+
+
+def test_a_model_predicts_what_it_was_trained_on() -> None:
+    points = X.astype(object)
+    assert_array_equal(short(points, NUMBERS).predict(points), short(X, NUMBERS).predict(X))
+
+
 def test_targets_that_are_missing_are_refused() -> None:
     frame = table()
     frame.loc[3, "class"] = None
@@ -353,6 +392,14 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "text": ((CLASSES[:, None],), {}, "real numbers are needed"),
     "rows of several lengths": (([[1.0, 2.0], [3.0]],), {}, "X is no array"),
     "a gap": ((np.where(X > 1.5, np.nan, X),), {}, "X is nan at"),
+    "masked values": ((np.ma.masked_greater(X, 1.0), NUMBERS), {}, r"X has \d+ masked values"),
+    "masked targets": ((X, np.ma.masked_greater(NUMBERS, 1.0)), {}, r"Y has \d+ masked values"),
+    "a file as points": (("points.csv",), {}, r"X is text, 'points.csv'; a file is read by config="),
+    "a data file as config": ((X,), {"config": "points.csv"}, r"holds data, .*: macmpi init points\.csv"),
+    "time in words": ((X,), {"max_time": "1m"}, "max_time = '1m'"),
+    "no callback": ((X,), {"callback": 3}, "callback = 3: a function"),
+    "radial layers with coordinates": ((X,), {"layers": "rbf", "hidden": [4]}, r'config=\{"model.sites": "none"\}'),
+    "a constant": ((X, np.ones(60)), {}, "^the arguments of fit: every column of Y is constant"),
     "another model": ((X, NUMBERS), {"start": "classifier"}, "^start: it was trained for other classes"),
 }
 

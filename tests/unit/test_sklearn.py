@@ -153,6 +153,12 @@ def test_a_heavy_part_of_the_points_decides() -> None:
     assert_allclose(found, [0.75, 2.75], atol=0.1)  # of 80 + 20 rows, at most half a row in 20 more or less
 
 
+def test_rows_that_weigh_too_little_are_said() -> None:
+    w = np.r_[np.full(100, 8.0), np.full(20, 0.01)]
+    with pytest.warns(macmpi.MacmpiWarning, match="20 of 120 rows weigh too little"):
+        MACRegressor(**SHORT).fit(X, NUMBERS, w)
+
+
 @pytest.mark.parametrize("w", [np.zeros(120), np.r_[np.ones(2), np.zeros(118)], -np.ones(120), np.full(120, np.nan)])
 def test_weights_that_leave_nothing_are_refused(w: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"weight|3 are needed"):
