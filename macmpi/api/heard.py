@@ -12,7 +12,7 @@ from macmpi.console import heard_by, put
 
 ARGUMENTS = {
     "model.hidden": "hidden",
-    'use model.sites = "none" at that layer': 'use config={"model.sites": "none"}, or a list with a word for each layer',
+    'use model.sites = "none" at that layer': 'use config={"model.sites": "none"}, or a list of words, one a layer',
     "model.activation": "layers",
     "model.loss": "loss",
     "data.validation": "validation",

@@ -84,7 +84,7 @@ def test_ranks_are_stopped_by_a_callback_and_by_ctrl_c_with_the_model_so_far(tmp
         return record["iteration"] >= 2
 
     def interrupt(record: dict[str, Any]) -> None:
-        if record["iteration"] == 2:
+        if record["iteration"] == 2 and record["phase"] == "iteration":
             signal.raise_signal(signal.SIGINT)
 
     for callback in (wish, interrupt):

@@ -260,7 +260,7 @@ def test_a_model_without_columns_takes_numbers_alone() -> None:
 
 def test_tables_that_cannot_be_read() -> None:
     twice = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    assert "people.csv is no table that can be read (Expected unique column names" in refusal(twice)
+    assert "people.csv: two of its columns have one name; rename them" in refusal(twice)
     assert "two of its columns have one name" in refusal(pd.DataFrame([[1, 2]], columns=["1", 1]))
     assert "no columns are left" in refusal(pa.table({"a": [1]}), without=["a"])
     assert "give a DataFrame of pandas" in refusal(pa.record_batch({"a": [1]}))
