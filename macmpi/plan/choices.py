@@ -167,7 +167,7 @@ REMADE = 10
 LEAST = 32
 """Points of a minibatch of few points."""
 
-FEWEST = 10
+FEWEST = 20
 """Minibatches that the first epochs have at least, unless they would be smaller than LEAST."""
 
 FLOPS, LIGHT = 6.0, 2e7
@@ -179,7 +179,7 @@ SHARED = 2
 
 
 def minibatch(keys: Stochastic, n_train: int, epoch: int) -> int:
-    """Points of a minibatch: at first `batch`, but at most a tenth of all (or `LEAST`); doubled every `grow_every`
+    """Points of a minibatch: at first `batch`, but at most a twentieth of all (or `LEAST`); doubled every `grow_every`
     epochs.  Collective: no.
     """
     first = min(keys.batch, max(n_train // FEWEST, LEAST))
