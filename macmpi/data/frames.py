@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.data.series import is_frame, is_whole, kind_of, numbers, series_of, texts
+from macmpi.data.series import is_frame, is_number, is_whole, kind_of, numbers, series_of, texts
 from macmpi.typing import Array
 
 __all__ = ["Column", "Columns", "are_whole", "is_frame"]
@@ -236,22 +236,14 @@ def _check_categories(categories: tuple[str, ...], held: list[str]) -> None:
     few = len(categories) <= MOST_CATEGORIES and (len(categories) <= FEW_CATEGORIES or 2 * len(categories) <= len(held))
     if few:
         return
-    odd = [text for text in categories if not _is_number(text)]
+    odd = [text for text in categories if not is_number(text)]
     if not odd:
         raise _Unfit("holds numbers as text: make numbers of them, as frame.astype({column: float}) does")
-    if all(_is_number(text.replace(".", "").replace(",", ".")) for text in odd):
+    if all(is_number(text.replace(".", "").replace(",", ".")) for text in odd):
         raise _Unfit(f"holds numbers with commas, as {odd[0]!r:.40}: write them with a point, and without thousands")
     if 2 * len(odd) < len(categories):
         raise _Unfit(f"holds numbers and {odd[0]!r:.40}: write a number there, or nothing where it is missing")
     raise _Unfit(f"holds text with {len(categories):,} different values; at most {MOST_CATEGORIES} can be categories")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _tuple(value: Any) -> Any:

@@ -29,6 +29,15 @@ def is_frame(X: Any) -> bool:
     return hasattr(type(X), "columns") and any(hasattr(type(X), face) for face in FACES)
 
 
+def is_number(text: str) -> bool:
+    """Tells whether text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def is_series(Y: Any) -> bool:
     """Tells whether Y is one column of a table of pandas or polars."""
     return hasattr(type(Y), "to_frame") and hasattr(type(Y), "dtype") and not is_frame(Y)

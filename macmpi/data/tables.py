@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
+from macmpi.data.series import is_number
 from macmpi.files import first_line
 
 CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
@@ -115,7 +116,7 @@ def _read_csv(path: Path) -> Any:
         raise ValueError("its first line is empty; it should hold the names of the columns")
     separator = "\t" if ".tsv" in path.name.lower() else max(SEPARATORS, key=names.count)
     given = [name.strip('"') for name in names.split(separator)]
-    if all(_is_number(name) for name in given):
+    if all(is_number(name) for name in given):
         raise ValueError(f"its first line holds numbers ({names:.40}); it should hold the names of the columns")
     return csv.read_csv(
         pa.BufferReader(content),
@@ -123,14 +124,6 @@ def _read_csv(path: Path) -> Any:
         csv.ParseOptions(delimiter=separator, newlines_in_values=True),
         csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
     )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _plain(error: Exception) -> str:
