@@ -57,7 +57,7 @@ PACKAGES: dict[str, set[str]] = {
     }
     | {"results", "state", "typing"},
     "run": {"macmpi", "config", "console", "data", "methods", "parallel", "plan", "results", "training"},
-    "api": {"macmpi", "config", "console", "data", "nets", "parallel", "results", "training", "typing"},
+    "api": {"macmpi", "config", "console", "data", "machine", "nets", "parallel", "results", "training", "typing"},
     "sklearn": {"macmpi", "api", "parallel", "results", "typing"},
     "predict": {"macmpi", "console", "data", "files", "results", "typing"},
     "report": {"macmpi", "console", "results"},

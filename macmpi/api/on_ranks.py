@@ -21,6 +21,7 @@ from macmpi.api.given import ARRAYS, Points
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
 from macmpi.data.user_file import COLUMNS
+from macmpi.machine.lock import Lock, is_held
 from macmpi.parallel.launchers import mpiexec, started
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
@@ -34,7 +35,10 @@ POINTS = "points.npz"
 """The file through which points go."""
 
 PREFIX = "macmpi-fit-"
-"""Folders of fits begin so, with the number of their process behind it."""
+"""Folders of fits begin so."""
+
+LOCK = "lock"
+"""The file that a fit holds for as long as it lives."""
 
 POLL = 0.05
 """Seconds between two looks at what the ranks have written."""
@@ -67,7 +71,8 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         command += ["--output", str(output), "--when-stopped", "model"] + ["--overwrite"] * request.overwrite
         if request.max_time < float("inf"):
             command += ["--max-time", f"{request.max_time:g}"]
-        code = _follow(command, folder, Tail(output / "curve.jsonl"), request.callback)
+        curve = Tail(output / "curve.jsonl", since=(folder / "fit.toml").stat().st_mtime_ns)
+        code = _follow(command, folder, curve, request.callback)
         return _outcome(code, folder, output)
 
 
@@ -92,40 +97,36 @@ def _folder(points: Points | None) -> Iterator[Path]:
         status = os.statvfs(MEMORY)
         where = MEMORY if status.f_bavail * status.f_frsize > 2.0 * needed else None
     remove_abandoned(MEMORY)
-    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", dir=where) as name:
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=where) as name, Lock(Path(name) / LOCK) as lock:
+        lock.claim()
         yield Path(name)
 
 
 def remove_abandoned(where: Path) -> None:
-    """Removes folders of this user's fits whose process has been killed.  Collective: no."""
-    for path in where.glob(f"{PREFIX}*-*"):
-        owner = path.name.removeprefix(PREFIX).split("-")[0]
-        with suppress(OSError, ValueError):
-            if path.stat().st_uid == os.getuid() and not _is_alive(int(owner)):
+    """Removes folders of this user's fits whose process has been killed: nobody holds their lock.  Collective: no."""
+    for path in where.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if path.stat().st_uid == os.getuid() and (path / LOCK).exists() and not is_held(path / LOCK):
                 shutil.rmtree(path)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 @dataclass
 class Tail:
-    """A file that grows: `lines` gives what has been added since it was last asked, line by line."""
+    """A file that grows: `lines` gives what has been added since it was last asked, line by line.
+
+    since: a file that was changed last before this moment (ns) is another one, which will be replaced.
+    """
 
     path: Path
     at: int = 0
+    since: int = 0
 
     def lines(self) -> list[str]:
         """Whole lines; those of a file that is not there yet are none."""
         try:
             with self.path.open("rb") as file:
+                if os.fstat(file.fileno()).st_mtime_ns < self.since:
+                    return []
                 file.seek(self.at)
                 text = file.read()
         except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import UsageError
 from macmpi.api import on_ranks
+from macmpi.machine.lock import Lock
 
 RANDOM = np.random.default_rng(11)
 X = RANDOM.normal(size=(90, 4))
@@ -132,16 +132,26 @@ def test_a_rank_starts_no_ranks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_folders_of_fits_that_were_killed_are_removed_by_the_next_one(tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    names = [
-        f"{on_ranks.PREFIX}{ended.pid}-a",
-        f"{on_ranks.PREFIX}{os.getpid()}-b",
-        f"{on_ranks.PREFIX}x-c",
-        "other-1-d",
-    ]
-    for name in names:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "points.npz").touch()
-    on_ranks.remove_abandoned(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+    """Those whose lock nobody holds; what has no lock, or another name, stays."""
+    own = on_ranks.PREFIX
+    killed, alive, young, other = (tmp_path / name for name in (f"{own}a", f"{own}b", f"{own}c", "other"))
+    for folder in (killed, alive, young, other):
+        folder.mkdir()
+        (folder / on_ranks.POINTS).touch()
+    path = str(killed / on_ranks.LOCK)
+    claim = f"from pathlib import Path; from macmpi.machine.lock import Lock; Lock(Path({path!r})).claim()"
+    subprocess.run([sys.executable, "-c", claim], check=True)
+    with Lock(alive / on_ranks.LOCK) as lock:
+        lock.claim()
+        on_ranks.remove_abandoned(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in (alive, young, other))
+
+
+@pytest.mark.launch
+def test_a_run_that_is_overwritten_tells_nothing_of_the_one_before(tmp_path: Path) -> None:
+    """Its curve lies there until the ranks begin their own."""
+    told: list[dict[str, Any]] = []
+    keys: dict[str, Any] = {"config": SHORT, "output": tmp_path / "run"}
+    macmpi.fit(X, CLASSES, seed=1, **keys)
+    model = macmpi.fit(X, CLASSES, seed=2, **keys, overwrite=True, ranks=2, callback=told.append)
+    assert told == model.history
