@@ -21,9 +21,6 @@ BY_POINT = {"by_point": True}
 Z_STEP, W_STEP = 0, 1
 """Positions in an iteration of MAC: which half step comes next."""
 
-NOTICEABLE = 0.01
-"""A validation error that is lower by this share has noticeably fallen."""
-
 Pause = Callable[[], bool]
 """Asked by a sweep where a State is whole in the middle of an iteration: whether to end there.  Collective: yes."""
 
@@ -241,12 +238,17 @@ class State(Generic[Held]):
         """One more iteration is done, at the present mu."""
         self.iteration, self.position, self.mu_done = self.iteration + 1, 0, self.mu
 
-    def note_validation(self, e1_val: float, watched: float | None = None, poor: bool = False) -> None:
-        """Keep the present weights if they are the best so far.  watched: as in Errors; poor: as in History."""
+    def note_validation(
+        self, e1_val: float, watched: float | None = None, poor: bool = False, noticeable: float = 0.0
+    ) -> None:
+        """Keep the present weights if they are the best so far.  watched: as in Errors; poor: as in History.
+
+        noticeable: the validation error must be lower by more than this share to have noticeably fallen.
+        """
         history = self.history
         history.e1_val = e1_val if watched is None else watched
         if (poor, e1_val) < (history.best_poor, history.best_e1_val):
             history.best_e1_val, history.best_iteration, history.best_poor = e1_val, self.iteration, poor
             history.best_weights = self.result.copy()
-        if e1_val < (1.0 - NOTICEABLE) * history.fell_to:
+        if e1_val < (1.0 - noticeable) * history.fell_to:
             history.fell_to, history.fell_at = e1_val, self.iteration

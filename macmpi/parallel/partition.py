@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from macmpi.parallel import balance, tiles
@@ -54,6 +55,12 @@ Partitions = tuple[PointPartition, PointPartition]
 """The partitions of the training and of the validation points."""
 
 
-def partition_points(n: int, ranks: int, blocks: int = tiles.BLOCKS, sharded: bool = False) -> PointPartition:
-    cut = tiles.blocks(tiles.point_tiles(n), blocks)
+def partition_points(
+    n: int,
+    ranks: int,
+    blocks: int = tiles.BLOCKS,
+    sharded: bool = False,
+    tiled: Callable[[int], tuple[Tile, ...]] = tiles.point_tiles,
+) -> PointPartition:
+    cut = tiles.blocks(tiled(n), blocks)
     return PointPartition(cut, balance.contiguous_runs(len(cut), ranks), sharded)

@@ -14,6 +14,9 @@ POINT_ROWS, MANY_ROWS = 128, 216
 """Largest number of points in a tile: its rows of all layers stay near a core.  Of many points tiles are larger, for
 products of more rows are faster; of fewer there would be too few tiles for many ranks."""
 
+LARGE, FEW = 512, 6 * 512
+"""Points of a tile where only errors are summed over at most FEW of them."""
+
 UNIT_WIDTH = 38
 """Number of units in a tile: wide enough for the matrix product, narrow enough to balance ranks."""
 
@@ -85,6 +88,11 @@ def point_tiles(n: int) -> tuple[Tile, ...]:
         if n <= count * POINT_ROWS:
             return cut(n, count)
     return cut(n, BLOCKS * -(-n // (BLOCKS * MANY_ROWS)))
+
+
+def large_tiles(n: int) -> tuple[Tile, ...]:
+    """Tiles of at most LARGE points, for sums that are little work: starting on a tile would be most of it."""
+    return cut(n, -(-n // LARGE))
 
 
 def point_chunks(n: int) -> tuple[Tile, ...]:

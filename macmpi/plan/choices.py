@@ -108,7 +108,8 @@ def penalty_of(config: Config) -> Quadratic:
     if config.method.name == "alternating":  # no penalty: mu stays, and the run ends at max_iterations
         return Quadratic(mu0, factor, mu0, 0.0, config.run.max_iterations, every=1)
     if config.method.name == "stochastic":
-        return Patient(*common, patience=config.stochastic.patience, noticeably=True)
+        noticeable = NOTICEABLE_LABELS if LOSSES[config.model.loss].labels else NOTICEABLE
+        return Patient(*common, patience=config.stochastic.patience, noticeable=noticeable)
     if config.method.name in NESTED:
         return Patient(*common, patience=config.baseline.patience)
     if penalty.method == "quadratic":
@@ -161,14 +162,19 @@ def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
     return name, separable and "units" in takes
 
 
+NOTICEABLE, NOTICEABLE_LABELS = 0.01, 0.03
+"""A validation error that is lower by this share has noticeably fallen: of numbers, and of labels, whose cross-entropy
+goes on falling where no more of them are right."""
+
 REMADE = 10
 """Minibatches of the stochastic method that share the layers' metrics and inverses."""
 
 LEAST = 32
 """Points of a minibatch of few points."""
 
-FEWEST = 20
-"""Minibatches that the first epochs have at least, unless they would be smaller than LEAST."""
+FEWEST, FEWEST_LABELS = 20, 10
+"""Minibatches that the first epochs have at least, unless they would be smaller than LEAST: of numbers, and of labels,
+which need fewer steps."""
 
 FLOPS, LIGHT = 6.0, 2e7
 """Flops of a step for each point and weight, and those of a minibatch below which ranks would rather wait than share:
@@ -178,11 +184,11 @@ SHARED = 2
 """Parts of a minibatch that ranks share."""
 
 
-def minibatch(keys: Stochastic, n_train: int, epoch: int) -> int:
-    """Points of a minibatch: at first `batch`, but at most a twentieth of all (or `LEAST`); doubled every `grow_every`
-    epochs.  Collective: no.
+def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
+    """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or `LEAST`); doubled
+    every `grow_every` epochs.  Collective: no.
     """
-    first = min(keys.batch, max(n_train // FEWEST, LEAST))
+    first = min(keys.batch, max(n_train // (FEWEST_LABELS if labels else FEWEST), LEAST))
     return min(first << min(epoch // keys.grow_every, 30), keys.batch_max)
 
 

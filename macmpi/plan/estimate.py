@@ -138,7 +138,8 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
         share = max(plan.work.parts.row_counts) / N
         directions = sum(2.0 * h * d * (h + d) for h, d in chain.block_shapes)
         inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / REMADE
-        extra = N / minibatch(config.stochastic, N, 0) * (directions + inverses) / plan.ranks / rate
+        steps = N / minibatch(config.stochastic, N, 0, plan.choices.loss.labels)
+        extra = steps * (directions + inverses) / plan.ranks / rate
         kept += 5.0 * squares
     elif name in ("sgd", "adam"):
         batch = min(config.baseline.batch, N)

@@ -68,6 +68,7 @@ class Quadratic:
     The tolerance shrinks by `tolerance_decay` each time mu grows (the paper's tau_k; 1 keeps it).  With `every` > 0 mu
     grows after this number of iterations instead, whatever the error does, and the run ends at max_iterations.  With
     `patience` > 0 it also ends when the validation error has not been lower for this number of iterations.
+    noticeable: the share by which it must be lower to have noticeably fallen.
     """
 
     mu0: float
@@ -80,6 +81,7 @@ class Quadratic:
     multipliers: bool = False
     every: int = 0
     patience: int = 0
+    noticeable: float = 0.0
 
     def decide(self, progress: Progress) -> Decision:
         """Section 2's stopping criterion.  Raises NumericalError when E1 is not finite."""
@@ -114,14 +116,13 @@ class Quadratic:
 class Patient(Quadratic):
     """No penalty: the run ends when the validation error has not been lower for `patience` iterations.
 
-    noticeably: lower by less than the share `state.NOTICEABLE` does not count.
+    Where a share is `noticeable`, falls by less do not count.
     """
 
     patience: int = 20
-    noticeably: bool = False
 
     def _settled(self, progress: Progress) -> bool:
-        return progress.iteration - (progress.fell if self.noticeably else progress.best) >= self.patience
+        return progress.iteration - (progress.fell if self.noticeable else progress.best) >= self.patience
 
 
 @dataclass(frozen=True)

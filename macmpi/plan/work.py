@@ -41,7 +41,7 @@ class Work:
     @cached_property
     def train(self) -> PointPartition:
         """The training points whose coordinates and errors are a rank's to compute."""
-        return self._training(tiles.BLOCKS)
+        return self._only_evaluated(self.n_train) or self._training(tiles.BLOCKS)
 
     @cached_property
     def summed(self) -> PointPartition:
@@ -56,7 +56,12 @@ class Work:
     @cached_property
     def validation(self) -> PointPartition:
         """The validation points whose errors are a rank's to compute."""
-        return partition_points(self.n_val, self.ranks, sharded=self.sharded)
+        return self._only_evaluated(self.n_val) or partition_points(self.n_val, self.ranks, sharded=self.sharded)
+
+    def _only_evaluated(self, n: int) -> PointPartition | None:
+        """Few points of a stochastic run, in larger and fewer tiles: errors are summed over them, and nothing else."""
+        few = self.minibatch_parts and not self.sharded and n <= tiles.FEW
+        return partition_points(n, self.ranks, tiled=tiles.large_tiles) if few else None
 
     @cached_property
     def w_step(self) -> WorkList:

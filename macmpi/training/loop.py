@@ -26,7 +26,7 @@ from macmpi.training.curve import Curve, record_of
 from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
 from macmpi.training.process import peak_memory, ready_memory, ready_products, spare_living
-from macmpi.training.refit import is_wanted, refit
+from macmpi.training.refit import iterations_of, refit
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory
 from macmpi.training.scored import scored
@@ -199,8 +199,7 @@ class Training:
     def finish(self, state: State[Any], stopped: bool = False) -> Outcome:
         """Postprocessing, its record, the refit, model.h5.  The checkpoint keeps the state before it.  Collective: yes.
 
-        Where the run must stop before the refit has ended, a resumed one begins the refit again.  stopped: there is no
-        refit.
+        Where the run must stop before the refit has ended, a resumed one begins it again.  stopped: no refit.
         Raises NumericalError where the run has diverged, StorageError where model.h5, or the checkpoint before it,
         could not be written.
         """
@@ -217,8 +216,8 @@ class Training:
         if self.team.rank == 0:
             say("\n".join(closing(state, errors, self.method.account, best, scores)))
         again = None
-        if not stopped and self._is_refitted(state, best):
-            again = refit(self.job.config, self.data, self.method, best, self._asked)
+        if iterations := 0 if stopped else self._refit_iterations(state, best):
+            again = refit(self.job.config, self.data, self.method, best, iterations, self._asked)
             stopped = again is None
             if stopped:
                 self._say_stopped("before the refit on all points had ended")
@@ -243,17 +242,17 @@ class Training:
         """Somebody has asked the run to stop.  Collective: yes."""
         return self.team.max_over_ranks({"asked": float(self.stop.asked)})["asked"] > 0.0
 
-    def _is_refitted(self, state: State[Any], best: Best) -> bool:
-        """A refit is wanted, and there is time for it.  Rank 0 decides.  Collective: yes."""
+    def _refit_iterations(self, state: State[Any], best: Best) -> int:
+        """Counts the refit's iterations; 0: none is wanted, or there is no time.  Rank 0 decides.  Collective: yes."""
 
-        def decide() -> bool:
-            if not is_wanted(self.job.config, self.data, best):
-                return False
-            more = best.iteration / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train)
-            in_time = self.pace.suffices(SPARE * more * state.seconds)
-            if not in_time:
+        def decide() -> int:
+            noticed = state.history.fell_at if self.plan.choices.penalty.noticeable else 0
+            count = iterations_of(self.job.config, self.data, best, noticed)
+            longer = 1.0 + self.plan.n_val / self.plan.n_train
+            if count and not self.pace.suffices(SPARE * count / state.iteration * longer * state.seconds):
                 warn("no time is left for the refit on all points: the best weights stay")
-            return in_time
+                return 0
+            return count
 
         return self.team.from_root(decide)
 
@@ -275,7 +274,8 @@ class Training:
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
         timings = self.team.max_over_ranks(self.clock.take())
         if phase != "postprocess":
-            state.note_validation(errors.validation, errors.watched, is_poor(errors.train, self.constant))
+            poor, noticeable = is_poor(errors.train, self.constant), self.plan.choices.penalty.noticeable
+            state.note_validation(errors.validation, errors.watched, poor, noticeable)
         extra = {"centres": self.plan.basis_sizes} if self.plan.has_basis else {}
         notes = self.method.notes() if phase == "iteration" else {}
         record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes

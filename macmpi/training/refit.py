@@ -51,14 +51,18 @@ class Refit:
         return f"{name:28s} E1       {decimals(self.error):>9}   after {self.iterations} iterations"
 
 
-def is_wanted(config: Config, data: Dataset, best: Best) -> bool:
-    """Tells whether a run with these best weights is followed by a refit.  Collective: no (rank 0)."""
+def iterations_of(config: Config, data: Dataset, best: Best, noticed: int) -> int:
+    """Counts the iterations of the refit of a run with these best weights; 0: none is wanted.  Collective: no (rank 0).
+
+    Those of the best weights, or fewer: to the last fall of the validation error that was `noticed` (0: any was).
+    """
     if best.constant or best.iteration == 0 or config.run.refit is False or not can_refit(config):
-        return False
-    if config.run.refit is True:
-        return True
+        return 0
     gains = best.errors.validation >= GAP * best.errors.E_Q
-    return gains and data.drawn and not data.autoencoder and config.method.name == "stochastic"
+    gains = gains and data.drawn and not data.autoencoder and config.method.name == "stochastic"
+    if not (config.run.refit is True or gains):
+        return 0
+    return min(noticed or best.iteration, best.iteration)
 
 
 def joined(data: Dataset) -> Dataset:
@@ -71,10 +75,12 @@ def joined(data: Dataset) -> Dataset:
     return replace(data, X=X, Y=Y, groups=None, order=None)
 
 
-def refit(config: Config, data: Dataset, first: Method, best: Best, stopped: Callable[[], bool]) -> Refit | None:
-    """Trains again on all points, for the iterations of the best weights.
+def refit(
+    config: Config, data: Dataset, first: Method, best: Best, iterations: int, stopped: Callable[[], bool]
+) -> Refit | None:
+    """Trains again on all points.
 
-    None where it was stopped.  stopped: collective.  Cost: best.iteration iterations on all points.  Collective: yes.
+    None where it was stopped.  stopped: collective.  Cost: the iterations, on all points.  Collective: yes.
     """
     team, clock = first.parts.team, first.parts.clock
     whole = joined(data)
@@ -82,7 +88,7 @@ def refit(config: Config, data: Dataset, first: Method, best: Best, stopped: Cal
     method = choose(config, make_plan(config, *counts, team.size), whole, team, clock)
     state = start(method, config, Origin())
     method.begin(state)
-    while state.iteration < best.iteration:
+    while state.iteration < iterations:
         if not method.sweep(state, stopped) or stopped():
             return None
         state.mu = _next_mu(method, state)

@@ -15,7 +15,7 @@ from macmpi import NumericalError
 from macmpi.config import Config, Method, Model, Penalty
 from macmpi.plan.choices import longer, penalty_of
 from macmpi.plan.penalty import AugmentedLagrangian, Decision, Patient, Progress, Quadratic, Ridge
-from macmpi.state import NOTICEABLE, Record, State
+from macmpi.state import Record, State
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
 ERRORS = st.floats(1e-6, 1e6)
@@ -209,7 +209,7 @@ def test_a_run_with_patience_ends_once_the_error_has_not_been_lower_for_so_many_
 def test_each_of_them_changes_when_the_run_settles(method: str, sites: str, named: list[str]) -> None:
     name, _, patient = method.partition(" ")
     config = Config(
-        model=Model([3], sites=sites, activation="sigmoid"),  # type: ignore[arg-type]
+        model=Model([3], sites=sites, activation="sigmoid", loss="squared"),  # type: ignore[arg-type]
         method=Method(name),  # type: ignore[arg-type]
         penalty=Penalty(mu_every=10, patience=25) if patient else Penalty(),
     )
@@ -227,7 +227,7 @@ def test_each_of_them_changes_when_the_run_settles(method: str, sites: str, name
 
 def test_patience_counts_from_the_best_iteration_or_from_the_last_noticeable_fall() -> None:
     any_fall = Patient(1.0, 2.0, 1.0, 0.01, 100, patience=20)
-    noticeable = replace(any_fall, noticeably=True)
+    noticeable = replace(any_fall, noticeable=0.01)
     for iteration, best, fell, ends in (
         (20, 0, 0, (True, True)),
         (30, 25, 5, (False, True)),
@@ -241,11 +241,11 @@ def test_patience_counts_from_the_best_iteration_or_from_the_last_noticeable_fal
 def test_a_fall_is_noticeable_by_its_share_however_slowly_it_comes() -> None:
     """Steps below the share add up; the best weights are kept all the same."""
     state: State[Record] = State(np.zeros(2), np.zeros((0, 0)), 1.0, Record())
-    step = 1.0 - 0.4 * NOTICEABLE
+    step = 1.0 - 0.4 * 0.01
     noticed = []
     for state.iteration in range(10):
         state.weights[:] = state.iteration
-        state.note_validation(step**state.iteration)
+        state.note_validation(step**state.iteration, noticeable=0.01)
         noticed.append(state.history.fell_at)
         assert state.history.best_iteration == state.iteration == state.history.best_weights[0]
     assert noticed == [0, 0, 0, 3, 3, 3, 6, 6, 6, 9]

@@ -105,7 +105,7 @@ class Stochastic(Nested[StochasticState]):
     def steps(self, epoch: int) -> int:
         """Minibatches of an epoch.  Every part gives at least a point to each.  Collective: no."""
         n = self.plan.n_train
-        return max(min(n // minibatch(self.keys, n, epoch), self.least_part), 1)
+        return max(min(n // minibatch(self.keys, n, epoch, self.plan.choices.loss.labels), self.least_part), 1)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[StochasticState]:
         """Random weights, and where no range is asked for a code of principal components.  Collective: yes."""
