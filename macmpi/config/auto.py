@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from macmpi.config.penalties import AUTO, IN_THE_PAPER, acceleration, by_loss
+from macmpi.config.penalties import AUTO, IN_THE_PAPER, acceleration, by_loss, starts_with_bits
 from macmpi.config.reading import Config, given, toml
 from macmpi.config.tables import HALF_STEPS, Activation
 
@@ -35,8 +35,19 @@ def decide(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config
     """The config without "auto", and what was decided.  n_in: columns of X.  Collective: no."""
     config, found = decide_net(config, n_in, autoencoder)
     method, penalty = config.method, config.penalty
+    if config.start.method == AUTO:
+        bits = method.name == "mac" and starts_with_bits(config)
+        asked = any(key.startswith("start.") for key in given(config))
+        word, why = ("pca", "bits of principal components") if bits and not asked else ("uniform", "any net")
+        config = replace(config, start=replace(config.start, method=word))  # type: ignore[arg-type]
+        found.append(Decision("start.method", word, why if bits else IN_THE_PAPER))
     if method.name != "mac":
         return config, found
+    if config.model.sites == AUTO:
+        sites = [site for _, _, site in config.model.layers()]
+        value, why = ("after", IN_THE_PAPER) if set(sites) == {"after"} else (sites, "what half steps can fit")
+        config = replace(config, model=replace(config.model, sites=value))  # type: ignore[arg-type]
+        found.append(Decision("model.sites", value, why))
     for key, value, why in by_loss(config, n_in, autoencoder):
         penalty = replace(penalty, **{key: value})
         found.append(Decision(f"penalty.{key}", value, why))

@@ -25,6 +25,9 @@ FIRST_MU = {"labels": 1e-3, "numbers": 0.03}
 RIDGE = {"labels": 5e-3, "numbers": 0.1}
 """The ridge of the objective, for each column of the inputs: a unit of many columns has smaller weights."""
 
+BITS = {"mu0": 0.01, "factor": 2.0, "ridge": 1.0}
+"""Bits change one by one, and never again where mu is large."""
+
 MOST = {"labels": 0.15, "numbers": 1.0}
 """The ridge at most."""
 
@@ -34,6 +37,8 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
     penalty, kind = config.penalty, _kind(config, autoencoder)
     values: dict[str, Any] = PAPER
     why = IN_THE_PAPER
+    if starts_with_bits(config) and _is_plain(config):
+        values, why = PAPER | BITS, "for bits"
     if kind:
         ridge = min(RIDGE[kind] * n_in, MOST[kind])
         values = {"mu0": FIRST_MU[kind], **SLOWLY, "ridge": ridge, "ridge_scale": "objective"}
@@ -55,16 +60,25 @@ def _kind(config: Config, autoencoder: bool) -> str:
 
     Those are for autoencoders, layers without derivatives, other penalties, selection, and a tolerance that is given.
     """
-    penalty, layers, asked = config.penalty, config.model.layers(), given(config)
+    layers = config.model.layers()
     usual = (
-        penalty.method == "quadratic"
-        and penalty.metric == "identity"
-        and "penalty.tolerance" not in asked
-        and "penalty.tolerance_decay" not in asked
-        and config.selection.criterion == "none"
+        _is_plain(config)
         and all(kind in get_args(Activation) for _, kind, _ in layers)
         and any(site != "none" for _, _, site in layers)
     )
     if autoencoder or not usual:
         return ""
     return "labels" if config.model.loss == "cross_entropy" else "numbers"
+
+
+def _is_plain(config: Config) -> bool:
+    """The schedule of the penalty is left open: no tolerance is given, no multipliers, metric or selection."""
+    penalty, asked = config.penalty, given(config)
+    tolerances = {"penalty.tolerance", "penalty.tolerance_decay"}
+    plain = penalty.method == "quadratic" and penalty.metric == "identity" and not tolerances & set(asked)
+    return plain and config.selection.criterion == "none"
+
+
+def starts_with_bits(config: Config) -> bool:
+    """The first hidden layer gives bits."""
+    return config.model.layers()[0][1] == "binary"

@@ -51,7 +51,7 @@ class Model:
     hidden: Annotated[list[PositiveInt], Len(1)] | Literal["auto"] = "auto"
     activation: HiddenName | list[LayerName] = "auto"
     output: Activation = "linear"
-    sites: Site | list[Site] = "after"
+    sites: Literal["auto", "after", "before", "none"] | list[Site] = "auto"
     width: Width | list[Width] = 1.0
     centres: Trainer | list[Trainer] = "kmeans"
     words: PositiveInt = 64
@@ -95,7 +95,19 @@ class Model:
     def layers(self) -> list[tuple[int, str, str]]:
         """(units, activation, site) of each hidden layer."""
         K = len(self.units)
-        return list(zip(self.units, self.each("activation", K), self.each("sites", K), strict=True))
+        kinds = self.each("activation", K)
+        sites = sites_for(kinds) if self.sites == "auto" else self.each("sites", K)
+        return list(zip(self.units, kinds, sites, strict=True))
+
+
+def sites_for(kinds: list[str]) -> list[Site]:
+    """Sites of layers of these kinds: after each, but for those of radial basis functions, which the next one trains.
+
+    Of a net whose first layer gives bits these alone are coordinates: its Z-step searches one code.
+    """
+    if kinds[0] == "binary":
+        return ["after", *["none"] * (len(kinds) - 1)]  # type: ignore[list-item]
+    return ["none" if kind == "rbf" else "after" for kind in kinds]
 
 
 @dataclass(frozen=True)
@@ -105,9 +117,10 @@ class Start:
     "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "greedy": each layer trained as an
     autoencoder of its inputs, `iterations` long; "model": the weights of another run's model.h5.  Coordinates of a
     code: "pca" (where the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`.
+    "auto": "uniform", of bits "pca".
     """
 
-    method: Literal["uniform", "pca", "greedy", "model", "elastic_embedding", "file"] = "uniform"
+    method: Literal["auto", "uniform", "pca", "greedy", "model", "elastic_embedding", "file"] = "auto"
     range: Annotated[float, Ge(0.0), Le(1e6)] = 0.0
     gradient_step: bool = True
     iterations: Own = 0

@@ -41,7 +41,7 @@ def start(method: Method, config: Config, origin: Origin) -> State[Any]:
     keys = config.start
     if coordinates_first(config, method.plan):
         return method.start_from(codes(method, config, origin), keys.seed, range_of(keys))
-    if keys.method == "uniform":
+    if keys.method in ("auto", "uniform"):
         return method.start(keys.range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
     if keys.method == "greedy":

@@ -65,7 +65,7 @@ def can_refit(config: Config) -> bool:
         config.method.name == "mac" and config.penalty.method == "quadratic" and config.penalty.value("mu_every") > 0
     )
     whole = config.parallel.data == "replicated" and config.selection.criterion == "none"
-    return scheduled and whole and config.start.method in ("uniform", "pca", "greedy")
+    return scheduled and whole and config.start.method in ("auto", "uniform", "pca", "greedy")
 
 
 def _check_metric(config: Config, choices: Choices) -> None:
@@ -169,7 +169,7 @@ def check_sharded(config: Config, chain: Chain, choices: Choices, ranks: int) ->
         raise UsageError(
             f'parallel.data = "sharded" goes with the methods "mac" and "stochastic", not "{config.method.name}"; {own}'
         )
-    if config.start.method not in ("uniform", "model"):
+    if config.start.method not in ("auto", "uniform", "model"):
         raise UsageError(
             f'parallel.data = "sharded" starts from weights, and start.method = "{config.start.method}" reads all '
             'points; use "uniform" or "model"'

@@ -18,10 +18,10 @@ from macmpi.config.penalties import MOST
 from macmpi.config.tables import LAYERS, PAPER, Activation, Penalty
 from macmpi.data.targets import FEW, with_loss
 
-ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss")
+ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss", "start.method")
 """Keys with "auto" that nothing but the sizes of the data is needed for."""
 
-OF_MAC = (*(f"penalty.{key}" for key in PAPER), "method.acceleration")
+OF_MAC = (*(f"penalty.{key}" for key in PAPER), "method.acceleration", "model.sites")
 """Those that full MAC alone reads."""
 
 SIZES = list(itertools.product([1, 2, 3, 64], [False, True]))
@@ -97,8 +97,9 @@ FULL: dict[str, Any] = {"method": {"name": "mac"}}
 @pytest.mark.parametrize(
     "tables",
     [
-        {"model": {"activation": "binary"}},
+        {"model": {"activation": "rbf"}},
         {"model": {"sites": "none"}},
+        {"model": {"activation": "binary"}, "penalty": {"method": "augmented_lagrangian"}},
         {"penalty": {"method": "augmented_lagrangian"}},
         {"penalty": {"metric": "variance"}},
         {"penalty": {"tolerance_decay": 0.5}},

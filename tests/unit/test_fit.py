@@ -398,7 +398,11 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "a data file as config": ((X,), {"config": "points.csv"}, r"holds data, .*: macmpi init points\.csv"),
     "time in words": ((X,), {"max_time": "1m"}, "max_time = '1m'"),
     "no callback": ((X,), {"callback": 3}, "callback = 3: a function"),
-    "radial layers with coordinates": ((X,), {"layers": "rbf", "hidden": [4]}, r'config=\{"model.sites": "none"\}'),
+    "radial layers with coordinates": (
+        (X,),
+        {"layers": "rbf", "hidden": [4], "config": {"model.sites": "before"}},
+        r'config=\{"model.sites": "none"\}',
+    ),
     "a constant": ((X, np.ones(60)), {}, "^the arguments of fit: every column of Y is constant"),
     "another model": ((X, NUMBERS), {"start": "classifier"}, "^start: it was trained for other classes"),
 }
