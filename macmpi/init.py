@@ -112,7 +112,11 @@ def _either(config: Config) -> Found:
     as_numbers, as_classes = (
         replace(config, model=replace(config.model, loss=x)) for x in ("squared", "cross_entropy")
     )
-    numbers, classes = _read(as_numbers), _read(as_classes)
+    numbers = _read(as_numbers)
+    try:
+        classes = _read(as_classes)
+    except UsageError:  # as where one of them occurs once
+        return _planned(as_numbers, as_numbers, [], numbers, "a few different whole numbers")
     values = np.asarray(classes.classes)
     first, count = values[0], len(values)
     doubt = f"{count} different whole numbers from {first} to {values[-1]}"

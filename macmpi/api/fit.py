@@ -62,8 +62,9 @@ def fit(
     max_time: seconds, after which the best net so far is given.  Ctrl-C does so, too.
     ranks: processes to start by mpiexec.  comm: a communicator of mpi4py, all of whose ranks call this (X and Y
     are those of its rank 0); by default all ranks under mpiexec.  On every rank the same Model is given.
-    output: a run directory to keep curve, checkpoints and model.h5 in.  callback: is given a dict of each iteration on
-    rank 0, and ends the fit by answering True.  verbose: prints a line an iteration; None shows a curve in a notebook.
+    output: a run directory to keep curve, checkpoints and model.h5 in.  verbose: prints a line an iteration; None shows
+    a curve in a notebook.  callback: is given a dict of each iteration, of the start and of the end ("phase" says
+    which) on rank 0, and ends the fit by answering True.
 
     What is "auto" or None is chosen from the data; `Model.history` has the curve.
     Raises UsageError for what cannot be trained, NumericalError where training diverges.  Collective: yes.

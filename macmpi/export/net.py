@@ -46,6 +46,7 @@ class Net:
 
     code: 0 where the net has no code.  inputs, outputs: the scalings of the data.  classes: the label of each output of
     a classifier, or None.  one_dimensional: predictions are (N,).  dtype: of the arithmetic, float64 or float32.
+    columns: names of the inputs, where a table became these; else none.
     """
 
     steps: tuple[Step, ...]
@@ -57,6 +58,7 @@ class Net:
     autoencoder: bool
     sizes: tuple[int, ...]
     dtype: np.dtype
+    columns: tuple[str, ...] = ()
 
     @property
     def n_in(self) -> int:
@@ -109,6 +111,7 @@ def net_of(model: Model, precision: str) -> Net:
         autoencoder=model.autoencoder,
         sizes=model.chain.layer_sizes,
         dtype=dtype,
+        columns=tuple(model.columns.names) if model.columns else (),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from macmpi.data.scaling import Scaling
 from macmpi.export.net import Net, Step
-from macmpi.export.source import classes_line, head, packed, usage
+from macmpi.export.source import head, names_lines, packed, usage
 from macmpi.typing import Array
 
 ROWS = '''
@@ -72,7 +72,7 @@ def written(net: Net) -> str:
         head(net, "NumPy alone", usage(net, "import model_numpy as net  # the name of this file", "net")),
         "import base64\nimport io\n\nimport numpy as np\n",
         f'DTYPE = "{net.dtype.name}"',
-        classes_line(net.classes),
+        names_lines(net),
         ROWS,
         *used,
         function("scaled(X)", [*scaled, 'return (X - W["x_shift"]) / W["x_scale"]']),

@@ -6,6 +6,7 @@ by onnxscript, which traces Python functions into graphs and brings three more p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -92,6 +93,8 @@ def written(net: Net, decoder: bool = False) -> tuple[bytes, list[str]]:
     versions = [onnx.helper.make_opsetid("", OPSET)]
     made_by = {"producer_name": "macmpi", "producer_version": __version__}
     model = onnx.helper.make_model(graph, opset_imports=versions, ir_version=IR, **made_by)
+    if net.columns and not decoder:
+        onnx.helper.set_model_props(model, {"columns": json.dumps(net.columns)})
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString(), list(outputs)
 

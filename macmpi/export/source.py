@@ -6,6 +6,7 @@ import base64
 import io
 import pprint
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -33,13 +34,19 @@ def packed(arrays: Mapping[str, Array], dtype: np.dtype) -> str:
     return "\n".join(['WEIGHTS = """', *lines, '"""'])
 
 
-def classes_line(classes: Array | None) -> str:
-    """`CLASSES = np.array([...])` of a classifier, and an empty line."""
-    if classes is None:
-        return ""
-    listed = pprint.pformat(classes.tolist(), width=110, compact=True)
-    kind = "str" if classes.dtype.kind == "U" else f'"{classes.dtype.name}"'
-    return f"CLASSES = np.array({listed}, {kind})\n"
+def names_lines(net: Net) -> str:
+    """`CLASSES = np.array([...])` of a classifier, and of a table's net `COLUMNS = [...]`, its columns of numbers."""
+    lines = ""
+    if net.classes is not None:
+        kind = "str" if net.classes.dtype.kind == "U" else f'"{net.classes.dtype.name}"'
+        lines += f"CLASSES = np.array({_listed(net.classes.tolist())}, {kind})\n"
+    if net.columns:
+        lines += f"COLUMNS = {_listed(list(net.columns))}\n"
+    return lines
+
+
+def _listed(values: list[Any]) -> str:
+    return pprint.pformat(values, width=110, compact=True)
 
 
 def usage(net: Net, load: str, name: str) -> str:

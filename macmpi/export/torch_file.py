@@ -8,7 +8,7 @@ import numpy as np
 
 from macmpi.data.scaling import Scaling
 from macmpi.export.net import Net, Step
-from macmpi.export.source import classes_line, head, packed, usage
+from macmpi.export.source import head, names_lines, packed, usage
 from macmpi.typing import Array
 
 CLASSES = {
@@ -184,7 +184,7 @@ def written(net: Net) -> str:
             head(net, "torch and NumPy", usage(net, "net = model_torch.load()  # the name of this file", "net")),
             "import base64\nimport io\n\nimport numpy as np\nimport torch\nfrom torch import nn\n",
             f"DTYPE = torch.{net.dtype.name}",
-            classes_line(net.classes),
+            names_lines(net),
             *(code for name, code in CLASSES.items() if name in used),
             class_of(net, {part: [call for call, _ in every] for part, every in parts.items()}),
             REST,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -130,6 +131,21 @@ def test_an_onnx_file_is_read_by_onnxruntime(model: Path) -> None:
     done = exported(model, "--to", "onnx", "--decoder")
     assert done.returncode == 0, done.stderr
     assert model.with_name("model_decoder.onnx").exists()
+
+
+def test_files_name_the_columns_that_a_table_became(tmp_path: Path) -> None:
+    pandas, onnx = pytest.importorskip("pandas"), pytest.importorskip("onnx")
+    table = pandas.DataFrame({"size": np.linspace(0.0, 1.0, 40), "city": ["Rome", "Paris"] * 20})
+    keys = {"method.name": "stochastic", "run.max_iterations": 1}
+    path = tmp_path / "model.h5"
+    macmpi.save(macmpi.fit(table, np.arange(40.0), hidden=[2], config=keys), path)
+    for to in ENDINGS:
+        assert exported(path, "--to", to).returncode == 0
+    names = ["size", "city_Paris", "city_Rome"]
+    for to in ("numpy", "torch"):
+        assert f"COLUMNS = {names}\n" in path.with_name(f"model{ENDINGS[to]}").read_text()
+    props = {p.key: p.value for p in onnx.load(path.with_name(f"model{ENDINGS['onnx']}")).metadata_props}
+    assert json.loads(props["columns"]) == names
 
 
 def test_the_file_is_the_same_every_time(model: Path) -> None:

@@ -27,6 +27,7 @@ TARGETS: dict[str, Any] = {
     "truth": CLASSES > 1,
     "classes": CLASSES,
     "amounts": np.array([1990, 1995, 2003, 2004])[CLASSES],
+    "once": np.append(1990 + CLASSES[1:], 2050),
     "many": np.arange(60, 60 + N) ** 2,
 }
 KINDS = [*TARGETS, "autoencoder", "held"]
