@@ -37,7 +37,7 @@ def decide(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config
     method, penalty = config.method, config.penalty
     if config.start.method == AUTO:
         bits = method.name == "mac" and starts_with_bits(config)
-        asked = any(key.startswith("start.") for key in given(config))
+        asked = any(key.startswith("start.") and key != "start.seed" for key in given(config))
         word, why = ("pca", "bits of principal components") if bits and not asked else ("uniform", "any net")
         config = replace(config, start=replace(config.start, method=word))  # type: ignore[arg-type]
         found.append(Decision("start.method", word, why if bits else IN_THE_PAPER))

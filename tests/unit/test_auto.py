@@ -131,6 +131,18 @@ def test_the_ridge_of_a_table_grows_with_its_columns_up_to_a_limit(loss: str, ki
     assert decide(given, 4)[0].penalty.value("ridge_scale") == "objective"
 
 
+@pytest.mark.parametrize(
+    ("start", "method"),
+    [({}, "pca"), ({"seed": 3}, "pca"), ({"range": 2.0}, "uniform"), ({"method": "greedy"}, "greedy")],
+)
+def test_bits_begin_as_those_of_principal_components_unless_a_start_is_given(start: Any, method: str) -> None:
+    given = config.validate({"model": {"hidden": [3, 4], "activation": "binary"}, "start": start}, "this test")
+    found, decisions = decide(given, 9)
+    assert found.start.method == method
+    assert found.model.sites == ["after", "none"]
+    assert {d.why for d in decisions if d.key.startswith("penalty.")} == {"for bits"}
+
+
 def test_mu_begins_no_higher_than_it_may_grow() -> None:
     given = config.validate(FULL | {"penalty": {"mu_max": 1e-4}}, "this test")
     assert decide(given, 4)[0].penalty.value("mu0") == 1e-4
