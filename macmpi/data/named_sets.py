@@ -12,6 +12,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.reading import Raw, read_file
+from macmpi.data.usps_large import usps_large
 from macmpi.parallel.streams import stream
 from macmpi.typing import Array
 
@@ -42,11 +43,26 @@ def read_digits(config: Data, labels: bool) -> Raw:
 def read_usps(config: Data, labels: bool) -> Raw:
     """USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equal over digits."""
     images, digits = _read_fetched("usps")
-    random = stream(config.seed, "split")
+    return _pictures(images / 255.0, (16, 16), digits, _usps_parts(digits, config.seed), labels)
+
+
+def _usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
+    """The 5,000 images to train on, and those to validate with."""
+    random = stream(seed, "split")
     drawn = [random.permutation(np.flatnonzero(digits == digit))[:1000] for digit in range(10)]
     train = random.permutation(np.concatenate([d[:500] for d in drawn]))
-    validation = np.concatenate([d[500:] for d in drawn])
-    return _pictures(images / 255.0, (16, 16), digits, (train, validation), labels)
+    return train, np.concatenate([d[500:] for d in drawn])
+
+
+def read_usps_large(config: Data, labels: bool) -> Raw:
+    """60,000 + 10,000 images of 28 x 28 pixels in [0, 1], in single precision, made from those of `read_usps`."""
+    images, digits = _read_fetched("usps")
+    parts = _usps_parts(digits, 0)
+    train, held = usps_large(folder(), *((images[rows], digits[rows]) for rows in parts))
+    X, X_val = (A.reshape(len(A), -1).astype(np.float32) / np.float32(255.0) for A, _ in (train, held))
+    groups = train[1].astype(np.int64), held[1].astype(np.int64)
+    Y, Y_val = (_column(g) if labels else None for g in groups)
+    return Raw(X, Y, X_val, Y_val, labels=labels, groups=groups, shape=(28, 28))
 
 
 def read_coil(config: Data, labels: bool) -> Raw:
@@ -60,7 +76,12 @@ def read_coil(config: Data, labels: bool) -> Raw:
     return replace(raw, order=(places[train], places[validation]))
 
 
-NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {"digits": read_digits, "usps": read_usps, "coil": read_coil}
+NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {
+    "digits": read_digits,
+    "usps": read_usps,
+    "usps-large": read_usps_large,
+    "coil": read_coil,
+}
 
 FILES = {"usps": "usps.h5", "coil": "coil20.h5"}
 

@@ -82,6 +82,11 @@ class Scaling:
     scale: Array
     tails: Tails | None = None
 
+    @property
+    def changes_nothing(self) -> bool:
+        """It is the identity."""
+        return self.tails is None and not self.shift.any() and bool((self.scale == 1.0).all())
+
     def apply(self, X: Array) -> Array:
         return (compressed(X, self.tails) - self.shift) / self.scale
 

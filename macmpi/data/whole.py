@@ -39,10 +39,11 @@ def made_of(raw: Raw, config: Data, dtype: Any = np.float64) -> Dataset:
     elif targets:
         Y, Y_val, scaling_y = _scaled(targets, raw.scale_y, config, varied=True)
     if np.dtype(dtype) == np.float32:
-        check_single(max(np.abs(A).max() for A in (X, X_val, Y, Y_val)), config.source)
+        check_single(max(max(A.max(), -A.min()) for A in (X, X_val, Y, Y_val)), config.source)
     digest = hashlib.sha256()
     for array in (X, Y, X_val, Y_val):
-        digest.update(str(array.shape).encode() + array.tobytes())
+        digest.update(str(array.shape).encode())
+        digest.update(np.ascontiguousarray(array).data)
     if raw.names is not None and classes is not None:
         digest.update("\0".join(map(str, classes)).encode())
     x, x_val = np.asarray(X, dtype), np.asarray(X_val, dtype)
@@ -69,6 +70,8 @@ def _scaled(parts: Parts, rule: ScalingRule, config: Data, varied: bool) -> tupl
     if varied:
         check_varied(X.min(axis=0), X.max(axis=0), parts[0].name, config.source)
     scaling = fit_scaling(X, rule)
+    if scaling.changes_nothing:
+        return np.ascontiguousarray(X), np.ascontiguousarray(X_val), scaling
     return np.ascontiguousarray(scaling.apply(X)), np.ascontiguousarray(scaling.apply(X_val)), scaling
 
 
