@@ -84,22 +84,12 @@ class TreeSum:
         anything in the others.  Collective: yes.
         """
 
-        def fill(out: Array, start: int, stop: int) -> Array:
-            if stop - start == 1:
-                out.fill(0.0)
-                add(start, out)
-            else:
-                middle = tiles.halves(start, stop)
-                fill(out, start, middle)
-                out += fill(np.empty(width, dtype), middle, stop)
-            return out
-
         if self.team.size == 1:
-            return fill(np.empty(width, dtype), 0, self.leaves)
+            return _fill(add, np.empty(width, dtype), Tile(0, self.leaves))
         counts = [len(rank) for rank in self._nodes]
         sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
         for row, node in zip(sums[first:], self._nodes[self.team.rank], strict=False):
-            fill(row, node.start, node.stop)
+            _fill(add, row, node)
         self.team.gather_rows(sums, counts)
         if alone(sum(counts), width):
             if reads is None:
@@ -118,20 +108,35 @@ class TreeSum:
         """The sum over all parts from those of all ranks' subtrees, (subtrees, width)."""
         found = dict(zip((node for rank in self._nodes for node in rank), sums, strict=True))
 
-        def joined(node: Tile, out: Array | None = None) -> Array:
-            if node in found:
-                return found[node]
-            middle = tiles.halves(node.start, node.stop)
-            total: Array = np.add(joined(Tile(node.start, middle)), joined(Tile(middle, node.stop)), out=out)
-            return total
-
         root = Tile(0, self.leaves)
         if root not in found:
-            return joined(root, out)
+            return _joined(found, root, out)
         if out is None:
             return found[root].copy()
         np.copyto(out, found[root])
         return out
+
+
+def _fill(add: Callable[[int, Array], None], out: Array, node: Tile) -> Array:
+    """The sum of a subtree, in `out`.  No closure: one that calls itself would keep alive, until the garbage collector
+    comes by, all that `add` has at hand."""
+    if len(node) == 1:
+        out.fill(0.0)
+        add(node.start, out)
+    else:
+        middle = tiles.halves(node.start, node.stop)
+        _fill(add, out, Tile(node.start, middle))
+        out += _fill(add, np.empty_like(out), Tile(middle, node.stop))
+    return out
+
+
+def _joined(found: dict[Tile, Array], node: Tile, out: Array | None = None) -> Array:
+    """The sum of a subtree from those that are found."""
+    if node in found:
+        return found[node]
+    middle = tiles.halves(node.start, node.stop)
+    total: Array = np.add(_joined(found, Tile(node.start, middle)), _joined(found, Tile(middle, node.stop)), out=out)
+    return total
 
 
 def over_parts(

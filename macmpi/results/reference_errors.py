@@ -12,7 +12,8 @@ from macmpi.nets.chain import Chain
 from macmpi.reductions import OverPoints, sum_over
 from macmpi.typing import Array
 
-WHOLE = sum_over([slice(None)])
+AT_ONCE = 4096
+"""Points whose sums are taken at a time: in double precision, as many as a large data set may not fit in memory."""
 
 EPS = float(np.finfo(float).eps)
 """Rounding: a mean of n numbers is off by up to n times this share of it; targets no further from it are constant."""
@@ -34,13 +35,18 @@ class Level:
         return f"{self.name:28s} {value}"
 
 
-def levels(chain: Chain, data: Dataset, over: OverPoints = WHOLE, n: int = 0) -> list[Level]:
+def all_at_hand(n: int) -> OverPoints:
+    """Sums over n points that one process holds.  Collective: no."""
+    return sum_over([slice(start, start + AT_ONCE) for start in range(0, n, AT_ONCE)])
+
+
+def levels(chain: Chain, data: Dataset, over: OverPoints | None = None, n: int = 0) -> list[Level]:
     """Errors of the best constant and, for an autoencoder, of PCA with as many components as the code has units.
 
     `over` sums over all points, n of them where `data` holds only some.  Cost: n L^2 for PCA.  Collective: where `over`
     is.
     """
-    Y, n = data.Y, n or len(data.Y)
+    Y, n, over = data.Y, n or len(data.Y), over or all_at_hand(len(data.Y))
     (total,) = over(lambda rows: (Y[rows].sum(axis=0, dtype=float),))
     mean = total / n
     if data.classes is not None:

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import fit_scaling
-from macmpi.methods.stochastic import curvature, recovery
+from macmpi.methods.stochastic import curvature, factors, recovery
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.curvature import assign_inverses
@@ -499,6 +499,24 @@ def test_inverses_of_what_is_singular_are_finite() -> None:
     for G in (np.zeros((3, 3)), np.ones((3, 3))):
         for A, shift in zip((G, np.zeros((2, 2))), shifts(G, np.zeros((2, 2)), 1e-4), strict=True):
             assert np.isfinite(shifted_inverse(A, shift)).all()
+
+
+def test_an_inverse_that_single_precision_cannot_give_is_made_in_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The eigenvalues of wide layers' Grams span more than float32 resolves; there its factor has no square root."""
+    tried = []
+
+    def strict(S: np.ndarray) -> np.ndarray:
+        tried.append(S.dtype)
+        if S.dtype == np.float32:
+            raise np.linalg.LinAlgError
+        return inverse(S)
+
+    monkeypatch.setattr(factors, "inverse", strict)
+    A = np.random.default_rng(0).normal(size=(40, 9)).astype(np.float32)
+    A = A @ A.T
+    exact = np.linalg.inv(A.astype(np.float64) + 1e-4 * np.eye(40))
+    np.testing.assert_allclose(shifted_inverse(A, 1e-4), exact, rtol=1e-6, atol=1e-6 * np.abs(exact).max())
+    assert tried == [np.float32, np.float64]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -36,7 +36,9 @@ class RunningCurvature:
     """Keeps state.own.grams, the Grams, and state.own.inverses, of Grams and metrics.
 
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
-    Grams travel only when they are inverted, on one node only where.  Collective: where a method says so.
+    Grams travel only when they are inverted, on one node only where.  Of the layers `_plain`, a linear output layer of
+    the squared error, M is the identity, of whose inverse the diagonal alone is made.  Collective: where a method says
+    so.
     """
 
     def __init__(
@@ -51,11 +53,15 @@ class RunningCurvature:
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded = 1.0
         shapes = layout.shapes
+        last = "linear" in plan.chain.maps[-1].capabilities and plan.chain.maps[-1].parameter_shape is not None
+        self._plain = {len(shapes) - 1} if last and plan.choices.loss.unit_hessian else set[int]()
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
-        costs = [float(sum(shapes[k]) * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
+        wide = [d + h * (k not in self._plain) for k, (h, d) in enumerate(shapes)]
+        costs = [float(wide[k] * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
         self.units = [[jobs[i] for i in rank] for rank in balance.assign_in_order(costs, team.size)]
         self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
-        self.squares = assign_inverses(layout.sides, team.size)
+        sides = [1 if j % 2 and j // 2 in self._plain else side for j, side in enumerate(layout.sides)]
+        self.squares = assign_inverses(sides, team.size)
         self._paired = all(j ^ 1 in rank for rank in self.squares for j in rank)
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
@@ -113,8 +119,12 @@ class RunningCurvature:
         pairs = list(zip(self.layout.gram_blocks(state.own.grams), found, strict=True))
         with self.clock("w"):
             for j in self.squares[self.team.rank]:
-                shift = shifts(*pairs[j // 2], damping)
-                inverses[j][:] = shifted_inverse(pairs[j // 2][j % 2], shift[j % 2])
+                shift, of = shifts(*pairs[j // 2], damping), pairs[j // 2][j % 2]
+                if j % 2 and j // 2 in self._plain:
+                    inverses[j].fill(0.0)
+                    np.fill_diagonal(inverses[j], 1.0 / (of[0, 0] + shift[1]))
+                else:
+                    inverses[j][:] = shifted_inverse(of, shift[j % 2])
         self.team.gather_parts(state.own.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
 
     def _metrics(self, tapes: Tapes, probed: float, state: State[StochasticState]) -> list[Array]:
@@ -150,7 +160,9 @@ class RunningCurvature:
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:
                 G, M = inverses[2 * k : 2 * k + 2]
-                np.matmul((M[units] * (-1.0 / n)) @ slopes[k], G, out=found[k][units])
+                plain = k in self._plain
+                steps = slopes[k][units] * (-M[0, 0] / n) if plain else (M[units] * (-1.0 / n)) @ slopes[k]
+                np.matmul(steps, G, out=found[k][units])
         return direction
 
     @property
