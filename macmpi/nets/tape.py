@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,13 +30,15 @@ class Tape:
 
     def weight_vjp(self, dF: Array) -> list[Array]:
         """sum_n dF[n]^T df/dW of each parameter block, in order: backpropagation.  Cost: 4 n D H flops a layer."""
-        found = []
+        return [step.map.weight_vjp(step.W, step.A, own) for step, own in self.backwards(dF)][::-1]
+
+    def backwards(self, dF: Array) -> Iterator[tuple[Step, Array]]:
+        """Each map with weights, the last one first, and what comes back to its outputs: (n, its n_out)."""
         for i, step in reversed(list(enumerate(self.steps))):
             if step.W is not None:
-                found.append(step.map.weight_vjp(step.W, step.A, dF))
+                yield step, dF
             if i:
                 dF = step.tangent.vjp(dF)
-        return found[::-1]
 
     def weight_jvp(self, dW: Sequence[Array]) -> Array:
         """dF (n, n_out) for changes dW of the parameter blocks, in order."""

@@ -136,9 +136,11 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
     extra, kept = 0.0, BUFFERS * weights
     if name == "stochastic":
         share = max(plan.work.parts.row_counts) / N
-        directions = sum(2.0 * h * d * (h + d) for h, d in chain.block_shapes)
+        n = minibatch(config.stochastic, N, 0, plan.choices.loss.labels)
+        least = n if autoencoder or config.stochastic.ridge == 0.0 else N  # without a ridge factors may be shorter
+        directions = sum(2.0 * (h * h * min(d, least) + d * d * min(h, least)) for h, d in chain.block_shapes)
         inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / REMADE
-        steps = N / minibatch(config.stochastic, N, 0, plan.choices.loss.labels)
+        steps = N / n
         extra = steps * (directions + inverses) / plan.ranks / rate
         kept += 5.0 * squares
     elif name in ("sgd", "adam"):

@@ -135,6 +135,9 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield SMALL, {**small, "model.activation": "tanh"}
     yield CLASSES, {**small, "model.loss": "cross_entropy"}
     yield WIDE, {"method.name": "stochastic", "stochastic.batch": 60, "stochastic.grow_every": 1, **single}
+    factors = {"method.name": "stochastic", "stochastic.batch": 8, "stochastic.ridge": 0.0, "model.hidden": [70, 50]}
+    yield WIDE, {**factors, "stochastic.parts": 3}
+    yield CLASSES, {**factors, **single, "parallel.data": "node", "model.loss": "cross_entropy"}
     for i, name in enumerate(("sgd", "adam", "cg", "lbfgs")):
         keys = {"method.name": name, "baseline.batch": 9, "baseline.parts": 4, "baseline.momentum": 0.5}
         yield WIDE, {**keys, **(single if i % 2 else {})}

@@ -19,7 +19,16 @@ from macmpi.methods.stochastic import method as stochastic
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.curvature import assign_inverses
 from macmpi.methods.stochastic.damping import Damping
-from macmpi.methods.stochastic.factors import Layout, add_gradient, add_grams, metrics, shifted_inverse, shifts
+from macmpi.methods.stochastic.factors import (
+    Layout,
+    Seen,
+    add_gradient,
+    add_grams,
+    add_slopes,
+    metrics,
+    shifted_inverse,
+    shifts,
+)
 from macmpi.methods.stochastic.method import ADAPT, MOMENTUM, STRIDE
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.methods.stochastic.start import code_of
@@ -148,17 +157,42 @@ def test_metrics_are_means_of_the_maps_one_after_the_other(loss: str) -> None:
         M = (V.T @ M @ V) * (slope.T @ slope / points)
 
 
+PRODUCTS = [(False, False)] * 4
+"""No inverse is applied to factors."""
+
+
+def seen(method: Method_, flat: Array, rows: slice) -> Seen:
+    tape = method.plan.chain.whole.tape(method.layout.blocks(flat), method.data.X[rows])
+    Y = method.data.Y[rows]
+    return Seen(tape, Y, method.plan.choices.loss.residual(Y, tape.F))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("points", [1.0, 3.0, 1e9])
+def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(loss: str, points: float) -> None:
+    """M^-1 (Q^T A) G^-1 = (Q M^-1)^T (A G^-1), whichever sides the counted flops choose."""
+    method, state = method_of(loss)
+    method.step(halves(np.arange(30)), state)
+    inverses = method.layout.square_blocks(state.own.inverses)
+    directions = []
+    for of in (PRODUCTS, method.curvature.sides(points)):
+        slopes = np.zeros_like(state.weights)
+        for rows in (slice(9), slice(9, 20)):
+            add_slopes(seen(method, state.weights, rows), inverses, of, method.layout.blocks(slopes))
+        directions.append(method.curvature.direction(slopes, 20.0, of, state).copy())
+    np.testing.assert_allclose(*directions, rtol=1e-9, atol=1e-13)
+    chosen = sum(map(sum, method.curvature.sides(points)))
+    assert chosen == {1.0: 8 - (loss == "squared"), 1e9: 0}.get(points, chosen)
+
+
 def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     method, state = method_of()
     method.step(halves(np.arange(30)), state)
     gradient = np.random.default_rng(2).normal(size=state.weights.shape)
-    tapes = {
-        i: (method.plan.chain.whole.tape(method.parts.weights(state), method.data.X[:9]), method.data.Y[:9])
-        for i in (0, 1)
-    }
+    tapes = {i: seen(method, state.weights, slice(9)) for i in (0, 1)}
     method.curvature.factor(tapes, 14.0, state.own.damping, state)
-    found = method.layout.blocks(method.curvature.direction(30.0 * gradient, 30.0, state))
-    tape = tapes[0][0]
+    found = method.layout.blocks(method.curvature.direction(30.0 * gradient, 30.0, PRODUCTS, state))
+    tape = tapes[0].tape
     M_k = metrics(method.plan.choices.loss, tape, 7, at_once(tape), AT_ONCE.form)
     grams = method.layout.gram_blocks(state.own.grams)
     for D, slope, G, M in zip(found, method.layout.blocks(gradient), grams, M_k, strict=True):
@@ -208,15 +242,18 @@ def test_the_damping_follows_the_decrease(loss: str) -> None:
         assert first < damping.adapted(first, ratio, 3) < 2.0 * first
 
 
+@pytest.mark.parametrize("ridge", RIDGES)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str) -> None:
+def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str, ridge: float) -> None:
     """1/2 |B J w|^2 + damping/2 |w|^2 and the slope, over the points of both parts."""
     method, state = method_of(loss)
     random = np.random.default_rng(4)
-    way, gradient = (random.normal(size=state.weights.shape) for _ in range(2))
-    X, Y = method.data.X[:9], method.data.Y[:9]
-    tape = method.plan.chain.whole.tape(method.parts.weights(state), X)
-    slope, curvature = method._along(way, 18.0 * gradient, {0: (tape, Y), 1: (tape, Y)}, 18.0, 0.3)
+    way, gradient = random.normal(size=state.weights.shape), np.zeros_like(state.weights)
+    found = seen(method, state.weights, slice(9))
+    tape = found.tape
+    slope, curvature = method._along(way, {0: found, 1: found}, 18.0, ridge, 0.3, state)
+    add_gradient(method.plan.choices.loss, tape, found.Y, method.layout.blocks(gradient))
+    gradient = gradient / 9.0 + ridge * not_biases(method) * state.weights
     change = tape.weight_jvp(method.layout.blocks(way))
     curved = sum(c @ method.plan.choices.loss.hessian(f[None]) @ c for c, f in zip(change, tape.F, strict=True)) / 9.0
     assert slope == pytest.approx(-gradient @ way, rel=1e-12)
@@ -235,7 +272,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step(ridge: float) -> None
             tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
             add_gradient(method.plan.choices.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
         gradient += 30.0 * ridge * not_biases(method) * before
-        direction = method.curvature.direction(gradient, 30.0, state)
+        direction = method.curvature.direction(gradient, 30.0, PRODUCTS, state)
         expected = MOMENTUM * last + STRIDE * state.own.length * direction
         np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
 

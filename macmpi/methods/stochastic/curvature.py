@@ -9,9 +9,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from macmpi.methods.stochastic.factors import Layout, OfTape, add_grams, metrics, shifted_inverse, shifts
+from macmpi.methods.stochastic.factors import (
+    Layout,
+    OfTape,
+    Seen,
+    Sides,
+    add_grams,
+    metrics,
+    shifted_inverse,
+    shifts,
+    sides,
+)
 from macmpi.nets.design import gram
-from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.blocks import Products, commonly
 from macmpi.parallel.clock import Clock
@@ -28,8 +37,8 @@ MEMORY = 0.95
 PROBED = 64
 """Points of each part that Grams and metrics are taken from."""
 
-Tapes = dict[int, tuple[Tape, Array]]
-"""The net at the points of each part of this rank, and their targets."""
+Tapes = dict[int, Seen]
+"""Each part of this rank has seen this of a minibatch."""
 
 
 class RunningCurvature:
@@ -80,10 +89,10 @@ class RunningCurvature:
         rate = max(1.0 - MEMORY, 1.0 / (state.own.steps + 1))
         self._faded *= 1.0 - rate
         with self.clock("z"):
-            for i, (tape, _) in tapes.items():
+            for i, seen in tapes.items():
                 self._fresh[i] *= 1.0 - rate
                 running = self.layout.gram_blocks(self._fresh[i])[1 if self.settled else 0 :]
-                add_grams(tape, PROBED, rate / probed, running)
+                add_grams(seen.tape, PROBED, rate / probed, running)
 
     def share(self, state: State[StochasticState]) -> None:
         """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
@@ -135,7 +144,7 @@ class RunningCurvature:
             ends = np.cumsum([0, *(side * side for _, side in matrices)]).tolist()
 
             def add(i: int, out: Array) -> None:
-                tape = tapes[i][0]
+                tape = tapes[i].tape
                 if share := min(points, len(tape.F)):
                     for (of, _), a, b in zip(matrices, ends, ends[1:], strict=False):
                         out[a:b] += np.ravel(of(tape)) * (share / probed)
@@ -146,23 +155,36 @@ class RunningCurvature:
         with self.clock("z"):
             none = np.zeros((0, chain.n_in), self.plan.dtype)
             empty = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
-            tape = next((tape for tape, _ in tapes.values()), empty)
+            tape = next((seen.tape for seen in tapes.values()), empty)
             return metrics(self.plan.choices.loss, tape, points, means, self._products.form)
 
     def empty_weights(self) -> Array:
         """Flat, anything in it, shared by the ranks of a node; to be read until the next one.  Collective: yes."""
         return self._directions.array((self.layout.weights[-1].stop,), self.plan.dtype)
 
-    def direction(self, gradient: Array, n: float, state: State[StochasticState]) -> Array:
-        """D of this rank's units, from the gradient over n points; read before the next is made.  Collective: yes."""
-        direction, slopes = self.empty_weights(), self.layout.blocks(gradient)
+    def sides(self, points: float) -> list[tuple[bool, bool]]:
+        """Chooses the inverses that a minibatch of these points applies to factors of its gradient.  Collective: no."""
+        return sides(self.layout.shapes, points, list(self._plain))
+
+    def direction(self, slopes_: Array, n: float, of: Sides, state: State[StochasticState]) -> Array:
+        """D of this rank's units, from a sum over n points to which some inverses have been applied already.
+
+        It is to be read before the next one is made.  Collective: yes.
+        """
+        direction, slopes = self.empty_weights(), self.layout.blocks(slopes_)
         inverses, found = self.layout.square_blocks(state.own.inverses), self.layout.blocks(direction)
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:
                 G, M = inverses[2 * k : 2 * k + 2]
-                plain = k in self._plain
-                steps = slopes[k][units] * (-M[0, 0] / n) if plain else (M[units] * (-1.0 / n)) @ slopes[k]
-                np.matmul(steps, G, out=found[k][units])
+                outputs, inputs = of[k]
+                if outputs or k in self._plain:
+                    steps = slopes[k][units] * (-(M[0, 0] if k in self._plain else 1.0) / n)
+                else:
+                    steps = (M[units] * (-1.0 / n)) @ slopes[k]
+                if inputs:
+                    found[k][units] = steps
+                else:
+                    np.matmul(steps, G, out=found[k][units])
         return direction
 
     @property

@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from macmpi.nets.design import gram
+from macmpi.nets.design import adjoint, apply, gram
 from macmpi.nets.inverse import inverse
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
@@ -29,6 +29,9 @@ OfTape = Callable[[Tape], Array]
 
 Means = Callable[[Sequence[tuple[OfTape, int]]], list[Array]]
 """The means of several (n, n) matrices over all probed points, given with their n, in one exchange."""
+
+Sides = Sequence[tuple[bool, bool]]
+"""Tells of each layer whether its M^-1, and its G^-1, are applied to the factors of a gradient, point by point."""
 
 Back = Callable[[Array, Array], Array]
 """V^T M V, for the weights V (h, d) without biases and M (h, h)."""
@@ -80,6 +83,15 @@ def _runs(sizes: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(end - size, end) for size, end in zip(sizes, ends, strict=True))
 
 
+@dataclass(frozen=True)
+class Seen:
+    """The net at some points, their targets, and minus the derivative of their losses by its outputs (n, n_out)."""
+
+    tape: Tape
+    Y: Array
+    residual: Array
+
+
 def layers(tape: Tape) -> list[Step]:
     """The steps of a tape that have weights."""
     return [step for step in tape.steps if step.W is not None]
@@ -91,6 +103,33 @@ def add_gradient(loss: Loss, tape: Tape, Y: Array, out: Sequence[Array]) -> Arra
     for total, part in zip(out, tape.weight_vjp(-residual), strict=True):
         total += part
     return value
+
+
+FEWER = 0.75
+"""An inverse is applied to factors where they have fewer rows than this share of the product's."""
+
+
+def sides(shapes: Sequence[tuple[int, int]], points: float, whole: Sequence[int]) -> list[tuple[bool, bool]]:
+    """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
+    times h or n.  whole: layers whose M^-1 is left alone.
+    """
+    return [(points < FEWER * d and k not in whole, points < FEWER * h) for k, (h, d) in enumerate(shapes)]
+
+
+def add_slopes(seen: Seen, inverses: Sequence[Array], of: Sides, out: Sequence[Array]) -> None:
+    """Adds the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 to `out`, each inverse only where `of` says so.
+
+    dE1/dW_k = Q^T [A, 1], for the derivatives Q (n, h) of the losses by the layer's outputs and its inputs A:
+
+        M^-1 (Q^T [A, 1]) G^-1 = (Q M^-1)^T ([A, 1] G^-1).
+
+    inverses: of G_1, M_1, G_2, M_2, ....  Cost: 4 n d h flops a layer, and 2 n h^2, 2 n d^2 for its inverses.
+    """
+    for k, (step, Q) in zip(reversed(range(len(of))), seen.tape.backwards(-seen.residual), strict=True):
+        outputs, inputs = of[k]
+        if outputs:
+            Q = Q @ inverses[2 * k + 1]
+        out[k][:] += Q.T @ apply(step.A, inverses[2 * k]) if inputs else adjoint(Q, step.A)
 
 
 def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> None:

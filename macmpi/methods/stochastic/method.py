@@ -20,12 +20,12 @@ from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
 from macmpi.methods.nested import Nested
-from macmpi.methods.stochastic import recovery
+from macmpi.methods.stochastic import factors, recovery
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import PROBED, RunningCurvature, Tapes
 from macmpi.methods.stochastic.damping import Damping
-from macmpi.methods.stochastic.factors import Layout, add_gradient
+from macmpi.methods.stochastic.factors import Layout, Seen
 from macmpi.methods.stochastic.weights import Moves
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
@@ -55,9 +55,6 @@ FIRST = 3
 WINDOW = 8.0
 """The first averages are over about the WINDOW-th part of all steps."""
 
-LOOKED = ("losses", "their squares", "points probed", "points")
-"""These are added up over a minibatch, as the gradient is."""
-
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
 
@@ -69,7 +66,7 @@ class Stochastic(Nested[StochasticState]):
         super().__init__(plan, data, team, clock)
         self.keys, self.layout = keys, Layout(plan.chain.block_shapes)
         self.partition = plan.work.parts
-        widest = self.layout.weights[-1].stop + len(LOOKED), self.layout.squares[-1].stop
+        widest = self.layout.weights[-1].stop, self.layout.squares[-1].stop
         self._gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         self.least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
@@ -78,8 +75,7 @@ class Stochastic(Nested[StochasticState]):
         self.moves = Moves(team, self.curvature.places)
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
-        own = [self._shares[i] for i in self.rows]
-        self._reads = merged([*self.curvature.slopes_read, *own, slice(count, count + len(LOOKED))])
+        self._reads = merged(self.curvature.slopes_read)
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, plan.n_train / self.steps(0))
@@ -190,13 +186,11 @@ class Stochastic(Nested[StochasticState]):
 
     def step(self, rows: Drawn, state: State[StochasticState]) -> bool:
         """One minibatch of this rank's rows by part; True if the State is whole: Grams folded.  Collective: yes."""
-        keys, count, ridge = self.keys, len(state.weights), self.ridge.at(state.iteration)
+        keys, ridge = self.keys, self.ridge.at(state.iteration)
         tapes: Tapes = {}
         with self.clock("z"):
-            looked = partial(self._look, rows=rows, state=state, tapes=tapes, ridge=ridge)
-            sums = self._gradients(looked, count + len(LOOKED), self.plan.dtype, self._reads)
-        total, squares, probed, n = sums[count:].astype(float).tolist()
-        gradient, loss = sums[:count], total / n
+            total, squares, probed, n = self.sum(partial(self._look, rows=rows, state=state, tapes=tapes), 4).tolist()
+        loss = total / n
         if state.own.steps and recovery.gone_wrong(loss, squares / n, n, state.own.level):
             recovery.take_back(self.moves, state)
             return False
@@ -211,49 +205,67 @@ class Stochastic(Nested[StochasticState]):
         if renew:
             damping = self.damping.of_inverses(state.own.damping, state.own.level)
             self.curvature.factor(tapes, probed, damping + ridge, state)
-        D = self.curvature.direction(gradient, n, state)
+        D = self._direction(tapes, n, ridge, state)
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if renew or state.own.steps % MEASURE == 0:
             self.curvature.show(D)
-            slope, curvature = self._along(D, gradient, tapes, n, damping)
+            slope, curvature = self._along(D, tapes, n, ridge, damping, state)
             state.own.length = slope / curvature if curvature > 0.0 else 0.0
         self.moves.turn(state, MOMENTUM, D, STRIDE * state.own.length)
         state.own.steps += 1
         adapt = state.own.steps % ADAPT == 0
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
-            slope, curvature = self._along(state.own.step, gradient, tapes, n, damping)
+            slope, curvature = self._along(state.own.step, tapes, n, ridge, damping, state)
         self.moves.go(state)
         if adapt:
             self._adapt(rows, n, loss, slope - 0.5 * curvature, ridge, state)
         return renew
 
-    def _look(self, i: int, out: Array, rows: Drawn, state: State[StochasticState], tapes: Tapes, ridge: float) -> None:
-        """Adds part i's gradient with the ridge's, losses, their squares, points probed and all; keeps its tape."""
-        own, count = rows[i], len(state.weights)
+    def _look(self, i: int, out: Array, rows: Drawn, state: State[StochasticState], tapes: Tapes) -> None:
+        """Adds part i's losses, their squares, its points probed and all of them; keeps what it has seen."""
+        own = rows[i]
         tape, Y = self.plan.chain.whole.tape(self.weights(state), self.data.X[own]), self.data.Y[own]
-        gradient = self.layout.blocks(out[:count])
-        losses = add_gradient(self.plan.choices.loss, tape, Y, gradient).astype(float)
-        ridges.add_slopes(len(own) * ridge, self.weights(state), gradient)
-        tapes[i] = tape, Y
-        out[count:] += losses.sum(), losses @ losses, min(PROBED, len(own)), len(own)
+        losses, residual = self.plan.choices.loss.with_residual(Y, tape.F)
+        losses, tapes[i] = losses.astype(float), Seen(tape, Y, residual)
+        out += losses.sum(), losses @ losses, min(PROBED, len(own)), len(own)
 
-    def _along(self, way: Array, gradient: Array, tapes: Tapes, n: float, damping: float) -> tuple[float, float]:
-        """b and h of the damped Gauss-Newton model -b t + 1/2 h t^2 along a way w of the weights.  Collective: yes.
+    def _direction(self, tapes: Tapes, n: float, ridge: float, state: State[StochasticState]) -> Array:
+        """D of this rank's units.  The ridge's slope has no factors: with one the gradient is made whole.
 
-        h = mean of (J w)^T B^T B (J w) + damping w^T w, b = -gradient^T w; gradient: the sum over n points.
+        Collective: yes.
         """
-        blocks = self.layout.blocks(way)
+        points = np.inf if ridge else self.plan.n_train / self.steps(state.iteration)
+        of, inverses = self.curvature.sides(points), self.layout.square_blocks(state.own.inverses)
 
         def add(i: int, out: Array) -> None:
-            tape, Y = tapes[i]
-            change, own = tape.weight_jvp(blocks), self._shares[i]
-            curved = np.vdot(change, self.plan.choices.loss.root(Y, tape.F).normal(change))
-            out += curved, np.vdot(gradient[own], way[own]), np.vdot(way[own], way[own])
+            slopes = self.layout.blocks(out)
+            factors.add_slopes(tapes[i], inverses, of, slopes)
+            ridges.add_slopes(len(tapes[i].Y) * ridge, self.weights(state), slopes)
+
+        with self.clock("z"):
+            total = self._gradients(add, len(state.weights), self.plan.dtype, self._reads)
+        return self.curvature.direction(total, n, of, state)
+
+    def _along(
+        self, way: Array, tapes: Tapes, n: float, ridge: float, damping: float, state: State[StochasticState]
+    ) -> tuple[float, float]:
+        """b and h of the damped Gauss-Newton model -b t + 1/2 h t^2 along a way w of the weights.  Collective: yes.
+
+        h = mean of (J w)^T B^T B (J w) + damping w^T w, b = mean of r^T J w - ridge W^T w, r: minus the loss's slope.
+        """
+        blocks = self.layout.blocks(way)
+        pull = ridges.along(ridge, self.weights(state), blocks)  # before the sum: behind it others move their weights
+
+        def add(i: int, out: Array) -> None:
+            seen, own = tapes[i], self._shares[i]
+            change = seen.tape.weight_jvp(blocks)
+            curved = np.vdot(change, self.plan.choices.loss.root(seen.Y, seen.tape.F).normal(change))
+            out += curved, np.vdot(change, seen.residual), np.vdot(way[own], way[own])
 
         with self.clock("z"):
             curved, falls, square = self.sum(add, 3).tolist()
-        return -falls / n, curved / n + damping * square
+        return falls / n - pull, curved / n + damping * square
 
     def _adapt(
         self, rows: Drawn, n: float, before: float, predicted: float, ridge: float, state: State[StochasticState]
