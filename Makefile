@@ -62,7 +62,7 @@ $(VENV)/.compare: $(VENV)/.installed
 	touch $@
 
 compare: $(VENV)/.compare
-	$(BIN)/python run/bench/compare.py adam paper batch tasks parallel
+	$(BIN)/python run/bench/compare.py adam rivals paper batch tasks parallel
 
 bench-defaults: $(VENV)/.installed
 	$(BIN)/python run/bench/defaults.py --tuned 20 --page docs/results.md

@@ -1,6 +1,7 @@
 """MAC against what one would train with instead, each tuned over a printed grid with a printed budget.
 
     python run/bench/compare.py adam --torch-python T        # stochastic MAC and MAC; PyTorch's Adam, SGD, L-BFGS
+    python run/bench/compare.py rivals --torch-python T    # stochastic MAC; Adam, Muon, SOAP, schedule-free, SINGD
     python run/bench/compare.py parallel --torch-python T  # stochastic MAC and Adam (DistributedDataParallel)
     python run/bench/compare.py paper                        # section 4.2: MAC/QP, SGD, CG
     python run/bench/compare.py batch                        # all points at once: MAC, L-BFGS, CG
@@ -67,6 +68,7 @@ def table(study: who.Study, runs: Runs, levels: list[tuple[str, float]]) -> list
     """Markdown: seconds and validation error at each level, and how much sooner the first contender is."""
     first, *others = runs
     head = [f"{first}: s, validation", *(f"{other}: s, validation (times)" for other in others)]
+    head += ["best of the others: times"]
     lines = [f"| E1 train <= | {' | '.join(head)} |", "|" + "---|" * (len(head) + 1)]
     for label, level in levels:
         ours, validation = to_level(runs[first], level)
@@ -78,6 +80,8 @@ def table(study: who.Study, runs: Runs, levels: list[tuple[str, float]]) -> list
             else:
                 last = max(curve[-1][SECONDS] for curve in runs[other])
                 cells.append(f"> {last:.0f}" + (f" (> {last / ours:.1f})" if 0.0 < ours < math.inf else ""))
+        best = min(to_level(runs[other], level)[0] for other in others)
+        cells.append(f"{best / ours:.1f}" if max(best, ours) < math.inf and ours > 0.0 else "-")
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return lines
 
@@ -205,7 +209,7 @@ def with_winners(contest: Contest, study: who.Study) -> who.Study:
 
 def main() -> None:
     p = argparse.ArgumentParser(description="MAC against what one would train with instead.")
-    p.add_argument("study", choices=("adam", "parallel", "paper", "batch", "tasks"), nargs="+")
+    p.add_argument("study", choices=("adam", "rivals", "parallel", "paper", "batch", "tasks"), nargs="+")
     p.add_argument(
         "--torch-python", default=sys.executable, help="an interpreter with NumPy and torch (extra: compare)"
     )
@@ -241,7 +245,12 @@ def main() -> None:
         elif name == "parallel":
             compare(contest, with_winners(contest, who.PARALLEL_STUDY), repeats)
         else:
-            studies = {"adam": who.ADAM_STUDY, "paper": who.PAPER_STUDY, "batch": who.BATCH_STUDY}
+            studies = {
+                "adam": who.ADAM_STUDY,
+                "rivals": who.RIVALS_STUDY,
+                "paper": who.PAPER_STUDY,
+                "batch": who.BATCH_STUDY,
+            }
             compare(contest, studies[name], repeats)
 
 

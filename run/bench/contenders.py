@@ -91,6 +91,60 @@ ADAM_STUDY = Study(
 )
 """The figures of run/usps_fast.toml against what a user would pick instead."""
 
+RIVAL_RUNGS = ((1.5, 6), (5.0, 3), (15.0, 1), (32.0, 1))
+DECAY_RUNGS = ((15.0, 2), (32.0, 1))
+AVERAGED = {"averaging": (0.99,)}
+"""Weights are judged by an exponential average, as those of stochastic MAC are."""
+
+
+def decaying(optimiser: str, **keys: Sequence[float]) -> list[Candidate]:
+    """Rates that fall in a line to 0 after a known number of epochs."""
+    return grid(optimiser, FAST, (4.0,), **keys, epochs=(40, 120, 240), **AVERAGED)
+
+
+RIVALS_STUDY = Study(
+    "stochastic MAC against the optimisers of today, one core",
+    FAST,
+    (
+        STOCHASTIC,
+        Contender(
+            "Adam, averaged",
+            grid("adam", FAST, (4.0, OWN), lr=(4e-3, 8e-3), batch=(50, 100), beta2=(0.97, 0.99), **AVERAGED),
+            RIVAL_RUNGS,
+            2,
+        ),
+        Contender("Adam, decaying", decaying("adam", lr=(8e-3,), batch=(50, 100), beta2=(0.97,)), DECAY_RUNGS, 2),
+        Contender(
+            "Muon, averaged",
+            grid("muon", FAST, (4.0, OWN), lr=(0.01, 0.02, 0.04), batch=(100, 250), **AVERAGED),
+            RIVAL_RUNGS,
+            2,
+        ),
+        Contender("Muon, decaying", decaying("muon", lr=(0.02, 0.04), batch=(250,)), DECAY_RUNGS, 2),
+        Contender(
+            "SOAP, averaged",
+            grid("soap", FAST, (4.0, OWN), lr=(3e-3, 1e-2, 3e-2), batch=(100, 250), beta2=(0.95,), **AVERAGED),
+            RIVAL_RUNGS,
+            2,
+        ),
+        Contender(
+            "schedule-free AdamW",
+            grid("schedule_free", FAST, (4.0, OWN), lr=(5e-3, 1e-2, 2e-2), batch=(50, 100), beta2=(0.97, 0.99)),
+            RIVAL_RUNGS,
+            2,
+        ),
+        Contender(
+            "SINGD, averaged",
+            grid("singd", FAST, (4.0,), lr=(3e-3, 1e-2, 3e-2), batch=(250,), damping=(1e-3, 1e-2), **AVERAGED),
+            ((3.0, 2), (15.0, 1), (32.0, 1)),
+            1,
+            1,
+        ),
+    ),
+    (8.0, 6.0, 5.0, 4.5, 4.0, 3.5, 3.0, 2.5, 2.0),
+)
+"""The best of all of them at a level is what counts there."""
+
 PARALLEL_STUDY = Study(
     "on 2 ranks",
     FAST,

@@ -1,7 +1,8 @@
 """PyTorch's optimisers on the nets of run/bench/compare.py, which writes the job: data, start, candidates, seconds.
 
-    python run/bench/peers.py JOB.json        # leaves the learning curves in JOB.out.json; needs NumPy and torch only
+    python run/bench/peers.py JOB.json        # leaves the learning curves in JOB.out.json; needs NumPy and torch
 
+Other optimisers than PyTorch's own need their packages (rivals.py).
 A curve is a list of [seconds of training, E1 train, E1 validation, misclassified validation points (a share), epoch],
 E1 per point with the 1/2, or the cross-entropy per point.  Evaluation is not counted.  Minibatches are slices of a copy
 of the data permuted once an epoch; Adam is PyTorch's fused one.
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from rivals import MADE, Stepper
 from torch import nn
 from torch.nn import functional
 
@@ -83,24 +85,20 @@ def network(job: dict[str, Any], candidate: Candidate, dtype: torch.dtype) -> nn
 
 
 def minibatches(task: Task, net: nn.Module, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:
-    """Adam or SGD, an epoch at a time; each of the ranks takes its share of every minibatch."""
-    if candidate["optimiser"] == "adam":
-        betas = (candidate.get("beta1", 0.9), candidate["beta2"])
-        optimiser: Any = torch.optim.Adam(net.parameters(), lr=candidate["lr"], betas=betas, fused=True)
-    else:
-        momentum = candidate.get("momentum", 0.0)
-        keys = {"momentum": momentum, "nesterov": momentum > 0.0, "fused": True}
-        optimiser = torch.optim.SGD(net.parameters(), lr=candidate["lr"], **keys)
+    """An epoch of minibatches at a time; each of the ranks takes its share of every one."""
     size = candidate["batch"] // ranks
+    stepper = Stepper(net, candidate, max(len(task.X) // candidate["batch"], 1))
     order = torch.Generator().manual_seed(candidate.get("seed", 0))
     while True:
         X, Y = task.shuffled(torch.randperm(len(task.X), generator=order))
         for first in range(rank * size, len(X) - ranks * size + 1 + rank * size, ranks * size):
             rows = slice(first, first + size)
-            optimiser.zero_grad(set_to_none=True)
+            stepper.zero()
             task.loss(net(X[rows]), Y[rows]).backward()
-            optimiser.step()
+            stepper.step()
+        stepper.show()
         yield
+        stepper.go_on()
 
 
 def lbfgs(task: Task, net: nn.Module, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:
@@ -146,8 +144,7 @@ def hessian_free(task: Task, net: nn.Sequential, candidate: Candidate, rank: int
 
 
 OPTIMISERS: dict[str, Callable[..., Iterator[None]]] = {
-    "adam": minibatches,
-    "sgd": minibatches,
+    **dict.fromkeys(MADE, minibatches),
     "lbfgs": lbfgs,
     "hessian_free": hessian_free,
 }
