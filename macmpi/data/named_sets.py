@@ -56,7 +56,7 @@ def _usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
 
 def read_usps_large(config: Data, labels: bool) -> Raw:
     """60,000 + 10,000 images of 28 x 28 pixels in [0, 1], in single precision, made from those of `read_usps`."""
-    images, digits = _read_fetched("usps")
+    images, digits = _read_fetched("usps", "usps-large")
     parts = _usps_parts(digits, 0)
     train, held = usps_large(folder(), *((images[rows], digits[rows]) for rows in parts))
     X, X_val = (A.reshape(len(A), -1).astype(np.float32) / np.float32(255.0) for A, _ in (train, held))
@@ -92,11 +92,12 @@ CONTENTS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
 """Height and width of their images, which are (N, height, width), and datasets of N whole numbers."""
 
 
-def _read_fetched(name: str) -> list[Array]:
+def _read_fetched(name: str, source: str = "") -> list[Array]:
+    """The arrays of a fetched set.  source: the set that is made of it.  Raises UsageError."""
     path = folder() / FILES[name]
     if not os.path.isfile(path):
         raise UsageError(
-            f'data.source = "{name}": {path} does not exist; fetch it (python -m macmpi.fetch {name}) or set '
+            f'data.source = "{source or name}": {path} does not exist; fetch it (python -m macmpi.fetch {name}) or set '
             f"{FOLDER_VARIABLE} to the folder of {path.name} (data/README.md says where the data come from)"
         )
     shape, numbers = CONTENTS[name]
