@@ -13,7 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from macmpi.files import first_line, image, opened, replace_file, seal, unseal
+from macmpi.files import first_line, image, opened, replace_file, unseal
 from macmpi.machine.findings import FAULT, WARNING, Finding
 from macmpi.machine.lock import one_node_option
 
@@ -22,7 +22,7 @@ OTHERS = "other programs that use HDF5 need export HDF5_USE_FILE_LOCKING=FALSE h
 
 def hdf5() -> Finding:
     """A file image with checksums, sealed, read back; a flipped byte noticed."""
-    content = seal(image({"x": np.arange(1000.0)}, {}))
+    content = image({"x": np.arange(1000.0)}, {}, sealed=True)
     with opened(io.BytesIO(unseal(content))) as file:
         same = bool((file["x"][()] == np.arange(1000.0)).all())
     flipped = content[:700] + bytes([content[700] ^ 1]) + content[701:]

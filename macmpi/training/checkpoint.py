@@ -12,7 +12,7 @@ import numpy as np
 
 from macmpi import UsageError, __version__, files
 from macmpi.console import warn
-from macmpi.files import DAMAGE, first_line, image, replace_file, seal, unseal, verify
+from macmpi.files import DAMAGE, first_line, image, replace_file, unseal, verify
 from macmpi.state import State
 from macmpi.training.stored import RECORDS, assembled, by_point, contents
 
@@ -31,7 +31,7 @@ def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int)
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = path_of(folder, state.iteration)
-    replace_file(path, seal(image(*written(state, attributes))))
+    replace_file(path, image(*written(state, attributes), sealed=True))
     prune(folder, path, keep)
     return path
 
