@@ -35,14 +35,11 @@ MOST = {"labels": 0.15, "numbers": 1.0}
 def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str, Any, str]]:
     """Each key of [penalty] that says "auto", its value, and why.  n_in: columns of X.  Collective: no."""
     penalty, kind = config.penalty, _kind(config, autoencoder)
-    values: dict[str, Any] = PAPER
-    why = IN_THE_PAPER
-    if starts_with_bits(config) and _is_plain(config):
-        values, why = PAPER | BITS, "for bits"
-    if kind:
+    values: dict[str, Any] = PAPER | BITS if kind == "bits" else PAPER
+    if kind in RIDGE:
         ridge = min(RIDGE[kind] * n_in, MOST[kind])
         values = {"mu0": FIRST_MU[kind], **SLOWLY, "ridge": ridge, "ridge_scale": "objective"}
-        why = f"for {kind}"
+    why = f"for {kind}" if kind else IN_THE_PAPER
     for key, value in values.items():
         if getattr(penalty, key) == AUTO:
             yield key, min(value, penalty.mu_max) if key == "mu0" else value, why
@@ -56,27 +53,25 @@ def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
 
 
 def _kind(config: Config, autoencoder: bool) -> str:
-    """Gives "labels" or "numbers"; "" where the paper's values stay.
+    """Gives "bits", "labels" or "numbers"; "" where the paper's values stay.
 
-    Those are for autoencoders, layers without derivatives, other penalties, selection, and a tolerance that is given.
+    Those are for autoencoders of other layers than bits, layers without derivatives, other penalties, selection, and a
+    tolerance that is given.
     """
-    layers = config.model.layers()
+    penalty, layers, asked = config.penalty, config.model.layers(), given(config)
     usual = (
-        _is_plain(config)
-        and all(kind in get_args(Activation) for _, kind, _ in layers)
+        penalty.method == "quadratic"
+        and penalty.metric == "identity"
+        and "penalty.tolerance" not in asked
+        and "penalty.tolerance_decay" not in asked
+        and config.selection.criterion == "none"
         and any(site != "none" for _, _, site in layers)
     )
-    if autoencoder or not usual:
+    if usual and starts_with_bits(config):
+        return "bits"
+    if autoencoder or not usual or any(kind not in get_args(Activation) for _, kind, _ in layers):
         return ""
     return "labels" if config.model.loss == "cross_entropy" else "numbers"
-
-
-def _is_plain(config: Config) -> bool:
-    """The schedule of the penalty is left open: no tolerance is given, no multipliers, metric or selection."""
-    penalty, asked = config.penalty, given(config)
-    tolerances = {"penalty.tolerance", "penalty.tolerance_decay"}
-    plain = penalty.method == "quadratic" and penalty.metric == "identity" and not tolerances & set(asked)
-    return plain and config.selection.criterion == "none"
 
 
 def starts_with_bits(config: Config) -> bool:
