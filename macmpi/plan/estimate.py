@@ -137,11 +137,11 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
     if name == "stochastic":
         share = max(plan.work.parts.row_counts) / N
         n = minibatch(config.stochastic, N, 0, plan.choices.loss.labels)
-        least = n if autoencoder or config.stochastic.ridge == 0.0 else N  # without a ridge factors may be shorter
-        directions = sum(2.0 * (h * h * min(d, least) + d * d * min(h, least)) for h, d in chain.block_shapes)
+        ridge = 0.0 if autoencoder and config.stochastic.ridge == "auto" else config.stochastic.ridge
+        rows = N if ridge else n  # with a ridge inverses are applied to the product of the factors
+        directions = sum(2.0 * (h * h * min(d, rows) + d * d * min(h, rows)) for h, d in chain.block_shapes)
         inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / REMADE
-        steps = N / n
-        extra = steps * (directions + inverses) / plan.ranks / rate
+        extra = N / n * (directions + inverses) / plan.ranks / rate
         kept += 5.0 * squares
     elif name in ("sgd", "adam"):
         batch = min(config.baseline.batch, N)
