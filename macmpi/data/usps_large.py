@@ -34,20 +34,20 @@ PIXEL = 0.75
 SHIFT, SCALE, TURN, SHEAR, BEND = 1.5, 0.15, 0.13, 0.2, 1.1
 """The most of each change: pixels of USPS; a share; the tangent of half an angle; a share; pixels of USPS."""
 
-Pair = tuple[Array, Array]
-
 KNOTS = 4
 """Rows and columns of the grid of displacements that bends an image."""
 
 MARGIN = 3
 """Pixels of background around an image of USPS, which every pixel further out is like."""
 
-
 FILE = "usps-large.h5"
 """The set is kept under this name once it is made."""
 
 SHA256 = "8efe372694ef34ead4c0cc3ccbb46e0bc59a4c9d77297379a576fe8d0f8f1254"
 """The digest that all 70,000 images must have."""
+
+Pair = tuple[Array, Array]
+"""Images and their labels."""
 
 
 def usps_large(folder: Path, train: Pair, held: Pair) -> tuple[Pair, Pair]:
