@@ -15,10 +15,10 @@ from macmpi.methods.stochastic.factors import (
     Seen,
     Sides,
     add_grams,
+    choose_sides,
     metrics,
     shifted_inverse,
     shifts,
-    sides,
 )
 from macmpi.nets.design import gram
 from macmpi.parallel import balance, tiles
@@ -45,9 +45,8 @@ class RunningCurvature:
     """Keeps state.own.grams, the Grams, and state.own.inverses, of Grams and metrics.
 
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
-    Grams travel only when they are inverted, on one node only where.  Of the layers `_plain`, a linear output layer of
-    the squared error, M is the identity, of whose inverse the diagonal alone is made.  Collective: where a method says
-    so.
+    Grams travel only when they are inverted, on one node only where.  Where the metric is the identity, of a linear
+    output layer of the squared error, the diagonal of its inverse alone is made.  Collective: where a method says so.
     """
 
     def __init__(
@@ -55,22 +54,22 @@ class RunningCurvature:
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock = team, clock
-        sizes = layout.weights[-1].stop, layout.squares[-1].stop
-        self._directions, self._inverses = (Turns(team, plan.dtype.itemsize * size) for size in sizes)
+        widest = layout.weights[-1].stop, layout.squares[-1].stop
+        self._directions, self._inverses = (Turns(team, plan.dtype.itemsize * size) for size in widest)
         self._products = Products(team, plan.dtype.itemsize * max(layout.sides) ** 2)
         self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded = 1.0
         shapes = layout.shapes
         last = "linear" in plan.chain.maps[-1].capabilities and plan.chain.maps[-1].parameter_shape is not None
-        self._plain = {len(shapes) - 1} if last and plan.choices.loss.unit_hessian else set[int]()
+        self._identity = {len(shapes) - 1} if last and plan.choices.loss.unit_hessian else set[int]()
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
-        wide = [d + h * (k not in self._plain) for k, (h, d) in enumerate(shapes)]
+        wide = [d + h * (k not in self._identity) for k, (h, d) in enumerate(shapes)]
         costs = [float(wide[k] * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
         self.units = [[jobs[i] for i in rank] for rank in balance.assign_in_order(costs, team.size)]
         self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
-        sides = [1 if j % 2 and j // 2 in self._plain else side for j, side in enumerate(layout.sides)]
-        self.squares = assign_inverses(sides, team.size)
+        sizes = [1 if j % 2 and j // 2 in self._identity else side for j, side in enumerate(layout.sides)]
+        self.squares = assign_inverses(sizes, team.size)
         self._paired = all(j ^ 1 in rank for rank in self.squares for j in rank)
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
@@ -129,7 +128,7 @@ class RunningCurvature:
         with self.clock("w"):
             for j in self.squares[self.team.rank]:
                 shift, of = shifts(*pairs[j // 2], damping), pairs[j // 2][j % 2]
-                if j % 2 and j // 2 in self._plain:
+                if j % 2 and j // 2 in self._identity:
                     inverses[j].fill(0.0)
                     np.fill_diagonal(inverses[j], 1.0 / (of[0, 0] + shift[1]))
                 else:
@@ -163,28 +162,31 @@ class RunningCurvature:
         return self._directions.array((self.layout.weights[-1].stop,), self.plan.dtype)
 
     def sides(self, points: float) -> list[tuple[bool, bool]]:
-        """Chooses the inverses that a minibatch of these points applies to factors of its gradient.  Collective: no."""
-        return sides(self.layout.shapes, points, list(self._plain))
+        """Chooses the inverses that a minibatch applies to the factors of its gradient.  Collective: no.
 
-    def direction(self, slopes_: Array, n: float, of: Sides, state: State[StochasticState]) -> Array:
-        """D of this rank's units, from a sum over n points to which some inverses have been applied already.
+        points: of the minibatch.
+        """
+        return choose_sides(self.layout.shapes, points, list(self._identity))
+
+    def direction(self, summed: Array, n: float, sides: Sides, state: State[StochasticState]) -> Array:
+        """D of this rank's units, from slopes summed over n points, with the inverses of `sides` in them already.
 
         It is to be read before the next one is made.  Collective: yes.
         """
-        direction, slopes = self.empty_weights(), self.layout.blocks(slopes_)
+        direction, slopes = self.empty_weights(), self.layout.blocks(summed)
         inverses, found = self.layout.square_blocks(state.own.inverses), self.layout.blocks(direction)
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:
                 G, M = inverses[2 * k : 2 * k + 2]
-                outputs, inputs = of[k]
-                if outputs or k in self._plain:
-                    steps = slopes[k][units] * (-(M[0, 0] if k in self._plain else 1.0) / n)
+                outputs, inputs = sides[k]
+                if outputs or k in self._identity:
+                    own = slopes[k][units] * (-(M[0, 0] if k in self._identity else 1.0) / n)
                 else:
-                    steps = (M[units] * (-1.0 / n)) @ slopes[k]
+                    own = (M[units] * (-1.0 / n)) @ slopes[k]
                 if inputs:
-                    found[k][units] = steps
+                    found[k][units] = own
                 else:
-                    np.matmul(steps, G, out=found[k][units])
+                    np.matmul(own, G, out=found[k][units])
         return direction
 
     @property

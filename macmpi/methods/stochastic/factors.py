@@ -109,15 +109,15 @@ FEWER = 0.75
 """An inverse is applied to factors where they have fewer rows than this share of the product's."""
 
 
-def sides(shapes: Sequence[tuple[int, int]], points: float, whole: Sequence[int]) -> list[tuple[bool, bool]]:
+def choose_sides(shapes: Sequence[tuple[int, int]], points: float, identity: Sequence[int]) -> list[tuple[bool, bool]]:
     """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
-    times h or n.  whole: layers whose M^-1 is left alone.
+    times h or n.  points: of a minibatch; identity: layers whose metric M is the identity.
     """
-    return [(points < FEWER * d and k not in whole, points < FEWER * h) for k, (h, d) in enumerate(shapes)]
+    return [(points < FEWER * d and k not in identity, points < FEWER * h) for k, (h, d) in enumerate(shapes)]
 
 
-def add_slopes(seen: Seen, inverses: Sequence[Array], of: Sides, out: Sequence[Array]) -> None:
-    """Adds the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 to `out`, each inverse only where `of` says so.
+def add_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequence[Array]) -> None:
+    """Adds the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 to `out`, each inverse only where `sides` says so.
 
     dE1/dW_k = Q^T [A, 1], for the derivatives Q (n, h) of the losses by the layer's outputs and its inputs A:
 
@@ -125,8 +125,8 @@ def add_slopes(seen: Seen, inverses: Sequence[Array], of: Sides, out: Sequence[A
 
     inverses: of G_1, M_1, G_2, M_2, ....  Cost: 4 n d h flops a layer, and 2 n h^2, 2 n d^2 for its inverses.
     """
-    for k, (step, Q) in zip(reversed(range(len(of))), seen.tape.backwards(-seen.residual), strict=True):
-        outputs, inputs = of[k]
+    for k, (step, Q) in zip(reversed(range(len(sides))), seen.tape.backwards(-seen.residual), strict=True):
+        outputs, inputs = sides[k]
         if outputs:
             Q = Q @ inverses[2 * k + 1]
         out[k][:] += Q.T @ apply(step.A, inverses[2 * k]) if inputs else adjoint(Q, step.A)

@@ -236,16 +236,16 @@ class Stochastic(Nested[StochasticState]):
         Collective: yes.
         """
         points = np.inf if ridge else self.plan.n_train / self.steps(state.iteration)
-        of, inverses = self.curvature.sides(points), self.layout.square_blocks(state.own.inverses)
+        sides, inverses = self.curvature.sides(points), self.layout.square_blocks(state.own.inverses)
 
         def add(i: int, out: Array) -> None:
             slopes = self.layout.blocks(out)
-            factors.add_slopes(tapes[i], inverses, of, slopes)
+            factors.add_slopes(tapes[i], inverses, sides, slopes)
             ridges.add_slopes(len(tapes[i].Y) * ridge, self.weights(state), slopes)
 
         with self.clock("z"):
-            total = self._gradients(add, len(state.weights), self.plan.dtype, self._reads)
-        return self.curvature.direction(total, n, of, state)
+            summed = self._gradients(add, len(state.weights), self.plan.dtype, self._reads)
+        return self.curvature.direction(summed, n, sides, state)
 
     def _along(
         self, way: Array, tapes: Tapes, n: float, ridge: float, damping: float, state: State[StochasticState]
