@@ -93,15 +93,12 @@ def first_line(error: Exception) -> str:
 
 
 def image(arrays: dict[str, Any], attributes: dict[str, Any], sealed: bool = False) -> bytes:
-    """An HDF5 file in memory, every dataset with a checksum (fletcher32); sealed as by `seal`, without another copy."""
+    """An HDF5 file in memory, every dataset with a checksum (fletcher32).  sealed: as a whole, too."""
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
         fill(file, arrays, attributes)
     if sealed:
-        with buffer.getbuffer() as content:
-            digest = hashlib.sha256(content).digest()
-        buffer.seek(0, io.SEEK_END)
-        buffer.write(SEAL + digest)
+        seal(buffer)
     return buffer.getvalue()
 
 
@@ -120,9 +117,12 @@ def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) ->
 UNFIT = "its checksum does not fit: damaged, cut short, or no checkpoint"
 
 
-def seal(content: bytes) -> bytes:
-    """The content with its SHA-256 behind it, where HDF5 does not look: no flipped bit goes unnoticed."""
-    return content + SEAL + hashlib.sha256(content).digest()
+def seal(file: io.BytesIO) -> None:
+    """Puts its SHA-256 behind a file in memory, where HDF5 does not look: no flipped bit goes unnoticed."""
+    with file.getbuffer() as content:
+        digest = hashlib.sha256(content).digest()
+    file.seek(0, io.SEEK_END)
+    file.write(SEAL + digest)
 
 
 def unseal(content: bytes) -> bytes:
