@@ -11,7 +11,7 @@ With momentum, where the half steps have moved the weights from W_0 to W_1,
 
     W_2 = W_1 + x (W_1 - W_0) + y P,   P the move of the iteration before,
 
-(x, y) the minimum in that plane of the Gauss-Newton model of E1 at W_1, over every `EVERY`-th point.  W_2 is kept where
+(x, y) the minimum in that plane of the Gauss-Newton model of E1 at W_1, over evenly spaced points.  W_2 is kept where
 E1(W_2) < E1(W_1), else tried closer to W_1, else W_1 stays: the iterate never has a larger E1 than the alternation's
 own.
 """
@@ -31,8 +31,8 @@ from macmpi.solvers.z_problem import misclassified
 from macmpi.state import AcceleratedState, Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
-EVERY = 4
-"""The model of E1 is taken from every `EVERY`-th point of a tile."""
+SAMPLED, MOST_APART = 600, 8
+"""The model of E1 is taken from evenly spaced points of each tile: about SAMPLED in all, or one in MOST_APART."""
 
 DAMPING = 1e-3
 """The model is damped by this, for directions scaled to curvature 1."""
@@ -85,7 +85,7 @@ class Accelerated(Around):
     def _extrapolate(self, before: Array, state: State[AcceleratedState]) -> None:
         """W_2 or W_1, whichever has the lower E1, and feasible coordinates.  Collective: yes.
 
-        Cost: two passes through the net, and five with one of `EVERY` points.
+        Cost: two passes through the net, and five with the points of the model.
         """
         plain = state.weights.copy()
         ways = [plain - before, *([state.own.move] if len(state.own.move) else [])]
@@ -108,16 +108,15 @@ class Accelerated(Around):
         1/2 x^T H x - b^T x with H_ij = sum_n (J w_i)^T B^T B (J w_j) and b_i = -sum_n gradient^T (J w_i).
         """
         plan, data, c = self.plan, self.data, len(ways)
-        blocks = [block_views(way, plan.chain.block_shapes) for way in ways]
+        blocks, apart = [block_views(way, plan.chain.block_shapes) for way in ways], spacing(plan.n_train)
 
         def part(rows: slice) -> Array:
-            probed = slice(rows.start, rows.stop, EVERY)
-            with self.clock("w"):
-                Y, tape = data.Y[probed], plan.chain.whole.tape(self.parts.weights(state), data.X[probed])
-                changes = [tape.weight_jvp(way) for way in blocks]
-                residual, root = plan.choices.loss.residual(Y, tape.F), plan.choices.loss.root(Y, tape.F)
-                curved = [root.normal(change) for change in changes]
-                return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
+            probed = slice(rows.start, rows.stop, apart)
+            Y, tape = data.Y[probed], plan.chain.whole.tape(self.parts.weights(state), data.X[probed])
+            changes = [tape.weight_jvp(way) for way in blocks]
+            residual, root = plan.choices.loss.residual(Y, tape.F), plan.choices.loss.root(Y, tape.F)
+            curved = [root.normal(change) for change in changes]
+            return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
 
         sums = self.evaluation.total(plan.work.train, part, c * (c + 1)).reshape(c, c + 1)
         return self.team.from_root(lambda: minimum(sums[:, :c], sums[:, c]))
@@ -180,6 +179,11 @@ class Accelerated(Around):
 
 def _owned(state: State[MacState]) -> State[AcceleratedState]:
     return state.owned_by(AcceleratedState(**vars(state.own)))
+
+
+def spacing(n: int) -> int:
+    """The model of E1 takes one of this number of points, of n.  Collective: no."""
+    return min(max(n // SAMPLED, 1), MOST_APART)
 
 
 def minimum(H: Array, b: Array) -> Array:

@@ -21,6 +21,7 @@ from settings import decided
 from speedup_model import Work
 
 from macmpi.data.source import Whole
+from macmpi.half_steps.evaluation import Evaluation
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import Solving
 from macmpi.methods.choose import choose
@@ -42,7 +43,7 @@ from macmpi.training.process import ready_memory
 class Tally:
     """Seconds by kind and key, those of a call inside another one not counted twice.
 
-    "point" (all), "factor" (width of the inputs), "unit" (segment), "feature" (segment), "local" (segment: what is made
+    "point" (all), "pass" (all, through the net between the half steps), "factor" (width of the inputs), "unit" (segment), "feature" (segment), "local" (segment: what is made
     of its Gram), "piece" (all, of large factors), "product" (side; shared in the Z-step); "z" and "w": what every rank
     does for itself.
     """
@@ -100,6 +101,8 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         for name in ("features", "rounded"):
             stack.enter_context(wrap(Parts, name, "feature", lambda parts, k, *_: k))
         stack.enter_context(wrap(Solving, "_factor", "local", lambda tasks, k, *_: k))
+        for owner, name in ((Evaluation, "total"), (Parts, "feasible")):
+            stack.enter_context(wrap(owner, name, "pass", lambda *_: 0))
         stack.enter_context(wrap(Comparing, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
         stack.enter_context(wrap(Products, "__call__", "product", lambda products, V, M: V.shape[1]))
@@ -146,6 +149,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
     large = [k for k in tasks.fresh if plan.offsets.large(k)]
     flops = sum(flops for k in large for panel in pieces(plan.offsets.gram_shapes[k][1]) for _, flops in panel)
     local = [tally.seconds["local", k] * (k not in large) for k in range(len(width))]
+    passes = tally.of("pass")
     alone = tally.of("local") - sum(local) + (0.0 if flops else tally.of("piece"))
 
     def of_width(size: int) -> float:
@@ -157,10 +161,10 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
         return rest * tally.seconds["unit", k] / sum(job.cost for job in tasks.jobs if job.segment == k)
 
     return Work(
-        point=(z - tally.of("z") - tally.of("product")) / plan.n_train,
+        point=(z - tally.of("z") - tally.of("product") + passes) / plan.n_train,
         factor=tuple(map(of_width, width)),
         unit=tuple(of_segment(k) for k in range(len(width))),
-        shared=tally.of("z") + tally.of("w") + took - z - w + alone,
+        shared=tally.of("z") + tally.of("w") + took - passes - z - w + alone,
         again=again,
         feature=tuple(seconds / plan.n_train for seconds in made),
         local=tuple(local),

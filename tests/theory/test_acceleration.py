@@ -12,7 +12,7 @@ import pytest
 from theory.nets import feasible, method, points
 
 from macmpi.mac import Mac
-from macmpi.methods.accelerated import DAMPING, EVERY, Accelerated, minimum
+from macmpi.methods.accelerated import DAMPING, Accelerated, minimum, spacing
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.state import State, block_views
@@ -128,7 +128,8 @@ def test_the_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
     own, state = accelerated(loss=loss)
     random = np.random.default_rng(4)
     ways = [random.normal(size=state.weights.shape) for _ in range(2)]
-    X, Y, weights = own.data.X[::EVERY], own.data.Y[::EVERY], own.mac.parts.weights(state)
+    apart = spacing(own.plan.n_train)
+    X, Y, weights = own.data.X[::apart], own.data.Y[::apart], own.mac.parts.weights(state)
     tape, h = own.plan.chain.whole.tape(weights, X), 1e-6
 
     def outputs(x: Array) -> Array:
