@@ -183,7 +183,7 @@ def check(known: Decided, plan: Plan, team: Team) -> int:
     team.from_root(lambda: name_ignored(config))
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
     lines, predicted = team.from_root(lambda: estimate(plan, config, sizes.autoencoder))
-    found = tried(config, plan, source, predicted, team)
+    found = tried(config, plan, source, sizes, predicted, team)
     lines.append(f"iteration    about {predicted:.2g} s predicted with a core a rank ({config.method.name})")
     if found is not None:
         lines[-1] = f"iteration    {found.seconds:.2g} s measured here on {found.iterations} of them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -15,12 +16,19 @@ from macmpi.plan.choices import REMADE, minibatch
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Gram, Job
 from macmpi.solvers.descent import PAIRS
+from macmpi.solvers.z_directions import flops_a_point
+from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 
-PRODUCTS_Z = 12.0
-PRODUCTS_W = 10.0
+PASSES_Z, PASSES_DIRECTIONS = 2.0, 12.0
+PASSES_W = {"closed_form": 2.0, "gauss_newton": 4.0, "hessian_free": 4.0}
+PASSES_OTHERS = 10.0
 SECONDS_A_TILE = 5e-4
-"""Passes through the chain that an iteration's half steps cost with the default solvers, activations included;
-what a tile costs on top of them."""
+"""Passes through the segments behind the first site that a Z-step takes besides its directions, and those of directions
+that are not counted; passes through a segment that its W-step takes, besides those of CG, and with other solvers; what
+a tile costs on top of them."""
+
+ACCELERATED = {"none": 0.0, "feasible": 2.0, "momentum": 4.0}
+"""Passes through the net after the half steps."""
 
 PASSES = {"stochastic": 3.7, "sgd": 3.0, "adam": 3.0, "cg": 9.0, "lbfgs": 9.0}
 BLAS_SHARE = 0.65
@@ -65,7 +73,7 @@ def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> tuple[lis
     nested = config.method.name in NESTED
     sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.offsets.weights[-1]
     coordinates = plan.n_train * sum(plan.chain.site_sizes)
-    of_method = _without_coordinates(plan, config, autoencoder) if nested else _with_coordinates(plan, autoencoder)
+    of_method = (_without_coordinates if nested else _with_coordinates)(plan, config, autoencoder)
     shares_of_ranks, memory, seconds = of_method
     on_node = ""
     if plan.per_node:
@@ -83,8 +91,8 @@ Estimate = tuple[list[str], float, float]
 """An estimate says in words what is assigned, then the bytes of a rank and the seconds of an iteration."""
 
 
-def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
-    """Half steps with the default solvers."""
+def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
+    """Half steps, and what an acceleration adds."""
     chain, N = plan.chain, plan.n_train
     weights = plan.offsets.weights[-1]
     point_tiles = [len(t) for t in tiles.point_tiles(N)]
@@ -106,7 +114,10 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
     w_costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
     w_share = max(w_costs) / sum(w_costs)
     rate = steady_rate()
-    seconds = 2.0 * N * weights / rate * (PRODUCTS_Z * z_share + PRODUCTS_W * w_share)
+    z, w = flops_of_half_steps(plan)
+    z += 2.0 * ACCELERATED.get(config.method.acceleration, 0.0) * weights
+    seconds = N * (z * z_share + w * w_share)
+    seconds /= BLAS_SHARE * rate
     seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + len(work.jobs) * len(tiles.point_chunks(N)) * w_share)
     seconds += gram_seconds(plan, rate)
     shares_of_ranks = [
@@ -116,6 +127,23 @@ def _with_coordinates(plan: Plan, autoencoder: bool) -> Estimate:
         f"{w_share:.1%} of the units' cost",
     ]
     return shares_of_ranks, memory, seconds
+
+
+def flops_of_half_steps(plan: Plan) -> tuple[float, float]:
+    """Count the flops a point of products in a Z-step and in a W-step, but for Grams.  Collective: no."""
+    chain, solver = plan.chain, plan.choices.z_solver
+    passes = [2.0 * sum(math.prod(chain.block_shapes[b]) for b in s.weighted) for s in chain.segments]
+    behind = sum(passes[1:])
+    z = PASSES_DIRECTIONS * behind
+    if isinstance(solver, GaussNewtonZ):
+        directions = flops_a_point(chain.site_sizes, chain.n_out, behind, solver.cg_iterations)
+        z = solver.iterations * min(directions.values()) * (0.5 if solver.cg_precision == "single" else 1.0)
+    z += passes[0] + PASSES_Z * behind if chain.sites else 0.0
+    w = 0.0
+    for own, of in zip(passes, plan.choices.regressions, strict=True):
+        steps = getattr(of.solver, "iterations", 0) * getattr(of.solver, "cg_iterations", 0)
+        w += own * (PASSES_W[of.name] + 2.0 * steps if of.name in PASSES_W else PASSES_OTHERS)
+    return z, w
 
 
 def _columns(plan: Plan, job: Job) -> int:

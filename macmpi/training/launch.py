@@ -41,7 +41,7 @@ def launch_training(request: Request, known: Decided, plan: Plan, team: Team) ->
     computed_on = arithmetics(team)
     arithmetic = words(computed_on[0]["blas"])
     if request.output is None:
-        data = _loaded(config, plan, source, sizes, team)
+        data = loaded(config, plan, source, sizes, team)
         first = on_root(team, lambda: origin_of(config, plan, data, request.start)) or Origin()
         team.from_root(lambda: name_ignored(config))
         mpi = BINDINGS, team.library
@@ -50,7 +50,7 @@ def launch_training(request: Request, known: Decided, plan: Plan, team: Team) ->
     directory = RunDirectory(request.output, request.overwrite)
     with directory.lock:
         found: Found = on_root(team, lambda: directory.resume(request.resume, config, plan.sharded))
-        data = _loaded(config, plan, source, sizes, team)
+        data = loaded(config, plan, source, sizes, team)
         mpi = BINDINGS, team.library
         facts = partial(provenance, computed_on, config.run.threads, mpi, data.sha256, list(request.command))
         origin = on_root(team, lambda: prepare(directory, found, config, plan, data, facts, request.start)) or Origin()
@@ -62,7 +62,7 @@ def launch_training(request: Request, known: Decided, plan: Plan, team: Team) ->
         return train(Job(config, request, directory, state, origin, arithmetic), plan, data, team)
 
 
-def _loaded(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team) -> Dataset:
+def loaded(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team) -> Dataset:
     """The points, in memory that the ranks of a node share where the plan wants that.  Collective: yes."""
     if plan.per_node:
         team.share_memory(team.from_root(lambda: node_bytes(plan, sizes.autoencoder, selecting(config))))

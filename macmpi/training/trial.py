@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from macmpi.parallel.clock import Clock, now
 
 if TYPE_CHECKING:
     from macmpi.config import Config
+    from macmpi.data.dataset import Sizes
     from macmpi.data.source import Source
     from macmpi.methods.protocol import Method
     from macmpi.parallel.team import Team
@@ -26,6 +27,10 @@ LATER = 4
 """Changes of mu after which an iteration is timed again: by then half steps need fewer passes."""
 
 
+INSTEAD: dict[str, Literal["pca", "uniform"]] = {"elastic_embedding": "pca", "file": "pca", "model": "uniform"}
+"""Starts that need files or take long are replaced by these, from which iterations take as long."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """Seconds of an iteration, from the medians of those at the start and later, and how many there were."""
@@ -34,22 +39,24 @@ class Trial:
     iterations: int
 
 
-def tried(config: Config, plan: Plan, source: Source, predicted: float, team: Team) -> Trial | None:
-    """Times iterations from the start that the config asks for.
+def tried(config: Config, plan: Plan, source: Source, sizes: Sizes, predicted: float, team: Team) -> Trial | None:
+    """Times iterations from the start that the config asks for, or from one as good where that one takes long.
 
-    None where they would take too long by the prediction, or where ranks share or divide the points, which are not
-    read then.  Cost: the start, and BUDGET seconds at most.  Collective: yes.
+    None where they would take too long by the prediction.  Cost: the start, and BUDGET seconds at most.
+    Collective: yes.
     """
     from macmpi.methods.choose import choose
     from macmpi.methods.starts import Origin, start
+    from macmpi.training.launch import loaded
     from macmpi.training.process import ready_memory, ready_products
 
-    given = config.start.method in ("file", "model")
-    if plan.sharded or plan.per_node or given or team.from_root(lambda: predicted * (WARM + 2) > BUDGET):
+    if team.from_root(lambda: predicted * (WARM + 2) > BUDGET):
         return None
     ready_memory()
     ready_products()
-    method = choose(config, plan, source.load(team, (plan.work.train, plan.work.validation)), team, Clock())
+    if instead := INSTEAD.get(config.start.method):
+        config = replace(config, start=replace(config.start, method=instead, model="", coordinates=""))
+    method = choose(config, plan, loaded(config, plan, source, sizes, team), team, Clock())
     state = start(method, config, Origin())
     method.begin(state)
     early = _timed(method, state, team, WARM)
@@ -63,7 +70,7 @@ def _move_on(config: Config, plan: Plan, state: State[Any]) -> None:
     """Takes the state to where a run is later on: larger minibatches, or a larger mu."""
     penalty = plan.choices.penalty
     if config.method.name == "stochastic":
-        state.iteration = config.stochastic.grow_every
+        state.iteration = min(config.stochastic.grow_every, config.run.max_iterations - 1)
     elif config.method.name == "mac":
         state.mu = min(penalty.mu0 * penalty.factor**LATER, penalty.mu_max)
 

@@ -43,9 +43,9 @@ from macmpi.training.process import ready_memory
 class Tally:
     """Seconds by kind and key, those of a call inside another one not counted twice.
 
-    "point" (all), "pass" (all, through the net between the half steps), "factor" (width of the inputs), "unit" (segment), "feature" (segment), "local" (segment: what is made
-    of its Gram), "piece" (all, of large factors), "product" (side; shared in the Z-step); "z" and "w": what every rank
-    does for itself.
+    "point" (all), "pass" (all, through the net between the half steps), "factor" (width of the inputs), "unit"
+    (segment), "feature" (segment), "local" (segment: what is made of its Gram), "piece" (all, of large factors),
+    "product" (side; shared in the Z-step); "z" and "w": what every rank does for itself.
     """
 
     def __init__(self) -> None:

@@ -30,15 +30,24 @@ def test_ranks_try_them_together(table: Path) -> None:
 
 
 @pytest.mark.parametrize("data", ["sharded", "node"])
-def test_points_that_are_divided_or_shared_are_not_read_for_it(data: str, table: Path) -> None:
-    out = run_here("points.toml", "--check", "--set", f"parallel.data={data}", cwd=table, code=0).out
-    assert re.search(r"^iteration +about [\d.e-]+ s predicted", out, re.MULTILINE)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_points_that_are_divided_or_shared_are_timed_as_they_lie(data: str, ranks: int, table: Path) -> None:
+    words = ("points.toml", "--check", "--set", f"parallel.data={data}")
+    out = run_program(*words, ranks=ranks, cwd=table, code=0).out
+    assert re.search(r"^iteration +[\d.e-]+ s measured here", out, re.MULTILINE)
+
+
+def test_another_start_is_timed_where_the_one_asked_for_needs_a_file(table: Path) -> None:
+    run_here("points.toml", "--output", "first", "--iterations", 1, cwd=table, code=0)
+    words = ("--set", "start.method=model", "--set", "start.model=first/model.h5")
+    out = run_here("points.toml", "--check", *words, cwd=table, code=0).out
+    assert re.search(r"^iteration +[\d.e-]+ s measured here", out, re.MULTILINE)
 
 
 def test_what_would_take_long_is_predicted_and_the_points_are_not_shared(table: Path) -> None:
     given = config.Config(data=config.Data(str(table / "points.npz")), method=config.Method("stochastic"))
     plan = make_plan(given, 3, 1, 32, 8, 1)
-    assert tried(given, plan, None, 2.0 * trial.BUDGET, Serial()) is None  # type: ignore[arg-type]
+    assert tried(given, plan, None, None, 2.0 * trial.BUDGET, Serial()) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["stochastic", "mac"])
