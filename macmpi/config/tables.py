@@ -17,7 +17,6 @@ Seed = Annotated[int, Ge(0), Lt(2**63)]
 Own = Annotated[int, Ge(0)]
 """A number of iterations; 0 stands for the solver's or the method's own default."""
 
-
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 LAYERS = (*get_args(Activation), "rbf", "quantise", "binary")
 TRAINERS = ("kmeans", "subset", "points")
@@ -224,7 +223,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Stochastic:
-    """Stochastic MAC: minibatches that double every `grow_every` epochs, averages, damping, parts of a minibatch."""
+    """Stochastic MAC: minibatches that double every `grow_every` epochs, averages, damping, iterations of an epoch."""
 
     batch: PositiveInt = 250
     batch_max: PositiveInt = 500
@@ -233,6 +232,7 @@ class Stochastic:
     damping: Annotated[float, Ge(0.0)] = 0.0
     ridge: Annotated[float, Ge(0.0), Le(1e12)] | Literal["auto"] = "auto"
     patience: PositiveInt = 20
+    records: PositiveInt = 1
     parts: PositiveInt | Literal["auto"] = "auto"
     __pydantic_config__: ClassVar[Any] = STRICT
 

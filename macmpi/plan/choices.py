@@ -109,7 +109,8 @@ def penalty_of(config: Config) -> Quadratic:
         return Quadratic(mu0, factor, mu0, 0.0, config.run.max_iterations, every=1)
     if config.method.name == "stochastic":
         noticeable = NOTICEABLE_LABELS if LOSSES[config.model.loss].labels else NOTICEABLE
-        return Patient(*common, patience=config.stochastic.patience, noticeable=noticeable)
+        patience = config.stochastic.patience * config.stochastic.records
+        return Patient(*common, patience=patience, noticeable=noticeable)
     if config.method.name in NESTED:
         return Patient(*common, patience=config.baseline.patience)
     if penalty.method == "quadratic":

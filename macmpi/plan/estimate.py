@@ -135,7 +135,7 @@ def flops_of_half_steps(plan: Plan) -> tuple[float, float]:
     passes = [2.0 * sum(math.prod(chain.block_shapes[b]) for b in s.weighted) for s in chain.segments]
     behind = sum(passes[1:])
     z = PASSES_DIRECTIONS * behind
-    if isinstance(solver, GaussNewtonZ):
+    if chain.sites and isinstance(solver, GaussNewtonZ):
         directions = flops_a_point(chain.site_sizes, chain.n_out, behind, solver.cg_iterations)
         z = solver.iterations * min(directions.values()) * (0.5 if solver.cg_precision == "single" else 1.0)
     z += passes[0] + PASSES_Z * behind if chain.sites else 0.0
@@ -179,6 +179,8 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
         share = max(plan.work.train.row_counts) / N
         kept += 2.0 * PAIRS * weights
     seconds = PASSES[name] * 2.0 * N * weights * share / rate + extra
+    if name == "stochastic":
+        seconds /= min(config.stochastic.records, N // n)
     idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
     lazy = f"; {idle} without points: more stochastic.parts, with other bits" if idle else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]

@@ -70,7 +70,7 @@ def _move_on(config: Config, plan: Plan, state: State[Any]) -> None:
     """Takes the state to where a run is later on: larger minibatches, or a larger mu."""
     penalty = plan.choices.penalty
     if config.method.name == "stochastic":
-        state.iteration = min(config.stochastic.grow_every, config.run.max_iterations - 1)
+        state.iteration = min(config.stochastic.grow_every * config.stochastic.records, config.run.max_iterations - 1)
     elif config.method.name == "mac":
         state.mu = min(penalty.mu0 * penalty.factor**LATER, penalty.mu_max)
 

@@ -6,6 +6,7 @@
     python run/bench/compare.py paper                        # section 4.2: MAC/QP, SGD, CG
     python run/bench/compare.py batch                        # all points at once: MAC, L-BFGS, CG
     python run/bench/compare.py tasks --torch-python T       # five tasks: defaults of stochastic MAC, tuned Adam
+    python run/bench/compare.py shapes --torch-python T      # a large net and five other shapes (shapes.py)
 
 T: an interpreter with NumPy and torch.  Same split, net and initial weights (starts.py), one thread a process,
 precision as the configs and grids say; evaluation counts for nobody.  Grids are cut down by successive halving; the
@@ -24,6 +25,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +33,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import contenders as who  # noqa: E402
+import shapes  # noqa: E402
 from contest import Candidate, Contender, Contest, Curve, lowest, merged, reached, to_level  # noqa: E402
 
 SECONDS, TRAIN, VALIDATION, WRONG = range(4)
@@ -200,6 +203,19 @@ def tasks(contest: Contest, repeats: int) -> None:
     print(facts(contest), flush=True)
 
 
+def of_shapes(contest: Contest, names: Sequence[str], repeats: int) -> None:
+    """For each shape: when stochastic MAC, and the best of its tuned rivals, are at each level."""
+    lines = list(shapes.HEAD)
+    for name in names:
+        print(f"## {name}\n", flush=True)
+        runs = held(contest, shapes.study(name, contest.folder), repeats)
+        if repeats:
+            lines += shapes.rows(name, runs)
+            print("\n".join(lines), flush=True)
+    print(f"\nBudget, seconds of training: {', '.join(f'{k} {v}' for k, v in contest.spent.items())}")
+    print(facts(contest), flush=True)
+
+
 def with_winners(contest: Contest, study: who.Study) -> who.Study:
     """The parallel study: Adam's winners on one process, each minibatch divided over two."""
     winners = [replace(c, ranks=2) for c in contest.tune(who.ADAM, who.ADAM_STUDY.levels)[:1]]
@@ -209,7 +225,8 @@ def with_winners(contest: Contest, study: who.Study) -> who.Study:
 
 def main() -> None:
     p = argparse.ArgumentParser(description="MAC against what one would train with instead.")
-    p.add_argument("study", choices=("adam", "rivals", "parallel", "paper", "batch", "tasks"), nargs="+")
+    p.add_argument("study", choices=("adam", "rivals", "parallel", "paper", "batch", "tasks", "shapes"), nargs="+")
+    p.add_argument("--only", nargs="+", choices=shapes.SHAPES, default=list(shapes.SHAPES), help="some of the shapes")
     p.add_argument(
         "--torch-python", default=sys.executable, help="an interpreter with NumPy and torch (extra: compare)"
     )
@@ -242,6 +259,8 @@ def main() -> None:
         repeats = 0 if args.tune else args.repeats
         if name == "tasks":
             tasks(contest, repeats)
+        elif name == "shapes":
+            of_shapes(contest, args.only, repeats)
         elif name == "parallel":
             compare(contest, with_winners(contest, who.PARALLEL_STUDY), repeats)
         else:

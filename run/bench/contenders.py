@@ -61,7 +61,10 @@ RUNGS = ((1.5, 14), (5.0, 4), (15.0, 2), (32.0, 1))
 ADAM = Contender("PyTorch Adam", _adam((1.0, 2.0, 4.0, 6.0), 4.0), RUNGS, 3)
 ADAM_FROM_OURS = Contender("PyTorch Adam from stochastic MAC's start", _adam((OWN,), OWN), RUNGS, 3)
 
-STOCHASTIC = Contender("stochastic MAC", own(FAST), ((14.0, 1),))
+RECORDED = ("stochastic.records=4",)
+"""Records of an epoch, as many as peers.py writes."""
+
+STOCHASTIC = Contender("stochastic MAC", own(FAST, RECORDED), ((14.0, 1),))
 
 ADAM_STUDY = Study(
     "stochastic MAC and full-batch MAC against PyTorch, one core",
@@ -148,7 +151,7 @@ RIVALS_STUDY = Study(
 PARALLEL_STUDY = Study(
     "on 2 ranks",
     FAST,
-    (Contender("stochastic MAC, 2 ranks", own(FAST, ranks=2), ((14.0, 1),)), STOCHASTIC),
+    (Contender("stochastic MAC, 2 ranks", own(FAST, RECORDED, ranks=2), ((14.0, 1),)), STOCHASTIC),
     ADAM_STUDY.levels,
 )
 """compare.py adds the winners of ADAM by DistributedDataParallel."""
@@ -213,7 +216,7 @@ def task_study(name: str) -> Study:
         name,
         FAST,
         (
-            Contender("stochastic MAC", [Candidate(FAST, settings)], ((15.0, 1),)),
+            Contender("stochastic MAC", [Candidate(FAST, (*settings, *RECORDED))], ((15.0, 1),)),
             Contender("PyTorch Adam", adam, ((1.5, 4), (5.0, 2), (15.0, 1)), 1),
         ),
         (),

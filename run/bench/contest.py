@@ -146,9 +146,9 @@ class Contest:
         return chosen[: contender.finalists]
 
 
-def lowest(curve: Curve) -> float:
-    """The least training error."""
-    return min((r[TRAIN] for r in curve if math.isfinite(r[TRAIN])), default=math.inf)
+def lowest(curve: Curve, column: int = TRAIN) -> float:
+    """The least error."""
+    return min((r[column] for r in curve if math.isfinite(r[column])), default=math.inf)
 
 
 def reached(curve: Curve, level: float, column: int = TRAIN) -> tuple[float, float]:

@@ -3,7 +3,7 @@
     python run/bench/peers.py JOB.json        # leaves the learning curves in JOB.out.json; needs NumPy and torch
 
 Other optimisers than PyTorch's own need their packages (rivals.py).
-A curve is a list of [seconds of training, E1 train, E1 validation, misclassified validation points (a share), epoch],
+A curve is a list of [seconds of training, E1 train, E1 validation, misclassified validation points (a share), record],
 E1 per point with the 1/2, or the cross-entropy per point.  Evaluation is not counted.  Minibatches are slices of a copy
 of the data permuted once an epoch; Adam is PyTorch's fused one.
 """
@@ -31,6 +31,9 @@ Candidate = dict[str, Any]
 CHUNK = 500
 """Points at a time where all are wanted: faster than all at once."""
 
+RECORDS = 4
+"""Records an epoch of minibatches, as many as stochastic MAC is asked for (contenders.py)."""
+
 
 class Task:
     """Data and loss in one precision.
@@ -48,7 +51,7 @@ class Task:
         self.labels, self.same = job["loss"] == "cross_entropy", "Y" not in arrays
         if self.labels:
             Y, Y_val = Y.argmax(1), Y_val.argmax(1)
-        self.X, self.Y, self.X_val, self.Y_val, self.dtype = X, Y, X_val, Y_val, dtype
+        self.X, self.Y, self.validation, self.dtype = X, Y, (X_val, Y_val), dtype
 
     def loss(self, F: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
         """Mean over points."""
@@ -62,10 +65,17 @@ class Task:
 
     def record(self, net: nn.Module, seconds: float, epoch: int) -> list[float]:
         with torch.no_grad():
-            train = float(self.loss(net(self.X), self.Y))
-            F = net(self.X_val)
-            wrong = float((F.argmax(1) != self.Y_val).double().mean()) if self.labels else 0.0
-            return [seconds, train, float(self.loss(F, self.Y_val)), wrong, epoch]
+            (train, _), (validation, wrong) = (self._errors(net, *of) for of in ((self.X, self.Y), self.validation))
+        return [seconds, train, validation, wrong, epoch]
+
+    def _errors(self, net: nn.Module, X: torch.Tensor, Y: torch.Tensor) -> tuple[float, float]:
+        """The mean loss, and the share of misclassified points."""
+        total = wrong = 0.0
+        for x, y in zip(X.split(CHUNK), Y.split(CHUNK), strict=True):
+            F = net(x)
+            total += float(self.loss(F, y)) * len(x)
+            wrong += float((F.argmax(1) != y).sum()) if self.labels else 0.0
+        return total / len(X), wrong / len(X)
 
 
 def network(job: dict[str, Any], candidate: Candidate, dtype: torch.dtype) -> nn.Sequential:
@@ -85,20 +95,22 @@ def network(job: dict[str, Any], candidate: Candidate, dtype: torch.dtype) -> nn
 
 
 def minibatches(task: Task, net: nn.Module, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:
-    """An epoch of minibatches at a time; each of the ranks takes its share of every one."""
-    size = candidate["batch"] // ranks
-    stepper = Stepper(net, candidate, max(len(task.X) // candidate["batch"], 1))
+    """A `records`-th part of an epoch at a time; each of the ranks takes its share of every minibatch."""
+    size, steps = candidate["batch"] // ranks, max(len(task.X) // candidate["batch"], 1)
+    stepper, ends = Stepper(net, candidate, steps), {steps * (i + 1) // RECORDS for i in range(RECORDS)}
     order = torch.Generator().manual_seed(candidate.get("seed", 0))
     while True:
         X, Y = task.shuffled(torch.randperm(len(task.X), generator=order))
-        for first in range(rank * size, len(X) - ranks * size + 1 + rank * size, ranks * size):
+        for done in range(steps):
+            first = (done * ranks + rank) * size
             rows = slice(first, first + size)
             stepper.zero()
             task.loss(net(X[rows]), Y[rows]).backward()
             stepper.step()
-        stepper.show()
-        yield
-        stepper.go_on()
+            if done + 1 in ends:
+                stepper.show()
+                yield
+                stepper.go_on()
 
 
 def lbfgs(task: Task, net: nn.Module, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:

@@ -404,9 +404,8 @@ def test_an_epoch_goes_on_from_its_position() -> None:
     method, state = method_of()
     later = copy.deepcopy(state)
     method.sweep(state)
-    steps = method.steps(0)
     for position in range(2):
-        method.step({i: method._drawn(i, steps, later) for i in method.rows}, later)
+        method.step(method.minibatches.drawn(0, position), later)
         later.position = position + 1
     method.sweep(later)
     np.testing.assert_array_equal(state.weights, later.weights)
@@ -415,19 +414,17 @@ def test_an_epoch_goes_on_from_its_position() -> None:
 
 @pytest.mark.parametrize(("n", "parts", "batch"), [(90, 2, 30), (91, 4, 13), (50, 7, 32), (33, 1, 8)])
 def test_an_epoch_takes_every_point_once_each_from_its_own_part(n: int, parts: int, batch: int) -> None:
-    method, state = method_of(n=n, parts=parts, batch=batch)
-    steps, drawn = method.steps(0), []
-    for state.position in range(steps):
-        minibatch = {i: method._drawn(i, steps, state) for i in method.rows}
+    method, _ = method_of(n=n, parts=parts, batch=batch)
+    steps, drawn = method.minibatches.of_epoch(0), []
+    for place in range(steps):
+        minibatch = method.minibatches.drawn(0, place)
         for i, rows in minibatch.items():
             assert ((rows >= method.rows[i].start) & (rows < method.rows[i].stop)).all()
         drawn += [row for rows in minibatch.values() for row in rows]
         assert abs(sum(len(rows) for rows in minibatch.values()) - n / steps) <= parts
     assert sorted(drawn) == list(range(n))
-    state.position = 0
-    first = method._drawn(0, steps, state)
-    state.iteration = 1
-    assert not np.array_equal(method._drawn(0, steps, state), first)
+    first, second = (method.minibatches.drawn(iteration, 0)[0] for iteration in (0, 1))
+    assert not np.array_equal(first, second)
 
 
 @pytest.mark.parametrize(
@@ -446,7 +443,7 @@ def test_an_epoch_after_lost_weights_begins_again_at_the_best_ones(validation: f
     assert_array_equal(state.history.best_weights, best)
     taken, damping = state.own.steps, state.own.damping
     method.sweep(state)
-    steps = method.steps(1)
+    steps = method.minibatches.of_epoch(1)
     assert state.own.steps == (steps if lost else taken + steps)
     if lost:
         other, fresh = method_of()
@@ -519,17 +516,39 @@ def test_the_decrease_is_predicted_by_the_net_before_the_step(ridge: float) -> N
 
 @pytest.mark.parametrize(("n", "parts", "batch"), [(90, 40, 1), (90, 2, 1), (50, 50, 3)])
 def test_no_minibatch_is_empty(n: int, parts: int, batch: int) -> None:
-    method, state = method_of(n=n, parts=parts, batch=batch)
-    steps = method.steps(0)
-    for state.position in range(steps):
-        assert all(len(method._drawn(i, steps, state)) for i in method.rows)
+    method, _ = method_of(n=n, parts=parts, batch=batch)
+    for place in range(method.minibatches.of_epoch(0)):
+        assert all(len(rows) for rows in method.minibatches.drawn(0, place).values())
 
 
 def test_minibatches_grow() -> None:
     method, _ = method_of(batch=10, batch_max=45, grow_every=3)
-    assert [method.steps(e) for e in (0, 2, 3, 6, 9, 10**6)] == [9, 9, 4, 2, 2, 2]
+    assert [method.minibatches.of_epoch(e) for e in (0, 2, 3, 6, 9, 10**6)] == [9, 9, 4, 2, 2, 2]
     method, _ = method_of(batch=10, batch_max=10**6, grow_every=1)
-    assert method.steps(1000) == 1
+    assert method.minibatches.of_epoch(1000) == 1
+
+
+@pytest.mark.parametrize(("records", "iterations"), [(1, 1), (2, 2), (4, 4), (7, 7), (9, 9), (1000, 9)])
+def test_iterations_share_the_minibatches_of_each_epoch(records: int, iterations: int) -> None:
+    """Each at most one more than another, none of an epoch whose minibatches have not grown without any."""
+    minibatches = method_of(batch=10, batch_max=45, grow_every=3, records=records)[0].minibatches
+    for epoch in (0, 1, 5, 100):
+        own = range(epoch * iterations, (epoch + 1) * iterations)
+        places = [minibatches.of_iteration(i) for i in own]
+        assert [minibatches.epoch(i) for i in own] == [epoch] * iterations
+        assert [place for run in places for place in run] == list(range(minibatches.of_epoch(epoch)))
+        assert max(map(len, places)) - min(map(len, places)) <= 1
+
+
+def test_an_epoch_in_parts_has_the_minibatches_of_one_as_a_whole() -> None:
+    """The weights are those of an epoch without records on its way, but for the sums of Grams."""
+    (whole, a), (parts, b) = method_of(batch=10), method_of(batch=10, records=3)
+    whole.sweep(a)
+    for iteration in range(3):
+        assert b.iteration == iteration
+        parts.sweep(b)
+    assert a.own.steps == b.own.steps == 9
+    np.testing.assert_allclose(b.weights, a.weights, rtol=1e-9, atol=1e-12)
 
 
 def test_inverses_of_what_is_singular_are_finite() -> None:

@@ -95,6 +95,7 @@ MISTAKES: dict[str, list[Any]] = {
             "batch_max",
             "grow_every",
             "patience",
+            "records",
             "parts",
         )
     },

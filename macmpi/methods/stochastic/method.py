@@ -26,14 +26,14 @@ from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import PROBED, RunningCurvature, Tapes
 from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import Layout, Seen
+from macmpi.methods.stochastic.minibatches import Minibatches
 from macmpi.methods.stochastic.weights import Moves
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
-from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, merged
 from macmpi.parallel.tree_sum import TreeSum
-from macmpi.plan.choices import REMADE, minibatch
+from macmpi.plan.choices import REMADE
 from macmpi.plan.initial import random_block
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
@@ -60,7 +60,7 @@ Drawn = dict[int, Array]
 
 
 class Stochastic(Nested[StochasticState]):
-    """Stochastic MAC as a Method: an iteration is an epoch.  Collective: where a method says so."""
+    """Stochastic MAC as a Method: an iteration is an epoch or a part of one.  Collective: where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
@@ -69,8 +69,8 @@ class Stochastic(Nested[StochasticState]):
         widest = self.layout.weights[-1].stop, self.layout.squares[-1].stop
         self._gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
-        self.least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
-        self._orders: tuple[int, dict[int, Array]] = (-1, {})
+        least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
+        self.minibatches = Minibatches(plan, keys, self.rows, least_part)
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock)
         self.moves = Moves(team, self.curvature.places)
         count = self.layout.weights[-1].stop
@@ -78,14 +78,14 @@ class Stochastic(Nested[StochasticState]):
         self._reads = merged(self.curvature.slopes_read)
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
-        self.damping = Damping(classes, slope, keys.damping, data.autoencoder, plan.n_train / self.steps(0))
+        self.damping = Damping(classes, slope, keys.damping, data.autoencoder, self.minibatches.points(0))
         self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
 
     @property
     def account(self) -> Account:
         """Its minibatches, averages and first damping.  Collective: no."""
-        keys, epochs = self.keys, self.plan.choices.penalty.max_iterations
-        first, last = (self.plan.n_train // self.steps(epoch) for epoch in (0, max(epochs - 1, 0)))
+        keys, iterations = self.keys, self.plan.choices.penalty.max_iterations
+        first, last = (int(self.minibatches.points(iteration)) for iteration in (0, max(iterations - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle, parts = sum(not rows for rows in self.plan.work.parts.row_counts), len(self.partition.blocks)
         lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {parts}" if idle else ""
@@ -97,11 +97,6 @@ class Stochastic(Nested[StochasticState]):
     def new_record(self, weights: Array) -> StochasticState:
         """The first damping.  Collective: no."""
         return StochasticState(damping=self.damping.first)
-
-    def steps(self, epoch: int) -> int:
-        """Minibatches of an epoch.  Every part gives at least a point to each.  Collective: no."""
-        n = self.plan.n_train
-        return max(min(n // minibatch(self.keys, n, epoch, self.plan.choices.loss.labels), self.least_part), 1)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[StochasticState]:
         """Random weights, and where no range is asked for a code of principal components.  Collective: yes."""
@@ -147,17 +142,17 @@ class Stochastic(Nested[StochasticState]):
         self.curvature.share(state)
 
     def sweep(self, state: State[StochasticState], pause: Pause = never) -> bool:
-        """An epoch from minibatch state.position on; it may pause where Grams are folded.  Collective: yes.
+        """An iteration from its minibatch state.position on; it may pause where Grams are folded.  Collective: yes.
 
-        Where the epoch before has lost the weights, it begins at the best ones, with more damping.
+        Where the iteration before has lost the weights, it begins at the best ones, with more damping.
         """
-        steps = self.steps(state.iteration)
+        places = self.minibatches.of_iteration(state.iteration)
         if state.position == 0 and recovery.is_lost(self.parts.evaluation, state):
             recovery.begin_again(self.moves, state)
-        while state.position < steps:
-            whole = self.step({i: self._drawn(i, steps, state) for i in self.rows}, state)
+        while state.position < len(places):
+            whole = self.step(self.minibatches.drawn(state.iteration, places[state.position]), state)
             state.position += 1
-            if whole and state.position < steps:
+            if whole and state.position < len(places):
                 self._complete(state)
                 if pause():
                     return False
@@ -171,22 +166,9 @@ class Stochastic(Nested[StochasticState]):
         self.moves.complete(state)
         self.curvature.complete(state)
 
-    def _drawn(self, part: int, steps: int, state: State[StochasticState]) -> Array:
-        """A part of the points gives to a minibatch its share of an order drawn again each epoch.
-
-        Points stay with the rank that holds them, and each part has its place in every minibatch.
-        """
-        if self._orders[0] != state.iteration:
-            self._orders = state.iteration, {}
-        orders, own = self._orders[1], self.rows[part]
-        if part not in orders:
-            orders[part] = own.start + stream(self.plan.seed, "epoch", state.iteration, part).permutation(len(own))
-        n = len(own)
-        return orders[part][n * state.position // steps : n * (state.position + 1) // steps]
-
     def step(self, rows: Drawn, state: State[StochasticState]) -> bool:
         """One minibatch of this rank's rows by part; True if the State is whole: Grams folded.  Collective: yes."""
-        keys, ridge = self.keys, self.ridge.at(state.iteration)
+        keys, ridge = self.keys, self.ridge.at(self.minibatches.epoch(state.iteration))
         tapes: Tapes = {}
         with self.clock("z"):
             total, squares, probed, n = self.sum(partial(self._look, rows=rows, state=state, tapes=tapes), 4).tolist()
@@ -235,7 +217,7 @@ class Stochastic(Nested[StochasticState]):
 
         Collective: yes.
         """
-        points = np.inf if ridge else self.plan.n_train / self.steps(state.iteration)
+        points = np.inf if ridge else self.minibatches.points(state.iteration)
         sides, inverses = self.curvature.sides(points), self.layout.square_blocks(state.own.inverses)
 
         def add(i: int, out: Array) -> None:
