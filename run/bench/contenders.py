@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from contest import Candidate, Contender
+from contest import RECORDS, Candidate, Contender
 
 FAST, PRE, MAC = "run/usps_fast.toml", "run/usps_pre.toml", "run/usps_mac.toml"
 FEASIBLE = ['method.acceleration="feasible"']
@@ -61,8 +61,7 @@ RUNGS = ((1.5, 14), (5.0, 4), (15.0, 2), (32.0, 1))
 ADAM = Contender("PyTorch Adam", _adam((1.0, 2.0, 4.0, 6.0), 4.0), RUNGS, 3)
 ADAM_FROM_OURS = Contender("PyTorch Adam from stochastic MAC's start", _adam((OWN,), OWN), RUNGS, 3)
 
-RECORDED = ("stochastic.records=4",)
-"""Records of an epoch, as many as peers.py writes."""
+RECORDED = (f"stochastic.records={RECORDS}",)
 
 STOCHASTIC = Contender("stochastic MAC", own(FAST, RECORDED), ((14.0, 1),))
 

@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parent
 AT_ONCE = 60.0
 """Seconds of training in one process of peers."""
 PAUSED = 75
+RECORDS = 4
+"""Records of an epoch of minibatches, where nothing else is asked for."""
 CPU = "import time, macmpi.parallel.clock as r; r.now = time.process_time; from macmpi.run import main; main()"
 """macmpi by another clock."""
 
@@ -65,12 +67,14 @@ class Contest:
     """folder: of results; python: the interpreter of the peers; pause: no new command after this time of the clock.
 
     clock: "wall", or "cpu", the processor's seconds of single processes, for machines that others use as well.
+    records: of peers' epochs.
     """
 
     folder: Path
     python: str
     pause: float = math.inf
     clock: str = "wall"
+    records: int = RECORDS
     spent: Counter[str] = field(default_factory=Counter)
 
     def curves(self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0) -> list[Curve]:
@@ -88,7 +92,7 @@ class Contest:
         return [json.loads(self._path(c, seconds, repeat).read_text()) for c in candidates]
 
     def _path(self, c: Candidate, seconds: float, repeat: int) -> Path:
-        text = json.dumps([asdict(c), seconds, repeat, self.clock], sort_keys=True)
+        text = json.dumps([asdict(c), seconds, repeat, self.clock, self.records], sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
     def _measure(self, command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
@@ -118,7 +122,10 @@ class Contest:
         rows = [dict(c.peer) | {"start": write_task(self.folder, c.config, c.settings)["start"]} for c in some]
         job = self.folder / f"job-{os.getpid()}.json"
         job.write_text(
-            json.dumps({**task, "seconds": seconds, "ranks": ranks, "clock": self.clock, "candidates": rows})
+            json.dumps(
+                {**task, "seconds": seconds, "ranks": ranks, "clock": self.clock, "records": self.records}
+                | {"candidates": rows}
+            )
         )
         done = self._measure([self.python, str(ROOT / "peers.py"), str(job)], PYTHONPATH="")
         if done.returncode:

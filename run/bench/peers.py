@@ -31,9 +31,6 @@ Candidate = dict[str, Any]
 CHUNK = 500
 """Points at a time where all are wanted: faster than all at once."""
 
-RECORDS = 4
-"""Records an epoch of minibatches, as many as stochastic MAC is asked for (contenders.py)."""
-
 
 class Task:
     """Data and loss in one precision.
@@ -95,9 +92,10 @@ def network(job: dict[str, Any], candidate: Candidate, dtype: torch.dtype) -> nn
 
 
 def minibatches(task: Task, net: nn.Module, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:
-    """A `records`-th part of an epoch at a time; each of the ranks takes its share of every minibatch."""
+    """A part of an epoch at a time, as many as records are asked for; each rank takes its share of every minibatch."""
+    records = candidate["records"]
     size, steps = candidate["batch"] // ranks, max(len(task.X) // candidate["batch"], 1)
-    stepper, ends = Stepper(net, candidate, steps), {steps * (i + 1) // RECORDS for i in range(RECORDS)}
+    stepper, ends = Stepper(net, candidate, steps), {steps * (i + 1) // records for i in range(records)}
     order = torch.Generator().manual_seed(candidate.get("seed", 0))
     while True:
         X, Y = task.shuffled(torch.randperm(len(task.X), generator=order))
@@ -167,7 +165,7 @@ def train(job: dict[str, Any], candidate: Candidate, rank: int = 0, ranks: int =
     task = Task(job, candidate["precision"])
     plain = network(job, candidate, task.dtype)
     net = nn.parallel.DistributedDataParallel(plain) if ranks > 1 else plain
-    epochs = OPTIMISERS[candidate["optimiser"]](task, net, candidate, rank, ranks)
+    epochs = OPTIMISERS[candidate["optimiser"]](task, net, candidate | {"records": job["records"]}, rank, ranks)
     clock = time.process_time if job["clock"] == "cpu" and ranks == 1 else time.perf_counter
     curve, seconds, epoch = [task.record(plain, 0.0, 0)], 0.0, 0
     go_on = True

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from contenders import AVERAGED, FAST, OWN, RECORDED, Study, grid
-from contest import Candidate, Contender, Curve, lowest, reached
+from contenders import AVERAGED, FAST, OWN, Study, grid
+from contest import RECORDS, Candidate, Contender, Curve, lowest, reached
 
 TRAIN, VALIDATION = 1, 2
 """Columns of a curve."""
@@ -29,13 +29,15 @@ TABLE = "regression.npz"
 class Shape:
     """settings: on top of the config; range_: of the rivals' random start; seconds: of the final runs.
 
-    levels: of E1 train; of each shape also the lowest that any rival ends at.
+    records: of an epoch, fewer where evaluation takes long; levels: of E1 train; of each shape also the lowest that any
+    rival ends at.
     """
 
     config: str
     settings: tuple[str, ...]
     range_: float
     seconds: float
+    records: int = RECORDS
     levels: tuple[float, ...] = ()
 
 
@@ -44,8 +46,8 @@ UNENDING = ("stochastic.patience=1000000",)
 
 LABELS = ('model.activation="relu"', 'model.loss="cross_entropy"')
 SHAPES = {
-    "large": Shape("run/large_fast.toml", (), 4.0, 300.0, (8.0, 6.0, 5.0, 4.0, 3.5, 3.0, 2.5)),
-    "wide": Shape(FAST, ("model.hidden=[2000,2000]",), 4.0, 60.0),
+    "large": Shape("run/large_fast.toml", (), 4.0, 300.0, 2, (8.0, 6.0, 5.0, 4.0, 3.5, 3.0, 2.5)),
+    "wide": Shape(FAST, ("model.hidden=[2000,2000]",), 4.0, 60.0, 1),
     "narrow-deep": Shape(FAST, (f"model.hidden={[100] * 12}".replace(" ", ""),), 4.0, 60.0),
     "regression": Shape(FAST, ("model.hidden=[200,200]", 'model.activation="relu"'), 2.4, 60.0),
     "classification": Shape(FAST, ('data.source="usps-large"', "model.hidden=[500]", *LABELS), 2.4, 60.0),
@@ -71,6 +73,7 @@ def study(name: str, folder: Path) -> Study:
     settings = shape.settings
     if name == "regression":
         settings = (f'data.source="{made(folder)}"', *settings)
+    recorded = f"stochastic.records={shape.records}"
     starts, end = (shape.range_, OWN), shape.seconds
     rungs = ((end / 20.0, 3), (end / 5.0, 1), (end, 1))
 
@@ -82,7 +85,7 @@ def study(name: str, folder: Path) -> Study:
         f"{name}, one core",
         shape.config,
         (
-            Contender("stochastic MAC", [Candidate(shape.config, (*settings, *RECORDED, *UNENDING))], ((end, 1),)),
+            Contender("stochastic MAC", [Candidate(shape.config, (*settings, recorded, *UNENDING))], ((end, 1),)),
             rival("Adam", "adam", lr=(1e-3, 3e-3), batch=(100,), beta2=(0.99,)),
             rival("Muon", "muon", lr=(0.01, 0.02), batch=(100, 500)),
             *others,

@@ -134,7 +134,8 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     small = {"method.name": "stochastic", "stochastic.batch": 7, "stochastic.parts": 4}
     yield SMALL, {**small, "model.activation": "tanh"}
     yield CLASSES, {**small, "model.loss": "cross_entropy"}
-    yield WIDE, {"method.name": "stochastic", "stochastic.batch": 60, "stochastic.grow_every": 1, "stochastic.records": 2, **single}
+    growing = {"stochastic.batch": 60, "stochastic.grow_every": 1, "stochastic.records": 2}
+    yield WIDE, {"method.name": "stochastic", **growing, **single}
     factors = {"method.name": "stochastic", "stochastic.batch": 8, "stochastic.ridge": 0.0, "model.hidden": [70, 50]}
     yield WIDE, {**factors, "stochastic.parts": 3}
     yield CLASSES, {**factors, **single, "parallel.data": "node", "model.loss": "cross_entropy"}
