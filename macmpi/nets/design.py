@@ -38,18 +38,19 @@ def _times(A: Array, V: Array) -> Array:
     return B
 
 
-def adjoint(Q: Array, A: Array, bias: bool = True) -> Array:
-    """Q^T [A, 1]: (n, w), (n, D) -> (w, D + 1); without biases Q^T A.  Cost: 2 n D w flops."""
+def adjoint(Q: Array, A: Array, bias: bool = True, out: Array | None = None) -> Array:
+    """Q^T [A, 1]: (n, w), (n, D) -> (w, D + 1), in `out` if it is given; without biases Q^T A.
+
+    Cost: 2 n D w flops.
+    """
     if not bias:
-        return Q.T @ A
+        return np.matmul(Q.T, A, out=out)
     w, D = Q.shape[1], A.shape[1]
+    G = np.empty((w, D + 1), Q.dtype) if out is None else out
     if 2 * w <= D and Q.dtype != np.float64:  # faster this way round
-        T = np.empty((D + 1, w), Q.dtype)
-        np.matmul(A.T, Q, out=T[:-1])
-        T[-1] = column_sums(Q)
-        return T.T
-    G = np.empty((w, D + 1), Q.dtype)
-    np.matmul(Q.T, A, out=G[:, :-1])
+        np.copyto(G[:, :-1], (A.T @ Q).T)
+    else:
+        np.matmul(Q.T, A, out=G[:, :-1])
     G[:, -1] = column_sums(Q)
     return G
 

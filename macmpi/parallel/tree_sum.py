@@ -77,19 +77,20 @@ class TreeSum:
         width: int,
         dtype: np.dtype | type = np.float64,
         reads: Sequence[slice] | None = None,
+        sets: bool = False,
     ) -> Array:
-        """The sum over all parts: add(i, out) adds part i's share to `out` (width,).
+        """The sum over all parts: add(i, out) adds part i's share to `out` (width,), or with `sets` writes all of it.
 
         reads: the columns that this rank reads, and does not write, until the next sum is asked for; there may be
         anything in the others.  Collective: yes.
         """
 
         if self.team.size == 1:
-            return _fill(add, np.empty(width, dtype), Tile(0, self.leaves))
+            return _fill(add, np.empty(width, dtype), Tile(0, self.leaves), sets)
         counts = [len(rank) for rank in self._nodes]
         sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
         for row, node in zip(sums[first:], self._nodes[self.team.rank], strict=False):
-            _fill(add, row, node)
+            _fill(add, row, node, sets)
         self.team.gather_rows(sums, counts)
         if alone(sum(counts), width):
             if reads is None:
@@ -117,16 +118,17 @@ class TreeSum:
         return out
 
 
-def _fill(add: Callable[[int, Array], None], out: Array, node: Tile) -> Array:
+def _fill(add: Callable[[int, Array], None], out: Array, node: Tile, sets: bool) -> Array:
     """The sum of a subtree, in `out`.  No closure: one that calls itself would keep alive, until the garbage collector
     comes by, all that `add` has at hand."""
     if len(node) == 1:
-        out.fill(0.0)
+        if not sets:
+            out.fill(0.0)
         add(node.start, out)
     else:
         middle = tiles.halves(node.start, node.stop)
-        _fill(add, out, Tile(node.start, middle))
-        out += _fill(add, np.empty_like(out), Tile(middle, node.stop))
+        _fill(add, out, Tile(node.start, middle), sets)
+        out += _fill(add, np.empty_like(out), Tile(middle, node.stop), sets)
     return out
 
 

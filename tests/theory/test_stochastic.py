@@ -24,8 +24,8 @@ from macmpi.methods.stochastic.factors import (
     Seen,
     add_gradient,
     add_grams,
-    add_slopes,
     metrics,
+    put_slopes,
     shifted_inverse,
     shifts,
 )
@@ -176,9 +176,10 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(loss: str, point
     inverses = method.layout.square_blocks(state.own.inverses)
     directions = []
     for of in (PRODUCTS, method.curvature.sides(points)):
-        slopes = np.zeros_like(state.weights)
+        slopes, part = np.zeros_like(state.weights), np.full_like(state.weights, np.nan)
         for rows in (slice(9), slice(9, 20)):
-            add_slopes(seen(method, state.weights, rows), inverses, of, method.layout.blocks(slopes))
+            put_slopes(seen(method, state.weights, rows), inverses, of, method.layout.blocks(part))
+            slopes += part
         directions.append(method.curvature.direction(slopes, 20.0, of, state).copy())
     np.testing.assert_allclose(*directions, rtol=1e-9, atol=1e-13)
     chosen = sum(map(sum, method.curvature.sides(points)))

@@ -27,6 +27,12 @@ def total(team: Team, leaves: int, width: int, dtype: type = np.float64) -> Arra
     again = tree(add, width, dtype)
     assert_array_equal(first, kept)
     assert_array_equal(again, kept)
+
+    def put(i: int, out: Array) -> None:
+        out[:] = 0.0
+        add(i, out)
+
+    assert_array_equal(tree(put, width, dtype, sets=True), kept)
     return first
 
 

@@ -116,8 +116,8 @@ def choose_sides(shapes: Sequence[tuple[int, int]], points: float, identity: Seq
     return [(points < FEWER * d and k not in identity, points < FEWER * h) for k, (h, d) in enumerate(shapes)]
 
 
-def add_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequence[Array]) -> None:
-    """Adds the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 to `out`, each inverse only where `sides` says so.
+def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequence[Array]) -> None:
+    """Puts the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 into `out`, each inverse only where `sides` says so.
 
     dE1/dW_k = Q^T [A, 1], for the derivatives Q (n, h) of the losses by the layer's outputs and its inputs A:
 
@@ -129,7 +129,10 @@ def add_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequenc
         outputs, inputs = sides[k]
         if outputs:
             Q = Q @ inverses[2 * k + 1]
-        out[k][:] += Q.T @ apply(step.A, inverses[2 * k]) if inputs else adjoint(Q, step.A)
+        if inputs:
+            np.matmul(Q.T, apply(step.A, inverses[2 * k]), out=out[k])
+        else:
+            adjoint(Q, step.A, out=out[k])
 
 
 def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> None:

@@ -220,13 +220,13 @@ class Stochastic(Nested[StochasticState]):
         points = np.inf if ridge else self.minibatches.points(state.iteration)
         sides, inverses = self.curvature.sides(points), self.layout.square_blocks(state.own.inverses)
 
-        def add(i: int, out: Array) -> None:
+        def put(i: int, out: Array) -> None:
             slopes = self.layout.blocks(out)
-            factors.add_slopes(tapes[i], inverses, sides, slopes)
+            factors.put_slopes(tapes[i], inverses, sides, slopes)
             ridges.add_slopes(len(tapes[i].Y) * ridge, self.weights(state), slopes)
 
         with self.clock("z"):
-            summed = self._gradients(add, len(state.weights), self.plan.dtype, self._reads)
+            summed = self._gradients(put, len(state.weights), self.plan.dtype, self._reads, sets=True)
         return self.curvature.direction(summed, n, sides, state)
 
     def _along(
