@@ -133,5 +133,6 @@ class Parts:
         for k in segments:
             ridge = plan.unit_ridge(k, state.mu) * plan.weight_of(k, state.mu)
             for b in plan.chain.segments[k].regressed:
-                total += 0.5 * ridge * float(np.sum(np.square(weights[b][:, : plan.chain.fan_in(b)], dtype=float)))
+                squares = np.square(weights[b], dtype=float)
+                total += 0.5 * ridge * float(squares.sum(where=plan.chain.blocks[b].penalised))
         return total

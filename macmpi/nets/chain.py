@@ -69,14 +69,14 @@ class Segment:
 
     @property
     def separable(self) -> bool:
-        """Row h of the core's weights is fitted to output h alone: one block of units, elementwise maps after it.
+        """Row h of the core's weights is fitted to output h alone: one block [A, 1] W^T, elementwise maps after it.
 
         A quantiser after it counts as the identity.
         """
         after = self.maps[self.core + 1 :]
         return (
             len(self.regressed) == 1
-            and "units" in self.maps[self.core].capabilities
+            and {"units", "linear"} <= self.maps[self.core].capabilities
             and all("elementwise" in m.capabilities or m.trained_as == "linear" for m in after)
         )
 
@@ -207,8 +207,8 @@ class Chain:
         return self.whole.part(start, stop)
 
     def fan_in(self, block: int) -> int:
-        """The number of inputs of a parameter block: its columns but for the biases."""
-        return self.blocks[block].n_in
+        """By its square root random weights of a parameter block are divided: of a linear map its inputs."""
+        return self.blocks[block].fan_in
 
     def regressed_shapes(self, segment: int) -> tuple[tuple[int, int], ...]:
         """The shapes of the parameter blocks that a segment's regression fits."""
@@ -216,8 +216,7 @@ class Chain:
 
     def has_bias(self, segment: int) -> bool:
         """Tells whether the first weights that a segment's regression fits have biases."""
-        first = self.segments[segment].regressed[0]
-        return self.block_shapes[first][1] > self.fan_in(first)
+        return "bias" in self.segments[segment].fitted[0].capabilities
 
     @property
     def n_in(self) -> int:

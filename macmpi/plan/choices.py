@@ -157,10 +157,11 @@ def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
         return "closed_form", True
     if name == "auto" and step.schedule == "ring":
         name = "sgd"
+    biased = separable and "bias" in segment.fitted[0].capabilities
     if name == "auto":
-        name = "gauss_newton" if separable else "hessian_free"
+        name = "gauss_newton" if biased else "hessian_free"
     takes = W_SOLVERS[name].takes  # type: ignore[attr-defined]
-    return name, separable and "units" in takes
+    return name, biased and "units" in takes
 
 
 NOTICEABLE, NOTICEABLE_LABELS = 0.01, 0.03

@@ -46,6 +46,12 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'start.method = "{start.method}" does not go with radial basis functions, whose centres are found from '
             'data; use "elastic_embedding", "pca" or "file"'
         )
+    if start.method in ("pca", "greedy"):
+        for map_ in (m for m in chain.blocks if m in _regressed(chain) and "linear" not in m.capabilities):
+            raise UsageError(
+                f'start.method = "{start.method}" fits dense layers, and a layer ({map_.spec()["kind"]}) is another; '
+                'use "uniform"'
+            )
     if start.method == "greedy" and any("jacobian" not in m.capabilities for m in chain.maps):
         raise UsageError(
             'start.method = "greedy" trains layers by their derivatives, and one has none; use "pca" or "uniform"'
@@ -55,6 +61,10 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
             f'there are {n_train:,}; use "pca", or fewer points (data.points)'
         )
+
+
+def _regressed(chain: Chain) -> list[Map]:
+    return [m for segment in chain.segments for m in segment.fitted]
 
 
 def _without_derivatives(chain: Chain) -> list[Map]:

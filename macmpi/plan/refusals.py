@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 from macmpi import UsageError
 from macmpi.config import NESTED, Config
-from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import Map
-from macmpi.plan.choices import Choices, minibatch_parts, w_choice
+from macmpi.nets.chain import Chain
+from macmpi.plan.choices import Choices, minibatch_parts
 from macmpi.plan.layer_refusals import check_bits
 from macmpi.solvers import W_SOLVERS, WSolver
 
 FLOAT32_MU = 1e4
 """Largest mu at which float32 coordinates still carry the constraints' digits."""
-
-WAYS = tuple(name for name in W_SOLVERS if name != "closed_form")
 
 JOINT = ", ".join(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
 
@@ -95,6 +89,8 @@ def _check_segment(config: Config, chain: Chain, number: int, solver: WSolver, b
     if not by_unit and "segment" not in solver.takes:
         if len(segment.weighted) > 1:
             why = f"holds {len(segment.weighted)} layers between two sites"
+        elif lacking := sorted({"linear", "units", "bias"} - segment.fitted[0].capabilities):
+            why = f"is {segment.fitted[0].spec()['kind']}, without '{lacking[0]}'"
         else:
             why = f'ends in model.loss = "{config.model.loss}"' if last and segment.separable else "ends in softmax"
         raise UsageError(
@@ -103,36 +99,6 @@ def _check_segment(config: Config, chain: Chain, number: int, solver: WSolver, b
         )
     if by_unit and solver.activations is not None and segment.activation not in solver.activations:
         raise UsageError(f'w_step.solver = "{name}" cannot train under "{segment.activation}" (segment {k}); use auto')
-    for map_ in segment.fitted:
-        for need in sorted(solver.needs - map_.capabilities):
-            raise UsageError(
-                f"the W-solver of segment {k} needs '{need}', which its {map_.spec()['kind']} does not offer; use "
-                + _other_ways(config, chain, segment, map_, last)
-            )
-
-
-def _other_ways(config: Config, chain: Chain, segment: Segment, map_: Map, last: bool) -> str:
-    """Name what would train a map that the W-solver of its segment cannot: each was tried on the plan's own choice."""
-
-    def trained(part: Segment, last: bool, **keys: Any) -> bool:
-        name, by_unit = w_choice(replace(config, w_step=replace(config.w_step, **keys)), part, last)
-        kind: Any = W_SOLVERS[name]
-        return (by_unit or "segment" in kind.takes) and all(kind.needs <= m.capabilities for m in part.fitted)
-
-    closed, same = 'w_step.linear_solver = "closed_form"', 'w_step.linear_solver = "same"'
-    ways = [closed] if trained(segment, last, linear_solver="closed_form") else []
-    solvers = [f'"{name}"' for name in WAYS if trained(segment, last, solver=name)]
-    alike = [f'"{name}"' for name in WAYS if trained(segment, last, solver=name, linear_solver="same")]
-    if solvers or alike:
-        ways.append(f"w_step.solver = {' or '.join(solvers or alike)}" + ("" if solvers else f" and {same}"))
-    end = segment.maps.index(map_) + 1
-    if not ways and end < len(segment.maps) and trained(segment.part(0, end), False, linear_solver="closed_form"):
-        inside = "elementwise" in segment.maps[end].capabilities and segment.maps[end].trained_as != "linear"
-        first = "" if config.w_step.linear_solver == "closed_form" else f"{closed} and "
-        ways = [f'{first}model.sites = "{"before" if inside else "after"}" at that layer']
-    if not ways and chain.differentiable:
-        ways = ['method.name = "adam"']
-    return ", or ".join(ways) or "another model.activation there"
 
 
 def check_ring(config: Config, choices: Choices) -> None:

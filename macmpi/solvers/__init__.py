@@ -58,9 +58,8 @@ class ZSolver(Protocol):
 class WSolver:
     """Solves a W-problem, of which no row's objective rises: a loop of rounds, each one a sum over points.
 
-    takes -- the kinds of problem that it solves: "units" (UnitProblem: the rows of a block apart, on different ranks),
-        "segment" (SegmentProblem: all weights of a segment at once);
-    needs -- capabilities that the maps with the weights must declare;
+    takes -- the kinds of problem that it solves: "units" (UnitProblem: the rows of a block [A, 1] W^T apart, on
+        different ranks; only closed_form without the 1), "segment" (SegmentProblem: all weights of a segment at once);
     activations -- the activations it can train units under, or None for all elementwise ones;
     exact -- it ends in the minimum, whatever the start;
     by_sums -- it reads the points through sums over runs of them alone;
@@ -71,10 +70,6 @@ class WSolver:
     activations: ClassVar[frozenset[str] | None] = None
     exact: ClassVar[bool] = False
     by_sums: ClassVar[bool] = True
-
-    @property
-    def needs(self) -> frozenset[str]:
-        raise NotImplementedError
 
     @property
     def system(self) -> System | None:

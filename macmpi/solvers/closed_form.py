@@ -57,7 +57,6 @@ class ClosedForm(WSolver):
     relaxation: float = 1.0
 
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
-    needs: ClassVar[frozenset[str]] = frozenset({"units", "linear"})
     activations: ClassVar[frozenset[str] | None] = frozenset({"linear"})
     exact: ClassVar[bool] = True
     system: ClassVar[System] = NormalEquations()

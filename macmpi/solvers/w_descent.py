@@ -28,7 +28,6 @@ class DescentW(WSolver):
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
-    needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "bias"})
     system: ClassVar[System] = System()
     direction: ClassVar[type[Direction]] = Direction
 

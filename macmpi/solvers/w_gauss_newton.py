@@ -50,7 +50,6 @@ class GaussNewtonW(WSolver):
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
-    needs: ClassVar[frozenset[str]] = frozenset({"units", "linear", "bias"})
 
     @property
     def system(self) -> System:

@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi.nets.design import gram, row_dots
 from macmpi.nets.losses import Root
-from macmpi.nets.tape import Tape
+from macmpi.nets.tape import Step, Tape
 from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
 from macmpi.solvers.descent import line_search
@@ -23,7 +23,8 @@ from macmpi.typing import Array
 class HessianFreeW(WSolver):
     """(sum_n J^T B^T B J + ridge) p = -gradient, J the derivative of the segment with respect to all its weights.
 
-    Up to `cg_iterations` CG steps, each block preconditioned by the inverse Gram of its inputs; backtracking from 1,
+    Up to `cg_iterations` CG steps, each block preconditioned by the inverse Gram of its inputs, or where it is not
+    linear in them by their mean square; backtracking from 1,
     and where no step helps once more along the preconditioned gradient.  CG stops at the square root of rounding: what
     the outputs do not see (a common shift before a softmax) would run away beyond it.
     Cost of an iteration, with F flops for a pass through the segment: 4 F, 4 F a CG step, and N D^2 for each Gram.
@@ -36,7 +37,6 @@ class HessianFreeW(WSolver):
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"segment"})
-    needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "linear", "bias"})
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
         theta, agreed = np.asarray(problem.start, dtype=np.float64).copy(), problem.in_pieces.agreed
@@ -67,7 +67,7 @@ class HessianFreeW(WSolver):
         def linearise(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
             tapes[rows.start] = tape, problem.loss.root(problem.targets[rows], tape.F)
-            return tuple(gram(step.A) for step in tape.steps if step.W is not None)
+            return tuple(_scale(step) for step in tape.steps if step.W is not None)
 
         def product(P: Array, rows: slice) -> tuple[Array, ...]:
             tape, root = tapes[rows.start]
@@ -75,12 +75,13 @@ class HessianFreeW(WSolver):
             return (np.concatenate([g.ravel() for g in found])[None],)
 
         inverses = []
-        for gram_ in over_points(linearise):
-            gram_[np.diag_indices_from(gram_)] += problem.ridge + jitter(gram_, SEGMENT)
-            inverses.append(np.linalg.inv(gram_))
+        for scale in over_points(linearise):
+            scale[np.diag_indices_from(scale)] += problem.ridge + jitter(scale, SEGMENT)
+            inverses.append(np.linalg.inv(scale))
 
         def precondition(R: Array) -> Array:
-            return np.concatenate([(B @ M).ravel() for B, M in zip(problem.blocks(R[0]), inverses, strict=True)])[None]
+            pairs = zip(problem.blocks(R[0]), inverses, strict=True)
+            return np.concatenate([(B @ M if M.size > 1 else M * B).ravel() for B, M in pairs])[None]
 
         agreed = problem.in_pieces.agreed
 
@@ -93,3 +94,10 @@ class HessianFreeW(WSolver):
         return conjugate_gradients(
             *(np.zeros_like(theta), -G, multiplied, precondition, cg_iterations, tolerance), agreed=agreed
         )
+
+
+def _scale(step: Step) -> Array:
+    """The Gram of [a, 1] of a linear map with biases, of a without; else the mean of a^2 over inputs, (1, 1)."""
+    if "linear" in step.map.capabilities:
+        return gram(step.A, "bias" in step.map.capabilities)
+    return np.full((1, 1), np.square(step.A, dtype=float).sum() / step.map.n_in)

@@ -210,13 +210,8 @@ class SegmentProblem:
 
     @cached_property
     def _shrinks(self) -> Array:
-        """1 where the ridge holds, 0 at the biases: (P,)."""
-        parts = []
-        for h, d in self.shapes:
-            ones = np.ones((h, d))
-            ones[:, -1] = 0.0
-            parts.append(ones.ravel())
-        return np.concatenate(parts)
+        """1 where the ridge holds, 0 elsewhere: (P,)."""
+        return np.concatenate([np.ravel(map_.penalised) for map_ in self.segment.fitted]).astype(float)
 
     def ridge_part(self, theta: Array) -> tuple[Array, Array]:
         slope = self.ridge * self._shrinks * theta

@@ -32,7 +32,6 @@ class SGDW(WSolver):
     momentum: float = 0.9
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
-    needs: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "bias"})
     by_sums: ClassVar[bool] = False
     system: ClassVar[System] = System()
 

@@ -30,10 +30,6 @@ class Thresholded(WSolver):
     activations: ClassVar[frozenset[str] | None] = frozenset({"sigmoid"})
 
     @property
-    def needs(self) -> frozenset[str]:
-        return self.inner.needs
-
-    @property
     def system(self) -> System | None:
         return self.inner.system
 

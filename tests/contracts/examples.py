@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from pages import blocks_of_page
 
 from macmpi.config import Model
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import Map, Tangent
+from macmpi.nets.layers import KINDS, Map, Tangent
 from macmpi.nets.layers.activation import FUNCTIONS, Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.discrete import Binary, Quantiser
@@ -46,6 +47,15 @@ def example_of(case: tuple[str, int], examples: Mapping[str, Sequence[Any]], tab
     if not examples.get(name):
         pytest.fail(f"'{name}' is registered, but tests/contracts/examples.py has no example of it: add one to {table}")
     return examples[name][i]
+
+
+@cache
+def worked_example() -> dict[str, Any]:
+    """The names of the layer that CONTRIBUTING.md shows."""
+    (text, *_) = blocks_of_page("CONTRIBUTING.md", "python")
+    names: dict[str, Any] = {"__name__": "my_layers"}
+    exec(compile(text, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
+    return names
 
 
 def one_hot(random: np.random.Generator, n: int, size: int) -> Array:
@@ -120,6 +130,11 @@ def away_from_kinks(random: np.random.Generator, shape: tuple[int, ...]) -> Arra
     return random.uniform(0.1, 3.0, shape) * random.choice([-1.0, 1.0], shape)
 
 
+def low_rank_example(n_in: int, n_out: int, random: np.random.Generator) -> MapExample:
+    map_ = worked_example()["LowRank"](n_in, n_out, 2)
+    return MapExample(map_, random.normal(size=map_.parameter_shape), random.normal(size=(9, n_in)))
+
+
 MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "affine": [partial(affine_example, 4, 3), partial(affine_example, 1, 6), partial(affine_example, 3, 1)],
     "activation": [partial(activation_example, name) for name in FUNCTIONS],
@@ -128,7 +143,11 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "rbf": [partial(rbf_example, 4, 6, 1.7), partial(rbf_example, 1, 3, 0.6), partial(rbf_example, 3, 1, 4.0)],
     "quantiser": [partial(quantiser_example, 3, 5), partial(quantiser_example, 1, 4), partial(quantiser_example, 4, 1)],
     "binary": [partial(binary_example, 5)],
+    "low rank": [partial(low_rank_example, 4, 3), partial(low_rank_example, 1, 5)],
 }
+
+WITH_EXAMPLE = (*KINDS, "low rank")
+"""The kinds of the registry, and that of the worked example."""
 
 
 # --- losses and metrics -----------------------------------------------------------------------------------------------
@@ -288,6 +307,8 @@ SEGMENTS: dict[str, tuple[str, ...]] = {
     "softmax": ("affine", "softmax"),
     "two layers": ("affine", "tanh", "affine"),
     "three layers": ("sigmoid", "affine", "softmax", "affine", "tanh", "affine"),
+    "low rank": ("low rank", "tanh"),
+    "low rank between": ("affine", "tanh", "low rank"),
 }
 """Maps of a segment: what may lie between two sites."""
 
@@ -296,16 +317,17 @@ def segment_problem(
     random: np.random.Generator, kind: str, loss: str = "squared", ridge: float = 0.1, n: int = 40, scale: float = 0.5
 ) -> tuple[SegmentProblem, OverPoints]:
     """A segment of inputs 4, hidden layers 5 and outputs 3, fitted to those of another and noise, or to labels."""
-    sizes, maps, layers = [4], [], SEGMENTS[kind].count("affine")
+    weighted = {"affine": Affine, "low rank": lambda n_in, n_out: worked_example()["LowRank"](n_in, n_out, 2)}
+    sizes, maps, layers = [4], [], sum(name in weighted for name in SEGMENTS[kind])
     for name in SEGMENTS[kind]:
-        if name == "affine":
+        if name in weighted:
             sizes.append(3 if len(sizes) == layers else 5)
-            maps.append(Affine(sizes[-2], sizes[-1]))
+            maps.append(weighted[name](sizes[-2], sizes[-1]))
         else:
             maps.append(Softmax(sizes[-1]) if name == "softmax" else Activation(name, sizes[-1]))
     numbers = iter(range(layers))
-    segment = Segment(tuple(maps), tuple(next(numbers) if isinstance(m, Affine) else None for m in maps))
-    shapes = tuple(m.parameter_shape for m in maps if isinstance(m, Affine))
+    segment = Segment(tuple(maps), tuple(next(numbers) if m.parameter_shape else None for m in maps))
+    shapes = tuple(m.parameter_shape for m in maps if m.parameter_shape)
     A = random.normal(size=(n, sizes[0]))
     T = segment.forward([random.normal(size=s) for s in shapes], A) + 0.1 * random.normal(size=(n, sizes[-1]))
     if LOSSES[loss].labels:

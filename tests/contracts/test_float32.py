@@ -14,6 +14,7 @@ from contracts.examples import (
     SEGMENTS,
     SITES,
     W_ARGUMENTS,
+    WITH_EXAMPLE,
     Z_ARGUMENTS,
     MapExample,
     cases,
@@ -31,7 +32,6 @@ from contracts.examples import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.nets.layers import KINDS
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.nets.losses import LOSSES
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
@@ -54,7 +54,7 @@ def is_single(*arrays: Array) -> bool:
 # --- maps -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=cases(KINDS, MAPS))
+@pytest.fixture(params=cases(WITH_EXAMPLE, MAPS))
 def example(request: pytest.FixtureRequest, random: np.random.Generator) -> MapExample:
     return example_of(request.param, MAPS, "MAPS")(random)
 

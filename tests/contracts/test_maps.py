@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from contracts.examples import EPS, MAPS, MapExample, cases, example_of
+from contracts.examples import EPS, MAPS, WITH_EXAMPLE, MapExample, cases, example_of
 from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import assert_within, gamma, of_squared_distances
 
@@ -20,7 +20,7 @@ CAPABILITIES = {"jacobian", "weight_jacobian", "bias", "centres", "units", "line
 ROWS = np.array([4, 0, 7, 7])
 
 
-@pytest.fixture(params=cases(KINDS, MAPS))
+@pytest.fixture(params=cases(WITH_EXAMPLE, MAPS))
 def example(request: pytest.FixtureRequest, random: np.random.Generator) -> MapExample:
     return example_of(request.param, MAPS, "MAPS")(random)
 
@@ -34,7 +34,7 @@ def offering(*capabilities: str, weights: bool = False) -> pytest.MarkDecorator:
         shown = MAPS[case[0]][case[1]](np.random.default_rng(0))
         return shown.map.capabilities >= set(capabilities) and not (weights and shown.W is None)
 
-    chosen = [case for case in cases(KINDS, MAPS) if offers(case.values[0])]
+    chosen = [case for case in cases(WITH_EXAMPLE, MAPS) if offers(case.values[0])]
     return pytest.mark.parametrize("example", chosen, indirect=True)
 
 
@@ -211,6 +211,7 @@ def symmetric(random: np.random.Generator, size: int) -> Array:
     return M + M.T
 
 
+@pytest.mark.parametrize("example", cases(KINDS, MAPS), indirect=True)
 def test_spec_rebuilds_the_map(example: MapExample) -> None:
     spec = example.map.spec()
     again = build(json.loads(json.dumps(spec)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contracts.examples import cases, example_of
+from contracts.examples import cases, example_of, worked_example
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.vq import kmeans
 
@@ -24,15 +25,16 @@ from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
-from macmpi.nets.layers import SameSize, Tangent, build
+from macmpi.nets.layers import build
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.linear import Linear
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
 from macmpi.plan.plan import make_plan
 from macmpi.results import model_file
-from macmpi.solvers import TRAINERS
+from macmpi.solvers import TRAINERS, W_SOLVERS
 from macmpi.solvers.centres import KMeans, Points, Subset
 from macmpi.typing import Array
 
@@ -245,16 +247,6 @@ class Farthest:
         return inputs[chosen].astype(np.float64)
 
 
-def worked_example() -> Any:
-    """The class that CONTRIBUTING.md shows."""
-    text = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text()
-    code = text.split("```python\n")[1].split("```")[0]
-    lines = [line.removeprefix("   ") for line in code.splitlines()]
-    names = {"dataclass": dataclass, "ClassVar": ClassVar, "np": np, "Tangent": Tangent, "SameSize": SameSize}
-    exec(compile("\n".join(lines), "CONTRIBUTING.md", "exec", dont_inherit=True), names)
-    return names["Scale"]
-
-
 def offer(monkeypatch: pytest.MonkeyPatch, things: dict[tuple[str, str], Any]) -> None:
     """As if another package's entry points named these: {(group, name): what it loads}."""
 
@@ -298,10 +290,10 @@ def test_a_users_own_kind_of_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     table = {"model": {"hidden": [5, 3], "activation": ["squashed", "tanh"]}}
     with pytest.raises(UsageError, match=r"model.activation.0: unknown word"):
         config.validate(table, "this test")
-    Scale = worked_example()
+    LowRank = worked_example()["LowRank"]
     things = {
         ("macmpi.layers", "squashed"): lambda n, units: [Affine(n, units), Activation("tanh", units)],
-        ("macmpi.maps", "scale"): Scale,
+        ("macmpi.maps", "low_rank"): LowRank,
     }
     offer(monkeypatch, things)
     with pytest.raises(UsageError, match="did you mean 'squashed'"):
@@ -312,19 +304,31 @@ def test_a_users_own_kind_of_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert errors[-1] < errors[0]
     model_file.save(tmp_path / "model.h5", mac.plan.chain, {"last": state.weights}, data, {})
     assert_array_equal(model_file.load(tmp_path / "model.h5").chain.maps, mac.plan.chain.maps)
-    spec = Scale(4).spec()
-    assert build(json.loads(json.dumps(spec))) == Scale(4)
+    spec = LowRank(4, 3, 2).spec()
+    assert build(json.loads(json.dumps(spec))) == LowRank(4, 3, 2)
     with pytest.raises(KeyError):
         build({"kind": "no such kind"})
-    offer(monkeypatch, things | {("macmpi.layers", "squashed"): lambda n, units: [Affine(n, units), Scale(units)]})
-    with pytest.raises(UsageError, match=r"'(linear|bias)', which its scale does not offer"):
-        make_plan(whole, 4, 4, 40, 9, 1)
-    by_adam = replace(whole, method=config.Method("adam"), baseline=config.Baseline(batch=10))
-    adam = choose(by_adam, make_plan(by_adam, 4, 4, len(data.X), len(data.X_val), 1), data, Serial(), Clock())
-    begun = adam.start(1.0, False, 0)
-    before = adam.evaluate(begun).train
-    adam.sweep(begun)
-    assert adam.evaluate(begun).train < before
+
+
+@pytest.mark.parametrize("method", ["mac", "adam"])
+@pytest.mark.parametrize("sites", ["after", "before", "none"])
+def test_a_users_own_kind_of_weights(method: str, sites: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They are fitted as a segment, alone or with others."""
+    things = worked_example()
+    layer = lambda n, units: [things["LowRank"](n, units, 2), Activation("tanh", units)]  # noqa: E731
+    offer(monkeypatch, {("macmpi.layers", "low_rank"): layer, ("macmpi.maps", "low_rank"): things["LowRank"]})
+    keys = {"hidden": [5, 3], "activation": ["low_rank", "tanh"], "sites": sites}
+    whole, data = config.validate({"model": keys, "method": {"name": "mac"}}, "this test"), points()
+    whole = replace(whole, method=config.Method(method), baseline=config.Baseline(batch=10))
+    chosen = choose(whole, make_plan(whole, 4, 4, len(data.X), len(data.X_val), 1), data, Serial(), Clock())
+    begun = chosen.start(1.0, False, 0)
+    chosen.begin(begun)
+    before = chosen.evaluate(begun).E_Q
+    for _ in range(3):
+        chosen.sweep(begun)
+    assert before > chosen.evaluate(begun).E_Q
+    model_file.save(tmp_path / "model.h5", chosen.plan.chain, {"last": begun.weights}, data, {})
+    assert model_file.load(tmp_path / "model.h5").chain.maps == chosen.plan.chain.maps
 
 
 @dataclass(frozen=True)
@@ -350,23 +354,12 @@ def affine_that_offers(*capabilities: str) -> Callable[[int, int], list[Any]]:
 
 
 LAYERS_OF_OTHERS: dict[str, Callable[[int, int], list[Any]]] = {
-    "own_scale": lambda n, units: [Affine(n, units), worked_example()(units)],
+    "low_rank": lambda n, units: worked_example()["low_rank"](n, units),
     "by_gradients": affine_that_offers("jacobian", "weight_jacobian", "bias"),
     "by_units": affine_that_offers("jacobian", "weight_jacobian", "bias", "units"),
-    "without_bias": affine_that_offers("jacobian", "weight_jacobian", "linear", "units"),
-    "by_nothing": affine_that_offers("weight_jacobian", "units"),
-    "before_tanh": lambda n, units: [*LAYERS_OF_OTHERS["without_bias"](n, units), Activation("tanh", units)],
+    "without_bias": lambda n, units: [Linear(n, units)],
+    "before_tanh": lambda n, units: [Linear(n, units), Activation("tanh", units)],
 }
-
-
-def ways(text: str) -> list[dict[str, str]]:
-    """The settings that a refusal of a W-solver's needs names; of `a = "x" or "y"`, each."""
-    found = []
-    for way in text.rsplit("; use ", 1)[1].split(", or "):
-        parts = [part.split(" = ") for part in way.split(" and ")]
-        choices = [[(key, word.strip('" ')) for word in words.split(" or ")] for key, words in parts]
-        found += [dict(settings) for settings in itertools.product(*choices)]
-    return found
 
 
 def refusal(settings: dict[str, str]) -> str:
@@ -382,22 +375,18 @@ def refusal(settings: dict[str, str]) -> str:
     return ""
 
 
-def test_a_remedy_for_a_layer_of_another_package_is_new_and_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config has not all of it already, and with it the same need is not refused again."""
+def test_a_layer_of_another_package_that_has_derivatives_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By "auto", and by whatever fits segments; a solver of units names those instead."""
     offer(monkeypatch, {("macmpi.layers", name): maps for name, maps in LAYERS_OF_OTHERS.items()})
-    solvers, linear = ("auto", "gauss_newton", "hessian_free", "lbfgs"), ("closed_form", "same")
-    seen = set()
+    solvers, linear = ("auto", *sorted(W_SOLVERS.keys() - {"closed_form"})), ("closed_form", "same")
     for name, sites, solver, how in itertools.product(LAYERS_OF_OTHERS, ("after", "before", "none"), solvers, linear):
         keys = {"model.activation": name, "model.sites": sites, "w_step.solver": solver, "w_step.linear_solver": how}
-        refused = refusal(keys)
-        if "the W-solver" not in refused:
-            continue
-        if refused.endswith("; use another model.activation there"):
-            seen.add("another activation")
-            continue
-        for way in ways(refused):
-            there = {key: word.removesuffix('" at that layer') for key, word in way.items()}
-            assert any(keys.get(key) != word for key, word in there.items()), refused
-            assert "the W-solver" not in refusal(keys | there), (refused, there)
-            seen |= set(there)
-    assert seen == {"another activation", "w_step.solver", "w_step.linear_solver", "model.sites", "method.name"}
+        said = refusal(keys)
+        if sites == "before" and len(LAYERS_OF_OTHERS[name](4, 4)) == 1:
+            assert "has no weights that a regression could fit" in said  # before its only map there is nothing
+        elif solver == "auto" or "segment" in W_SOLVERS[solver].takes:
+            assert not said, (keys, said)
+        elif said:
+            assert re.search(r"use one of (.*), or auto$", said), said
+            for other in said.split("use one of ")[1].removesuffix(", or auto").split(", "):
+                assert not refusal(keys | {"w_step.solver": other})

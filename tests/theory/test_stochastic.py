@@ -522,6 +522,14 @@ def test_no_minibatch_is_empty(n: int, parts: int, batch: int) -> None:
         assert all(len(rows) for rows in method.minibatches.drawn(0, place).values())
 
 
+@pytest.mark.parametrize(
+    ("batch", "asked", "expected"), [(30, "auto", 0.95), (3, "auto", 0.95), (1, "auto", 1.0 - 2.0 / 90), (1, 0.5, 0.5)]
+)
+def test_an_average_remembers_half_an_epoch_of_minibatches(batch: int, asked: float | str, expected: float) -> None:
+    method, _ = method_of(batch=batch, averaging=asked, parts=1)
+    assert method.minibatches.averaging == pytest.approx(expected)
+
+
 def test_minibatches_grow() -> None:
     method, _ = method_of(batch=10, batch_max=45, grow_every=3)
     assert [method.minibatches.of_epoch(e) for e in (0, 2, 3, 6, 9, 10**6)] == [9, 9, 4, 2, 2, 2]

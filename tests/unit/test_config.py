@@ -99,7 +99,7 @@ MISTAKES: dict[str, list[Any]] = {
             "parts",
         )
     },
-    **{f"stochastic.{name}": NOT_A_FRACTION for name in ("averaging",)},
+    "stochastic.averaging": [value for value in NOT_A_FRACTION if not isinstance(value, str)] + ["Auto", ""],
     **{f"stochastic.{name}": NOT_POSITIVE[1:] for name in ("damping",)},
     **{f"baseline.{name}": NOT_A_COUNT for name in ("batch", "parts", "patience")},
     **{f"baseline.{name}": NOT_A_FRACTION for name in ("momentum", "beta2")},

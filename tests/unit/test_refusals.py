@@ -271,18 +271,6 @@ TABLE = {
         )
         for solver in sorted(W_SOLVERS.keys() - {"closed_form"})
     },
-    "radial basis functions read by another solver": Row(
-        BASIS | {"w_step.linear_solver": "same"},
-        ("the W-solver of segment 1 needs 'bias'", "linear", 'use w_step.linear_solver = "closed_form"'),
-        ({"w_step.linear_solver": "closed_form"},),
-        "a linear layer that reads",
-    ),
-    "radial basis functions read within a long segment": Row(
-        BASIS | {"model.activation": ["rbf", "linear", "tanh"], "model.sites": ["none", "none", "after"]},
-        ("the W-solver of segment 1 needs 'bias'", 'model.sites = "after" at that layer'),
-        ({"model.sites": ["none", "after", "none"]},),
-        "a linear layer that reads",
-    ),
     # --- starts
     **{
         f"codes of several layers by {start}": Row(
@@ -528,8 +516,9 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         last = caught.traceback[-1]
         found.add((last.frame.f_globals["__name__"], last.lineno + 1))
     assert found <= raised
-    assert len(raised - found) == 4, (
-        "those that no config reaches: activations, weights without a trainer, layers without biases, many points"
+    assert len(raised - found) == 5, (
+        "those that no config reaches: activations, weights without a trainer, layers without biases, many points, "
+        "principal components of layers that are not dense"
     )
 
 
@@ -592,12 +581,19 @@ def test_a_need_that_a_map_does_not_offer_is_named_with_its_segment(monkeypatch:
     )
 
 
-def test_a_w_solvers_need_is_named_with_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_whose_units_no_solver_fits_one_by_one_is_named_with_its_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Seen(3, 2))
-    assert re.search(
-        r"W-solver of segment 2 needs 'linear', which its opaque does not offer",
-        refusal({"method.acceleration": "none"}),
-    )
+    keys = {"method.acceleration": "none", "w_step.solver": "gauss_newton"}
+    assert re.search(r"the units of segment 2 do not separate \(it is opaque, without 'linear'\)", refusal(keys))
+
+
+@pytest.mark.parametrize("start", ["pca", "greedy"])
+def test_a_start_that_fits_dense_layers_is_refused_for_others(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Seen(3, 2))
+    said = refusal({"method.acceleration": "none", "start.method": start})
+    assert said.startswith(f'start.method = "{start}" fits dense layers, and a layer (opaque) is another')
 
 
 @pytest.mark.parametrize(

@@ -84,12 +84,13 @@ class Stochastic(Nested[StochasticState]):
     @property
     def account(self) -> Account:
         """Its minibatches, averages and first damping.  Collective: no."""
-        keys, iterations = self.keys, self.plan.choices.penalty.max_iterations
+        iterations = self.plan.choices.penalty.max_iterations
         first, last = (int(self.minibatches.points(iteration)) for iteration in (0, max(iterations - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle, parts = sum(not rows for rows in self.plan.work.parts.row_counts), len(self.partition.blocks)
         lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {parts}" if idle else ""
-        how = f"batch {sizes}, averaging {keys.averaging:g}, damping {self.damping.first:g}{self.ridge.words}{lazy}"
+        averaging, damping = f"averaging {self.minibatches.averaging:.3g}", f"damping {self.damping.first:g}"
+        how = f"batch {sizes}, {averaging}, {damping}{self.ridge.words}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"
         remedy = "more damping (stochastic.damping)"
         return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
@@ -168,7 +169,7 @@ class Stochastic(Nested[StochasticState]):
 
     def step(self, rows: Drawn, state: State[StochasticState]) -> bool:
         """One minibatch of this rank's rows by part; True if the State is whole: Grams folded.  Collective: yes."""
-        keys, ridge = self.keys, self.ridge.at(self.minibatches.epoch(state.iteration))
+        ridge = self.ridge.at(self.minibatches.epoch(state.iteration))
         tapes: Tapes = {}
         with self.clock("z"):
             total, squares, probed, n = self.sum(partial(self._look, rows=rows, state=state, tapes=tapes), 4).tolist()
@@ -179,7 +180,7 @@ class Stochastic(Nested[StochasticState]):
         seen = loss if state.own.steps == 0 else min(loss, recovery.SURGE * state.own.level)
         state.own.level = seen if state.own.steps == 0 else state.own.level + LEVEL * (seen - state.own.level)
         if state.own.steps:
-            self.moves.average(state, max(1.0 - keys.averaging, WINDOW / (state.own.steps - 1 + WINDOW)))
+            self.moves.average(state, max(1.0 - self.minibatches.averaging, WINDOW / (state.own.steps - 1 + WINDOW)))
         early = state.own.steps < FIRST
         renew = early or state.own.steps % REMADE == 0 or not state.own.inverses[0]
         if early or state.own.steps % RENEWED == 0:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from macmpi.typing import Array
 
 
@@ -40,7 +42,9 @@ class Map(Protocol):
         "bits"             the outputs are 0 or 1.
     trained_as -- the row of activation.FUNCTIONS under which the weights before this map are fitted; "" if they
         cannot be.
-    parameter_shape -- shape of the weights, one row a unit, or None when there are none.
+    parameter_shape -- shape of the weights, one row a unit where there are "units", or None when there are none.
+    penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
+    fan_in -- random weights begin within start.range / sqrt(fan_in).
     """
 
     @property
@@ -57,6 +61,12 @@ class Map(Protocol):
 
     @property
     def trained_as(self) -> str: ...
+
+    @property
+    def penalised(self) -> Array: ...
+
+    @property
+    def fan_in(self) -> int: ...
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         """B (n, n_out)."""
@@ -98,6 +108,16 @@ class Kind:
     """
 
     kind: ClassVar[str]
+
+    @property
+    def penalised(self: Map) -> Array:
+        found = np.ones(self.parameter_shape or (0, 0), dtype=bool)
+        found[:, -1:] &= "bias" not in self.capabilities
+        return found
+
+    @property
+    def fan_in(self: Map) -> int:
+        return self.n_in
 
     @property
     def parameter_shape(self) -> tuple[int, int] | None:

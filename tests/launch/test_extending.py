@@ -1,0 +1,68 @@
+"""The worked example of CONTRIBUTING.md, from its blocks to a trained net, as another package would bring it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import h5py
+import pytest
+from launch.launching import ROOT, run_program
+from numpy.testing import assert_array_equal
+from pages import blocks_of_page
+
+PAGE = "CONTRIBUTING.md"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A folder with the page's files, installed as far as Python looks: the module and its entry points."""
+    (module, *_), (project, config) = blocks_of_page(PAGE, "python"), blocks_of_page(PAGE, "toml")
+    (tmp_path / "my_layers.py").write_text(module)
+    (tmp_path / "digits.toml").write_text(config)
+    keys = tomllib.loads(project)
+    (name, version), groups = (keys["project"][key] for key in ("name", "version")), keys["project"]["entry-points"]
+    assert keys["tool"]["setuptools"]["py-modules"] == ["my_layers"]
+    installed = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines = (f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in own.items()) for group, own in groups.items())
+    (installed / "entry_points.txt").write_text("".join(lines))
+    return tmp_path
+
+
+def trained(package: Path, ranks: int, output: str, *words: str) -> str:
+    path = os.pathsep.join([str(package), str(ROOT)])
+    return run_program(
+        "digits.toml", "--output", output, *words, ranks=ranks, cwd=package, env={"PYTHONPATH": path}, code=0
+    ).out
+
+
+def test_the_worked_example_ends_in_a_trained_net(package: Path) -> None:
+    """Below PCA with as many components, as the page says."""
+    out = trained(package, 2, "run")
+    last = json.loads((package / "run" / "curve.jsonl").read_text().splitlines()[-1])
+    pca, *_ = (float(line.split()[-1]) for line in out.splitlines() if line.strip().startswith("PCA with 8"))
+    assert last["E1_train"] < pca
+    with h5py.File(package / "run" / "model.h5") as file:
+        assert "low_rank" in json.dumps({k: str(v) for k, v in file.attrs.items()})
+
+
+@pytest.mark.parametrize("solver", ["auto", "lbfgs", "sgd"])
+@pytest.mark.parametrize("sites", ["after", "before"])
+def test_it_has_the_same_bits_on_any_number_of_ranks(solver: str, sites: str, package: Path) -> None:
+    words = ("--iterations", "2", "--set", f"w_step.solver={solver}", "--set", f"model.sites={sites}")
+    found = []
+    for ranks in (1, 2, 3):
+        trained(package, ranks, f"run{ranks}", *words)
+        with h5py.File(package / f"run{ranks}" / "model.h5") as file:
+            arrays: list[object] = []
+            file.visititems(
+                lambda name, item, into=arrays: into.append(item[()]) if isinstance(item, h5py.Dataset) else None
+            )
+        found.append(arrays)
+    for other in found[1:]:
+        for ours, theirs in zip(found[0], other, strict=True):
+            assert_array_equal(ours, theirs)
