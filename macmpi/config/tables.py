@@ -23,14 +23,14 @@ TRAINERS = ("kmeans", "subset", "points")
 
 
 def extensions(group: str) -> list[str]:
-    """The names that other packages give by entry points of the group "macmpi.layers" or "macmpi.trainers"."""
+    """The names that other packages give by entry points of a group."""
     return sorted(entry.name for entry in metadata.entry_points(group=group))
 
 
 def words(key: str) -> list[str]:
     """Lists the words that model.activation and model.centres may say."""
-    own, group = {"activation": (LAYERS, "macmpi.layers"), "centres": (TRAINERS, "macmpi.trainers")}[key]
-    return [*own, *extensions(group)]
+    layers = [*LAYERS, *extensions("macmpi.layers"), *extensions("macmpi.activations")]
+    return layers if key == "activation" else [*TRAINERS, *extensions("macmpi.trainers")]
 
 
 LayerName = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from macmpi.config import Model
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map, registered
-from macmpi.nets.layers.activation import FUNCTIONS, Activation
+from macmpi.nets.layers.activation import Activation, is_function
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.linear import Linear
@@ -28,7 +28,7 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     for units, kind, site in model.layers():
         if kind == "rbf":
             maps.append(GaussianBasis(size, units, next(widths)))
-        elif kind in FUNCTIONS or kind in AFTER:
+        elif is_function(kind) or kind in AFTER:
             maps += _dense(size, units, kind, model, maps)
         else:
             maps += registered({}, "macmpi.layers", kind)(size, units)

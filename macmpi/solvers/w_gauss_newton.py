@@ -9,7 +9,7 @@ import numpy as np
 from scipy import linalg
 
 from macmpi.nets.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
-from macmpi.nets.layers.activation import FUNCTIONS, Function
+from macmpi.nets.layers.activation import Function, function
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import ELEMENTWISE, PASS, SINGLE, WSolver
 from macmpi.solvers.grams import System
@@ -22,7 +22,7 @@ class SteepestSystem(System):
     """A unit at its steepest, in units of its s'^2, has the Gram plus ridge / steepest^2 I."""
 
     def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
-        L: Array = super().factor(replace(gram, ridge=gram.ridge / FUNCTIONS[gram.activation].steepest ** 2), in_pieces)
+        L: Array = super().factor(replace(gram, ridge=gram.ridge / function(gram.activation).steepest ** 2), in_pieces)
         return L
 
 
@@ -63,7 +63,7 @@ class GaussNewtonW(WSolver):
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)
-        fit = Fit(problem.term, FUNCTIONS[problem.activation])
+        fit = Fit(problem.term, function(problem.activation))
         (errors,) = over_points(lambda rows: fit.start(W, rows))
         objective = problem.in_pieces.agreed(errors + ridge * ridge_value(W))
         live = np.ones(len(W), dtype=bool)
@@ -176,7 +176,7 @@ class Fit:
     def gradient(self, rows: slice) -> tuple[Array, ...]:
         """(A^T diag(s') r, sum of s'^2)."""
         s = self.s[rows]
-        slope = self.function.slope(s, np.empty_like(s)).astype(self.dtype, copy=False)
+        slope = self.function.slope(self.a[rows], s, np.empty_like(s)).astype(self.dtype, copy=False)
         curvature = np.multiply(slope, slope, out=self.curvature[rows])
         slope *= self.r[rows].astype(self.dtype, copy=False)
         return adjoint(slope, self.read[rows]), column_sums(curvature)

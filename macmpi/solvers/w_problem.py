@@ -15,7 +15,7 @@ import numpy as np
 
 from macmpi.nets.chain import Segment
 from macmpi.nets.design import adjoint, apply, column_dots, ridge_value
-from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Loss
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.typing import Array
@@ -106,7 +106,7 @@ class UnitProblem:
         min over w_h of 1/2 sum_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w.
 
     The ridge leaves the biases c alone.  Units are independent: the answer for some units is those rows of
-    the answer.  `activation` is a row of layers.activation.FUNCTIONS.  `shared` is their Gram,
+    the answer.  `activation` is the name of an activation.  `shared` is their Gram,
     from the diagonal on at least, and `factor` what the solver's system has made of it.  Without biases W is V, (w, D).
      points: their number, where this rank holds only some of them (0: it holds all); in_pieces: how ranks
     that solve it share what does not depend on points.
@@ -140,14 +140,14 @@ class UnitProblem:
         return self.W.shape[1] > self.n_in
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
-        function, A = FUNCTIONS[self.activation], self.term.inputs[rows]
+        own, A = function(self.activation), self.term.inputs[rows]
         a = apply(A, theta)
-        s = function.value(a, np.empty_like(a))
+        s = own.value(a, np.empty_like(a))
         r = self.term.targets[rows] - s
         errors = 0.5 * column_dots(r, r).astype(float)
         if not slope:
             return (errors,)
-        r *= function.slope(s, np.empty_like(s))
+        r *= own.slope(a, s, np.empty_like(s))
         G = np.zeros(theta.shape)
         G -= adjoint(r, A, self.bias)
         return errors, G

@@ -51,10 +51,10 @@ def example_of(case: tuple[str, int], examples: Mapping[str, Sequence[Any]], tab
 
 @cache
 def worked_example() -> dict[str, Any]:
-    """The names of the layer that CONTRIBUTING.md shows."""
-    (text, *_) = blocks_of_page("CONTRIBUTING.md", "python")
+    """The names of the layer and the activation that CONTRIBUTING.md shows."""
     names: dict[str, Any] = {"__name__": "my_layers"}
-    exec(compile(text, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
+    for text in blocks_of_page("CONTRIBUTING.md", "python")[:2]:
+        exec(compile(text, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
     return names
 
 

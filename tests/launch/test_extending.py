@@ -19,12 +19,13 @@ PAGE = "CONTRIBUTING.md"
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A folder with the page's files, installed as far as Python looks: the module and its entry points."""
-    (module, *_), (project, config) = blocks_of_page(PAGE, "python"), blocks_of_page(PAGE, "toml")
-    (tmp_path / "my_layers.py").write_text(module)
+    (layers, activation, *_), (project, config) = blocks_of_page(PAGE, "python"), blocks_of_page(PAGE, "toml")
+    (tmp_path / "my_layers.py").write_text(layers)
+    (tmp_path / "my_activation.py").write_text(activation)
     (tmp_path / "digits.toml").write_text(config)
     keys = tomllib.loads(project)
     (name, version), groups = (keys["project"][key] for key in ("name", "version")), keys["project"]["entry-points"]
-    assert keys["tool"]["setuptools"]["py-modules"] == ["my_layers"]
+    assert keys["tool"]["setuptools"]["py-modules"] == ["my_layers", "my_activation"]
     installed = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -50,10 +51,22 @@ def test_the_worked_example_ends_in_a_trained_net(package: Path) -> None:
         assert "low_rank" in json.dumps({k: str(v) for k, v in file.attrs.items()})
 
 
-@pytest.mark.parametrize("solver", ["auto", "lbfgs", "sgd"])
+@pytest.mark.parametrize("method", ["mac", "stochastic", "adam"])
+def test_nets_with_an_activation_of_your_own_are_trained(method: str, package: Path) -> None:
+    words = ("--set", "model.activation=gelu", "--set", f"method.name={method}", "--set", "method.acceleration=auto")
+    out = trained(package, 2, "run", "--iterations", "30", *words)
+    last = json.loads((package / "run" / "curve.jsonl").read_text().splitlines()[-1])
+    (mean,) = (float(line.split()[-1]) for line in out.splitlines()[:8] if line.strip().startswith("predict the mean"))
+    assert last["E1_train"] < 0.6 * mean
+
+
+@pytest.mark.parametrize(
+    "keys", [{"w_step.solver": "lbfgs"}, {"w_step.solver": "sgd"}, {"model.activation": "gelu"}, {}]
+)
 @pytest.mark.parametrize("sites", ["after", "before"])
-def test_it_has_the_same_bits_on_any_number_of_ranks(solver: str, sites: str, package: Path) -> None:
-    words = ("--iterations", "2", "--set", f"w_step.solver={solver}", "--set", f"model.sites={sites}")
+def test_it_has_the_same_bits_on_any_number_of_ranks(keys: dict[str, str], sites: str, package: Path) -> None:
+    settings = [f"{key}={value}" for key, value in {**keys, "model.sites": sites}.items()]
+    words = ("--iterations", "2", *(word for setting in settings for word in ("--set", setting)))
     found = []
     for ranks in (1, 2, 3):
         trained(package, ranks, f"run{ranks}", *words)

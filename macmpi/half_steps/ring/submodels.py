@@ -14,7 +14,7 @@ import numpy as np
 
 from macmpi.half_steps.ring.route import Ring
 from macmpi.half_steps.w_problems import WInputs, layer_gram, targets, w_problem
-from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.layers.activation import function
 from macmpi.parallel import tiles
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
@@ -73,7 +73,7 @@ class Units:
         of that.  Momentum makes steps 1 / (1 - momentum) times, a slope s of the activation s^2 times as long.
         """
         noise = 1.0 + self._features.shape[1] / points
-        return 0.5 * (1.0 - momentum) / (FUNCTIONS[self._activation].steepest ** 2 * noise)
+        return 0.5 * (1.0 - momentum) / (function(self._activation).steepest ** 2 * noise)
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
         """N times the mean gradient of a minibatch, and the ridge's."""

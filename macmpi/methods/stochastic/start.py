@@ -14,7 +14,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.methods.embedding import principal_directions
 from macmpi.nets.chain import Chain
 from macmpi.nets.design import adjoint, gram
-from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.layers.activation import function, is_function
 from macmpi.parallel.balance import assign_by_cost, contiguous_runs
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, cut
@@ -73,7 +73,7 @@ def code_of(chain: Chain) -> int | None:
 def slope(chain: Chain) -> float:
     """The geometric mean of the hidden activations' steepest slopes; 1 where none is known.  Collective: no."""
     bent = [m.trained_as for m in chain.maps[:-1] if "elementwise" in m.capabilities]
-    known = [FUNCTIONS[name].steepest for name in bent if name in FUNCTIONS]
+    known = [function(name).steepest for name in bent if is_function(name)]
     return float(np.exp(np.mean(np.log(known)))) if known else 1.0
 
 

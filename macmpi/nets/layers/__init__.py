@@ -40,7 +40,7 @@ class Map(Protocol):
         "linear"           B = [A, 1] W^T: all units share one design matrix, and least squares is exact;
         "elementwise"      B[n, h] depends on A[n, h] alone;
         "bits"             the outputs are 0 or 1.
-    trained_as -- the row of activation.FUNCTIONS under which the weights before this map are fitted; "" if they
+    trained_as -- the name of the activation.Function under which the weights before this map are fitted; "" if they
         cannot be.
     parameter_shape -- shape of the weights, one row a unit where there are "units", or None when there are none.
     penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
@@ -73,8 +73,7 @@ class Map(Protocol):
         ...
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        """The tangent at A, where B = forward(W, A).  That of a "linear" map, the same at every point, reads neither,
-        that of an "elementwise" one B alone.
+        """The tangent at A, where B = forward(W, A).  That of a "linear" map, the same at every point, reads neither.
 
         Cost: one forward's product for each jvp or vjp.
         """

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import SameSize, Tangent
+from macmpi.nets.layers import SameSize, Tangent, registered
 from macmpi.typing import Array
 
 
@@ -20,13 +21,13 @@ def _sigmoid(a: Array, out: Array) -> Array:
         return np.reciprocal(out, out=out)
 
 
-def _sigmoid_slope(b: Array, out: Array) -> Array:
+def _sigmoid_slope(a: Array, b: Array, out: Array) -> Array:
     np.subtract(1.0, b, out=out)
     out *= b
     return out
 
 
-def _tanh_slope(b: Array, out: Array) -> Array:
+def _tanh_slope(a: Array, b: Array, out: Array) -> Array:
     np.multiply(b, b, out=out)
     return np.subtract(1.0, out, out=out)
 
@@ -36,7 +37,7 @@ def _linear(a: Array, out: Array) -> Array:
     return out
 
 
-def _linear_slope(b: Array, out: Array) -> Array:
+def _linear_slope(a: Array, b: Array, out: Array) -> Array:
     out.fill(1.0)
     return out
 
@@ -45,7 +46,7 @@ def _relu(a: Array, out: Array) -> Array:
     return np.maximum(a, 0.0, out=out)
 
 
-def _relu_slope(b: Array, out: Array) -> Array:
+def _relu_slope(a: Array, b: Array, out: Array) -> Array:
     return np.greater(b, 0.0, out=out, casting="unsafe")
 
 
@@ -60,7 +61,7 @@ def _leaky_relu(a: Array, out: Array) -> Array:
     return out
 
 
-def _leaky_relu_slope(b: Array, out: Array) -> Array:
+def _leaky_relu_slope(a: Array, b: Array, out: Array) -> Array:
     np.greater(b, 0.0, out=out, casting="unsafe")
     out *= 1.0 - LEAK
     out += LEAK
@@ -69,13 +70,13 @@ def _leaky_relu_slope(b: Array, out: Array) -> Array:
 
 @dataclass(frozen=True)
 class Function:
-    """value: s(a), for `out` may be a; slope: s'(a) as a function of b = s(a).  Both write to `out`.
+    """value(a, out): s(a), for `out` may be a; slope(a, b, out): s'(a), from a and b = s(a).  Both write to `out`.
 
-    steepest: the largest slope.
+    steepest: the largest |s'|.
     """
 
     value: Callable[[Array, Array], Array]
-    slope: Callable[[Array, Array], Array]
+    slope: Callable[[Array, Array, Array], Array]
     steepest: float = 1.0
 
 
@@ -88,9 +89,24 @@ FUNCTIONS = {
 }
 
 
+GROUP = "macmpi.activations"
+"""Entry points by which other packages give functions: a name -> a Function."""
+
+
+def function(name: str) -> Function:
+    """A row of FUNCTIONS, or another package's.  Raises KeyError.  Collective: no."""
+    found: Function = registered(FUNCTIONS, GROUP, name)
+    return found
+
+
+def is_function(name: str) -> bool:
+    """Tells whether there is such an activation.  Collective: no."""
+    return name in FUNCTIONS or bool(metadata.entry_points(group=GROUP, name=name))
+
+
 @dataclass(frozen=True)
 class Activation(SameSize):
-    """b_h = s(a_h) for each element.  name: a row of FUNCTIONS.  Cost: about 1-2 ns an element."""
+    """b_h = s(a_h) for each element.  name: as of `function`.  Cost: about 1-2 ns an element."""
 
     name: str
     size: int
@@ -102,16 +118,16 @@ class Activation(SameSize):
         return self.name
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
-        return FUNCTIONS[self.name].value(A, np.empty_like(A) if out is None else out)
+        return function(self.name).value(A, np.empty_like(A) if out is None else out)
 
-    def slope(self, B: Array) -> Array:
-        """s'(a) from b = s(a)."""
-        return FUNCTIONS[self.name].slope(B, np.empty_like(B))
+    def slope(self, A: Array, B: Array) -> Array:
+        """s'(a), in the precision of b = s(a)."""
+        return function(self.name).slope(A.astype(B.dtype, copy=False), B, np.empty_like(B))
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        D = self.slope(B)
+        D = self.slope(A, B)
         return Tangent(jvp=lambda dA: dA * D, vjp=lambda dB: dB * D)
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        D = self.slope(self.forward(None, A))
+        D = self.slope(A, self.forward(None, A))
         return (D.T @ D) * (M / len(D))
