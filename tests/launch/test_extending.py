@@ -60,9 +60,10 @@ def test_nets_with_an_activation_of_your_own_are_trained(method: str, package: P
     assert last["E1_train"] < 0.6 * mean
 
 
-@pytest.mark.parametrize(
-    "keys", [{"w_step.solver": "lbfgs"}, {"w_step.solver": "sgd"}, {"model.activation": "gelu"}, {}]
-)
+OWN = [{}, {"w_step.solver": "lbfgs"}, {"w_step.solver": "sgd"}, {"model.activation": "gelu"}]
+
+
+@pytest.mark.parametrize("keys", OWN, ids=str)
 @pytest.mark.parametrize("sites", ["after", "before"])
 def test_it_has_the_same_bits_on_any_number_of_ranks(keys: dict[str, str], sites: str, package: Path) -> None:
     settings = [f"{key}={value}" for key, value in {**keys, "model.sites": sites}.items()]

@@ -56,7 +56,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PRESENT, ids=named)
 def test_files_that_a_page_names_exist(page: Path) -> None:
-    """A file is named from the root, or from a folder of the package; `my_layers.py` and `my_activation.py` are examples."""
+    """A file is named from the root, or from a folder of the package; files of the worked example begin with my_."""
     found = re.findall(
         r"(?<![\w/.*<-])((?:[\w-]+/)+[\w-]+\.(?:py|md|toml|sh)|[a-z]\w+\.py)\b", page.read_text(encoding="utf-8")
     )
