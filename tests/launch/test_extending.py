@@ -54,19 +54,23 @@ def test_the_worked_example_ends_in_a_trained_net(package: Path) -> None:
 @pytest.mark.parametrize("method", ["mac", "stochastic", "adam"])
 def test_nets_with_an_activation_of_your_own_are_trained(method: str, package: Path) -> None:
     words = ("--set", "model.activation=gelu", "--set", f"method.name={method}", "--set", "method.acceleration=auto")
-    out = trained(package, 2, "run", "--iterations", "30", *words)
+    out = trained(package, 1, "run", "--iterations", "8", *words)
     last = json.loads((package / "run" / "curve.jsonl").read_text().splitlines()[-1])
     (mean,) = (float(line.split()[-1]) for line in out.splitlines()[:8] if line.strip().startswith("predict the mean"))
     assert last["E1_train"] < 0.6 * mean
 
 
-OWN = [{}, {"w_step.solver": "lbfgs"}, {"w_step.solver": "sgd"}, {"model.activation": "gelu"}]
+OWN = [
+    {},
+    {"w_step.solver": "lbfgs"},
+    {"w_step.solver": "sgd", "model.sites": "before"},
+    {"model.activation": "gelu", "model.sites": "before"},
+]
 
 
 @pytest.mark.parametrize("keys", OWN, ids=str)
-@pytest.mark.parametrize("sites", ["after", "before"])
-def test_it_has_the_same_bits_on_any_number_of_ranks(keys: dict[str, str], sites: str, package: Path) -> None:
-    settings = [f"{key}={value}" for key, value in {**keys, "model.sites": sites}.items()]
+def test_it_has_the_same_bits_on_any_number_of_ranks(keys: dict[str, str], package: Path) -> None:
+    settings = [f"{key}={value}" for key, value in keys.items()]
     words = ("--iterations", "2", *(word for setting in settings for word in ("--set", setting)))
     found = []
     for ranks in (1, 2, 3):

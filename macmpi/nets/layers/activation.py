@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from typing import Any, ClassVar
 
@@ -93,8 +94,9 @@ GROUP = "macmpi.activations"
 """Entry points by which other packages give functions: a name -> a Function."""
 
 
+@cache
 def function(name: str) -> Function:
-    """A row of FUNCTIONS, or another package's.  Raises KeyError.  Collective: no."""
+    """A row of FUNCTIONS, or another package's, looked up once.  Raises KeyError.  Collective: no."""
     found: Function = registered(FUNCTIONS, GROUP, name)
     return found
 
