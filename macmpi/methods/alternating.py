@@ -90,7 +90,7 @@ class Alternating(Around):
         """
         plan, weights = self.plan, self.parts.weights(state)
         W: Array = flat.reshape(weights[block].shape)
-        n_in = plan.chain.fan_in(block)
+        n_in = plan.chain.inputs(block)
         features, Y, loss = self.parts.first(state).features, self.data.Y, plan.choices.loss
 
         def part(rows: slice) -> Array:

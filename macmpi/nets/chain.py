@@ -206,9 +206,9 @@ class Chain:
         """Maps start, ..., stop - 1 as one segment."""
         return self.whole.part(start, stop)
 
-    def fan_in(self, block: int) -> int:
-        """By its square root random weights of a parameter block are divided: of a linear map its inputs."""
-        return self.blocks[block].fan_in
+    def inputs(self, block: int) -> int:
+        """The number of inputs of a parameter block: of a linear map its columns but for the biases."""
+        return self.blocks[block].n_in
 
     def regressed_shapes(self, segment: int) -> tuple[tuple[int, int], ...]:
         """The shapes of the parameter blocks that a segment's regression fits."""

@@ -216,7 +216,7 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
 def rounded_width(plan: Plan) -> int:
     """Columns of the inputs that a W-step reads in single precision too.  Collective: no."""
     segments = zip(plan.chain.segments, plan.choices.regressions, strict=True)
-    return sum(plan.chain.fan_in(s.regressed[0]) for s, own in segments if own.single)
+    return sum(plan.chain.inputs(s.regressed[0]) for s, own in segments if own.single)
 
 
 def selecting(config: Config) -> bool:

@@ -24,5 +24,5 @@ def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray
     h, d = plan.chain.block_shapes[block]
     if block in plan.choices.trainers:
         return np.zeros(h * d)
-    largest = range_ / np.sqrt(plan.chain.fan_in(block))
+    largest = range_ / np.sqrt(plan.chain.blocks[block].fan_in)
     return stream(seed, "start", block).uniform(-1.0, 1.0, h * d) * largest

@@ -142,7 +142,7 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
 def _features(k: int, rate: float, plan: Plan) -> Round:
     """The rows of what a segment's regression multiplies, and of their rounded copy, at `rate` seconds a point."""
     segment, rounded = plan.chain.segments[k], plan.choices.regressions[k].single
-    row = plan.chain.fan_in(segment.regressed[0]) * (plan.dtype.itemsize * (segment.core > 0) + 4 * rounded)
+    row = plan.chain.inputs(segment.regressed[0]) * (plan.dtype.itemsize * (segment.core > 0) + 4 * rounded)
     return Round(_by_points(rate * plan.n_train, plan), plan.n_train * row, plan.per_node)
 
 

@@ -140,7 +140,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
     timed belongs to its points and units; what is outside of both is shared.
     """
     tasks = plan.work.regressions(range(len(plan.chain.segments))) if again else plan.work.w_step
-    width = [plan.chain.fan_in(segment.regressed[0]) for segment in plan.chain.segments]
+    width = [plan.chain.inputs(segment.regressed[0]) for segment in plan.chain.segments]
     made = [
         tally.seconds["feature", k] * (segment.core > 0 or plan.choices.regressions[k].single)
         for k, segment in enumerate(plan.chain.segments)

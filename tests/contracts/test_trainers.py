@@ -331,6 +331,24 @@ def test_a_users_own_kind_of_weights(method: str, sites: str, monkeypatch: pytes
     assert model_file.load(tmp_path / "model.h5").chain.maps == chosen.plan.chain.maps
 
 
+class Small(Affine):
+    """Its random weights begin smaller than by its inputs."""
+
+    @property
+    def fan_in(self) -> int:
+        return 100 * self.n_in
+
+
+def test_a_dense_layer_may_say_how_its_weights_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of its inputs, by which Grams and biases go, is another."""
+    offer(monkeypatch, {("macmpi.layers", "small"): lambda n, units: [Small(n, units), Activation("tanh", units)]})
+    whole = config.validate({"model": {"hidden": [5, 3], "activation": ["small", "tanh"]}}, "this test")
+    mac, _, errors = trained(whole, points())
+    begun = mac.start(2.0, False, 0)
+    assert np.abs(mac.parts.weights(begun)[0]).max() <= 2.0 / np.sqrt(400.0)
+    assert errors[-1] < errors[0]
+
+
 @dataclass(frozen=True)
 class Offering:
     """An affine map that offers only some of what it can do."""
