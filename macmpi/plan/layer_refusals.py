@@ -47,7 +47,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             'data; use "elastic_embedding", "pca" or "file"'
         )
     if start.method in ("pca", "greedy"):
-        for map_ in (m for m in chain.blocks if m in _regressed(chain) and "linear" not in m.capabilities):
+        for map_ in (m for s in chain.segments for m in s.fitted if "linear" not in m.capabilities):
             raise UsageError(
                 f'start.method = "{start.method}" fits dense layers, and a layer ({map_.spec()["kind"]}) is another; '
                 'use "uniform"'
@@ -61,10 +61,6 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
             f'there are {n_train:,}; use "pca", or fewer points (data.points)'
         )
-
-
-def _regressed(chain: Chain) -> list[Map]:
-    return [m for segment in chain.segments for m in segment.fitted]
 
 
 def _without_derivatives(chain: Chain) -> list[Map]:

@@ -23,10 +23,10 @@ from macmpi.typing import Array
 class HessianFreeW(WSolver):
     """(sum_n J^T B^T B J + ridge) p = -gradient, J the derivative of the segment with respect to all its weights.
 
-    Up to `cg_iterations` CG steps, each block preconditioned by the inverse Gram of its inputs, or where it is not
-    linear in them by their mean square; backtracking from 1,
-    and where no step helps once more along the preconditioned gradient.  CG stops at the square root of rounding: what
-    the outputs do not see (a common shift before a softmax) would run away beyond it.
+    Up to `cg_iterations` CG steps, each block preconditioned by the inverse Gram of its inputs, or where its map is not
+    linear by their mean square; backtracking from 1, and where no step helps once more along the preconditioned
+    gradient.  CG stops at the square root of rounding: what the outputs do not see (a common shift before a softmax)
+    would run away beyond it.
     Cost of an iteration, with F flops for a pass through the segment: 4 F, 4 F a CG step, and N D^2 for each Gram.
     """
 
