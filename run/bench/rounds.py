@@ -32,7 +32,9 @@ from measure import Kind, busy, launch  # noqa: E402
 STOLEN, SLOW, WIDTH, FEWEST = 0.02, 0.93, 0.01, 6
 """Shares of the cores' time, and of a core's best rate; half the width of the median's interval; rounds at least."""
 
-RATE = "from macmpi.plan.estimate import dgemm_rate as r; print(r(repeats=20))"
+RATE = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])])\n"
+RATE += "from macmpi.plan.estimate import dgemm_rate; print(dgemm_rate(repeats=20))"
+"""A program that measures the rate of the core whose number it is given."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def rates(cores: Sequence[int], together: bool) -> list[float]:
     """dgemm flop/s on each core, one after the other or all at once."""
     found = []
     for some in [list(cores)] if together else [[core] for core in cores]:
-        commands = (["taskset", "-c", str(core), sys.executable, "-c", RATE] for core in some)
+        commands = ([sys.executable, "-c", RATE, str(core)] for core in some)
         running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
         found += [float(process.communicate()[0]) for process in running]
     return found
@@ -76,11 +78,11 @@ def run(config: Path, ranks: int, count: int, settings: tuple[str, ...], folder:
     (table,) = launch(config, Kind(ranks, 1, settings), count, folder)
     (all_after, own_after), taken, took = busy(), stolen() - lost, time.perf_counter() - began
     others = max(all_after - all_before - (own_after - own_before) - taken, 0.0) / took
-    seconds, _, _, exchange, waiting = statistics_of(table[1:] if count > 1 else table)
+    seconds, _, _, exchange, waiting = medians(table[1:] if count > 1 else table)
     return Run(seconds, exchange, waiting, alone, together, taken / took, others)
 
 
-def statistics_of(table: Sequence[Sequence[float]]) -> list[float]:
+def medians(table: Sequence[Sequence[float]]) -> list[float]:
     """Medians over iterations of seconds and their parts."""
     return [statistics.median(column) for column in zip(*table, strict=True)]
 

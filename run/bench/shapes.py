@@ -4,7 +4,7 @@
 
 Every shape is run/usps_fast.toml, or run/large_fast.toml, with other data or another net; no key of the method differs.
 Each rival is tuned by successive halving over its learning rate, minibatch and start; all judge averaged weights.
-SOAP is left out of the large net, where its decompositions take longer than its epochs.
+SOAP is left out of the large net for its cost: an epoch of the wide one takes it 23 s, and Adam 2.
 """
 
 from __future__ import annotations
