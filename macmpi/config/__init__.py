@@ -1,6 +1,7 @@
 """The config of a run: its tables with their defaults, and how a TOML file becomes one."""
 
 from macmpi.config.data import Data
+from macmpi.config.model import LAYERS, TRAINERS, Activation, Model, Site
 from macmpi.config.reading import (
     RUN_TIME_KEYS,
     Config,
@@ -13,18 +14,13 @@ from macmpi.config.reading import (
     validate,
 )
 from macmpi.config.tables import (
-    LAYERS,
     NESTED,
-    TRAINERS,
-    Activation,
     Baseline,
     Method,
-    Model,
     Parallel,
     Penalty,
     Run,
     Selection,
-    Site,
     Start,
     Stochastic,
     WStep,

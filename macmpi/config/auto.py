@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from macmpi.config.model import Activation
 from macmpi.config.penalties import AUTO, IN_THE_PAPER, acceleration, by_loss, starts_with_bits
 from macmpi.config.reading import Config, given, toml
-from macmpi.config.tables import HALF_STEPS, Activation
+from macmpi.config.tables import HALF_STEPS
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "method.acceleration")
 """Tables and keys that only methods with coordinates read."""

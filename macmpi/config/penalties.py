@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
+from macmpi.config.model import Activation
 from macmpi.config.reading import Config, given
-from macmpi.config.tables import PAPER, Activation
+from macmpi.config.tables import PAPER
 
 AUTO = "auto"
 IN_THE_PAPER = "as in the paper"

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 from macmpi import UsageError
 from macmpi.config.data import Data
 from macmpi.config.gone import gone
+from macmpi.config.model import Model, words
 from macmpi.config.tables import (
     STRICT,
     Baseline,
     Method,
-    Model,
     Parallel,
     Penalty,
     Run,
@@ -27,7 +27,6 @@ from macmpi.config.tables import (
     Stochastic,
     WStep,
     ZStep,
-    words,
 )
 
 

@@ -14,8 +14,9 @@ from numpy.testing import assert_allclose
 
 from macmpi import UsageError, config
 from macmpi.config.auto import decide, explained, in_short
+from macmpi.config.model import LAYERS, Activation
 from macmpi.config.penalties import MOST
-from macmpi.config.tables import LAYERS, PAPER, Activation, Penalty
+from macmpi.config.tables import PAPER, Penalty
 from macmpi.data.targets import FEW, with_loss
 
 ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss", "start.method")

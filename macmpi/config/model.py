@@ -1,0 +1,102 @@
+"""[model]: the layers of a net, their activations and sites, the output layer, the loss, the precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from annotated_types import Len, Predicate
+
+from macmpi.config.tables import STRICT, PositiveInt, Width
+
+Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
+LAYERS = (*get_args(Activation), "rbf", "quantise", "binary")
+TRAINERS = ("kmeans", "subset", "points")
+
+
+def extensions(group: str) -> list[str]:
+    """The names that other packages give by entry points of a group."""
+    return sorted(entry.name for entry in metadata.entry_points(group=group))
+
+
+def words(key: str) -> list[str]:
+    """Lists the words that model.activation and model.centres may say."""
+    layers = [*LAYERS, *extensions("macmpi.layers"), *extensions("macmpi.activations")]
+    return layers if key == "activation" else [*TRAINERS, *extensions("macmpi.trainers")]
+
+
+LayerName = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]
+HiddenName = Annotated[str, Predicate(lambda word: word == "auto" or word in LAYERS or word in words("activation"))]
+Trainer = Annotated[str, Predicate(lambda word: word in TRAINERS or word in words("centres"))]
+Site = Literal["after", "before", "none"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
+
+    `activation` and `sites` hold one word for all hidden layers or a list with one for each; `width` and `centres` one
+    for all layers of radial basis functions (and quantisers) or one for each of them.
+    """
+
+    hidden: Annotated[list[PositiveInt], Len(1)] | Literal["auto"] = "auto"
+    activation: HiddenName | list[LayerName] = "auto"
+    output: Activation = "linear"
+    sites: Literal["auto", "after", "before", "none"] | list[Site] = "auto"
+    width: Width | list[Width] = 1.0
+    centres: Trainer | list[Trainer] = "kmeans"
+    words: PositiveInt = 64
+    loss: Literal["auto", "squared", "cross_entropy"] = "auto"
+    precision: Literal["float64", "float32"] = "float64"
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    def __post_init__(self) -> None:
+        if self.hidden == "auto":
+            for name in ("activation", "sites", "width", "centres"):
+                if isinstance(getattr(self, name), list):
+                    raise ValueError(f"{name} is a list, one for each layer: give hidden too, as in hidden = [100]")
+            return
+        for name in ("activation", "sites"):
+            given = getattr(self, name)
+            if isinstance(given, list) and len(given) != len(self.hidden):
+                raise ValueError(
+                    f"{name} has {len(given)} entries but there are {len(self.hidden)} hidden layers: "
+                    "give one word for all of them, or one for each"
+                )
+        kinds = [kind for _, kind, _ in self.layers()]
+        for name, owners in (("width", ("rbf",)), ("centres", ("rbf", "quantise"))):
+            given, count = getattr(self, name), sum(kind in owners for kind in kinds)
+            if isinstance(given, list) and len(given) != count:
+                raise ValueError(
+                    f"{name} has {len(given)} entries but {count} hidden layers have {name}: "
+                    f"give one for all of them, or one for each ({', '.join(owners)})"
+                )
+
+    @property
+    def units(self) -> list[int]:
+        """Units of each hidden layer, once they are decided."""
+        assert isinstance(self.hidden, list)
+        return self.hidden
+
+    def each(self, name: str, count: int) -> list[Any]:
+        """A key's entries, or its one word `count` times."""
+        given = getattr(self, name)
+        return list(given) if isinstance(given, list) else [given] * count
+
+    def layers(self) -> list[tuple[int, str, str]]:
+        """(units, activation, site) of each hidden layer."""
+        K = len(self.units)
+        kinds = self.each("activation", K)
+        sites = sites_for(kinds) if self.sites == "auto" else self.each("sites", K)
+        return list(zip(self.units, kinds, sites, strict=True))
+
+
+def sites_for(kinds: list[str]) -> list[Site]:
+    """Sites of layers of these kinds: after each, but for those of radial basis functions, which the next one trains.
+
+    Of a net whose first layer gives bits these alone are coordinates: its Z-step searches one code.
+    """
+    if kinds[0] == "binary":
+        return ["after", *["none"] * (len(kinds) - 1)]  # type: ignore[list-item]
+    return ["none" if kind == "rbf" else "after" for kind in kinds]
