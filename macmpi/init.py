@@ -133,7 +133,7 @@ def _read(config: Config) -> Dataset:
 
 def _planned(config: Config, known: Config, decisions: list[Decision], data: Dataset, doubt: str = "") -> Found:
     """All of it, for a run on one rank.  Raises UsageError where no plan can be made."""
-    decided, others = decide(known, data.sizes.n_in, data.autoencoder)
+    decided, others = decide(known, data.sizes.n_in, data.autoencoder, data.shape)
     check_memory(make_plan(decided, *data.sizes.counts, 1), data.autoencoder)
     return Found(config, decided, decisions + others, data, doubt)
 

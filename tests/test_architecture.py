@@ -30,7 +30,7 @@ PACKAGES: dict[str, set[str]] = {
     "files": {"macmpi", "typing"},
     "config": {"macmpi"},
     "parallel": {"macmpi", "console", "reductions", "typing"},
-    "nets": {"config", "reductions", "typing"},
+    "nets": {"macmpi", "config", "reductions", "typing"},
     "machine": {"macmpi", "console", "files", "parallel"},
     "data": {"macmpi", "config", "files", "parallel", "typing"},
     "solvers": {"nets", "parallel", "reductions", "typing"},

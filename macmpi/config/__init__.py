@@ -1,7 +1,7 @@
 """The config of a run: its tables with their defaults, and how a TOML file becomes one."""
 
 from macmpi.config.data import Data
-from macmpi.config.model import LAYERS, TRAINERS, Activation, Model, Site
+from macmpi.config.model import LAYERS, TRAINERS, Activation, Convolution, Model, Site
 from macmpi.config.reading import (
     RUN_TIME_KEYS,
     Config,
@@ -35,6 +35,7 @@ __all__ = [
     "Activation",
     "Baseline",
     "Config",
+    "Convolution",
     "Data",
     "Method",
     "Model",

@@ -5,6 +5,7 @@ The paper's own settings are files in run/, where every key that matters has its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -23,6 +24,9 @@ CODE = 8
 """Units of an autoencoder's code, at most half of its inputs."""
 
 
+AS_THE_DATA = "as the data have it"
+
+
 @dataclass(frozen=True)
 class Decision:
     """A key, the value that stands for "auto", and why."""
@@ -32,9 +36,14 @@ class Decision:
     why: str
 
 
-def decide(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
-    """The config without "auto", and what was decided.  n_in: columns of X.  Collective: no."""
+def decide(
+    config: Config, n_in: int, autoencoder: bool = False, shape: Sequence[int] | None = None
+) -> tuple[Config, list[Decision]]:
+    """The config without "auto", and what was decided.  n_in: columns of X; shape: of its images.  Collective: no."""
     config, found = decide_net(config, n_in, autoencoder)
+    if shape and not config.model.image and any(config.model.convolutions):
+        config = replace(config, model=replace(config.model, image=[*shape]))
+        found.append(Decision("model.image", [*shape], AS_THE_DATA))
     method, penalty = config.method, config.penalty
     if config.start.method == AUTO:
         bits = method.name == "mac" and starts_with_bits(config)
@@ -86,7 +95,7 @@ def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Co
 
 def in_short(decisions: list[Decision]) -> str:
     """One line for the head of the table; nothing where nothing was decided but what the paper has."""
-    found = [d for d in decisions if d.why != IN_THE_PAPER]
+    found = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA)]
     values = [_short(d) for d in found if not d.key.startswith(("penalty.", "method.acceleration"))]
     values += dict.fromkeys(f"penalty {d.why}" for d in found if d.key.startswith("penalty."))
     return f"chosen: {', '.join(values)} (--explain says why)" if values else ""

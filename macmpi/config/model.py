@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -33,14 +33,43 @@ Site = Literal["after", "before", "none"]
 
 
 @dataclass(frozen=True)
+class Convolution:
+    """A layer of `channels` images, each a kernel that moves over the images before, `stride` pixels at a time.
+
+    upsample: a transposed convolution, whose images are so much larger.  padding: "same" gives ceil(height / stride)
+    rows of pixels, "none" those alone whose patches fit.  pool: patches of pool x pool pixels
+    become one number each, by their `pooling`, before the next layer reads them.  image: height, width and channels of
+    what the layer reads, where a dense layer is before it.
+    """
+
+    channels: PositiveInt
+    kernel: PositiveInt = 3
+    stride: PositiveInt = 1
+    upsample: PositiveInt = 1
+    padding: Literal["same", "none"] = "same"
+    pool: PositiveInt = 1
+    pooling: Literal["max", "average"] = "max"
+    image: list[PositiveInt] = field(default_factory=list)
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    def __post_init__(self) -> None:
+        if self.upsample > 1 and (self.stride > 1 or self.padding != "same"):
+            raise ValueError('upsample goes with stride = 1 and padding = "same"')
+        if len(self.image) not in (0, 3):
+            raise ValueError("image is a height, a width and channels, as in image = [4, 4, 16]")
+
+
+@dataclass(frozen=True)
 class Model:
     """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
 
+    `hidden` has a number of units, or a table (a Convolution), for each hidden layer; `readout` says whether the output
+    layer is dense or a convolution; `image` is the shape of the inputs, [] as the data have it.
     `activation` and `sites` hold one word for all hidden layers or a list with one for each; `width` and `centres` one
     for all layers of radial basis functions (and quantisers) or one for each of them.
     """
 
-    hidden: Annotated[list[PositiveInt], Len(1)] | Literal["auto"] = "auto"
+    hidden: Annotated[list[PositiveInt | Convolution], Len(1)] | Literal["auto"] = "auto"
     activation: HiddenName | list[LayerName] = "auto"
     output: Activation = "linear"
     sites: Literal["auto", "after", "before", "none"] | list[Site] = "auto"
@@ -49,6 +78,8 @@ class Model:
     words: PositiveInt = 64
     loss: Literal["auto", "squared", "cross_entropy"] = "auto"
     precision: Literal["float64", "float32"] = "float64"
+    image: list[PositiveInt] = field(default_factory=list)
+    readout: Convolution | Literal["dense"] = "dense"
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
@@ -64,7 +95,14 @@ class Model:
                     f"{name} has {len(given)} entries but there are {len(self.hidden)} hidden layers: "
                     "give one word for all of them, or one for each"
                 )
+        if len(self.image) not in (0, 2, 3):
+            raise ValueError("image is a height and a width, and channels where there are several: [28, 28, 3]")
         kinds = [kind for _, kind, _ in self.layers()]
+        for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
+            if kind in ("rbf", "quantise", "binary", "softmax") and layer not in (None, "dense"):
+                raise ValueError(f'a convolution has an elementwise activation, not "{kind}"')
+        if self.readout != "dense" and self.readout.pool > 1:
+            raise ValueError("readout: no layer reads its pool; use stride")
         for name, owners in (("width", ("rbf",)), ("centres", ("rbf", "quantise"))):
             given, count = getattr(self, name), sum(kind in owners for kind in kinds)
             if isinstance(given, list) and len(given) != count:
@@ -75,9 +113,15 @@ class Model:
 
     @property
     def units(self) -> list[int]:
-        """Units of each hidden layer, once they are decided."""
+        """Units of each hidden layer, of a convolution its channels, once they are decided."""
         assert isinstance(self.hidden, list)
-        return self.hidden
+        return [layer if isinstance(layer, int) else layer.channels for layer in self.hidden]
+
+    @property
+    def convolutions(self) -> list[Convolution | None]:
+        """The convolution that each hidden layer is, or None."""
+        assert isinstance(self.hidden, list)
+        return [None if isinstance(layer, int) else layer for layer in self.hidden]
 
     def each(self, name: str, count: int) -> list[Any]:
         """A key's entries, or its one word `count` times."""

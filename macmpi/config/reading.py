@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from macmpi import UsageError
 from macmpi.config.data import Data
 from macmpi.config.gone import gone
-from macmpi.config.model import Model, words
+from macmpi.config.model import Convolution, Model, words
 from macmpi.config.tables import (
     STRICT,
     Baseline,
@@ -189,10 +189,20 @@ BRANCH = re.compile(
 """Pydantic marks by these the two branches of "one value, or a list of them" in the place of a mistake."""
 
 
+LAYER = "Convolution"
+"""The branch that is a table within the list of layers."""
+
+
 def _other_branch(mistake: Any) -> bool:
-    """The branch that the value was not meant for: a list as one value, or one value as a list."""
-    branch = BRANCH.fullmatch(str((mistake["loc"] or [""])[-1]))
-    return branch is not None and bool(branch["one"]) is isinstance(mistake["input"], list)
+    """The branch that the value was not meant for: a list or a table as one value, or one value as one of these."""
+    place, value = mistake["loc"] or [""], mistake["input"]
+    last = str(place[-1])
+    if last == LAYER:
+        return not isinstance(value, dict)
+    if place[-2:-1] == ("readout",) and isinstance(value, list):
+        return False
+    branch = BRANCH.fullmatch(last)
+    return branch is not None and bool(branch["one"]) is isinstance(value, list | dict)
 
 
 PLAIN = {
@@ -200,6 +210,7 @@ PLAIN = {
     "list_type": "should be a list, as in {name} = [5]",
     "bool_type": "should be true or false",
     "int_type": "should be a whole number",
+    "missing": "is missing; give it a value",
     "int_from_float": "should be a whole number",
     "float_type": "should be a number",
     "string_type": "should be text, in quotes",
@@ -217,7 +228,7 @@ def _unknown(where: list[str]) -> str:
 
 
 def _explain(mistake: Any, otherwise: str = "") -> str:
-    parts = [str(part) for part in mistake["loc"] if not BRANCH.fullmatch(str(part))]
+    parts = [str(part) for part in mistake["loc"] if part != LAYER and not BRANCH.fullmatch(str(part))]
     where = [part if part.isprintable() else repr(part) for part in parts]
     key = ".".join(where) or "the file"
     if mistake["type"] == "unexpected_keyword_argument":
@@ -239,6 +250,8 @@ def known_keys(tables: list[str]) -> list[str]:
     node: Any = Config()
     for name in tables:
         node = getattr(node, name, None)
+    if tables[:1] == ["model"] and len(tables) > 1:
+        node = Convolution
     return [f.name for f in fields(node)] if is_dataclass(node) else []
 
 
@@ -254,7 +267,11 @@ def given(config: Config) -> list[str]:
 
 
 def toml(value: Any) -> str:
-    """A number, string or list as TOML: JSON, but for one control character that JSON leaves alone."""
+    """A number, string, list or table as TOML: JSON, but for tables and a control character that it leaves alone."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {toml(inside)}' for key, inside in value.items())} }}"
+    if isinstance(value, list) and any(isinstance(inside, dict) for inside in value):
+        return f"[{', '.join(map(toml, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

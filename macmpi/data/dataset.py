@@ -14,7 +14,7 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Sizes:
-    """Inputs, outputs, training and validation points of a data set, and a classifier's classes."""
+    """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images."""
 
     n_in: int
     n_out: int
@@ -22,6 +22,7 @@ class Sizes:
     n_val: int
     autoencoder: bool
     classes: Array | None = None
+    shape: tuple[int, ...] | None = None
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -62,7 +63,7 @@ class Dataset:
     @property
     def sizes(self) -> Sizes:
         counts = self.X.shape[1], self.Y.shape[1], len(self.X), len(self.X_val)
-        return Sizes(*counts, self.autoencoder, self.classes)
+        return Sizes(*counts, self.autoencoder, self.classes, self.shape)
 
 
 def share(team: Any, data: Dataset | None) -> Dataset:

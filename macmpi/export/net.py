@@ -20,7 +20,13 @@ from macmpi.typing import Array
 ACTIVATIONS = {"linear": "identity"} | {name: name for name in ("sigmoid", "tanh", "relu", "leaky_relu")}
 """Name of an activation -> the operation of its step."""
 
-OPERATIONS = ("affine", "linear", "softmax", "rbf", "quantiser", "binary", *ACTIVATIONS.values())
+POOLING = {"max_pooling": "max", "average_pooling": "mean"}
+"""Operation -> what it takes of each patch."""
+
+OPERATIONS = (
+    *("affine", "linear", "convolution", *POOLING, "softmax", "rbf", "quantiser", "binary"),
+    *ACTIVATIONS.values(),
+)
 """Every format knows these."""
 
 
@@ -28,7 +34,9 @@ OPERATIONS = ("affine", "linear", "softmax", "rbf", "quantiser", "binary", *ACTI
 class Step:
     """One map: rows A (n, n_in) -> (n, n_out).
 
-    arrays: "weight" (n_out, n_in) and "bias" (n_out,) of affine and linear steps, "centres" (units, n_in), taken from
+    arrays: "weight" (n_out, n_in) and "bias" (n_out,) of affine and linear steps; of convolutions "weight" (units,
+    columns), "bias" (units,) and "index" (positions, columns), of pooling "index" (positions, size^2, channels): the
+    columns of [0, A] that are in each patch; "centres" (units, n_in), taken from
     "middle" (n_in,), of radial basis functions and codebooks.  number: the width of radial basis functions, the slope
     of a leaky rectifier for numbers below 0.
     """
@@ -134,6 +142,21 @@ def _linear(map_: Any, W: Any) -> Step:
     return Step("linear", map_.n_in, map_.n_out, {"weight": W})
 
 
+def _convolution(map_: Any, W: Any) -> Step:
+    index = map_.unfold(_numbered(map_))
+    return Step("convolution", map_.n_in, map_.n_out, {"weight": W[:, :-1], "bias": W[:, -1], "index": index})
+
+
+def _numbered(map_: Any) -> Array:
+    """One point whose numbers are their columns in [0, A]."""
+    return np.arange(1.0, map_.n_in + 1.0)[None]
+
+
+def _pooling(map_: Any, W: Any) -> Step:
+    index = map_.patches.cut(_numbered(map_)).reshape(-1, map_.size**2, map_.channels)
+    return Step(map_.kind, map_.n_in, map_.n_out, {"index": index})
+
+
 def _activation(map_: Any, W: Any) -> Step:
     slope = LEAK if map_.name == "leaky_relu" else 0.0
     return Step(ACTIVATIONS[map_.name], map_.n_in, map_.n_out, number=slope)
@@ -153,6 +176,10 @@ def _basis(map_: Any, W: Any) -> Step:
 STEPS: dict[str, Callable[[Any, Any], Step]] = {
     "affine": _affine,
     "linear": _linear,
+    "convolution": _convolution,
+    "transposed_convolution": _convolution,
+    "average_pooling": _pooling,
+    "max_pooling": _pooling,
     "activation": _activation,
     "softmax": lambda map_, W: Step("softmax", map_.n_in, map_.n_out),
     "rbf": _basis,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from macmpi.data.scaling import Scaling
-from macmpi.export.net import Net, Step
+from macmpi.export.net import POOLING, Net, Step
 from macmpi.export.source import head, names_lines, packed, usage
 from macmpi.typing import Array
 
@@ -32,6 +32,11 @@ def softmax(A):
     B = np.exp(A - A.max(axis=1, keepdims=True))
     return B / B.sum(axis=1, keepdims=True)
 """,
+    "patches": '''
+def patches(A, index):
+    """The numbers of each patch of images, 0 around them: (n, n_in) -> (n, *index.shape)."""
+    return np.pad(A, ((0, 0), (1, 0)))[:, index.astype(int)]
+''',
     "distances": '''
 def distances(A, centres):
     """Squared distances of points and centres: (n, D), (m, D) -> (n, m)."""
@@ -46,9 +51,17 @@ def _centred(name: str) -> str:
     return f'distances(A - W["middle{name}"], W["centres{name}"])'
 
 
+def _pooled(of: str) -> Callable[[str, Step], str]:
+    return lambda k, step: f'patches(A, W["index{k}"]).{of}(axis=2).reshape(len(A), {step.n_out})'
+
+
 LINES: dict[str, Callable[[str, Step], str]] = {
     "affine": lambda k, step: f'A @ W["weight{k}"].T + W["bias{k}"]',
     "linear": lambda k, step: f'A @ W["weight{k}"].T',
+    "convolution": lambda k, step: (
+        f'(patches(A, W["index{k}"]) @ W["weight{k}"].T + W["bias{k}"]).reshape(len(A), {step.n_out})'
+    ),
+    **{name: _pooled(of) for name, of in POOLING.items()},
     "rbf": lambda k, step: f"np.exp({_centred(k)} / {-(step.number**2)!r})",
     "quantiser": lambda k, step: f'(W["centres{k}"] + W["middle{k}"])[{_centred(k)}.argmin(axis=1)]',
     "binary": lambda k, step: "np.where(A > 0.0, 1.0, 0.0).astype(DTYPE)",

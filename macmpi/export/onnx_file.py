@@ -129,6 +129,28 @@ def _linear(g: Graph, A: str, step: Step) -> str:
     return g.node("Gemm", A, g.constant(step.arrays["weight"]), transB=1)
 
 
+def _patches(g: Graph, A: str, step: Step) -> str:
+    """The numbers of each patch of images, 0 around them: (n, n_in) -> (n, *index.shape)."""
+    index = g.constant(step.arrays["index"].astype(np.int64))
+    return g.node("Gather", g.node("Pad", A, g.constant(np.array([0, 1, 0, 0]))), index, axis=1)
+
+
+def _flat(g: Graph, B: str, step: Step) -> str:
+    return g.node("Reshape", B, g.constant(np.array([-1, step.n_out])))
+
+
+def _convolution(g: Graph, A: str, step: Step) -> str:
+    found = g.node("MatMul", _patches(g, A, step), g.constant(step.arrays["weight"].T))
+    return _flat(g, g.node("Add", found, g.constant(step.arrays["bias"])), step)
+
+
+def _pooling(operator: str) -> Callable[[Graph, str, Step], str]:
+    def of(g: Graph, A: str, step: Step) -> str:
+        return _flat(g, g.node(operator, _patches(g, A, step), g.constant(np.array([2])), keepdims=0), step)
+
+    return of
+
+
 def _leaky_relu(g: Graph, A: str, step: Step) -> str:
     """max(a, 0) + slope min(a, 0): onnxruntime has no LeakyRelu of float64."""
     zero = g.constant(0.0)
@@ -164,6 +186,9 @@ def _binary(g: Graph, A: str, step: Step) -> str:
 STEPS: dict[str, Callable[[Graph, str, Step], str]] = {
     "affine": _affine,
     "linear": _linear,
+    "convolution": _convolution,
+    "max_pooling": _pooling("ReduceMax"),
+    "average_pooling": _pooling("ReduceMean"),
     "rbf": _rbf,
     "quantiser": _quantiser,
     "binary": _binary,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from macmpi.data.scaling import Scaling
-from macmpi.export.net import Net, Step
+from macmpi.export.net import POOLING, Net, Step
 from macmpi.export.source import head, names_lines, packed, usage
 from macmpi.typing import Array
 
@@ -68,6 +68,40 @@ class StretchAgain(Again):
     def forward(self, X):
         return torch.where(self.again > 0, torch.sinh(X * self.again), X)
 ''',
+    "Patches": '''
+class Patches(nn.Module):
+    """The numbers of each patch of images, 0 around them."""
+
+    def __init__(self, *shape):
+        super().__init__()
+        self.register_buffer("index", torch.zeros(shape))
+
+    def patches(self, A):
+        return nn.functional.pad(A, (1, 0))[:, self.index.long()]
+''',
+    "Convolution": '''
+class Convolution(Patches):
+    """One linear map of every patch, channels last."""
+
+    def __init__(self, units, *shape):
+        super().__init__(*shape)
+        self.weight, self.bias = nn.Parameter(torch.empty(units, shape[-1])), nn.Parameter(torch.empty(units))
+
+    def forward(self, A):
+        return nn.functional.linear(self.patches(A), self.weight, self.bias).flatten(1)
+''',
+    "Pooling": '''
+class Pooling(Patches):
+    """The largest number of each patch and channel, or their mean."""
+
+    def __init__(self, of, *shape):
+        super().__init__(*shape)
+        self.of = of
+
+    def forward(self, A):
+        pixels = self.patches(A)
+        return (pixels.amax(2) if self.of == "max" else pixels.mean(2)).flatten(1)
+''',
     "Centres": '''
 class Centres(nn.Module):
     """Points in the space of the inputs, taken from their middle."""
@@ -115,11 +149,20 @@ BASES = {
     "StretchAgain": "Again",
     "GaussianBasis": "Centres",
     "Codebook": "Centres",
+    "Convolution": "Patches",
+    "Pooling": "Patches",
 }
+
+
+def _shape(step: Step) -> str:
+    return ", ".join(map(str, step.arrays["index"].shape))
+
 
 MODULES: dict[str, Callable[[Step], str]] = {
     "affine": lambda s: f"nn.Linear({s.n_in}, {s.n_out})",
     "linear": lambda s: f"nn.Linear({s.n_in}, {s.n_out}, bias=False)",
+    "convolution": lambda s: f"Convolution({len(s.arrays['bias'])}, {_shape(s)})",
+    **{name: lambda s, of=of: f'Pooling("{of}", {_shape(s)})' for name, of in POOLING.items()},  # type: ignore[misc]
     "rbf": lambda s: f"GaussianBasis({s.n_in}, {s.n_out}, {s.number!r})",
     "quantiser": lambda s: f"Codebook({s.n_in}, {len(s.arrays['centres'])})",
     "binary": lambda s: "Bits()",

@@ -15,6 +15,7 @@ from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
+from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
 from macmpi.reductions import Made, Rows
 from macmpi.state import MacState, State, block_views
@@ -23,12 +24,14 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class First:
-    """The first segment's regression multiplies these features, which change with the layers before it alone.
+    """The first segment's regression reads these features, which change with the layers before it alone.
 
-    rounded: as directions and Grams read it; factor: what has been made of its Gram for a ridge.
+    unfolded: the rows that its weights multiply; rounded: these as directions and Grams read them; factor: what has
+    been made of its Gram for a ridge.
     """
 
     features: Rows
+    unfolded: Rows
     rounded: Rows
     ridge: float = float("nan")
     factor: Any = None
@@ -46,6 +49,7 @@ class Parts:
         self.points = Points(work.train, work.summed, team, max(work.w_step.widest, work.first_gram.widest))
         self.over_points, self.in_pieces = self.points.over, Pieces(team)
         self.evaluation = Evaluation(plan, data, team)
+        self._unfolded: dict[int, Array] = {}
         self._rounded: dict[int, Array] = {}
         self._first: First | None = None
 
@@ -88,7 +92,7 @@ class Parts:
         return state.Z[:, self.plan.chain.site_columns[k - 1]] if k else self.data.X
 
     def features(self, k: int, state: State[Any]) -> Rows:
-        """Segment k's regression multiplies z_{k-1} or what the maps before the regression make of it.
+        """Segment k's regression reads z_{k-1} or what the maps before the regression make of it.
 
         Of sharded points, which may be many, it is made where it is needed.  Collective: yes.
         """
@@ -101,6 +105,25 @@ class Parts:
             return segment.features(weights, A[rows])
 
         return Made(make, (len(A), width), A.dtype) if self.plan.sharded else self.points.rows(make, width, A.dtype)
+
+    def unfolded(self, k: int, A: Rows) -> Rows:
+        """The rows that the weights of segment k's units multiply, all positions of a point in one: (N, P D).
+
+        Of sharded points, and of many patches, they are made where they are needed.  Collective: yes.
+        """
+        segment, dtype = self.plan.chain.segments[k], self.plan.dtype
+        if not self.plan.choices.regressions[k].by_unit or segment.fitted[0].positions == 1:
+            return A
+        map_ = segment.fitted[0]
+        width = map_.positions * map_.columns
+
+        def make(rows: Any) -> Array:
+            return map_.unfold(A[rows]).reshape(-1, width)
+
+        if self.plan.sharded or len(A) * width * dtype.itemsize > KEPT:
+            return Made(make, (len(A), width), dtype)
+        self._unfolded[k] = self.points.rows(make, width, dtype, self._unfolded.get(k))
+        return self._unfolded[k]
 
     def rounded(self, k: int, A: Rows) -> Rows:
         """Features as directions and Grams of segment k read them: in single precision where they are rounded.
@@ -116,7 +139,8 @@ class Parts:
     def begin_first(self, state: State[Any]) -> First:
         """Makes what stays between iterations: at first, and where layers before it are trained.  Collective: yes."""
         A = self.features(0, state)
-        return self.keep(First(A, self.rounded(0, A)))
+        unfolded = self.unfolded(0, A)
+        return self.keep(First(A, unfolded, self.rounded(0, unfolded)))
 
     def first(self, state: State[Any]) -> First:
         """Gives what stays between iterations, as it was kept last.  Collective: yes."""

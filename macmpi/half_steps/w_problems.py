@@ -9,6 +9,7 @@ import numpy as np
 
 from macmpi.half_steps.metrics import metrics, shift, unit_metric
 from macmpi.half_steps.parts import First, Parts
+from macmpi.half_steps.positions import by_position
 from macmpi.nets.chain import Segment
 from macmpi.nets.losses import Metric, Squared, times
 from macmpi.plan.work_lists import Job, WorkList
@@ -23,7 +24,7 @@ class WInputs:
     """The regressions of a work list are made of this, and of the weights and Grams of the state.
 
     coordinates: z_k - u_k of all sites, or sharded z_k; first: what never changes, if it is needed; features, rounded:
-    what each segment multiplies, and that as directions and Grams read it; cores: the targets of this rank's
+    what each segment multiplies, by points, and that as directions and Grams read it; cores: the targets of this rank's
     regressions that a quantiser follows.
     """
 
@@ -45,7 +46,7 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     for k in work.segments | work.fresh:
         given.features[k] = given.rounded[k] = parts.inputs(k, state)
     for k in work.features:
-        given.features[k] = parts.features(k, state) if k or first is None else first.features
+        given.features[k] = parts.unfolded(k, parts.features(k, state)) if k or first is None else first.unfolded
         given.rounded[k] = parts.rounded(k, given.features[k]) if k or first is None else first.rounded
     for k in {job.segment for job in work.jobs_of(parts.team.rank)}:
         if parts.plan.chain.segments[k].trailing:
@@ -95,15 +96,19 @@ def layer_gram(given: WInputs, k: int) -> LayerGram:
 
 
 def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
-    """The regression of a job's weights, from the present ones.  factor: what is made of its Gram.  Collective: no."""
+    """The regression of a job's weights, from the present ones.  factor: what is made of its Gram.  Collective: no.
+
+    Its points are the positions of all points.
+    """
     k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
     ridge, key = plan.unit_ridge(k, state.mu), (plan.seed, state.iteration, k)
     shapes, segment = plan.chain.regressed_shapes(k), plan.chain.segments[k]
     flat, pieces = state.weights[job.place], parts.points.in_pieces
     if job.units is not None:
-        T = given.cores[k][:, job.units.rows] if k in given.cores else targets(given, k, job.units.rows)
-        term, W = Term(given.features[k], T, given.rounded[k]), flat.reshape(-1, shapes[0][1])
-        shared, points = layer_gram(given, k).G, plan.n_train
+        P, T = segment.fitted[0].positions, given.cores[k] if k in given.cores else targets(given, k)
+        inputs, rounded = (by_position(A, P) for A in (given.features[k], given.rounded[k]))
+        term, W = Term(inputs, by_position(T, P, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
+        shared, points = layer_gram(given, k).G, P * plan.n_train
         return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces)
     loss = plan.choices.loss if k == len(plan.chain.sites) else Squared(unit_metric(plan, k, state))
     part = plan.features[k] if segment.leading else segment

@@ -10,6 +10,7 @@ from typing import Any
 from macmpi.half_steps.carry_out import carry_out, exchanged
 from macmpi.half_steps.located import located
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.positions import by_position, over_positions
 from macmpi.half_steps.ring import parmac
 from macmpi.half_steps.w_problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.parallel import balance
@@ -68,7 +69,9 @@ class Solving:
         plan, team, k, grams = self.given.parts.plan, self.given.parts.team, gram.segment, self.given.state.own.grams
         rows, system = None if gram.rows is None else gram.rows.rows, plan.choices.regressions[k].system
         assert system is not None
-        found = system.sum(self.given.rounded[k], over_points, plan.chain.has_bias(k), rows)
+        P = plan.chain.segments[k].fitted[0].positions
+        inputs, over_rows = by_position(self.given.rounded[k], P), over_positions(over_points, P)
+        found = system.sum(inputs, over_rows, plan.chain.has_bias(k), rows)
         if rows is None and team.common(grams):
             own = balance.contiguous_runs(len(found), team.size)[team.rank].rows
             grams[gram.place].reshape(found.shape)[own] = found[own]
@@ -87,10 +90,13 @@ class Solving:
 
     def solve(self, job: Job) -> None:
         """A regression.  Collective: where points are sharded."""
-        own = self.given.parts.plan.choices.regressions[job.segment]
+        plan, over_points = self.given.parts.plan, self.given.parts.over_points
+        own = plan.choices.regressions[job.segment]
+        if job.units is not None:
+            over_points = over_positions(over_points, plan.chain.segments[job.segment].fitted[0].positions)
         with located("W", job.segment, job.units):
             problem = w_problem(self.given, job, self._factor(job.segment))
-            found = (own.plain if self.plain else own.solver).solve(problem, self.given.parts.over_points)
+            found = (own.plain if self.plain else own.solver).solve(problem, over_points)
         self.given.state.weights[job.place] = found.ravel()
 
     def tour(self, jobs: Sequence[Job]) -> None:

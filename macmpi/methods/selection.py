@@ -70,7 +70,7 @@ class Selection(Around):
         self.changed: bool | None = None
 
     def _plan(self, hidden: list[int]) -> Plan:
-        old, model = self.mac.plan, replace(self.config.model, hidden=hidden)
+        old, model = self.mac.plan, replace(self.config.model, hidden=[*hidden])
         chain = old.chain
         return make_plan(replace(self.config, model=model), chain.n_in, chain.n_out, old.n_train, old.n_val, old.ranks)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from macmpi.config import Model
 from macmpi.nets.chain import Chain
+from macmpi.nets.images import convolution, pooling, readout, shape_read
 from macmpi.nets.layers import Map, registered
 from macmpi.nets.layers.activation import Activation, is_function
 from macmpi.nets.layers.affine import Affine
@@ -19,14 +20,20 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     """The hidden layers and the output layer; sites as the config puts them.
 
     A layer of radial basis functions is one map; a linear layer that reads it has no biases; every other layer is an
-    affine map and its activation.  Other packages give kinds of layers by entry points of the group "macmpi.layers":
-    functions (inputs, units) -> list of maps.
+    affine map and its activation, or a convolution, its activation and, behind the site, its pooling.  Other packages
+    give kinds of layers by entry points of the group "macmpi.layers": functions (inputs, units) -> list of maps.
     """
     maps: list[Map] = []
     sites, size = [], n_in
-    widths = iter(model.each("width", len(model.units)))
-    for units, kind, site in model.layers():
-        if kind == "rbf":
+    image: tuple[int, ...] = tuple(model.image)
+    widths, convolutions = iter(model.each("width", len(model.units))), model.convolutions
+    for i, (units, kind, site) in enumerate(model.layers()):
+        layer, key, pooled = convolutions[i], f"model.hidden.{i}", list[Map]()
+        if layer is not None:
+            own = convolution(layer, shape_read(layer, image, size, key), key)
+            maps += [own, Activation(kind, own.n_out)]
+            pooled, image = pooling(layer, own, key)
+        elif kind == "rbf":
             maps.append(GaussianBasis(size, units, next(widths)))
         elif is_function(kind) or kind in AFTER:
             maps += _dense(size, units, kind, model, maps)
@@ -34,8 +41,12 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
             maps += registered({}, "macmpi.layers", kind)(size, units)
         if site != "none":
             sites.append(len(maps) if site == "after" else len(maps) - 1)
-        size = maps[-1].n_out
-    maps += _dense(size, n_out, model.output, model, maps)
+        maps += pooled
+        size, image = maps[-1].n_out, image if layer is not None else ()
+    if model.readout == "dense":
+        maps += _dense(size, n_out, model.output, model, maps)
+    else:
+        maps += [readout(model.readout, image, size, n_out), Activation(model.output, n_out)]
     if model.output == "linear" and maps[-1].parameter_shape is None:
         maps.pop()
     return Chain(tuple(maps), tuple(sites))

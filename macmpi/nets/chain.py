@@ -71,12 +71,13 @@ class Segment:
     def separable(self) -> bool:
         """Row h of the core's weights is fitted to output h alone: one block [A, 1] W^T, elementwise maps after it.
 
-        A quantiser after it counts as the identity.
+        A is the core's inputs, or patches of them.  A quantiser after it counts as the identity.
         """
         after = self.maps[self.core + 1 :]
         return (
             len(self.regressed) == 1
-            and {"units", "linear"} <= self.maps[self.core].capabilities
+            and "units" in self.maps[self.core].capabilities
+            and bool({"linear", "patches"} & self.maps[self.core].capabilities)
             and all("elementwise" in m.capabilities or m.trained_as == "linear" for m in after)
         )
 
@@ -89,6 +90,11 @@ class Segment:
     def features(self, weights: Sequence[Array], A: Array) -> Array:
         """Apply the maps before the core to A: its weights see the result."""
         return self.part(0, self.core).forward(weights, A)
+
+    @property
+    def multiplications(self) -> int:
+        """Multiplications of a pass with the segment's weights, a point."""
+        return sum(m.multiplications for m in self.maps)
 
     def part(self, start: int, stop: int) -> Segment:
         """Its maps start, ..., stop - 1."""
@@ -207,8 +213,8 @@ class Chain:
         return self.whole.part(start, stop)
 
     def inputs(self, block: int) -> int:
-        """The number of inputs of a parameter block: of a linear map its columns but for the biases."""
-        return self.blocks[block].n_in
+        """The numbers that a row of a parameter block multiplies: of a linear map its columns but for the biases."""
+        return self.blocks[block].columns
 
     def regressed_shapes(self, segment: int) -> tuple[tuple[int, int], ...]:
         """The shapes of the parameter blocks that a segment's regression fits."""

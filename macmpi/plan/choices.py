@@ -168,6 +168,9 @@ NOTICEABLE, NOTICEABLE_LABELS = 0.01, 0.03
 """A validation error that is lower by this share has noticeably fallen: of numbers, and of labels, whose cross-entropy
 goes on falling where no more of them are right."""
 
+KEPT = 2**29
+"""Bytes of the patches of all points that a W-step keeps; more of them are made again each time they are read."""
+
 REMADE = 10
 """Minibatches of the stochastic method that share the layers' metrics and inverses."""
 
@@ -202,8 +205,8 @@ def minibatch_parts(config: Config, chain: Chain, n_train: int) -> int:
     """
     if config.method.name != "stochastic":
         return 0
-    keys, weights = config.stochastic, sum(h * d for h, d in chain.block_shapes)
-    light = config.parallel.data != "sharded" and FLOPS * keys.batch * weights < LIGHT
+    keys = config.stochastic
+    light = config.parallel.data != "sharded" and FLOPS * keys.batch * chain.whole.multiplications < LIGHT
     return min((1 if light else SHARED) if keys.parts == "auto" else keys.parts, n_train)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 
@@ -10,9 +9,10 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import NESTED, Config
+from macmpi.nets.chain import Chain, Segment
 from macmpi.parallel import tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
-from macmpi.plan.choices import REMADE, minibatch
+from macmpi.plan.choices import KEPT, REMADE, minibatch
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Gram, Job
 from macmpi.solvers.descent import PAIRS
@@ -29,6 +29,9 @@ a tile costs on top of them."""
 
 ACCELERATED = {"none": 0.0, "feasible": 2.0, "momentum": 4.0}
 """Passes through the net after the half steps."""
+
+METRIC, PROBED = 4.0, 64
+"""Multiplications of two numbers of an image for its metric, a point; points of them."""
 
 PASSES = {"stochastic": 3.7, "sgd": 3.0, "adam": 3.0, "cg": 9.0, "lbfgs": 9.0}
 BLAS_SHARE = 0.65
@@ -61,8 +64,13 @@ def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
     data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     held = data + n * sites * (2 if plan.choices.penalty.multipliers else 1) + 2 * plan.offsets.weights[-1]
     if plan.minibatch_parts:
-        held += sum(h * h + 2 * d * d for h, d in chain.block_shapes)
+        held += sum(h * h + 2 * d * d for h, d in chain.block_shapes) + 4 * widest_image(chain) ** 2
     return plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
+
+
+def widest_image(chain: Chain) -> int:
+    """The numbers of the largest image between convolutions, of which stochastic MAC has a metric.  Collective: no."""
+    return max((m.n_out for m in chain.blocks if m.positions > 1), default=0)
 
 
 def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> tuple[list[str], float]:
@@ -107,7 +115,7 @@ def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate
     factors = 2 * plan.offsets.grams[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     factors += 0 if plan.per_node else sums_bytes(plan) // 8
     memory = plan.dtype.itemsize * (held * 1.1 + data + 7.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
-    memory += rounded
+    memory += rounded + plan.dtype.itemsize * n * patches_width(plan)
     if plan.per_node:
         memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.offsets.grams[-1] + rounded
     z_share = max(plan.work.train.row_counts) / N
@@ -115,7 +123,7 @@ def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate
     w_share = max(w_costs) / sum(w_costs)
     rate = steady_rate()
     z, w = flops_of_half_steps(plan)
-    z += 2.0 * ACCELERATED.get(config.method.acceleration, 0.0) * weights
+    z += 2.0 * ACCELERATED.get(config.method.acceleration, 0.0) * chain.whole.multiplications
     seconds = N * (z * z_share + w * w_share)
     seconds /= BLAS_SHARE * rate
     seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + len(work.jobs) * len(tiles.point_chunks(N)) * w_share)
@@ -132,7 +140,7 @@ def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate
 def flops_of_half_steps(plan: Plan) -> tuple[float, float]:
     """Count the flops a point of products in a Z-step and in a W-step, but for Grams.  Collective: no."""
     chain, solver = plan.chain, plan.choices.z_solver
-    passes = [2.0 * sum(math.prod(chain.block_shapes[b]) for b in s.weighted) for s in chain.segments]
+    passes = [2.0 * segment.multiplications for segment in chain.segments]
     behind = sum(passes[1:])
     z = PASSES_DIRECTIONS * behind
     if chain.sites and isinstance(solver, GaussNewtonZ):
@@ -151,7 +159,9 @@ def _columns(plan: Plan, job: Job) -> int:
     exact = plan.choices.regressions[job.segment].solver.exact
     if plan.sharded and (exact or plan.choices.travels(job.segment)):
         return 0
-    return len(job.units) if job.units else 2 * sum(h for h, _ in plan.chain.regressed_shapes(job.segment))
+    if job.units:
+        return plan.chain.segments[job.segment].fitted[0].positions * len(job.units)
+    return 2 * sum(m.n_out for m in plan.chain.segments[job.segment].fitted)
 
 
 def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
@@ -169,6 +179,8 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
         rows = N if ridge else n  # with a ridge inverses are applied to the product of the factors
         directions = sum(2.0 * (h * h * min(d, rows) + d * d * min(h, rows)) for h, d in chain.block_shapes)
         inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / REMADE
+        images = [float(m.n_out) for m in chain.maps[1:] if widest_image(chain) and "linear" not in m.capabilities]
+        inverses += sum(METRIC * size**2 * PROBED for size in images) / REMADE
         extra = N / n * (directions + inverses) / plan.ranks / rate
         kept += 5.0 * squares
     elif name in ("sgd", "adam"):
@@ -178,7 +190,7 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
     else:
         share = max(plan.work.train.row_counts) / N
         kept += 2.0 * PAIRS * weights
-    seconds = PASSES[name] * 2.0 * N * weights * share / rate + extra
+    seconds = PASSES[name] * 2.0 * N * chain.whole.multiplications * share / rate + extra
     if name == "stochastic":
         seconds /= min(config.stochastic.records, N // n)
     idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
@@ -198,6 +210,7 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
     kept = 2 * sites if plan.choices.penalty.multipliers else sites
     segments = zip(chain.segments, plan.choices.regressions, strict=True)
     made = sum(s.part(0, s.core).n_out for s, own in segments if s.core and (own.by_unit or s.leading))
+    made += patches_width(plan)
     data = (N + plan.n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     shared = data + N * (sites + kept + made)
@@ -216,7 +229,19 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
 def rounded_width(plan: Plan) -> int:
     """Columns of the inputs that a W-step reads in single precision too.  Collective: no."""
     segments = zip(plan.chain.segments, plan.choices.regressions, strict=True)
-    return sum(plan.chain.inputs(s.regressed[0]) for s, own in segments if own.single)
+    return sum(_unfolded(s) for s, own in segments if own.single)
+
+
+def patches_width(plan: Plan) -> int:
+    """Columns of the patches that a W-step keeps.  Collective: no."""
+    segments = zip(plan.chain.segments, plan.choices.regressions, strict=True)
+    widths = (_unfolded(s) for s, own in segments if own.by_unit and s.fitted[0].positions > 1)
+    return sum(w for w in widths if not plan.sharded and plan.n_train * w * plan.dtype.itemsize <= KEPT)
+
+
+def _unfolded(segment: Segment) -> int:
+    """The numbers of a point that the weights of a segment's units multiply.  Collective: no."""
+    return segment.fitted[0].positions * segment.fitted[0].columns
 
 
 def selecting(config: Config) -> bool:
@@ -247,7 +272,7 @@ def gram_flops(plan: Plan, gram: Gram) -> float:
     """Count the flops of a Gram over all points, or of some of its rows."""
     rows, width = plan.offsets.gram_shapes[gram.segment]
     tall, wide = (rows, width) if gram.rows is None else (2 * len(gram.rows), width - gram.rows.start)
-    return float(plan.n_train * tall * wide)
+    return float(plan.chain.segments[gram.segment].fitted[0].positions * plan.n_train * tall * wide)
 
 
 def dgemm_rate(n: int = 700, repeats: int = 5) -> float:

@@ -96,7 +96,8 @@ def check_method(config: Config, chain: Chain) -> None:
     basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
     if config.method.name == "alternating":
         first = chain.segments[0]
-        if len(chain.sites) != 1 or not (first.separable and first.activation == "linear"):
+        linear = first.separable and first.activation == "linear" and first.fitted[0].positions == 1
+        if len(chain.sites) != 1 or not linear:
             raise UsageError(
                 'method.name = "alternating" needs a net of two halves with one site, at a linear code between them; '
                 'use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'
@@ -159,7 +160,8 @@ def check_method(config: Config, chain: Chain) -> None:
 def _check_affine(chain: Chain) -> None:
     """Stochastic MAC multiplies a gradient by the inverse Gram of [a, 1]: weights W with outputs W [a, 1] alone."""
     for map_ in chain.blocks:
-        for need in sorted({"linear", "bias"} - map_.capabilities):
+        affine = "patches" if "patches" in map_.capabilities else "linear"
+        for need in sorted({affine, "bias"} - map_.capabilities):
             raise UsageError(
                 f"method.name = \"stochastic\" trains dense layers with biases: it needs '{need}', which "
                 f'{map_.spec()["kind"]} does not offer; use method.name = "adam", which needs derivatives alone'

@@ -107,7 +107,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     )
     check(config, chain, plan.choices)
     if plan.choices.ring:
-        check_ring(config, plan.choices)
+        check_ring(config, chain, plan.choices)
     if plan.sharded:
         check_sharded(config, chain, plan.choices, ranks)
     return plan

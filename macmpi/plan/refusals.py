@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from macmpi import UsageError
 from macmpi.config import NESTED, Config
-from macmpi.nets.chain import Chain
+from macmpi.nets.chain import Chain, Segment
 from macmpi.plan.choices import Choices, minibatch_parts
 from macmpi.plan.layer_refusals import check_bits
 from macmpi.solvers import W_SOLVERS, WSolver
@@ -89,7 +89,7 @@ def _check_segment(config: Config, chain: Chain, number: int, solver: WSolver, b
     if not by_unit and "segment" not in solver.takes:
         if len(segment.weighted) > 1:
             why = f"holds {len(segment.weighted)} layers between two sites"
-        elif lacking := sorted({"linear", "units", "bias"} - segment.fitted[0].capabilities):
+        elif lacking := _lacking(segment):
             why = f"is {segment.fitted[0].spec()['kind']}, without '{lacking[0]}'"
         else:
             why = f'ends in model.loss = "{config.model.loss}"' if last and segment.separable else "ends in softmax"
@@ -101,7 +101,13 @@ def _check_segment(config: Config, chain: Chain, number: int, solver: WSolver, b
         raise UsageError(f'w_step.solver = "{name}" cannot train under "{segment.activation}" (segment {k}); use auto')
 
 
-def check_ring(config: Config, choices: Choices) -> None:
+def _lacking(segment: Segment) -> list[str]:
+    """Names what its regression's map does not offer of what units that are fitted one by one need."""
+    offered = segment.fitted[0].capabilities
+    return sorted({"units", "bias", *({"linear"} if "patches" not in offered else ())} - offered)
+
+
+def check_ring(config: Config, chain: Chain, choices: Choices) -> None:
     """Refuse what cannot go round a ring of blocks of points."""
     key, units = 'w_step.schedule = "ring"', 'w_step.schedule = "units"'
     if config.parallel.data != "sharded":
@@ -116,6 +122,8 @@ def check_ring(config: Config, choices: Choices) -> None:
             f'{key} trains units by minibatches on their way, not by w_step.solver = "{config.w_step.solver}"; '
             'use solver = "auto" or "sgd", or schedule = "units"'
         )
+    if any(m.positions > 1 for m in chain.blocks):
+        raise UsageError(f"{key} trains dense layers, and the net has convolutions; use {units}")
     if all(r.solver.exact for r in choices.regressions):
         raise UsageError(
             f"{key}: every layer is linear and fitted in closed form, so that nothing travels; use {units}, or "

@@ -106,11 +106,14 @@ class Work:
         solver, shapes = self.choices.regressions[segment].solver, self.chain.regressed_shapes(segment)
         if not self._by_unit(segment):
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
-            return [Job(segment, None, place, sum(solver.effort(d, h, self.n_train) for h, d in shapes))]
+            sizes = zip(shapes, self.chain.segments[segment].fitted, strict=True)
+            efforts = [m.multiplications / (h * d) * solver.effort(d, h, self.n_train) for (h, d), m in sizes]
+            return [Job(segment, None, place, sum(efforts))]
         ((units, width),), start = shapes, bounds[blocks[0]]
         cut = self._unit_tiles(segment, units)
         found = [slice(start + tile.start * width, start + tile.stop * width) for tile in cut]
-        efforts = [solver.effort(width, len(tile), self.n_train) for tile in cut]
+        P = self.chain.segments[segment].fitted[0].positions
+        efforts = [P * solver.effort(width, len(tile), P * self.n_train) for tile in cut]
         return [Job(segment, *job) for job in zip(cut, found, efforts, strict=True)]
 
     def _unit_tiles(self, segment: int, units: int) -> tuple[tiles.Tile, ...]:
@@ -126,10 +129,11 @@ class Work:
         start = self.offsets.grams[segment]
         if not system:
             return []
+        P = self.chain.segments[segment].fitted[0].positions
         if self.sharded or not self.offsets.large(segment):
-            return [Gram(segment, None, self.offsets.gram(segment), system.cost(width))]
+            return [Gram(segment, None, self.offsets.gram(segment), P * system.cost(width))]
         return [
-            Gram(segment, t, slice(start + t.start * width, start + t.stop * width), system.cost(width, t.rows))
+            Gram(segment, t, slice(start + t.start * width, start + t.stop * width), P * system.cost(width, t.rows))
             for t in tiles.evenly(rows, tiles.GRAM_ROWS)
         ]
 

@@ -62,8 +62,7 @@ class GaussNewtonZ:
 
     def choice(self, problem: ZProblem) -> str:
         """ "dual", "direct_dual" or "direct_primal" for problems of this shape."""
-        shapes = [problem.weights[b].shape for s in problem.segments[1:] for b in s.weighted]
-        passes = 2.0 * sum(h * d for h, d in shapes)
+        passes = 2.0 * sum(segment.multiplications for segment in problem.segments[1:])
         flops = flops_a_point(problem.sizes, problem.Y.shape[1], passes, self.cg_iterations)
         if self.direction == "direct":
             flops = {name: flops[name] for name in ("direct_dual", "direct_primal")}

@@ -81,7 +81,7 @@ def decided(path: Path, one: Combination, ranks: int, known: Known) -> Config:
     if not config.data.source:
         raise UsageError(f'{path}: no data are named; write data = "points.npz"')
     config, sizes = known.sizes(config)
-    config, _ = decide(config, sizes.n_in, sizes.autoencoder)
+    config, _ = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
     plan = plan_for(config, sizes, ranks)
     if config.start.method in ("file", "model"):
         origin_of(config, plan, _outline(config))

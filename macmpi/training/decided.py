@@ -53,7 +53,7 @@ def decided(
     notes = source.notes(now() - began)
     from macmpi.config.auto import decide
 
-    config, others = decide(config, sizes.n_in, sizes.autoencoder)
+    config, others = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
     return Decided(config, losses + others, source, sizes, notes)
 
 

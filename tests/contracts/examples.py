@@ -18,8 +18,10 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import KINDS, Map, Tangent
 from macmpi.nets.layers.activation import FUNCTIONS, Activation
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.linear import Linear
+from macmpi.nets.layers.pooling import AveragePooling, MaxPooling
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.softmax import Softmax
 from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
@@ -130,6 +132,18 @@ def away_from_kinks(random: np.random.Generator, shape: tuple[int, ...]) -> Arra
     return random.uniform(0.1, 3.0, shape) * random.choice([-1.0, 1.0], shape)
 
 
+def convolution_example(kind: Callable[..., Map], keys: tuple[Any, ...], random: np.random.Generator) -> MapExample:
+    map_ = kind(*keys)
+    assert map_.parameter_shape is not None
+    return MapExample(map_, random.normal(size=map_.parameter_shape), random.normal(size=(9, map_.n_in)))
+
+
+def pooling_example(kind: Callable[..., Map], shape: tuple[int, ...], random: np.random.Generator) -> MapExample:
+    """Pixels that are all different, by more than the steps of a difference quotient."""
+    map_ = kind(*shape)
+    return MapExample(map_, None, random.permuted(np.tile(np.arange(map_.n_in) / 4.0, (9, 1)), axis=1))
+
+
 def low_rank_example(n_in: int, n_out: int, random: np.random.Generator) -> MapExample:
     map_ = worked_example()["LowRank"](n_in, n_out, 2)
     return MapExample(map_, random.normal(size=map_.parameter_shape), random.normal(size=(9, n_in)))
@@ -137,6 +151,26 @@ def low_rank_example(n_in: int, n_out: int, random: np.random.Generator) -> MapE
 
 MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "affine": [partial(affine_example, 4, 3), partial(affine_example, 1, 6), partial(affine_example, 3, 1)],
+    "convolution": [
+        partial(convolution_example, Convolution, (4, 3, 2, 3, 3)),
+        partial(convolution_example, Convolution, (5, 4, 1, 2, 3, 2)),
+        partial(convolution_example, Convolution, (5, 6, 1, 2, 2, 3, "none")),
+        partial(convolution_example, Convolution, (3, 3, 2, 2, 1, 2)),
+    ],
+    "transposed_convolution": [
+        partial(convolution_example, TransposedConvolution, (2, 3, 2, 1, 3, 2)),
+        partial(convolution_example, TransposedConvolution, (3, 2, 1, 2, 4, 3)),
+        partial(convolution_example, TransposedConvolution, (2, 2, 2, 2, 2, 3)),
+        partial(convolution_example, TransposedConvolution, (3, 2, 2, 3, 5, 2)),
+    ],
+    "average_pooling": [
+        partial(pooling_example, AveragePooling, (4, 4, 2, 2)),
+        partial(pooling_example, AveragePooling, (5, 3, 1, 2)),
+    ],
+    "max_pooling": [
+        partial(pooling_example, MaxPooling, (4, 4, 2, 2)),
+        partial(pooling_example, MaxPooling, (5, 7, 1, 3)),
+    ],
     "activation": [partial(activation_example, name) for name in FUNCTIONS],
     "softmax": [partial(softmax_example, 5), partial(softmax_example, 1)],
     "linear": [partial(linear_example, 4, 3), partial(linear_example, 1, 5), partial(linear_example, 3, 1)],

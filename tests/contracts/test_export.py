@@ -149,11 +149,15 @@ def test_a_net_without_hidden_layers_has_no_codes(to: str, random: np.random.Gen
 @formats
 @pytest.mark.parametrize("path", sorted((ROOT / "run").glob("*.toml")), ids=lambda path: path.name)
 def test_the_nets_of_the_documented_configs(path: Path, to: str, random: np.random.Generator) -> None:
-    """Each with its layers, some tens of units wide at most."""
+    """Each with its layers, dense ones some tens of units wide at most."""
     settings, n_in = config.read(path, []), 12
     labels = settings.model.loss == "cross_entropy"
-    settings, _ = decide(settings, n_in, autoencoder=not labels)
-    narrow = replace(settings.model, hidden=[max(2, units // 50) for units in settings.model.units], words=8)
+    if settings.model.hidden != "auto" and any(settings.model.convolutions):
+        n_in = 256
+    settings, _ = decide(settings, n_in, not labels, (16, 16))
+    narrow = replace(settings.model, words=8)
+    if n_in == 12:
+        narrow = replace(narrow, hidden=[max(2, units // 50) for units in settings.model.units])
     chain = build_chain(narrow, n_in, 5 if labels else n_in)
     changes = {"classes": np.arange(5)} if labels else {"autoencoder": True}
     model = model_of(chain, random, **changes)

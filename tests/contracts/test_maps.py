@@ -16,7 +16,7 @@ from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.typing import Array
 
-CAPABILITIES = {"jacobian", "weight_jacobian", "bias", "centres", "units", "linear", "elementwise", "bits"}
+CAPABILITIES = {"jacobian", "weight_jacobian", "bias", "centres", "units", "linear", "patches", "elementwise", "bits"}
 ROWS = np.array([4, 0, 7, 7])
 
 
@@ -110,6 +110,29 @@ def test_vjp_is_the_transpose_of_jvp(example: MapExample, random: np.random.Gene
     assert_allclose(left, right, rtol=1e-12, atol=1e-12)
 
 
+@offering("patches")
+def test_the_weights_multiply_unfolded_inputs_position_by_position(example: MapExample) -> None:
+    """What the W-step by units and the Grams of stochastic MAC rest on."""
+    m, A, W = example.map, example.A, example.W
+    assert W is not None
+    rows, biases = m.unfold(A), W[:, -1] if "bias" in m.capabilities else 0.0
+    assert rows.shape == (len(A) * m.positions, m.columns)
+    expected = rows @ W[:, : m.columns].T + biases
+    assert_allclose(m.forward(W, A), expected.reshape(len(A), m.n_out), rtol=1e-12, atol=1e-12)
+
+
+@offering("patches")
+def test_the_matrix_of_a_map_of_patches_is_its_derivative(example: MapExample, random: np.random.Generator) -> None:
+    dA, J = random.normal(size=example.A.shape), example.map.matrix(example.W)
+    assert_allclose(example.tangent.jvp(dA), dA @ J.T, rtol=1e-12, atol=1e-12)
+
+
+@offering("jacobian", "patches")
+def test_the_tangent_of_a_map_of_patches_reads_no_point(example: MapExample, random: np.random.Generator) -> None:
+    nowhere, dA = np.empty((0, 0)), random.normal(size=example.A.shape)
+    assert_array_equal(example.map.tangent(example.W, nowhere, nowhere).jvp(dA), example.tangent.jvp(dA))
+
+
 @offering("jacobian", "linear")
 def test_the_tangent_of_a_linear_map_is_the_same_everywhere(example: MapExample, random: np.random.Generator) -> None:
     """It reads no point: a segment's tangent may be of a lower precision than its outputs without rounding them all."""
@@ -160,6 +183,19 @@ def test_weight_vjp_is_the_transpose_of_weight_jvp(example: MapExample, random: 
     dW = random.normal(size=example.W.shape)
     left = np.sum(U * m.weight_jvp(example.W, example.A, dW))
     assert_allclose(left, np.sum(m.weight_vjp(example.W, example.A, U) * dW), rtol=1e-12, atol=1e-12)
+
+
+def test_no_points_give_no_rows(example: MapExample) -> None:
+    """A rank may hold none of a minibatch's points."""
+    m, W, none = example.map, example.W, example.A[:0]
+    B = m.forward(W, none)
+    assert B.shape == (0, m.n_out)
+    if "jacobian" in m.capabilities:
+        tangent = m.tangent(W, none, B)
+        assert tangent.jvp(none).shape == (0, m.n_out)
+        assert tangent.vjp(B).shape == (0, m.n_in)
+    if W is not None and "weight_jacobian" in m.capabilities:
+        assert_array_equal(m.weight_vjp(W, none, B), np.zeros_like(W))
 
 
 def test_some_points_give_those_rows(example: MapExample, random: np.random.Generator) -> None:
@@ -236,12 +272,13 @@ def test_an_elementwise_map_has_a_diagonal_jacobian(example: MapExample) -> None
 
 @offering("units", weights=True)
 def test_a_unit_changes_its_own_output_alone(example: MapExample, random: np.random.Generator) -> None:
-    """What lets the W-step separate."""
+    """What lets the W-step separate: at each position the output of that unit."""
     assert example.W is not None
-    for unit in range(example.map.n_out):
+    for unit in range(len(example.W)):
         W = example.W.copy()
         W[unit] += random.normal(size=W.shape[1])
         changed = example.map.forward(W, example.A) != example.map.forward(example.W, example.A)
+        changed = changed.reshape(-1, len(example.W))
         assert changed[:, unit].all()
         assert not np.delete(changed, unit, axis=1).any()
 
@@ -261,7 +298,7 @@ def test_the_biases_are_the_last_column_of_the_weights(example: MapExample) -> N
     if "bias" not in m.capabilities:
         assert not {"linear", "centres"} & m.capabilities or W is None or W.shape[1] == m.n_in
         return
-    assert W is not None and W.shape[1] == m.n_in + 1
+    assert W is not None and W.shape[1] == m.columns + 1
     moved = W.copy()
     moved[:, -1] += 1.0
     assert_allclose(m.forward(moved, 0.0 * example.A), m.forward(W, 0.0 * example.A) + 1.0, rtol=1e-12)

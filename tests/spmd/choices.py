@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from macmpi.config import Activation, Config, Method
+from macmpi.config import Activation, Config, Convolution, Method
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.methods.selection import CRITERIA
@@ -146,6 +146,29 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         yield LONG, {**keys, "baseline.batch": 700}
     yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})
     yield from shared(single, lagrangian)
+    yield from images(single, lagrangian)
+
+
+def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Convolutions, pooling and transposed convolutions, by units and by segments, with every kind of points."""
+    encoder = [Convolution(3, 3, pool=2), Convolution(2, 2, image=[2, 1, 3])]
+    code = {"model.image": [4, 3], "model.hidden": [*encoder, 3, Convolution(2, 3, upsample=3, image=[1, 1, 3])]}
+    label = {"model.image": [3, 3], "model.hidden": [Convolution(5, 3, 2, pool=2), 4]}
+    average = [Convolution(5, 2, padding="none", pool=2, pooling="average")]
+    back = {"model.readout": Convolution(1, 2, image=[4, 3, 2])}
+    drawn = {"method.name": "stochastic", "stochastic.batch": 20, "stochastic.parts": 5}
+    for keys in ({}, {**lagrangian, "model.sites": "before"}, {"model.sites": ["none", "none", "after", "none"]}):
+        yield WIDE, {**code, "model.activation": "tanh", **keys}
+    yield WIDE, {**code, "model.activation": "tanh", "parallel.data": "node", "w_step.cg_precision": "single"}
+    yield WIDE, {**code, "model.activation": "tanh", "parallel.data": "sharded", **lagrangian}
+    yield SMALL, {**label, "model.hidden": average, "model.activation": "relu", "parallel.data": "sharded"}
+    yield WIDE, {"model.hidden": [24], **back, "model.activation": "tanh", "method.acceleration": "momentum"}
+    yield CLASSES, {**label, "model.activation": "relu", "model.loss": "cross_entropy"}
+    for keys in ({}, {"parallel.data": "sharded"}, {"parallel.data": "node", **single}):
+        yield WIDE, {**code, **drawn, "model.activation": "relu", **keys}
+        yield CLASSES, {**label, **drawn, "model.activation": "relu", "model.loss": "cross_entropy", **keys}
+    yield WIDE, {"model.hidden": [24], **back, **drawn, "model.activation": "tanh"}
+    yield WIDE, {**code, "method.name": "adam", "baseline.batch": 9, "model.activation": "tanh"}
 
 
 def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -279,7 +302,8 @@ def made() -> Iterator[Choice]:
         table: dict[str, dict[str, Any]] = {"model": usual, "penalty": {"mu0": 7.0}}
         for name, value in keys.items():
             part, key = name.split(".")
-            table.setdefault(part, {})[key] = value[: len(hidden)] if isinstance(value, list) else value
+            each = isinstance(value, list) and key != "image"
+            table.setdefault(part, {})[key] = value[: len(hidden)] if each else value
         tables = {name: TABLES[name](**values) for name, values in table.items()}
         config = Config(**{"method": Method("mac"), **tables})
         choice = Choice("", config, in_precision(data, table))

@@ -37,6 +37,8 @@ MISTAKES: dict[str, list[Any]] = {
     "data.scale": ["Auto", "", 0, False],
     "parallel.data": ["Sharded", "", 1, True],
     "model.hidden": [[], 5, "5", True, 2.0],
+    "model.image": [16, "16", True, 2.0],
+    "model.readout": ["Dense", "", 1, True, [1]],
     "model.activation": ["sigmoidal", "", 1, False],
     "model.output": ["sigmoidal", "", 1, False, ["tanh"]],
     "model.sites": ["After", "", 1, True],

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
+from macmpi.nets import images
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
@@ -85,7 +86,60 @@ IT_FIRST = "make it the first of model.hidden"
 OWN: Keys = {"parallel.data": "sharded"}
 TOGETHER = 'use parallel.data = "replicated" or "node"'
 
+IMAGES: Keys = {"model.image": [2, 2], "model.hidden": [{"channels": 2, "kernel": 3}, 4], "model.activation": "tanh"}
+
 TABLE = {
+    "images of no known shape": Row(
+        {**IMAGES, "model.image": []},
+        ("model.hidden.0", "reads 4 numbers", "give model.image = [height, width]"),
+        ({"model.image": [2, 2]},),
+        "a convolution of images of no known or of another shape",
+    ),
+    "images behind a dense layer": Row(
+        {**IMAGES, "model.hidden": [6, {"channels": 2}]},
+        ("model.hidden.1", "reads 6 numbers", "give model.hidden.1.image = [height, width, channels]"),
+        ({"model.hidden": [6, {"channels": 2, "image": [3, 2, 1]}]},),
+        "a convolution of images of no known or of another shape",
+    ),
+    "images of another shape": Row(
+        {**IMAGES, "model.image": [3, 2]},
+        ("model.image = [3, 2] has 6 numbers", "reads 4", "whose product is 4"),
+        ({"model.image": [4, 1]},),
+        "a convolution of images of no known or of another shape",
+    ),
+    "a kernel larger than the image": Row(
+        {**IMAGES, "model.hidden": [{"channels": 2, "kernel": 3, "padding": "none"}, 4]},
+        ("model.hidden.0", "2 x 2 pixels", "smaller kernel", 'padding = "same"'),
+        (
+            {"model.hidden": [{"channels": 2, "kernel": 2, "padding": "none"}, 4]},
+            {"model.hidden": [{"channels": 2, "kernel": 3}, 4]},
+        ),
+        "a kernel or a `pool` larger than the images",
+    ),
+    "a pool larger than the image": Row(
+        {**IMAGES, "model.hidden": [{"channels": 2, "kernel": 3, "pool": 3}, 4]},
+        ("model.hidden.0.pool = 3", "2 x 2 pixels", "smaller pool"),
+        ({"model.hidden": [{"channels": 2, "kernel": 3, "pool": 2}, 4]},),
+        "a kernel or a `pool` larger than the images",
+    ),
+    "outputs of another size": Row(
+        {**IMAGES, "model.readout": {"channels": 1, "image": [2, 2, 1]}},
+        ("model.readout", "2 x 2 pixels of 1 channels, 4 numbers", "targets have 3", 'readout = "dense"'),
+        ({"model.readout": "dense"},),
+        "a `readout` that gives another number",
+    ),
+    "convolutions on a ring": Row(
+        {**IMAGES, "parallel.data": "sharded", "w_step.schedule": "ring"},
+        ('w_step.schedule = "ring"', "convolutions", 'w_step.schedule = "units"'),
+        ({"w_step.schedule": "units"},),
+        '`w_step.schedule = "ring"` with',
+    ),
+    "convolutions and principal components": Row(
+        {**IMAGES, "start.method": "pca"},
+        ('start.method = "pca"', "a layer (convolution)", 'use "uniform"'),
+        ({"start.method": "uniform"},),
+        'a convolution, or a layer of another package that is not dense, with `start.method = "pca"`',
+    ),
     "a softmax of its own": Row(
         {"model.loss": "cross_entropy", "model.output": "sigmoid"},
         ('model.loss = "cross_entropy"', 'model.output = "sigmoid"', 'use model.output = "linear"'),
@@ -502,10 +556,10 @@ def test_no_ridge_is_another_way_out_with_a_metric() -> None:
 
 
 def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
-    """Each UsageError of the two modules is raised by some row here or by one of the tests below."""
+    """Each UsageError of these modules is raised by some row here or by one of the tests below."""
     raised = {
         (module.__name__, i + 1)
-        for module in (refusals, layer_refusals)
+        for module in (refusals, layer_refusals, images)
         for i, line in enumerate(inspect.getsource(module).splitlines())
         if "raise UsageError(" in line
     }
@@ -516,9 +570,8 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         last = caught.traceback[-1]
         found.add((last.frame.f_globals["__name__"], last.lineno + 1))
     assert found <= raised
-    assert len(raised - found) == 5, (
-        "those that no config reaches: activations, weights without a trainer, layers without biases, many points, "
-        "principal components of layers that are not dense"
+    assert len(raised - found) == 4, (
+        "those that no config reaches: activations, weights without a trainer, layers without biases, many points"
     )
 
 

@@ -61,8 +61,8 @@ class RunningCurvature:
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded = 1.0
         shapes = layout.shapes
-        last = "linear" in plan.chain.maps[-1].capabilities and plan.chain.maps[-1].parameter_shape is not None
-        self._identity = {len(shapes) - 1} if last and plan.choices.loss.unit_hessian else set[int]()
+        bare = plan.chain.maps[-1].parameter_shape is not None
+        self._identity = {len(shapes) - 1} if bare and plan.choices.loss.unit_hessian else set[int]()
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
         wide = [d + h * (k not in self._identity) for k, (h, d) in enumerate(shapes)]
         costs = [float(wide[k] * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
@@ -80,7 +80,7 @@ class RunningCurvature:
         state.own.inverses = np.zeros(self.layout.squares[-1].stop, self.plan.dtype)
         if self.settled:
             over = over_parts(self.sum, lambda i: [t.rows for t in tiles.chunks_within(self.rows[i])])
-            (total,) = over(lambda rows: (gram(X[rows]),))
+            (total,) = over(lambda rows: (gram(self.plan.chain.maps[0].unfold(X[rows])),))
             self.layout.gram_blocks(state.own.grams)[0][:] = total / self.plan.n_train
 
     def note(self, tapes: Tapes, probed: float, state: State[StochasticState]) -> None:
@@ -166,7 +166,8 @@ class RunningCurvature:
 
         points: of the minibatch.
         """
-        return choose_sides(self.layout.shapes, points, list(self._identity))
+        shared = [k for k, m in enumerate(self.plan.chain.blocks) if "patches" in m.capabilities]
+        return choose_sides(self.layout.shapes, points, list(self._identity), shared)
 
     def direction(self, summed: Array, n: float, sides: Sides, state: State[StochasticState]) -> Array:
         """D of this rank's units, from slopes summed over n points, with the inverses of `sides` in them already.

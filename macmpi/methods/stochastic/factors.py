@@ -109,11 +109,17 @@ FEWER = 0.75
 """An inverse is applied to factors where they have fewer rows than this share of the product's."""
 
 
-def choose_sides(shapes: Sequence[tuple[int, int]], points: float, identity: Sequence[int]) -> list[tuple[bool, bool]]:
+def choose_sides(
+    shapes: Sequence[tuple[int, int]], points: float, identity: Sequence[int], shared: Sequence[int] = ()
+) -> list[tuple[bool, bool]]:
     """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
-    times h or n.  points: of a minibatch; identity: layers whose metric M is the identity.
+    times h or n.  points: of a minibatch; identity: layers whose metric M is the identity; shared: layers whose weights
+    are shared over positions, so that factors have many rows.
     """
-    return [(points < FEWER * d and k not in identity, points < FEWER * h) for k, (h, d) in enumerate(shapes)]
+    return [
+        (points < FEWER * d and k not in (*identity, *shared), points < FEWER * h and k not in shared)
+        for k, (h, d) in enumerate(shapes)
+    ]
 
 
 def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequence[Array]) -> None:
@@ -127,6 +133,9 @@ def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequenc
     """
     for k, (step, Q) in zip(reversed(range(len(sides))), seen.tape.backwards(-seen.residual), strict=True):
         outputs, inputs = sides[k]
+        if "patches" in step.map.capabilities:
+            out[k][:] = step.map.weight_vjp(step.W, step.A, Q)
+            continue
         if outputs:
             Q = Q @ inverses[2 * k + 1]
         if inputs:
@@ -139,7 +148,7 @@ def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> N
     """Adds `weight` times the sum over the first points of [a, 1] [a, 1]^T to the Grams of the last len(out) layers."""
     found = layers(tape)
     for G, step in zip(out, found[len(found) - len(out) :], strict=True):
-        G += weight * gram(step.A[:points])
+        G += weight * gram(step.map.unfold(step.A[:points]))
 
 
 def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> list[Array]:
@@ -156,14 +165,25 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> li
     products, M, found = dict(zip(bent, found_slopes, strict=True)), M.astype(dtype, copy=False), []
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.W is not None:
-            found.append(M)
+            found.append(shared_metric(M, len(step.W)))
         if i in products:
             M = products[i] * M
         elif i and step.W is not None and "linear" in step.map.capabilities:
             M = back(step.W[:, : step.map.n_in], M)
+        elif i and step.W is not None and "patches" in step.map.capabilities:
+            M = back(step.map.matrix(step.W), M)
         elif i:
             (M,) = means([(_carried(i, points, M), step.map.n_in)])
     return found[::-1]
+
+
+def shared_metric(M: Array, units: int) -> Array:
+    """The mean over positions of the metric of the units there: M (P units, P units) -> (units, units)."""
+    if len(M) == units:
+        return M
+    blocks = M.reshape(-1, units, len(M) // units, units)
+    found: Array = np.einsum("phpk->hk", blocks) / len(blocks)
+    return found
 
 
 def _carried(i: int, points: int, M: Array) -> OfTape:

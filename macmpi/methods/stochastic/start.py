@@ -36,6 +36,9 @@ ONE_SIDED = frozenset({"relu"})
 POINTS = 2000
 """Points of the fits here."""
 
+MOST_APART = 16
+"""Weights that are shared over P positions are fitted to one point in P, at least to one in this number."""
+
 RIDGE = 1.0
 """The ridge of the fit of the output layer."""
 
@@ -67,7 +70,7 @@ def code_of(chain: Chain) -> int | None:
     place = sizes.index(narrowest)
     alone = sizes.count(narrowest) == 1 and 0 < place < len(sizes) - 1
     dense = len(chain.blocks) == len(sizes) - 1 and all("bias" in m.capabilities for m in chain.blocks)
-    return place - 1 if alone and dense else None
+    return place - 1 if alone and dense and "linear" in chain.blocks[place - 1].capabilities else None
 
 
 def slope(chain: Chain) -> float:
@@ -136,8 +139,14 @@ def fit_output(chain: Chain, weights: list[Array], sample: Sample, found: Array,
 
     found: of its shape, shared by the ranks of a node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h owners.
     """
-    A = sample.through(chain, weights, len(chain.maps) - 1)
-    G, crossed = sample.roughly(lambda rows: (gram(A[rows]), adjoint(sample.Y[rows], A[rows])))
+    A, output = sample.through(chain, weights, len(chain.maps) - 1), chain.maps[-1]
+    apart = min(output.positions, MOST_APART)
+
+    def part(rows: slice) -> tuple[Array, Array]:
+        inputs = output.unfold(A[rows][::apart])
+        return gram(inputs), adjoint(sample.Y[rows][::apart].reshape(-1, len(weights[-1])), inputs)
+
+    G, crossed = sample.roughly(part)
     added = np.full(len(G), RIDGE + jitter(G, 0.0, A.dtype))
     added[-1] -= RIDGE
     lower = regular_factor(G, added)

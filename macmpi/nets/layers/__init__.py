@@ -36,13 +36,17 @@ class Map(Protocol):
         "weight_jacobian"  weight_jvp and weight_vjp exist (a W-step by regression needs it);
         "bias"             the last column of the weights is the units' biases;
         "centres"          the weights are points of the input space, one a row: a trainer finds them from the inputs;
-        "units"            row h of the weights affects output h alone (the W-step separates by unit);
+        "units"            row h of the weights affects output h alone, at each position (the W-step separates by unit);
         "linear"           B = [A, 1] W^T: all units share one design matrix, and least squares is exact;
+        "patches"          that of each of `positions` patches of an input: [unfold(A), 1] W^T, position by position;
+                           `matrix` is then the derivative, the same at every point;
         "elementwise"      B[n, h] depends on A[n, h] alone;
         "bits"             the outputs are 0 or 1.
     trained_as -- the name of the activation.Function under which the weights before this map are fitted; "" if they
         cannot be.
     parameter_shape -- shape of the weights, one row a unit where there are "units", or None when there are none.
+    positions, columns -- the weights multiply that many rows of a point, of that many columns: 1, n_in; else "patches".
+    multiplications -- by weights, in a forward of one point.
     penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
     fan_in -- random weights begin within start.range / sqrt(fan_in).
     """
@@ -63,6 +67,15 @@ class Map(Protocol):
     def trained_as(self) -> str: ...
 
     @property
+    def positions(self) -> int: ...
+
+    @property
+    def columns(self) -> int: ...
+
+    @property
+    def multiplications(self) -> int: ...
+
+    @property
     def penalised(self) -> Array: ...
 
     @property
@@ -70,6 +83,14 @@ class Map(Protocol):
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         """B (n, n_out)."""
+        ...
+
+    def unfold(self, A: Array) -> Array:
+        """The rows that the weights multiply, position by position: (n positions, columns)."""
+        ...
+
+    def matrix(self, W: Any) -> Array:
+        """J (n_out, n_in) of a map whose derivative is the same at every point."""
         ...
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
@@ -115,8 +136,24 @@ class Kind:
         return found
 
     @property
+    def positions(self) -> int:
+        return 1
+
+    @property
+    def columns(self: Map) -> int:
+        return self.n_in
+
+    @property
+    def multiplications(self: Map) -> int:
+        h, d = self.parameter_shape or (0, 0)
+        return self.positions * h * d
+
+    @property
     def fan_in(self: Map) -> int:
         return self.n_in
+
+    def unfold(self, A: Array) -> Array:
+        return A
 
     @property
     def parameter_shape(self) -> tuple[int, int] | None:
@@ -125,6 +162,9 @@ class Kind:
     @property
     def trained_as(self) -> str:
         return ""
+
+    def matrix(self, W: Any) -> Array:
+        raise self._lacks("derivative that is the same at every point")
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
         raise self._lacks("derivative")
@@ -182,14 +222,20 @@ def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
 
 from macmpi.nets.layers.activation import Activation  # noqa: E402
 from macmpi.nets.layers.affine import Affine  # noqa: E402
+from macmpi.nets.layers.convolution import Convolution, TransposedConvolution  # noqa: E402
 from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
 from macmpi.nets.layers.linear import Linear  # noqa: E402
+from macmpi.nets.layers.pooling import AveragePooling, MaxPooling  # noqa: E402
 from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
 from macmpi.nets.layers.softmax import Softmax  # noqa: E402
 
 KINDS: dict[str, Callable[..., Map]] = {
     "affine": Affine,
     "linear": Linear,
+    "convolution": Convolution,
+    "transposed_convolution": TransposedConvolution,
+    "average_pooling": AveragePooling,
+    "max_pooling": MaxPooling,
     "activation": Activation,
     "softmax": Softmax,
     "rbf": GaussianBasis,

@@ -1,0 +1,128 @@
+"""Convolutions: what a patch is, where a chain of them is cut, and weights that are shared over positions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.signal import correlate2d
+
+from macmpi import UsageError, config
+from macmpi.config import Model
+from macmpi.config.auto import decide
+from macmpi.half_steps.positions import by_position, over_positions
+from macmpi.nets.build import build_chain
+from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
+from macmpi.reductions import Made, sum_over
+
+LAYER = {"channels": 3, "kernel": 3}
+
+
+def model(*hidden: object, **keys: object) -> Model:
+    return config.validate({"model": {"hidden": list(hidden), "activation": "tanh", **keys}}, "this test").model
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("padding", ["same", "none"])
+def test_a_convolution_is_scipys_correlation(stride: int, padding: str, random: np.random.Generator) -> None:
+    map_ = Convolution(7, 8, 2, 3, 3, stride, padding)
+    W, A = random.normal(size=map_.parameter_shape), random.normal(size=(4, map_.n_in))
+    kernels, images = W[:, :-1].reshape(3, 3, 3, 2), A.reshape(4, 7, 8, 2)
+    found = map_.forward(W, A).reshape(4, *map_.shape, 3)
+    for n in range(4):
+        for unit in range(3):
+            whole = sum(
+                correlate2d(images[n, :, :, c], kernels[unit, :, :, c], "same" if padding == "same" else "valid")
+                for c in range(2)
+            )
+            starts = [0, 0] if padding == "none" else [_first(size, stride, 3) for size in (7, 8)]
+            expected = whole[starts[0] :: stride, starts[1] :: stride] + W[unit, -1]
+            assert_allclose(found[n, :, :, unit], expected, rtol=1e-12, atol=1e-12)
+
+
+def _first(size: int, stride: int, kernel: int) -> int:
+    """The middle of the first patch: zeros are added evenly, one more behind."""
+    count = -(-size // stride)
+    return kernel // 2 - max((count - 1) * stride + kernel - size, 0) // 2
+
+
+def test_a_transposed_convolution_is_the_transpose_of_one(random: np.random.Generator) -> None:
+    """With the kernels turned: it spreads a pixel over the patch that a convolution would gather for it."""
+    back, there = TransposedConvolution(3, 4, 2, 5, 3, 2), Convolution(6, 8, 5, 2, 3, 2)
+    W = random.normal(size=back.parameter_shape)
+    turned = W[:, :-1].reshape(5, 3, 3, 2)[:, ::-1, ::-1].transpose(3, 1, 2, 0).reshape(2, -1)
+    V = np.hstack([turned, np.zeros((2, 1))])
+    A, B = random.normal(size=(6, back.n_in)), random.normal(size=(6, there.n_in))
+    spread = back.forward(np.hstack([W[:, :-1], np.zeros((5, 1))]), A)
+    assert_allclose(np.vecdot(spread, B), np.vecdot(A, there.forward(V, B)), rtol=1e-12)
+
+
+def test_pooling_comes_behind_the_site() -> None:
+    chain = build_chain(model({**LAYER, "pool": 2}, 5, image=[4, 4]), 16, 2)
+    assert [m.spec()["kind"] for m in chain.segments[0].maps] == ["convolution", "activation"]
+    assert [m.spec()["kind"] for m in chain.segments[1].maps] == ["max_pooling", "affine", "activation"]
+    assert chain.site_sizes == (48, 5)
+    assert chain.segments[0].separable and chain.segments[1].separable
+
+
+def test_shapes_follow_from_layer_to_layer() -> None:
+    layers = [{**LAYER, "stride": 2}, {"channels": 2, "pool": 2}, 8, {"channels": 4, "upsample": 2, "image": [2, 2, 2]}]
+    chain = build_chain(model(*layers, image=[8, 6, 2], readout={"channels": 1, "kernel": 5}), 96, 16)
+    assert chain.layer_sizes == (96, 36, 24, 8, 64, 16)
+    assert chain.block_shapes == ((3, 19), (2, 28), (8, 5), (4, 19), (1, 101))
+
+
+def test_the_data_tell_the_shape_of_images() -> None:
+    given = config.validate({"model": {"hidden": [LAYER]}}, "this test")
+    found, decisions = decide(given, 12, shape=(4, 3))
+    assert found.model.image == [4, 3]
+    assert "model.image" in [d.key for d in decisions]
+    dense = config.validate({"model": {"hidden": [3]}}, "this test")
+    assert decide(dense, 12, shape=(4, 3))[0].model.image == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"hidden": [{"kernel": 3}]}, "model.hidden.0.channels: is missing"),
+        ({"hidden": [{**LAYER, "kern": 3}]}, "model.hidden.0.kern: unknown key; did you mean model.hidden.0.kernel?"),
+        ({"hidden": [{**LAYER, "stride": 0}]}, "model.hidden.0.stride: should be greater than or equal to 1"),
+        ({"hidden": [{**LAYER, "image": [3]}]}, "image = [4, 4, 16]"),
+        ({"hidden": [{**LAYER, "upsample": 2, "stride": 2}]}, "upsample goes with stride = 1"),
+        ({"hidden": [{**LAYER, "padding": "full"}]}, "model.hidden.0.padding"),
+        ({"hidden": [LAYER], "activation": "rbf"}, 'elementwise activation, not "rbf"'),
+        ({"hidden": [3], "readout": {**LAYER, "pool": 2}}, "no layer reads its pool"),
+        ({"hidden": [3], "image": [3]}, "image is a height and a width"),
+    ],
+)
+def test_mistakes_in_a_layer_are_named_with_its_number(keys: dict[str, object], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        config.validate({"model": keys}, "this test")
+    assert says in str(caught.value)
+    assert "1 mistake in" in str(caught.value)
+
+
+def test_a_config_with_tables_in_lists_is_written_and_read_again() -> None:
+    given = config.validate({"model": {"hidden": [LAYER, 3], "readout": {**LAYER, "image": [1, 1, 3]}}}, "this test")
+    assert config.from_settings([f"model.hidden={_inline(given)}"], "settings").model.hidden == given.model.hidden
+    import tomllib
+
+    assert config.validate(tomllib.loads(config.dump(given)), "its dump") == given
+
+
+def _inline(given: config.Config) -> str:
+    (line,) = (line for line in config.dump(given).splitlines() if line.startswith("hidden = "))
+    return line.removeprefix("hidden = ")
+
+
+def test_rows_of_positions_are_those_of_points(random: np.random.Generator) -> None:
+    A = random.normal(size=(5, 12))
+    made = Made(lambda rows: A[rows], A.shape, A.dtype)
+    expected = A.reshape(20, 3)
+    for rows in (by_position(A, 4), by_position(made, 4)):
+        assert_array_equal(np.asarray(rows), expected)
+        assert_array_equal(rows[4:12], expected[4:12])
+        assert len(rows) == 20
+    assert_array_equal(by_position(made, 4, slice(1, 3))[8:16], expected[8:16, 1:3])
+    (total,) = over_positions(sum_over([slice(0, 2), slice(2, 5)]), 4)(lambda rows: (expected[rows].sum(axis=0),))
+    assert_allclose(total, expected.sum(axis=0), rtol=1e-14)
