@@ -52,7 +52,7 @@ def convolution(layer: Layer, shape: Shape, key: str) -> Shared:
 
 
 def pooling(layer: Layer, read: Shared, key: str) -> tuple[list[Map], Shape]:
-    """The map that pools the outputs of a layer, if it has one, and the shape of the images then.  Raises UsageError."""
+    """The map that pools the outputs of a layer, if one does, and the shape of the images then.  Raises UsageError."""
     shape = (*read.shape, read.units)
     if layer.pool == 1:
         return [], shape
