@@ -20,13 +20,13 @@ from macmpi.typing import Array
 ACTIVATIONS = {"linear": "identity"} | {name: name for name in ("sigmoid", "tanh", "relu", "leaky_relu")}
 """Name of an activation -> the operation of its step."""
 
-OPERATIONS = ("affine", "linear", "softmax", "rbf", "quantiser", "binary", *ACTIVATIONS.values())
+OPERATIONS = ("affine", "linear", "softmax", "exp", "rbf", "quantiser", "binary", *ACTIVATIONS.values())
 """Every format knows these."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One map: rows A (n, n_in) -> (n, n_out).
+    """One map, or the link behind the last one: rows A (n, n_in) -> (n, n_out).
 
     arrays: "weight" (n_out, n_in) and "bias" (n_out,) of affine and linear steps, "centres" (units, n_in), taken from
     "middle" (n_in,), of radial basis functions and codebooks.  number: the width of radial basis functions, the slope
@@ -100,9 +100,11 @@ def net_of(model: Model, precision: str) -> Net:
                 "a net with these stays usable by macmpi.load"
             )
     dtype = np.dtype(precision)
-    steps = tuple(_cast(STEPS[kind](m, W), dtype) for kind, (m, W) in zip(kinds, maps, strict=True))
+    steps = [_cast(STEPS[kind](m, W), dtype) for kind, (m, W) in zip(kinds, maps, strict=True)]
+    if model.classes is None and model.link != "identity":
+        steps.append(Step(model.link, model.chain.n_out, model.chain.n_out))
     return Net(
-        steps=steps,
+        steps=tuple(steps),
         code=model.code if model.chain.layer_ends else 0,
         inputs=model.scaling_x,
         outputs=model.scaling_y,
