@@ -43,7 +43,7 @@ def all_at_hand(n: int) -> OverPoints:
 
 
 def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = None, n: int = 0) -> list[Level]:
-    """Errors of the best constant and, for an autoencoder by squares, of PCA with as many components as the code has units.
+    """Errors of the best constant and, for an autoencoder by squares, of PCA with as many components as code units.
 
     `over` sums over all points, n of them where `data` holds only some.  Cost: n L^2 for PCA.  Collective: where `over`
     is.

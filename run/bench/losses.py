@@ -120,7 +120,8 @@ STUDIES = {"outliers": outliers, "missing": missing, "labels": labels, "counts":
 
 def main() -> None:
     for name in sys.argv[1:] or STUDIES:
-        print(f"\n{STUDIES[name].__doc__}\n\n| {name} | method | seeds {SEEDS} | median | seconds |\n|---|---|---|---|---|")
+        head = f"| {name} | method | seeds {SEEDS} | median | seconds |"
+        print(f"\n{STUDIES[name].__doc__}\n\n{head}\n|---|---|---|---|---|")
         for method in ("stochastic", "adam") if name == "missing" else ("stochastic", "mac", "adam"):
             for row, of in STUDIES[name](method):
                 found = [of(seed) for seed in SEEDS]

@@ -240,6 +240,11 @@ def test_single_precision_has_the_digits_of_double(name: str, random: np.random.
 # --- declarations, links and missing outputs --------------------------------------------------------------------------
 
 
+def test_numbers_of_a_loss_come_before_what_all_have() -> None:
+    assert type(LOSSES["huber"])(0.3) == replace(LOSSES["huber"], threshold=0.3)  # type: ignore[type-var,call-arg]
+    assert not named(PINBALL).missing
+
+
 def test_what_it_declares(loss: Loss) -> None:
     assert loss.link in LINKS
     assert loss.stiffness > 0.0

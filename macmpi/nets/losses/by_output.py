@@ -6,7 +6,7 @@ loss(y, f) = sum_l v(y_l, f_l), and B = diag(sqrt(c(y_l, f_l))) for curvatures c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -50,7 +50,7 @@ class ByOutput(EveryNumber):
     missing: NaN among the targets stands for none.  Fields of a subclass that are keys of [loss] are taken from there.
     """
 
-    missing: bool = False
+    missing: bool = field(default=False, kw_only=True)
     by_output: ClassVar[bool] = True
     labels: ClassVar[bool] = False
     curvature: ClassVar[str] = "hessian"
