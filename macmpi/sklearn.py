@@ -91,6 +91,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         w = weights_of(weights, X)
         validation: Any = self.validation_fraction
         settings = {"run.max_iterations": self.max_iter, **_as_keys(self.config)}
+        loss = settings.pop("model.loss", self.loss)
         if not self.early_stopping:
             table = PATIENT.get(settings.get("method.name", "auto"), "stochastic")
             settings[f"{table}.patience"] = max(int(self.max_iter), 1)
@@ -107,7 +108,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 Y,
                 hidden=self.hidden,
                 layers=self.layers,
-                loss=self.loss,
+                loss=self.loss if isinstance(self, ClassifierMixin) else loss,
                 validation=validation,
                 config=settings,
                 start=before,

@@ -32,7 +32,7 @@ PACKAGES: dict[str, set[str]] = {
     "parallel": {"macmpi", "console", "reductions", "typing"},
     "nets": {"macmpi", "config", "reductions", "typing"},
     "machine": {"macmpi", "console", "files", "parallel"},
-    "data": {"macmpi", "config", "files", "parallel", "typing"},
+    "data": {"macmpi", "config", "files", "nets", "parallel", "typing"},
     "solvers": {"nets", "parallel", "reductions", "typing"},
     "plan": {"macmpi", "config", "nets", "parallel", "solvers"},
     "account": set(),

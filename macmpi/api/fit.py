@@ -55,7 +55,7 @@ def fit(
     Y: (N, L) or (N,): numbers, or class labels (text, truth values, or whole numbers with loss="cross_entropy"); of a
     table also the name of a column of it.  Without X the data are those that the config names.
     hidden: units of the hidden layers, [100] or 100.  layers: their kind, one word for all or one for each ("relu",
-    "tanh", "rbf", "binary", ...).  loss: "squared" or "cross_entropy".
+    "tanh", "rbf", "binary", ...).  loss: "squared", "cross_entropy", "logistic", "poisson", "huber", "absolute".
     validation: the share of the points held out (0.2), or a pair (X_val, Y_val), without Y an array X_val.
     config: settings beyond these, as {"method.name": "mac"} or the path of a TOML file; run/defaults.toml explains all.
     start: a Model, or the path of one, whose weights are trained further.  seed: of the drawn points and weights.
@@ -104,7 +104,7 @@ def _points(X: Any, Y: Any, validation: Any, config: Config) -> Points | None:
     """Arrays by name; None where the config names the data."""
     if X is None and Y is not None:
         raise UsageError("Y is given without X")
-    return None if X is None else points_of(X, Y, validation, config.data)
+    return None if X is None else points_of(X, Y, validation, config.data, config.loss.missing)
 
 
 def _decided(config: Config, points: Points | None, team: Team) -> Decided:

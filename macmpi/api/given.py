@@ -115,10 +115,11 @@ class Points:
     columns: Columns | None = None
 
 
-def points_of(X: Any, Y: Any, validation: Any, data: Data) -> Points:
+def points_of(X: Any, Y: Any, validation: Any, data: Data, missing: bool = False) -> Points:
     """The points of a fit.  X may be a table; Y the name of a column of it, or names.
 
-    data: which columns are left out, what is done about missing values.  Raises UsageError.  Collective: no.
+    data: which columns are left out, what is done about missing values; missing: targets may be NaN.  Raises
+    UsageError.  Collective: no.
     """
     names = _names(X, Y)
     if names is not None and not is_frame(X):
@@ -126,13 +127,13 @@ def points_of(X: Any, Y: Any, validation: Any, data: Data) -> Points:
     if names is None and isinstance(Y, int | np.integer) and is_frame(X):
         raise UsageError(f'Y = {Y}: a column is given by its name, which is text: Y = "{Y}"')
     if is_frame(X):
-        found = of_frame(X, replace(data, source="X"), names or [])
+        found = of_frame(X, replace(data, source="X"), names or [], missing)
         arrays, columns = dict(found.arrays), found.columns
     else:
         arrays, columns = {"X": as_array(X, "X")}, None
     if Y is not None and names is None:
-        arrays["Y"] = _targets(Y, "Y")
-    return Points(arrays | _validation(validation, Y, names, columns), columns)
+        arrays["Y"] = _targets(Y, "Y", missing)
+    return Points(arrays | _validation(validation, Y, names, columns, missing), columns)
 
 
 def _names(X: Any, Y: Any) -> list[str] | None:
@@ -144,7 +145,9 @@ def _names(X: Any, Y: Any) -> list[str] | None:
     return None if len(Y) == len(X) or len(set(Y)) < len(Y) else list(Y)
 
 
-def _validation(validation: Any, Y: Any, names: list[str] | None, columns: Columns | None) -> dict[str, Array]:
+def _validation(
+    validation: Any, Y: Any, names: list[str] | None, columns: Columns | None, missing: bool
+) -> dict[str, Array]:
     """X_val and Y_val, if they are given.  names: of the targets, which are then columns of the validation table."""
     if validation is None or np.isscalar(validation):
         return {}
@@ -156,16 +159,17 @@ def _validation(validation: Any, Y: Any, names: list[str] | None, columns: Colum
         series = series_of(validation, "X_val")
         if lost := [name for name in names if name not in series]:
             raise UsageError(f"validation has no column {lost[0]!r}, which Y names")
-        return {"X_val": inputs(validation), "Y_val": targets_of({name: series[name] for name in names}, "X_val")}
+        targets = targets_of({name: series[name] for name in names}, "X_val", missing)
+        return {"X_val": inputs(validation), "Y_val": targets}
     if Y is None:
         return {"X_val": inputs(validation)}
     if not isinstance(validation, tuple | list) or len(validation) != 2:
         raise UsageError("validation: a share of the points between 0 and 1, or a pair of arrays (X_val, Y_val)")
-    return {"X_val": inputs(validation[0]), "Y_val": _targets(validation[1], "Y_val")}
+    return {"X_val": inputs(validation[0]), "Y_val": _targets(validation[1], "Y_val", missing)}
 
 
-def _targets(Y: Any, name: str) -> Array:
-    return targets_of(series_of(Y, name), name) if is_frame(Y) or is_series(Y) else as_array(Y, name)
+def _targets(Y: Any, name: str, missing: bool) -> Array:
+    return targets_of(series_of(Y, name), name, missing) if is_frame(Y) or is_series(Y) else as_array(Y, name)
 
 
 def hidden_units(hidden: Any) -> Any:

@@ -1,7 +1,8 @@
 """The config of a run: its tables with their defaults, and how a TOML file becomes one."""
 
 from macmpi.config.data import Data
-from macmpi.config.model import LAYERS, TRAINERS, Activation, Convolution, Model, Site
+from macmpi.config.loss import Loss
+from macmpi.config.model import LAYERS, LOSSES, TRAINERS, Activation, Convolution, Model, Site
 from macmpi.config.reading import (
     RUN_TIME_KEYS,
     Config,
@@ -29,6 +30,7 @@ from macmpi.config.tables import (
 
 __all__ = [
     "LAYERS",
+    "LOSSES",
     "NESTED",
     "RUN_TIME_KEYS",
     "TRAINERS",
@@ -37,6 +39,7 @@ __all__ = [
     "Config",
     "Convolution",
     "Data",
+    "Loss",
     "Method",
     "Model",
     "Parallel",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from macmpi.config.loss import NUMBERS
+from macmpi.config.model import LOSSES
 from macmpi.config.reading import Config, given
 from macmpi.config.tables import HALF_STEPS, NESTED
 
@@ -43,6 +45,8 @@ def _means_nothing(name: str, config: Config) -> bool:
         "model.width": "rbf" not in kinds,
         "model.centres": not kinds & {"rbf", "quantise"},
         "model.words": "quantise" not in kinds,
+        "loss.threshold": _is_not_read("threshold", config.model.loss),
+        "loss.smoothing": _is_not_read("smoothing", config.model.loss),
         "method.acceleration": method != "mac",
         "method.cg_iterations": method != "alternating",
         "start.gradient_step": method == "stochastic",
@@ -51,3 +55,8 @@ def _means_nothing(name: str, config: Config) -> bool:
         "start.repulsion": start != "elastic_embedding",
         "start.weights": start != "model",
     }.get(name, False)
+
+
+def _is_not_read(key: str, loss: str) -> bool:
+    """Losses of other packages may read any key."""
+    return loss in LOSSES and key not in NUMBERS.get(loss, ())

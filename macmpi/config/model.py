@@ -13,6 +13,7 @@ from macmpi.config.tables import STRICT, PositiveInt, Width
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 LAYERS = (*get_args(Activation), "rbf", "quantise", "binary")
 TRAINERS = ("kmeans", "subset", "points")
+LOSSES = ("squared", "cross_entropy", "logistic", "poisson", "huber", "absolute")
 
 
 def extensions(group: str) -> list[str]:
@@ -21,7 +22,9 @@ def extensions(group: str) -> list[str]:
 
 
 def words(key: str) -> list[str]:
-    """Lists the words that model.activation and model.centres may say."""
+    """Lists the words that model.activation, model.centres and model.loss may say."""
+    if key == "loss":
+        return [*LOSSES, *extensions("macmpi.losses")]
     layers = [*LAYERS, *extensions("macmpi.layers"), *extensions("macmpi.activations")]
     return layers if key == "activation" else [*TRAINERS, *extensions("macmpi.trainers")]
 
@@ -29,6 +32,7 @@ def words(key: str) -> list[str]:
 LayerName = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]
 HiddenName = Annotated[str, Predicate(lambda word: word == "auto" or word in LAYERS or word in words("activation"))]
 Trainer = Annotated[str, Predicate(lambda word: word in TRAINERS or word in words("centres"))]
+LossName = Annotated[str, Predicate(lambda word: word in ("auto", *LOSSES) or word in words("loss"))]
 Site = Literal["after", "before", "none"]
 
 
@@ -76,7 +80,7 @@ class Model:
     width: Width | list[Width] = 1.0
     centres: Trainer | list[Trainer] = "kmeans"
     words: PositiveInt = 64
-    loss: Literal["auto", "squared", "cross_entropy"] = "auto"
+    loss: LossName = "auto"
     precision: Literal["float64", "float32"] = "float64"
     image: list[PositiveInt] = field(default_factory=list)
     readout: Convolution | Literal["dense"] = "dense"

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from macmpi import UsageError
 from macmpi.config.data import Data
 from macmpi.config.gone import gone
+from macmpi.config.loss import Loss
 from macmpi.config.model import Convolution, Model, words
 from macmpi.config.tables import (
     STRICT,
@@ -36,6 +37,7 @@ class Config:
 
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
+    loss: Loss = field(default_factory=Loss)
     start: Start = field(default_factory=Start)
     penalty: Penalty = field(default_factory=Penalty)
     z_step: ZStep = field(default_factory=ZStep)
@@ -218,10 +220,14 @@ PLAIN = {
 """pydantic's kinds of mistakes whose own messages speak of its types."""
 
 
+def _elsewhere(name: str) -> list[str]:
+    """The keys of that name in all tables."""
+    return [f"{table}.{name}" for table in known_keys([]) if name in known_keys([table])]
+
+
 def _unknown(where: list[str]) -> str:
     """The key that is meant: one much like it in its table, or one of its name in other tables."""
-    known, tables = known_keys(where[:-1]), known_keys([])
-    elsewhere = [f"{table}.{where[-1]}" for table in tables if where[-1] in known_keys([table])]
+    known, elsewhere = known_keys(where[:-1]), _elsewhere(where[-1])
     close = [".".join([*where[:-1], word]) for word in difflib.get_close_matches(where[-1], known, n=1)]
     meant = " or ".join(close or elsewhere)
     return f"did you mean {meant}?" if meant else f"known here: {', '.join(known)}"
@@ -234,7 +240,8 @@ def _explain(mistake: Any, otherwise: str = "") -> str:
     if mistake["type"] == "unexpected_keyword_argument":
         return f"{key}: unknown key; {_unknown(where)}"
     if mistake["type"].startswith("dataclass"):
-        return f"{key}: should be a table, [{key}]"
+        meant = f"; did you mean {' or '.join(_elsewhere(key))}?" if _elsewhere(key) else ""
+        return f"{key}: should be a table, [{key}]{meant}"
     given = f" (given: {mistake['input']!r:.80})" if not isinstance(mistake["input"], dict) else ""
     if mistake["type"] == "predicate_failed":
         known = words(where[1])

@@ -109,15 +109,15 @@ def check_rows(array: Any, name: str, rows: int = 2) -> None:
 # --- the numbers ------------------------------------------------------------------------------------------------------
 
 
-def as_rows(array: Array, name: str, rows: int = 2) -> Array:
+def as_rows(array: Array, name: str, rows: int = 2, missing: bool | None = None) -> Array:
     """`array` as float64 rows: (N,) becomes (N, 1), images (N, h, w) become (N, h w).
 
-    Raises UsageError naming the first bad index.
+    missing: as of `check_values`.  Raises UsageError naming the first bad index.
     """
     check_rows(array, name, rows)
     numbers = np.ascontiguousarray(array.reshape(len(array), -1), dtype=np.float64)
-    check_values(numbers, name)
-    check_units(float(np.abs(numbers).max()), name)
+    check_values(numbers, name, missing=missing)
+    check_units(largest(numbers), name)
     return numbers
 
 
@@ -142,18 +142,27 @@ def as_array(A: Any, name: str) -> Array:
     return array
 
 
-def check_values(numbers: Array, name: str, rows: Array | None = None) -> None:
+def largest(numbers: Array) -> float:
+    """The largest size of those that are not missing."""
+    return max(float(np.fmax.reduce(numbers, axis=None)), -float(np.fmin.reduce(numbers, axis=None)))
+
+
+def check_values(numbers: Array, name: str, rows: Array | None = None, missing: bool | None = None) -> None:
     """Raises UsageError, naming the first, where numbers (n, D) are not finite or too large to be squared.
 
-    rows: which rows of the dataset they are, where they are only some.
+    rows: which rows of the dataset they are, where they are only some.  missing: NaN is allowed, where that is True; it
+    could be, by a key that the message names, where it is False.
     """
-    bad = np.argwhere(~(np.abs(numbers) < HUGE))
+    usable = np.abs(numbers) < HUGE
+    bad = np.argwhere(~(usable | np.isnan(numbers) if missing else usable))
     if not len(bad):
         return
     row, column = bad[0].tolist()
     value = numbers[row, column]
     remedy = f"the limit is {HUGE:g}: rescale" if np.isfinite(value) else "remove or fill"
     remedy += " them" if rows is None and len(bad) > 1 else " it"
+    if missing is False and np.isnan(value):
+        remedy += ", or let outputs be missing, loss.missing = true"
     place = f"[{row}, {column}] ({len(bad)} such value{'s' if len(bad) > 1 else ''})"
     if rows is not None:
         place = f"[{int(rows[row])}, {column}]"

@@ -1,4 +1,4 @@
-"""Columns of a table as targets: their type says whether they may be classes, and none may miss a value."""
+"""Columns of a table as targets: their type says whether they may be classes; values are missing only where allowed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from macmpi.data.series import is_whole, kind_of, numbers, texts
 from macmpi.typing import Array
 
 
-def targets_of(series: dict[str, Any], source: str) -> Array:
+def targets_of(series: dict[str, Any], source: str, missing: bool = False) -> Array:
     """One column as (N,): text, truth values, whole numbers or numbers; several as numbers (N, L).
 
-    source: for messages.  Raises UsageError where a value is missing, or is no target.
+    source: for messages.  missing: numbers may be, and become NaN.  Raises UsageError where a value is missing, or is
+    no target.
     """
-    found = [_target(one, f"{source}: column {name}, a target,") for name, one in series.items()]
+    found = [_target(one, f"{source}: column {name}, a target,", missing) for name, one in series.items()]
     if len(found) == 1:
         return found[0]
     for name, values in zip(series, found, strict=True):
@@ -25,8 +26,8 @@ def targets_of(series: dict[str, Any], source: str) -> Array:
     return np.column_stack([values.astype(np.float64) for values in found])
 
 
-def _target(series: Any, place: str) -> Array:
-    """A target without missing values, in the type that says whether it may be classes."""
+def _target(series: Any, place: str, missing: bool) -> Array:
+    """A target, in the type that says whether it may be classes."""
     kind = kind_of(series)
     if kind in ("other", "date"):
         raise UsageError(f"{place} holds {series.dtype}; numbers, truth values or text are needed")
@@ -37,13 +38,16 @@ def _target(series: Any, place: str) -> Array:
     if kind == "number" and is_whole(series):
         return np.asarray(series.to_numpy())
     values = numbers(series, kind, place)
-    _check_complete(np.isnan(values), place)
+    if missing and np.isnan(values).any():
+        return values
+    _check_complete(np.isnan(values), place, ", or let outputs be missing, loss.missing = true")
     return values.astype(bool) if kind == "truth" else values
 
 
-def _check_complete(missing: Array, place: str) -> None:
+def _check_complete(missing: Array, place: str, otherwise: str = "") -> None:
     rows = np.flatnonzero(missing)
     if len(rows) == 1:
-        raise UsageError(f"{place} is missing in row {rows[0]}; take it out")
+        raise UsageError(f"{place} is missing in row {rows[0]}; take it out{otherwise}")
     if len(rows):
-        raise UsageError(f"{place} is missing in {len(rows):,} rows, the first of them row {rows[0]}; take them out")
+        first = f"the first of them row {rows[0]}"
+        raise UsageError(f"{place} is missing in {len(rows):,} rows, {first}; take them out{otherwise}")

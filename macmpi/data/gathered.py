@@ -44,9 +44,9 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of source: how it is read, and which keys of [data] say how."""
+    """A kind of source: how it is read (targets may be missing), and which keys of [data] say how."""
 
-    read: Callable[[Data], Gathered]
+    read: Callable[[Data, bool], Gathered]
     keys: tuple[str, ...]
 
 
@@ -85,16 +85,17 @@ def check_whole(source: str) -> None:
         )
 
 
-def gathered(config: Data) -> Gathered | None:
+def gathered(config: Data, missing: bool = False) -> Gathered | None:
     """The arrays of a source of a kind that is read here, else None.  Raises UsageError.  Collective: no.
 
-    They are kept until `forget`, so that who asks for the targets first reads no file twice.
+    missing: targets may be NaN.  They are kept until `forget`, so that who asks for the targets first reads no file
+    twice.
     """
     kind = kind_of_source(config.source)
     if kind is None:
         return None
     check_keys(config, kind.keys)
-    return _kept(_Asked(config, kind, _stamp(config.source)))
+    return _kept(_Asked(config, kind, missing, _stamp(config.source)))
 
 
 def forget() -> None:
@@ -108,6 +109,7 @@ class _Asked:
 
     config: Data
     kind: Kind
+    missing: bool
     stamp: tuple[int, ...]
 
     def __hash__(self) -> int:
@@ -116,7 +118,7 @@ class _Asked:
 
 @lru_cache(maxsize=1)
 def _kept(asked: _Asked) -> Gathered:
-    return asked.kind.read(asked.config)
+    return asked.kind.read(asked.config, asked.missing)
 
 
 def _stamp(source: str) -> tuple[int, ...]:
@@ -130,10 +132,10 @@ def _stamp(source: str) -> tuple[int, ...]:
 # --- kinds of sources -------------------------------------------------------------------------------------------------
 
 
-def _of_table(config: Data) -> Gathered:
+def _of_table(config: Data, missing: bool) -> Gathered:
     path = Path(config.source)
     check_there(path, "data.source")
-    return of_frame(read_table(path), config, config.targets or [])
+    return of_frame(read_table(path), config, config.targets or [], missing)
 
 
 def openml_file(source: str) -> Path:
@@ -144,18 +146,22 @@ def openml_file(source: str) -> Path:
     return folder() / "openml" / f"{found[0]}.parquet"
 
 
-def _of_openml(config: Data) -> Gathered:
+def _of_openml(config: Data, missing: bool) -> Gathered:
     path = openml_file(config.source)
     if not os.path.isfile(path):
         raise UsageError(
             f'data.source = "{config.source}": {path} does not exist; fetch it: python -m macmpi.fetch {config.source}'
         )
     table = read_table(path)
-    return of_frame(table, config, targets_within(table) if config.targets is None else config.targets)
+    targets = targets_within(table) if config.targets is None else config.targets
+    return of_frame(table, config, targets, missing)
 
 
-def of_frame(frame: Any, config: Data, targets: list[str]) -> Gathered:
-    """The columns of a table but the targets and those to be ignored are X.  Raises UsageError."""
+def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False) -> Gathered:
+    """The columns of a table but the targets and those to be ignored are X.  missing: targets may be NaN.
+
+    Raises UsageError.
+    """
     source = config.source
     series = series_of(frame, source)
     for key, names in (("target", targets), ("ignore", config.ignore)):
@@ -172,11 +178,11 @@ def of_frame(frame: Any, config: Data, targets: list[str]) -> Gathered:
     X = columns.encode(frame, source)
     arrays = {"X": X.astype(np.int64) if are_whole(frame, without, source) else X}
     if targets:
-        arrays["Y"] = targets_of({name: series[name] for name in targets}, source)
+        arrays["Y"] = targets_of({name: series[name] for name in targets}, source, missing)
     return Gathered(arrays, columns)
 
 
-def _of_array(config: Data) -> Gathered:
+def _of_array(config: Data, missing: bool) -> Gathered:
     """The rows of an .npy file; a target is a column, counted from 0 or, backwards, from -1."""
     path = Path(config.source)
     check_there(path, "data.source")
@@ -196,7 +202,7 @@ def _of_array(config: Data) -> Gathered:
     return Gathered({"X": np.delete(X, columns, axis=1), "Y": Y})
 
 
-def _of_images(config: Data) -> Gathered:
+def _of_images(config: Data, missing: bool) -> Gathered:
     if config.targets:
         raise UsageError(
             f"data.target: {config.source} is a folder of images, whose folders are the classes; [] is none"
@@ -207,5 +213,5 @@ def _of_images(config: Data) -> Gathered:
     )
 
 
-def _of_library(config: Data) -> Gathered:
+def _of_library(config: Data, missing: bool) -> Gathered:
     return Gathered(read_library_set(config.source))

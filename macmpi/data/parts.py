@@ -28,11 +28,15 @@ GAP = 16
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.  name: for messages."""
+    """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.
+
+    name: for messages; missing: as of `check_values`.
+    """
 
     source: Any
     rows: range | RowSet
     name: str
+    missing: bool | None = None
 
     @property
     def width(self) -> int:
@@ -50,7 +54,7 @@ class Part:
         except (OSError, RuntimeError) as error:
             raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
         found = np.concatenate(blocks).reshape(len(rows), -1).astype(np.float64)
-        check_values(found, self.name, rows)
+        check_values(found, self.name, rows, self.missing)
         return found
 
     def labels(self) -> Array:
@@ -74,22 +78,24 @@ Draw = Callable[[int, Data], Sequence[range | RowSet]]
 """Draws which of n rows are for training, and which for validation."""
 
 
-def raw_of(config: Data, labels: bool, unread: bool = False) -> Raw:
+def raw_of(config: Data, labels: bool, unread: bool = False, missing: bool = False) -> Raw:
     """The arrays of a data set; unread: of the user's own HDF5 file as datasets, else small and read whole.
+
+    missing: targets may be NaN.
 
     Raises UsageError.  Collective: no.
     """
     if unread:
         check_whole(config.source)
-    found = gathered(config)
+    found = gathered(config, missing)
     if found is not None:
-        return scaled_as(_of_gathered(found, config, labels), config)
+        return scaled_as(_of_gathered(found, config, labels, missing), config)
     check_keys(config)
     named = NAMED_SETS.get(config.source)
-    return scaled_as(named(config, labels) if named else read_own(config, labels, unread), config)
+    return scaled_as(named(config, labels) if named else read_own(config, labels, unread, missing), config)
 
 
-def _of_gathered(found: Gathered, config: Data, labels: bool) -> Raw:
+def _of_gathered(found: Gathered, config: Data, labels: bool, missing: bool) -> Raw:
     forget()
     arrays = dict(found.arrays)
     if not labels and found.classes:
@@ -99,7 +105,7 @@ def _of_gathered(found: Gathered, config: Data, labels: bool) -> Raw:
             f'{config.source}: model.loss = "cross_entropy" needs class labels: name their column in data.target, or '
             "put images into folders, one a class"
         )
-    raw = raw_arrays(arrays, Path(config.source), labels)
+    raw = raw_arrays(arrays, Path(config.source), labels, missing=missing)
     return raw if found.columns is None else of_table(raw, found.columns)
 
 
@@ -110,8 +116,10 @@ def scaled_as(raw: Raw, config: Data) -> Raw:
     return replace(raw, scale=ScalingRule(config.scale), scale_y=ScalingRule(config.scale, targets=True))
 
 
-def parts_of(raw: Raw, config: Data, draw: Draw) -> tuple[Parts, Parts | None]:
-    """The parts of X and, but for autoencoders, of Y.  Raises UsageError.  Collective: no.
+def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> tuple[Parts, Parts | None]:
+    """The parts of X and, but for autoencoders, of Y, in which numbers may be missing.
+
+    Raises UsageError.  Collective: no.
 
     Their rows are the first data.points of X and all of X_val, or where there is no X_val those that are drawn.
     """
@@ -123,10 +131,14 @@ def parts_of(raw: Raw, config: Data, draw: Draw) -> tuple[Parts, Parts | None]:
         left = n - len(rows[1])
     check_enough(config, len(rows[0]), len(rows[1]), left)
     X = two_parts(raw.X, raw.X_val, rows, f"{config.source}: dataset X")
-    return X, None if raw.Y is None else two_parts(raw.Y, raw.Y_val, rows, f"{config.source}: dataset Y")
+    if raw.Y is None:
+        return X, None
+    return X, two_parts(raw.Y, raw.Y_val, rows, f"{config.source}: dataset Y", None if raw.labels else missing)
 
 
-def two_parts(first: Any, second: Any, rows: Sequence[range | RowSet], name: str = "") -> Parts:
+def two_parts(
+    first: Any, second: Any, rows: Sequence[range | RowSet], name: str = "", missing: bool | None = None
+) -> Parts:
     """Training rows of the first array, and validation rows of the second one, or of the first if that is None."""
     held = (first, name) if second is None else (second, f"{name}_val")
-    return Part(first, rows[0], name), Part(held[0], rows[1], held[1])
+    return Part(first, rows[0], name, missing), Part(held[0], rows[1], held[1], missing)

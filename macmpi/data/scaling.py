@@ -194,12 +194,19 @@ def standard(mean: Array, deviation: Array, largest: Array, tails: Tails | None)
     return Scaling(mean, np.where(deviation <= ROUNDING * largest, 1.0, deviation), tails)
 
 
+def _moments(G: Array) -> tuple[Array, Array]:
+    """Mean and deviation of each column, of the numbers that are not missing."""
+    if np.isnan(G).any():
+        return np.nanmean(G, axis=0), np.nanstd(G, axis=0)
+    return G.mean(axis=0), G.std(axis=0)
+
+
 def fit_scaling(X: Array, rule: ScalingRule | str) -> Scaling:
-    """The scaling of training rows X (N, D)."""
+    """The scaling of training rows X (N, D), in which numbers of targets may be missing."""
     rule = ScalingRule(rule) if isinstance(rule, str) else rule
     if rule.kind == "none":
         return unscaled(X.shape[1])
-    low, high = X.min(axis=0), X.max(axis=0)
+    low, high = np.fmin.reduce(X), np.fmax.reduce(X)
     kind = rule.settled(low, high)
     if kind == "range":
         return range_of(low, high)
@@ -207,5 +214,5 @@ def fit_scaling(X: Array, rule: ScalingRule | str) -> Scaling:
     tails = tails_of(X[spread_rows(len(X))], low, high) if kind == "robust" else None
     tails = tails and tails.without(flags)
     G = compressed(X, tails)
-    found = standard(G.mean(axis=0), G.std(axis=0), np.abs(G).max(axis=0), tails)
+    found = standard(*_moments(G), np.fmax.reduce(np.abs(G)), tails)
     return replace(found, scale=np.where(flags, 1.0, found.scale))

@@ -13,11 +13,22 @@ from typing import Any
 import numpy as np
 
 from macmpi.config import Data
-from macmpi.data.checks import check_single, check_units, check_varied, classes_of
+from macmpi.data.checks import check_single, check_units, check_varied, classes_of, largest
 from macmpi.data.dataset import Dataset, Sizes, share_arrays
 from macmpi.data.parts import Part, Parts, parts_of, raw_of
-from macmpi.data.scaling import Scaling, ScalingRule, compressed, range_of, spread_rows, standard, tails_of, unscaled
+from macmpi.data.scaling import (
+    AS_IS,
+    Scaling,
+    ScalingRule,
+    compressed,
+    range_of,
+    spread_rows,
+    standard,
+    tails_of,
+    unscaled,
+)
 from macmpi.data.split import RowSet, counted, drawn
+from macmpi.data.wanted import NUMBERS, Wanted, check_seen
 from macmpi.parallel.partition import Partitions, PointPartition
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
@@ -45,21 +56,25 @@ def blank(sizes: Sizes) -> Dataset:
     return Dataset(X, Y, X, Y, of_x, of_y, sha256="", classes=sizes.classes)
 
 
-def load(config: Data, classes: Array | None, dtype: Any, points: Partitions, team: Team) -> Dataset:
-    """This rank's rows of a data set, checked and scaled.  classes: of labels.
+def load(
+    config: Data, classes: Array | None, dtype: Any, points: Partitions, team: Team, wanted: Wanted = NUMBERS
+) -> Dataset:
+    """This rank's rows of a data set, checked and scaled.  classes: of labels; wanted: what the loss asks of targets.
 
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
     raw = team.all_or_raise(lambda: raw_of(config, classes is not None, unread=True))
     rows = _drawn(len(raw.X) if raw.X_val is None else 0, config, team)
-    inputs, targets = team.all_or_raise(lambda: parts_of(raw, config, lambda n, keys: rows))
+    inputs, targets = team.all_or_raise(lambda: parts_of(raw, config, lambda n, keys: rows, wanted.missing))
     reader = Reader(points, team, np.dtype(dtype), config)
-    X, X_val, scaling_x = reader.side(inputs, raw.scale, varied=targets is None)
+    own = wanted if targets is None else NUMBERS
+    X, X_val, scaling_x = reader.side(inputs, raw.scale, own, varied=targets is None)
     Y, Y_val, scaling_y = X, X_val, scaling_x
     if targets and classes is not None:
         Y, Y_val, scaling_y = reader.one_hot(targets, classes)
     elif targets:
-        Y, Y_val, scaling_y = reader.side(targets, raw.scale_y, varied=True)
+        rule = raw.scale_y if wanted.scaled else AS_IS
+        Y, Y_val, scaling_y = reader.side(targets, rule, wanted, varied=True)
     sha256 = reader.digest((X, X_val) if Y is X else (X, X_val, Y, Y_val))
     return Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, classes, raw.one_dimensional)
 
@@ -77,15 +92,19 @@ class Reader:
     def __init__(self, points: Partitions, team: Team, dtype: np.dtype, config: Data) -> None:
         self.points, self.team, self.dtype, self.config = points, team, dtype, config
 
-    def side(self, parts: Parts, rule: ScalingRule, varied: bool) -> tuple[Array, Array, Scaling]:
+    def side(self, parts: Parts, rule: ScalingRule, wanted: Wanted, varied: bool) -> tuple[Array, Array, Scaling]:
         """Scaled training and validation rows, and the scaling, which the training rows determine.
 
-        varied: raise UsageError if all columns are constant.
+        wanted: what these rows have to be; varied: raise UsageError if all columns are constant.
         """
-        scaling = self._scaling(parts[0], rule, varied)
-        train, validation = (
-            self._filled(p, among, p.width, scaling.apply) for p, among in zip(parts, self.points, strict=True)
-        )
+        scaling, autoencoder = self._scaling(parts[0], rule, varied), parts[0].missing is None
+
+        def made(A: Array) -> Array:
+            scaled = scaling.apply(A)
+            wanted.check(scaled, self.config.source, autoencoder)
+            return scaled
+
+        train, validation = (self._filled(p, among, p.width, made) for p, among in zip(parts, self.points, strict=True))
         return train, validation, scaling
 
     def one_hot(self, parts: Parts, classes: Array) -> tuple[Array, Array, Scaling]:
@@ -101,7 +120,7 @@ class Reader:
 
         Columns with long tails take a pass more, for the means once they are compressed.
         """
-        low, high, mean, sample = self._outline(part)
+        low, high, mean, seen, sample = self._outline(part)
         self.team.all_or_raise(lambda: check_units(float(np.maximum(-low, high).max()), part.name))
         if varied:
             self.team.all_or_raise(lambda: check_varied(low, high, part.name, self.config.source))
@@ -112,43 +131,47 @@ class Reader:
             return range_of(low, high)
         tails = tails_of(sample, low, high) if kind == "robust" else None
         if tails is not None:
-            mean = self._mean(part, lambda A: compressed(A, tails))
-        deviation = np.sqrt(self._mean(part, lambda A: np.square(compressed(A, tails) - mean)))
+            mean = self._mean(part, seen, lambda A: compressed(A, tails))
+        deviation = np.sqrt(self._mean(part, seen, lambda A: np.square(compressed(A, tails) - mean)))
         largest = np.abs(compressed(np.stack([low, high]), tails)).max(axis=0)
         return standard(mean, deviation, largest, tails)
 
-    def _outline(self, part: Part) -> tuple[Array, Array, Array, Array]:
-        """Least, largest and mean number of each column of the training rows (D,), and evenly spaced rows (n, D)."""
+    def _outline(self, part: Part) -> tuple[Array, Array, Array, Array, Array]:
+        """Least, largest, mean and count of each column's numbers in the training rows (D,), and some rows (n, D)."""
         among = self.points[0]
         rows = spread_rows(among.n)
         sample = np.zeros((len(rows), part.width))
 
         def look(tiles: list[Tile]) -> Array:
-            table = np.stack([np.full(part.width, np.inf), np.full(part.width, -np.inf), np.zeros(part.width)])
+            none = np.zeros(part.width)
+            table = np.stack([np.full(part.width, np.inf), np.full(part.width, -np.inf), none, none])
             for tile in tiles:
                 A = part.read(tile)
-                np.minimum(table[0], A.min(axis=0), out=table[0])
-                np.maximum(table[1], A.max(axis=0), out=table[1])
-                table[2] += A.sum(axis=0)
+                np.fmin(table[0], np.fmin.reduce(A), out=table[0])
+                np.fmax(table[1], np.fmax.reduce(A), out=table[1])
+                table[2] += np.nansum(A, axis=0) if part.missing else A.sum(axis=0)
+                table[3] += np.count_nonzero(~np.isnan(A), axis=0) if part.missing else len(A)
                 first, end = np.searchsorted(rows, (tile.start, tile.stop))
                 sample[first:end] = A[rows[first:end] - tile.start]
             return table
 
-        lows, highs, sums = self._table(among, part.width, look, 3)
+        lows, highs, sums, counts = self._table(among, part.width, look, 4)
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
-        return lows.min(axis=0), highs.max(axis=0), sums.sum(axis=0) / among.n, sample
+        seen = counts.sum(axis=0)
+        self.team.all_or_raise(lambda: check_seen(seen, part.name))
+        return lows.min(axis=0), highs.max(axis=0), sums.sum(axis=0) / seen, seen, sample
 
-    def _mean(self, part: Part, of: Callable[[Array], Array]) -> Array:
-        """The mean over the training rows of `of(rows)` (n, D)."""
-        among = self.points[0]
+    def _mean(self, part: Part, seen: Array, of: Callable[[Array], Array]) -> Array:
+        """The mean over the training rows of `of(rows)` (n, D), of the numbers that are there, `seen` (D,)."""
+        among, total = self.points[0], np.nansum if part.missing else np.sum
 
         def look(tiles: list[Tile]) -> Array:
-            found: Array = np.sum([of(part.read(tile)).sum(axis=0) for tile in tiles], axis=0)
+            found: Array = np.sum([total(of(part.read(tile)), axis=0) for tile in tiles], axis=0)
             return found[None]
 
         (sums,) = self._table(among, part.width, look, 1)
-        found: Array = sums.sum(axis=0) / among.n
+        found: Array = sums.sum(axis=0) / seen
         return found
 
     def _table(self, among: PointPartition, width: int, look: Callable[[list[Tile]], Array], rows: int) -> Array:
@@ -174,7 +197,7 @@ class Reader:
             for tile in (tile for b in range(run.start, run.stop) for tile in among.blocks[b]):
                 A = made(part.read(tile))
                 if self.dtype == np.float32:
-                    check_single(np.abs(A).max(), self.config.source)
+                    check_single(largest(A), self.config.source)
                 out[tile.after(own.start).rows] = A
 
         self.team.all_or_raise(fill)

@@ -42,9 +42,10 @@ class Whole:
         return self._data
 
     def _read(self) -> Dataset:
+        from macmpi.data.wanted import wanted_by
         from macmpi.data.whole import load
 
-        return load(self.config.data, has_labels(self.config), self.config.model.precision)
+        return load(self.config.data, has_labels(self.config), self.config.model.precision, wanted_by(self.config))
 
     def notes(self, seconds: float) -> list[str]:
         """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long."""
@@ -80,11 +81,13 @@ class Arrays(Whole):
     def _read(self) -> Dataset:
         from macmpi.data.parts import scaled_as
         from macmpi.data.user_file import of_table, raw_arrays
+        from macmpi.data.wanted import wanted_by
         from macmpi.data.whole import made_of
 
-        raw = raw_arrays(self.held, Path(self.name), has_labels(self.config))
+        config, wanted = self.config, wanted_by(self.config)
+        raw = raw_arrays(self.held, Path(self.name), has_labels(config), missing=wanted.missing)
         raw = raw if self.columns is None else of_table(raw, self.columns)
-        return made_of(scaled_as(raw, self.config.data), self.config.data, self.config.model.precision)
+        return made_of(scaled_as(raw, config.data), config.data, config.model.precision, wanted)
 
 
 class Sharded:
@@ -111,9 +114,11 @@ class Sharded:
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         from macmpi.data.shards import load
+        from macmpi.data.wanted import wanted_by
 
         classes = team.from_root(lambda: self._sizes.classes)
-        return load(self.config.data, classes, self.config.model.precision, points, team)
+        wanted = wanted_by(self.config)
+        return load(self.config.data, classes, self.config.model.precision, points, team, wanted)
 
 
 Source = Whole | Sharded
@@ -126,4 +131,6 @@ def source_of(config: Config) -> Source:
 
 def has_labels(config: Config) -> bool:
     """The targets are classes."""
-    return config.model.loss == "cross_entropy"
+    from macmpi.nets.losses import loss_of
+
+    return loss_of(config).labels

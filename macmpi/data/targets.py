@@ -32,7 +32,7 @@ def with_loss(config: Config) -> tuple[Config, list[Decision]]:
         check_whole(config.data.source)
     if config.model.loss != AUTO:
         return config, []  # and Y is not read
-    found = gathered(config.data)
+    found = gathered(config.data, config.loss.missing)
     if found is None:
         return loss_for(config, _targets(config.data.source), config.data.source)
     names = f" (target {', '.join(config.data.targets)})" if config.data.targets else ""

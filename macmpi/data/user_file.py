@@ -24,10 +24,11 @@ COLUMNS = "macmpi_columns"
 """The dataset of a file that says which columns of a table its X is made of."""
 
 
-def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
+def read_own(config: Data, labels: bool, unread: bool = False, missing: bool = False) -> Raw:
     """X and optionally Y, X_val, Y_val, groups, groups_val of the user's own file, checked.
 
-    unread: of an HDF5 file its datasets, of which the headers alone are read and checked, and no groups.
+    unread: of an HDF5 file its datasets, of which the headers alone are read and checked, and no groups.  missing:
+    targets may be NaN.
     Raises UsageError.  Collective: no.
     """
     path = Path(config.source)
@@ -44,7 +45,7 @@ def read_own(config: Data, labels: bool, unread: bool = False) -> Raw:
         check_datasets(held, path, labels)
         return Raw(**held, **_kinds(held, labels))
     described = held.pop(COLUMNS, None)
-    raw = raw_arrays(held, path, labels, texts=not sharded)
+    raw = raw_arrays(held, path, labels, not sharded, missing)
     return raw if described is None else _of_described(raw, described, path)
 
 
@@ -62,18 +63,22 @@ def of_table(raw: Raw, columns: Columns) -> Raw:
     return replace(raw, columns=columns, scale=replace(raw.scale, flags=columns.flags))
 
 
-def raw_arrays(held: dict[str, Any], path: Path, labels: bool, texts: bool = True) -> Raw:
+def raw_arrays(held: dict[str, Any], path: Path, labels: bool, texts: bool = True, missing: bool = False) -> Raw:
     """The arrays X and optionally Y, X_val, Y_val, groups, groups_val, checked, as rows.
 
-    path: named in messages; texts: labels may be text or truth values.  Raises UsageError.  Collective: no.
+    path: named in messages; texts: labels may be text or truth values; missing: targets may be NaN.  Raises UsageError.
+    Collective: no.
     """
     numbers = {name: held.pop(name) for name in GROUPS if name in held}
     names = numbered(held) if texts and labels else None
     check_datasets(held, path, labels)
-    points: dict[str, Any] = {
-        name: (as_labels if labels and "Y" in name else as_rows)(array, f"{path}: dataset {name}")
-        for name, array in held.items()
-    }
+    points: dict[str, Any] = {}
+    for name, array in held.items():
+        called = f"{path}: dataset {name}"
+        if labels and "Y" in name:
+            points[name] = as_labels(array, called)
+        else:
+            points[name] = as_rows(array, called, missing=missing if "Y" in name else None)
     groups = None
     if numbers:
         check_groups(points, numbers, path)

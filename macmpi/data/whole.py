@@ -8,27 +8,28 @@ from typing import Any
 import numpy as np
 
 from macmpi.config import Data
-from macmpi.data.checks import check_single, check_varied, classes_of
+from macmpi.data.checks import check_single, check_varied, classes_of, largest
 from macmpi.data.dataset import Dataset
 from macmpi.data.parts import Parts, parts_of, raw_of, two_parts
 from macmpi.data.reading import Raw
-from macmpi.data.scaling import Scaling, ScalingRule, fit_scaling, unscaled
+from macmpi.data.scaling import AS_IS, Scaling, ScalingRule, fit_scaling, unscaled
 from macmpi.data.split import drawn
+from macmpi.data.wanted import NUMBERS, Wanted, check_seen
 from macmpi.typing import Array
 
 
-def load(config: Data, labels: bool = False, dtype: Any = np.float64) -> Dataset:
+def load(config: Data, labels: bool = False, dtype: Any = np.float64, wanted: Wanted = NUMBERS) -> Dataset:
     """The data set of a config, checked, split and scaled; labels: with the class of each point as its target.
 
-    Raises UsageError.  Collective: no (rank 0).
+    wanted: what the loss asks of targets.  Raises UsageError.  Collective: no (rank 0).
     """
-    return made_of(raw_of(config, labels), config, dtype)
+    return made_of(raw_of(config, labels, missing=wanted.missing), config, dtype, wanted)
 
 
-def made_of(raw: Raw, config: Data, dtype: Any = np.float64) -> Dataset:
+def made_of(raw: Raw, config: Data, dtype: Any = np.float64, wanted: Wanted = NUMBERS) -> Dataset:
     """The arrays of a data set, checked, split and scaled.  Raises UsageError.  Collective: no (rank 0)."""
     classes = None
-    inputs, targets = parts_of(raw, config, drawn)
+    inputs, targets = parts_of(raw, config, drawn, wanted.missing)
     X, X_val, scaling_x = Y, Y_val, scaling_y = _scaled(inputs, raw.scale, config, varied=targets is None)
     if targets and raw.labels:
         labels_, labels_val = (part.whole() for part in targets)
@@ -37,9 +38,12 @@ def made_of(raw: Raw, config: Data, dtype: Any = np.float64) -> Dataset:
         classes = numbers if raw.names is None else raw.names[numbers]
         scaling_y = unscaled(Y.shape[1])
     elif targets:
-        Y, Y_val, scaling_y = _scaled(targets, raw.scale_y, config, varied=True)
+        Y, Y_val, scaling_y = _scaled(targets, raw.scale_y if wanted.scaled else AS_IS, config, varied=True)
+    if not raw.labels:
+        for rows in (Y, Y_val):
+            wanted.check(rows, config.source, autoencoder=targets is None)
     if np.dtype(dtype) == np.float32:
-        check_single(max(max(A.max(), -A.min()) for A in (X, X_val, Y, Y_val)), config.source)
+        check_single(max(largest(A) for A in (X, X_val, Y, Y_val)), config.source)
     digest = hashlib.sha256()
     for array in (X, Y, X_val, Y_val):
         digest.update(str(array.shape).encode())
@@ -67,8 +71,10 @@ def _scaled(parts: Parts, rule: ScalingRule, config: Data, varied: bool) -> tupl
     varied: raise UsageError if all columns are constant.
     """
     X, X_val = (part.whole() for part in parts)
+    if parts[0].missing:
+        check_seen(np.count_nonzero(~np.isnan(X), axis=0), parts[0].name)
     if varied:
-        check_varied(X.min(axis=0), X.max(axis=0), parts[0].name, config.source)
+        check_varied(np.fmin.reduce(X), np.fmax.reduce(X), parts[0].name, config.source)
     scaling = fit_scaling(X, rule)
     if scaling.changes_nothing:
         return np.ascontiguousarray(X), np.ascontiguousarray(X_val), scaling

@@ -24,7 +24,7 @@ POOLING = {"max_pooling": "max", "average_pooling": "mean"}
 """Operation -> what it takes of each patch."""
 
 OPERATIONS = (
-    *("affine", "linear", "convolution", *POOLING, "softmax", "rbf", "quantiser", "binary"),
+    *("affine", "linear", "convolution", *POOLING, "softmax", "exp", "rbf", "quantiser", "binary"),
     *ACTIVATIONS.values(),
 )
 """Every format knows these."""
@@ -32,7 +32,7 @@ OPERATIONS = (
 
 @dataclass(frozen=True)
 class Step:
-    """One map: rows A (n, n_in) -> (n, n_out).
+    """One map, or the link behind the last one: rows A (n, n_in) -> (n, n_out).
 
     arrays: "weight" (n_out, n_in) and "bias" (n_out,) of affine and linear steps; of convolutions "weight" (units,
     columns), "bias" (units,) and "index" (positions, columns), of pooling "index" (positions, size^2, channels): the
@@ -108,9 +108,11 @@ def net_of(model: Model, precision: str) -> Net:
                 "a net with these stays usable by macmpi.load"
             )
     dtype = np.dtype(precision)
-    steps = tuple(_cast(STEPS[kind](m, W), dtype) for kind, (m, W) in zip(kinds, maps, strict=True))
+    steps = [_cast(STEPS[kind](m, W), dtype) for kind, (m, W) in zip(kinds, maps, strict=True)]
+    if model.classes is None and model.link != "identity":
+        steps.append(Step(model.link, model.chain.n_out, model.chain.n_out))
     return Net(
-        steps=steps,
+        steps=tuple(steps),
         code=model.code if model.chain.layer_ends else 0,
         inputs=model.scaling_x,
         outputs=model.scaling_y,

@@ -67,6 +67,7 @@ LINES: dict[str, Callable[[str, Step], str]] = {
     "binary": lambda k, step: "np.where(A > 0.0, 1.0, 0.0).astype(DTYPE)",
     "softmax": lambda k, step: "softmax(A)",
     "identity": lambda k, step: "A",
+    "exp": lambda k, step: "np.exp(A)",
     "sigmoid": lambda k, step: "sigmoid(A)",
     "tanh": lambda k, step: "np.tanh(A)",
     "relu": lambda k, step: "np.maximum(A, 0.0)",

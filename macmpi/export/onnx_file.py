@@ -194,6 +194,7 @@ STEPS: dict[str, Callable[[Graph, str, Step], str]] = {
     "binary": _binary,
     "softmax": lambda g, A, step: g.node("Softmax", A, axis=1),
     "identity": lambda g, A, step: A,
+    "exp": lambda g, A, step: g.node("Exp", A),
     "sigmoid": lambda g, A, step: g.node("Sigmoid", A),
     "tanh": lambda g, A, step: g.node("Tanh", A),
     "relu": lambda g, A, step: g.node("Relu", A),

@@ -133,6 +133,13 @@ class Codebook(Centres):
     def forward(self, A):
         return (self.centres + self.middle)[self.distances(A).argmin(1)]
 ''',
+    "Exp": '''
+class Exp(nn.Module):
+    """exp(a), the mean of counts."""
+
+    def forward(self, A):
+        return torch.exp(A)
+''',
     "Bits": '''
 class Bits(nn.Module):
     """1 where a > 0, else 0; no derivative."""
@@ -168,6 +175,7 @@ MODULES: dict[str, Callable[[Step], str]] = {
     "binary": lambda s: "Bits()",
     "softmax": lambda s: "nn.Softmax(dim=1)",
     "identity": lambda s: "nn.Identity()",
+    "exp": lambda s: "Exp()",
     "sigmoid": lambda s: "nn.Sigmoid()",
     "tanh": lambda s: "nn.Tanh()",
     "relu": lambda s: "nn.ReLU()",

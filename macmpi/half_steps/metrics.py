@@ -55,7 +55,7 @@ def renew_metric(parts: Parts, state: State[MacState]) -> None:
         variances = [_variance(points, plan.n_train, z) for z in sites]
         forms = [1.0 / np.maximum(v, FLOOR * v.max() or 1.0) for v in variances]
     else:
-        forms = _curvatures(plan, points, [W.astype(float) for W in parts.weights(state)], sites)
+        forms = _curvatures(parts, [W.astype(float) for W in parts.weights(state)], sites)
     scaled = [F / (np.trace(F) / len(F) if F.ndim == 2 else F.mean()) for F in forms]
     own.metric, own.metric_mu = points.agreed(np.concatenate([F.ravel() for F in scaled])), state.mu
 
@@ -67,12 +67,13 @@ def _variance(points: Points, N: int, z: Array) -> Array:
     return squares / N
 
 
-def _curvatures(plan: Plan, points: Points, weights: list[Array], sites: list[Array]) -> list[Array]:
+def _curvatures(parts: Parts, weights: list[Array], sites: list[Array]) -> list[Array]:
     """The sample's mean of Phi_k^T Phi_k of each site, damped.  Collective: yes."""
+    plan, points = parts.plan, parts.points
     average, segments = points.average, plan.chain.segments
-    inputs = [z[points.sample].astype(float) for z in sites]
+    inputs, Y = [z[points.sample].astype(float) for z in sites], parts.data.Y[points.sample]
     F = average.rows(lambda rows: segments[-1].forward(weights, inputs[-1][rows]))
-    M = average.mean(lambda rows: plan.choices.loss.hessian(F[rows]), (F.shape[1], F.shape[1]))
+    M = average.mean(lambda rows: plan.choices.loss.hessian(Y[rows], F[rows]), (F.shape[1], F.shape[1]))
     forms: list[Array] = []
     for segment, A in zip(reversed(segments[1:]), reversed(inputs), strict=True):
         M = segment.pullback(weights, A, M, average)

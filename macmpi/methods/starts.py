@@ -13,16 +13,21 @@ from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions
 from macmpi.methods.protocol import Method
 from macmpi.nets.design import adjoint, gram
+from macmpi.nets.losses.constant import start_targets
 from macmpi.parallel.streams import stream
 from macmpi.plan.initial import RANGE
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan, make_plan
+from macmpi.reductions import EVERY, sum_over
 from macmpi.solvers.regular import START, jitter
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
 GREEDY = 5
 """Iterations of the greedy start where start.iterations is 0."""
+
+AT_HAND = sum_over([EVERY])
+"""Sums over points that are all at hand."""
 
 EMBEDDING = 200
 """Iterations of the elastic embedding where start.iterations is 0."""
@@ -112,7 +117,8 @@ def pca(method: Method, config: Config) -> Array:
         elif k < K:
             W[:] = _least_squares(A, layer_inputs[K - 1 - k])
         else:
-            W[:] = _least_squares(A, data.Y.astype(np.float64))
+            targets = start_targets(method.plan.choices.loss, data.Y, AT_HAND)
+            W[:] = _least_squares(A, targets.astype(np.float64))
         A = A @ W[:, :-1].T + W[:, -1]
         if activation is not None and activation.parameter_shape is None:
             A = activation.forward(None, A)

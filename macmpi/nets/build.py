@@ -14,6 +14,7 @@ from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.linear import Linear
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.softmax import Softmax
+from macmpi.nets.losses import loss_named
 
 
 def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
@@ -62,7 +63,7 @@ AFTER: dict[str, Callable[[int, Model], Map]] = {
 
 def _dense(size: int, units: int, kind: str, model: Model, before: list[Map]) -> list[Map]:
     reads_basis = bool(before) and is_basis(before[-1])
-    unbiased = reads_basis and kind in ("linear", "quantise") and model.loss == "squared"
+    unbiased = reads_basis and kind in ("linear", "quantise") and loss_named(model.loss).unit_hessian
     after = AFTER[kind](units, model) if kind in AFTER else Activation(kind, units)
     return [Linear(size, units) if unbiased else Affine(size, units), after]
 

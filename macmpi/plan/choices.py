@@ -8,7 +8,7 @@ from typing import Any
 from macmpi.config import NESTED, Config, Model, Stochastic, WStep
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
-from macmpi.nets.losses import LOSSES, Loss
+from macmpi.nets.losses import Loss, loss_of
 from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Ridge
 from macmpi.solvers import SGDW, TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 from macmpi.solvers.grams import System
@@ -64,7 +64,7 @@ def choose(config: Config, chain: Chain) -> Choices:
     """Makes the choices of a config for a chain.  Collective: no."""
     penalty = config.penalty
     return Choices(
-        loss=LOSSES[config.model.loss],
+        loss=loss_of(config),
         penalty=penalty_of(config),
         ridge=Ridge(penalty.value("ridge"), penalty.value("ridge_scale"), penalty.ridge_until_mu),
         z_solver=solver(Z_SOLVERS[z_name(config, chain)], config.z_step),
@@ -108,7 +108,7 @@ def penalty_of(config: Config) -> Quadratic:
     if config.method.name == "alternating":  # no penalty: mu stays, and the run ends at max_iterations
         return Quadratic(mu0, factor, mu0, 0.0, config.run.max_iterations, every=1)
     if config.method.name == "stochastic":
-        noticeable = NOTICEABLE_LABELS if LOSSES[config.model.loss].labels else NOTICEABLE
+        noticeable = NOTICEABLE_LABELS if loss_of(config).labels else NOTICEABLE
         patience = config.stochastic.patience * config.stochastic.records
         return Patient(*common, patience=patience, noticeable=noticeable)
     if config.method.name in NESTED:
@@ -150,7 +150,7 @@ def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
 
 def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
     """The W-solver of a segment, by name, and whether it solves the units apart: each a sum of squares of its own."""
-    loss = LOSSES[config.model.loss]
+    loss = loss_of(config)
     separable = segment.separable and (not last or (loss.by_output and loss.unit_hessian))
     name, step = config.w_step.solver, config.w_step
     if separable and segment.activation == "linear" and step.linear_solver == "closed_form":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
+from macmpi.nets.losses import Loss
 from macmpi.plan.choices import Choices, minibatch_parts
 from macmpi.plan.layer_refusals import check_bits
 from macmpi.solvers import W_SOLVERS, WSolver
@@ -18,11 +19,7 @@ JOINT = ", ".join(name for name, kind in W_SOLVERS.items() if "segment" in kind.
 def check(config: Config, chain: Chain, choices: Choices) -> None:
     """Refuse what does not fit together, each case in one sentence with a remedy."""
     model, penalty, z_solver = config.model, config.penalty, choices.z_solver
-    if model.loss == "cross_entropy" and model.output != "linear":
-        raise UsageError(
-            f'model.loss = "cross_entropy" has its own softmax: model.output = "{model.output}" does not go with it; '
-            'use model.output = "linear"'
-        )
+    _check_loss(config, choices.loss)
     if config.method.name not in NESTED and model.precision == "float32" and penalty.mu_max > FLOAT32_MU:
         raise UsageError(
             f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
@@ -51,6 +48,26 @@ def check(config: Config, chain: Chain, choices: Choices) -> None:
                     f"z_step.solver = \"{config.z_step.solver}\" needs '{need}'; segment {k} ({map_.spec()['kind']}) "
                     "does not offer it; make it the first of model.hidden, with no site before it"
                 )
+
+
+def _check_loss(config: Config, loss: Loss) -> None:
+    model = config.model
+    if loss.link != "identity" and model.output != "linear":
+        raise UsageError(
+            f'model.loss = "{model.loss}" has its own {loss.link}: model.output = "{model.output}" does not go with '
+            'it; use model.output = "linear"'
+        )
+    if config.loss.missing and not loss.missing:
+        why = "a point has one label" if loss.labels else "this loss does not say that outputs may be missing"
+        raise UsageError(
+            f'loss.missing = true leaves single outputs out, and with model.loss = "{model.loss}" {why}; '
+            "leave out the points without targets, and use loss.missing = false"
+        )
+    if config.loss.missing and config.selection.criterion != "none":
+        raise UsageError(
+            f'selection.criterion = "{config.selection.criterion}" compares errors by one factor of all outputs, and '
+            'with loss.missing = true each has points of its own; use criterion = "none", or loss.missing = false'
+        )
 
 
 def can_refit(config: Config) -> bool:
@@ -92,7 +109,8 @@ def _check_segment(config: Config, chain: Chain, number: int, solver: WSolver, b
         elif lacking := _lacking(segment):
             why = f"is {segment.fitted[0].spec()['kind']}, without '{lacking[0]}'"
         else:
-            why = f'ends in model.loss = "{config.model.loss}"' if last and segment.separable else "ends in softmax"
+            own = f'model.loss = "{config.model.loss}"{" with missing outputs" if config.loss.missing else ""}'
+            why = f"ends in {own}" if last and segment.separable else "ends in softmax"
         raise UsageError(
             f'w_step.solver = "{name}" fits units one by one, and the units of segment {k} do not separate (it {why}); '
             f"use one of {JOINT}, or auto"

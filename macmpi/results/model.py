@@ -14,7 +14,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.frames import Columns, is_frame
 from macmpi.data.scaling import Scaling
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.losses.links import LINKS
 from macmpi.results.card import Card
 from macmpi.typing import Array
 
@@ -29,6 +29,8 @@ class Model:
     and so are the outputs.  columns: those of the table that it was trained on, so that X may be a table, whose
     columns are found by their names; None of arrays.  card_text: the model card as model.h5 has it, "" where it has
     none.  history: a record of each iteration, as in curve.jsonl; none of a model that was loaded, whose card has it.
+    link: of its loss, a key of LINKS; what it makes of the outputs of the net is the mean that is predicted, such as
+    probabilities ("sigmoid") or counts ("exp").
     """
 
     chain: Chain
@@ -41,6 +43,7 @@ class Model:
     columns: Columns | None = None
     card_text: str = ""
     history: list[dict[str, Any]] = field(default_factory=list, compare=False)
+    link: str = "identity"
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in self.chain.layer_sizes)
@@ -64,7 +67,7 @@ class Model:
         return code_end(self.chain)
 
     def predict(self, X: Any) -> Array:
-        """f(X): (N, D) -> (N, L), or (N,) where the targets were, or a classifier's labels (N,).
+        """f(X) through the link: (N, D) -> (N, L), or (N,) where the targets were, or a classifier's labels (N,).
 
         X: an array, or a table (pandas, polars, pyarrow).  Where D = 1, X may be (N,); else X (D,) is one point.
         Raises UsageError when X has other columns.
@@ -75,9 +78,10 @@ class Model:
         return self._shaped(F) if self.classes is None else self.classes[F.argmax(axis=1)]
 
     def probabilities(self, X: Any) -> Array:
-        """A classifier's probability of each class: (N, D) -> (N, classes)."""
+        """A classifier's probability of each class: (N, D) -> (N, classes); of several labels what `predict` gives."""
         self.check_action("probabilities")
-        return softmax(self._run(X, 0, len(self.chain.maps), "X"))
+        F = self._run(X, 0, len(self.chain.maps), "X")
+        return F if self.classes is None else LINKS["softmax"](F)
 
     def reconstruct(self, X: Any) -> Array:
         """An autoencoder's output for X: (N, D) -> (N, D), or (N,) where it was trained on that."""
@@ -86,7 +90,7 @@ class Model:
 
     def check_action(self, name: str) -> None:
         """Raises UsageError where the net does not have this method, whatever the data.  Collective: no."""
-        if name == "probabilities" and self.classes is None:
+        if name == "probabilities" and self.classes is None and self.link != "sigmoid":
             raise UsageError("this model is no classifier: use predict")
         if name == "reconstruct" and not self.autoencoder:
             raise UsageError("this model is not an autoencoder: use predict")
@@ -154,7 +158,9 @@ class Model:
             B = A[first : first + BATCH]
             B = self.scaling_x.apply(B) if start == 0 else B
             B = part.forward(self.weights, B)
-            out[first : first + BATCH] = self.scaling_y.undo(B) if stop == whole else B
+            if stop == whole:
+                B = self.scaling_y.undo(B if self.classes is not None else LINKS[self.link](B))
+            out[first : first + BATCH] = B
         return out
 
 

@@ -16,6 +16,7 @@ from macmpi.data.scaling import Scaling, Tails
 from macmpi.files import DAMAGE, first_line, image, replace_file
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import build
+from macmpi.nets.losses.links import LINKS
 from macmpi.results.card import NAME
 from macmpi.results.model import Model, codes_of
 from macmpi.state import State, block_views
@@ -24,6 +25,9 @@ from macmpi.typing import Array
 FORMAT = 1
 MADE_FROM = "state"
 """The attribute that says from which state of a run a model was made."""
+
+LINK = "link"
+"""The attribute that says how outputs become predictions; older files, of squared errors and labels, have none."""
 
 UNREADABLE = "it is damaged, or no model.h5, which the command that trained it writes again with --resume auto"
 
@@ -34,7 +38,8 @@ PREFERRED = ("refit", "best", "last")
 def save_model(path: str | Path, model: Model) -> None:
     """Write a model that `load` reads, with the weights that it predicts with.  Raises OSError.  Collective: no."""
     flat = np.concatenate([W.ravel() for W in model.weights])
-    save(Path(path), model.chain, {"last": flat}, model, {NAME: model.card_text} if model.card_text else {})
+    card = {NAME: model.card_text} if model.card_text else {}
+    save(Path(path), model.chain, {"last": flat}, model, {LINK: model.link, **card})
 
 
 def save(
@@ -111,8 +116,10 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             classes = files.array(file, "classes") if "classes" in set(file) else None
             if classes is not None and classes.dtype.kind == "S":
                 classes = np.array(files.texts(classes))
+            link = file.attrs.get(LINK, "identity" if classes is None else "softmax")
             columns = columns_of(files.array(file, "columns"), chain.n_in) if "columns" in set(file) else None
         _ensure(isinstance(card, str), "its card is no text")
+        _ensure(isinstance(link, str) and link in LINKS, "it does not say how outputs become predictions")
         _ensure(not autoencoder or chain.n_in == chain.n_out, "its outputs are not as many as its inputs")
         _ensure(not one_dimensional or chain.n_out == 1, "its outputs are more than one")
         if classes is not None:
@@ -126,7 +133,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: {why}") from None
     except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
-    return Model(chain, blocks, of_x, of_y, autoencoder, classes, one_dimensional, columns, card)
+    return Model(chain, blocks, of_x, of_y, autoencoder, classes, one_dimensional, columns, card, link=link)
 
 
 def notes(path: Path) -> tuple[list[str], dict[str, Any]]:

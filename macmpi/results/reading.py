@@ -17,6 +17,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.reading import read_file
 from macmpi.data.source import Whole
 from macmpi.nets.build import build_chain
+from macmpi.nets.losses import LINKS, loss_of
 from macmpi.results.model import Model
 from macmpi.results.model_file import load as load_model
 from macmpi.results.reference_errors import Level, levels
@@ -74,7 +75,8 @@ def read(path: Path, name: str) -> Result:
         result.config = config.read(path / "config.toml", [])
         result.facts = _facts(path / "provenance.json")
         data = _data(result.config, result.facts)
-        result.levels = levels(build_chain(result.config.model, data.X.shape[1], data.Y.shape[1]), data)
+        chain = build_chain(result.config.model, data.X.shape[1], data.Y.shape[1])
+        result.levels = levels(chain, data, loss_of(result.config))
         result.data = data
     except UsageError as error:
         result.missing.append(f"the data, so that only the curves are drawn: {error}")
@@ -172,8 +174,9 @@ def _judged(path: Path) -> str | None:
 def scores_at(net: Net, data: Dataset) -> Numbers | Labels:
     """The scores of a net at the validation points."""
     F = net.model.chain.forward(net.model.weights, data.X_val)
-    sums = sums_of(data.Y_val, F, data.classes is not None)
-    return scores_of(sums, len(F), data.scaling_y.scale, data.classes)
+    labels = data.classes is not None
+    sums = sums_of(data.Y_val, F if labels else LINKS[net.model.link](F), labels)
+    return scores_of(sums, data.scaling_y.scale, data.classes)
 
 
 def points(data: Dataset, X: Array) -> Array:

@@ -9,6 +9,8 @@ import numpy as np
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
+from macmpi.nets.losses import Loss
+from macmpi.nets.losses.constant import best_constant, constant_error
 from macmpi.reductions import OverPoints, sum_over
 from macmpi.typing import Array
 
@@ -40,16 +42,19 @@ def all_at_hand(n: int) -> OverPoints:
     return sum_over([slice(start, start + AT_ONCE) for start in range(0, n, AT_ONCE)])
 
 
-def levels(chain: Chain, data: Dataset, over: OverPoints | None = None, n: int = 0) -> list[Level]:
-    """Errors of the best constant and, for an autoencoder, of PCA with as many components as the code has units.
+def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = None, n: int = 0) -> list[Level]:
+    """Errors of the best constant and, for an autoencoder by squares, of PCA with as many components as code units.
 
     `over` sums over all points, n of them where `data` holds only some.  Cost: n L^2 for PCA.  Collective: where `over`
     is.
     """
     Y, n, over = data.Y, n or len(data.Y), over or all_at_hand(len(data.Y))
+    if not (loss.labels or loss.unit_hessian):
+        error = constant_error(loss, Y, best_constant(loss, Y, over, n), over, n)
+        return [Level("predict the best constant", error)]
     (total,) = over(lambda rows: (Y[rows].sum(axis=0, dtype=float),))
     mean = total / n
-    if data.classes is not None:
+    if loss.labels:
         entropy = -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
         return [
             Level("predict the shares", entropy),

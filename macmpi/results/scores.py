@@ -114,14 +114,21 @@ def _numbers(rmse: float, mae: float, r2: float) -> str:
 
 
 def numbers_sums(Y: Array, F: Array) -> Array:
-    """Sums over points of e^2, |e|, y and y^2 for e = f - y, by output: flat, (4 L,).  Y, F: (n, L), scaled."""
-    Y, E = Y.astype(np.float64, copy=False), np.asarray(F - Y, np.float64)
-    return np.concatenate([np.square(E).sum(axis=0), np.abs(E).sum(axis=0), Y.sum(axis=0), np.square(Y).sum(axis=0)])
+    """Sums over points of e^2, |e|, y, y^2 and 1 for e = f - y, by output: flat, (5 L,).  Y, F: (n, L), scaled.
+
+    A target that is missing, NaN, adds to none of them.
+    """
+    Y, E, seen = Y.astype(np.float64, copy=False), np.asarray(F - Y, np.float64), ~np.isnan(Y)
+    if not seen.all():
+        Y, E = np.where(seen, Y, 0.0), np.where(seen, E, 0.0)
+    every = np.square(E), np.abs(E), Y, np.square(Y), seen
+    return np.concatenate([array.sum(axis=0) for array in every])
 
 
-def numbers_of(sums: Array, n: int, scale: Array) -> Numbers:
-    """The scores of n points from their sums (see `numbers_sums`).  scale: data units of a scaled one, (L,)."""
-    squares, sizes, total, spread = sums.reshape(4, -1)
+def numbers_of(sums: Array, scale: Array) -> Numbers:
+    """The scores of points from their sums (see `numbers_sums`).  scale: data units of a scaled one, (L,)."""
+    squares, sizes, total, spread, n = sums.reshape(5, -1)
+    n = np.maximum(n, 1.0)
     deviations = np.maximum(spread - np.square(total) / n, 0.0)
     varied = deviations > n * np.finfo(float).eps * spread
     r2 = np.where(varied, 1.0 - squares / np.where(varied, deviations, 1.0), np.nan)
@@ -155,7 +162,7 @@ def labels_of(sums: Array, classes: Array) -> Labels:
 def width_of(outputs: int, labels: bool) -> int:
     """The number of sums."""
     if not labels:
-        return 4 * outputs
+        return 5 * outputs
     return 1 + 2 * outputs + (outputs * outputs if outputs <= MOST_CLASSES else 0)
 
 
@@ -164,6 +171,6 @@ def sums_of(Y: Array, F: Array, labels: bool) -> Array:
     return label_sums(Y, F) if labels else numbers_sums(Y, F)
 
 
-def scores_of(sums: Array, n: int, scale: Array, classes: Array | None) -> Numbers | Labels:
-    """The scores of n points from their sums.  scale: data units of a scaled one, (L,); classes: of labels."""
-    return numbers_of(sums, n, scale) if classes is None else labels_of(sums, classes)
+def scores_of(sums: Array, scale: Array, classes: Array | None) -> Numbers | Labels:
+    """The scores of points from their sums.  scale: data units of a scaled one, (L,); classes: of labels."""
+    return numbers_of(sums, scale) if classes is None else labels_of(sums, classes)

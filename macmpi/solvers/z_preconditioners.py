@@ -57,7 +57,7 @@ def dual_preconditioner(sample: ZProblem, average: Average, dtype: np.dtype, mad
     S = last.congruence(weights, A, M, average=average)
     if not sample.loss.unit_hessian:
         F = average.rows(lambda rows: last.forward(weights, A[rows]))
-        S = average.mean(lambda rows: sample.loss.congruence(F[rows], S), S.shape)
+        S = average.mean(lambda rows: sample.loss.congruence(sample.Y[rows], F[rows], S), S.shape)
     try:
         return _applied(inverse(_plus(np.ones(()), S).astype(made, copy=False)), dtype)
     except np.linalg.LinAlgError:

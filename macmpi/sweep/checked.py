@@ -45,7 +45,7 @@ class Known:
 
     def sizes(self, config: Config) -> tuple[Config, Sizes]:
         """The config with a loss, and the sizes of its data.  Raises UsageError."""
-        key = repr((config.data, config.model.loss, config.model.precision, config.parallel.data))
+        key = repr((config.data, config.model.loss, config.loss, config.model.precision, config.parallel.data))
         if key not in self._found:
             decided, _ = with_loss(config)
             self._found[key] = decided, source_of(decided).sizes()

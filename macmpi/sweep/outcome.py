@@ -19,7 +19,10 @@ from macmpi.sweep.grid import Axis, short, shown
 NUMBERS = ("E1_val", "error_val", "E1_train", "best_iteration", "iterations", "seconds")
 """The errors of a run's weights of the lowest validation error, and how long it took to train."""
 
-UNLIKE = ("data.source", "data.scale", "data.validation", "data.target", "model.loss")
+UNLIKE = (
+    *("data.source", "data.scale", "data.validation", "data.target"),
+    *("model.loss", "loss.threshold", "loss.smoothing", "loss.missing"),
+)
 """Keys with which the errors of different values do not compare."""
 
 

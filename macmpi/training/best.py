@@ -55,7 +55,7 @@ def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors
 def constant_of(method: Method, after: State[Any], data: Dataset) -> Best | None:
     """The net that gives the best constant, or None where its outputs have no biases.  Collective: yes."""
     parts, plan = method.parts, method.plan
-    flat = constant_weights(plan.chain, after.weights, data, parts.over_points, plan.n_train)
+    flat = constant_weights(plan.chain, after.weights, plan.choices.loss, data.Y, parts.over_points, plan.n_train)
     if flat is None:
         return None
     of = errors_of(parts, replace(after, weights=flat), feasible=True)

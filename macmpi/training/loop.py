@@ -79,8 +79,8 @@ class Training:
         self.stop = request.listen()
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
-        points = method.parts.over_points
-        self.levels = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
+        loss, over, known = plan.choices.loss, method.parts.over_points, plan.sharded or team.rank == 0
+        self.levels = levels(plan.chain, data, loss, over, plan.n_train) if known else []
         self.constant = team.from_root(lambda: self.levels[0].value)
         extra = ["error_val"] if plan.choices.loss.labels else []
         self.curve = Curve(job.directory.curve, resumed, extra, method.account.without, team.rank == 0)

@@ -92,7 +92,7 @@ def model_of(plan: Plan, data: Dataset, end: End, card: Card) -> Model:
     flat = end.again.weights if again and end.again else end.best.weights
     blocks = tuple(block_views(flat.astype(np.float64), plan.chain.block_shapes))
     kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
-    return Model(plan.chain, blocks, *kind, card.to_json(), end.records)
+    return Model(plan.chain, blocks, *kind, card.to_json(), end.records, link=plan.choices.loss.link)
 
 
 def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End, card: Card) -> None:
@@ -105,6 +105,7 @@ def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, en
         "best_iteration": best.iteration,
         **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
         model_file.MADE_FROM: end.state.fingerprint,
+        model_file.LINK: plan.choices.loss.link,
         NAME: card.to_json(),
     }
     weights = {"last": end.after.weights, "best": best.weights}
@@ -123,8 +124,9 @@ def write_start(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, st
     if directory.start is None:
         return
     weights, Z = {"last": state.weights}, _coordinates(plan, state)
+    labels = {"iteration": 0, model_file.LINK: plan.choices.loss.link}
     try:
-        model_file.save(directory.start, plan.chain, weights, data, {"iteration": 0}, Z)
+        model_file.save(directory.start, plan.chain, weights, data, labels, Z)
     except OSError as error:
         warn(f"{directory.start} could not be written: {error.strerror}; training goes on")
 

@@ -94,7 +94,9 @@ def refit(
         state.mu = _next_mu(method, state)
     weights = state.result.copy()
     after, before = (_error(method, state, flat) for flat in (weights, best.weights))
-    better = team.from_root(lambda: after < min(before, levels(method.plan.chain, whole)[0].value))
+    better = team.from_root(
+        lambda: after < min(before, levels(method.plan.chain, whole, method.plan.choices.loss)[0].value)
+    )
     return Refit(weights, state.iteration, after, len(whole.X), better)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.parts import Parts
+from macmpi.nets.losses import LINKS
 from macmpi.results.scores import Labels, Numbers, scores_of, sums_of, width_of
 from macmpi.state import block_views
 from macmpi.typing import Array
@@ -17,12 +18,14 @@ def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
     Cost: one pass through the net.  Collective: yes.
     """
     plan, L = parts.plan, data.Y_val.shape[1]
-    labels, points = plan.choices.loss.labels, plan.work.validation
+    loss, points = plan.choices.loss, plan.work.validation
+    labels = loss.labels
     blocks = block_views(weights, plan.chain.block_shapes)
 
     def part(rows: slice) -> Array:
-        return sums_of(data.Y_val[rows], plan.chain.forward(blocks, data.X_val[rows]), labels)
+        F = plan.chain.forward(blocks, data.X_val[rows])
+        return sums_of(data.Y_val[rows], F if labels else LINKS[loss.link](F), labels)
 
     sums = parts.evaluation.total(points, part, width_of(L, labels))
     classes = np.arange(L) if labels and data.classes is None else data.classes
-    return scores_of(sums, points.n, data.scaling_y.scale, classes)
+    return scores_of(sums, data.scaling_y.scale, classes)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pages import blocks_of_page
+from targets import taken_by
 
 from macmpi.config import Model
 from macmpi.nets.build import build_chain
@@ -203,7 +204,7 @@ def metric_example(kind: str, size: int, random: np.random.Generator, scale: flo
 
 
 def targets_of(loss: Loss, random: np.random.Generator, n: int, size: int) -> Array:
-    return one_hot(random, n, size) if loss.labels else random.normal(size=(n, size))
+    return taken_by(loss, random.normal(size=(n, size)))
 
 
 # --- W-solvers --------------------------------------------------------------------------------------------------------
@@ -364,8 +365,8 @@ def segment_problem(
     shapes = tuple(m.parameter_shape for m in maps if m.parameter_shape)
     A = random.normal(size=(n, sizes[0]))
     T = segment.forward([random.normal(size=s) for s in shapes], A) + 0.1 * random.normal(size=(n, sizes[-1]))
-    if LOSSES[loss].labels:
-        T = np.eye(sizes[-1])[(T - T.mean(axis=0)).argmax(axis=1)]
+    if LOSSES[loss].link != "identity":
+        T = taken_by(LOSSES[loss], T - T.mean(axis=0))
     flat = scale * random.normal(size=sum(h * d for h, d in shapes))
     return SegmentProblem(segment, LOSSES[loss], A, T, shapes, ridge, flat), summed(n, 3)
 

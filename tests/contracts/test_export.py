@@ -35,6 +35,7 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.layers import KINDS, Kind
 from macmpi.nets.layers.activation import FUNCTIONS, Activation
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.losses import LINKS
 from macmpi.results.model import Model
 from macmpi.typing import Array
 
@@ -125,6 +126,23 @@ def test_a_layer(case: tuple[str, int], precision: str, to: str, random: np.rand
     if precision == "float32":
         X = away_from_jumps(model, X)
     assert_computes(model, to, X, precision)
+
+
+@formats
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("link", [link for link in LINKS if link != "softmax"])
+def test_a_link(link: str, precision: str, to: str, random: np.random.Generator) -> None:
+    """Predictions, and what a code is decoded to, are behind it, scaling behind that."""
+    for one_dimensional in (False, True):
+        chain = build_chain(config.Model([5, 2, 6], activation="tanh"), 4, 1 if one_dimensional else 3)
+        model = model_of(chain, random, link=link, one_dimensional=one_dimensional)
+        X = points(model, random)
+        assert_computes(model, to, X, precision)
+        if precision == "float64" and to == "numpy":
+            scope: dict[str, Any] = {"__name__": "exported"}
+            exec(numpy_file.written(net_of(model, precision)), scope)
+            codes = model.encode(X)
+            assert difference(scope["decode"](codes), model.decode(codes)) <= BOUND
 
 
 def away_from_jumps(model: Model, X: Array) -> Array:

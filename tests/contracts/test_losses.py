@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
-from contracts.examples import METRICS, metric_example, one_hot
+from contracts.examples import METRICS, metric_example
 from numpy.testing import assert_allclose, assert_array_equal
+from pages import blocks_of_page
+from targets import taken_by
 
 from macmpi.nets.layers import Tangent
-from macmpi.nets.losses import LOSSES, CrossEntropy, Loss, Root, Squared, dense, metric, times
+from macmpi.nets.losses import LINKS, LOSSES, CrossEntropy, Loss, Root, Squared, dense, metric, times
+from macmpi.nets.losses.constant import best_constant, start_targets
+from macmpi.results.reference_errors import all_at_hand
 from macmpi.typing import Array
 
 SIZE = 4
+PINBALL = "the worked example"
 EXTREME = np.array([[1e3, -1e3, 0.0, 1.0], [-1e3] * 4, [1e3, 1e3, 1e3, -1e3], [700.0, -40.0, 30.0, 699.0]])
 
 
-@pytest.fixture(params=[*LOSSES, *(f"squared, {kind}" for kind in METRICS)])
+def named(name: str) -> Loss:
+    """A row of LOSSES, or the loss that docs/extending/loss.md shows."""
+    if name != PINBALL:
+        return LOSSES[name]
+    names: dict[str, Any] = {"__name__": "my_losses"}
+    exec(compile(blocks_of_page("docs/extending/loss.md", "python")[0], "my_losses", "exec", dont_inherit=True), names)
+    return names["upper"]  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=[*LOSSES, PINBALL, *(f"squared, {kind}" for kind in METRICS)])
 def loss(request: pytest.FixtureRequest, random: np.random.Generator) -> Loss:
     name, _, kind = request.param.partition(", ")
-    return Squared(metric_example(kind, SIZE, random, 2.0)) if kind else LOSSES[name]
+    return Squared(metric_example(kind, SIZE, random, 2.0)) if kind else named(name)
+
+
+@pytest.fixture(params=[name for name in (*LOSSES, PINBALL) if named(name).by_output])
+def incomplete(request: pytest.FixtureRequest) -> Loss:
+    """A sum over outputs, some of which may be missing."""
+    found: Loss = replace(named(request.param), missing=True)  # type: ignore[type-var]
+    return found
 
 
 @pytest.fixture
 def outputs(loss: Loss, random: np.random.Generator) -> tuple[Array, Array]:
-    """Targets in (0, 1), one-hot where the loss takes labels, and outputs of either sign."""
-    Y = one_hot(random, 6, SIZE) if loss.labels else random.uniform(0.1, 0.9, (6, SIZE))
-    return Y, random.normal(size=(6, SIZE))
+    """Targets that the loss takes, and outputs of either sign."""
+    return taken_by(loss, random.normal(size=(6, SIZE))), random.normal(size=(6, SIZE))
 
 
 def by_columns(function: object, F: Array, h: float = 1e-6) -> Array:
@@ -65,8 +88,8 @@ def test_a_value_a_point(loss: Loss, outputs: tuple[Array, Array]) -> None:
 
 
 def test_a_sum_over_outputs_says_so(loss: Loss, outputs: tuple[Array, Array]) -> None:
-    """`by_output` with a unit Hessian is what lets the units of the last layer separate."""
-    if not (loss.by_output and loss.unit_hessian):
+    """With a unit Hessian it is what lets the units of the last layer separate; a metric may couple them."""
+    if not loss.by_output or (isinstance(loss, Squared) and not loss.unit_hessian):
         pytest.skip("the loss does not say that its outputs separate")
     Y, F = outputs
     each = [loss.value(Y[:, [column]], F[:, [column]]) for column in range(SIZE)]
@@ -77,7 +100,7 @@ def test_results_are_fresh_arrays(loss: Loss, outputs: tuple[Array, Array]) -> N
     """The objective adds to them in place."""
     Y, F = outputs[0].copy(), outputs[1].copy()
     root = loss.root(Y, F)
-    for result in (loss.value(Y, F), loss.residual(Y, F), root.residual, loss.hessian(F)):
+    for result in (loss.value(Y, F), loss.residual(Y, F), root.residual, loss.hessian(Y, F)):
         result += 1.0
     assert_array_equal(Y, outputs[0])
     assert_array_equal(F, outputs[1])
@@ -104,25 +127,57 @@ def test_root_and_its_transpose(loss: Loss, outputs: tuple[Array, Array], random
     assert_allclose(tangent.jvp(dA), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_the_square_of_the_root_is_the_hessian(
+def test_the_square_of_the_root_is_the_curvature_that_the_loss_says(
     loss: Loss, outputs: tuple[Array, Array], random: np.random.Generator
 ) -> None:
+    """The Hessian, or at least as much in every direction."""
     Y, F = outputs
     root, dF = loss.root(Y, F), random.normal(size=F.shape)
     H = -by_columns(lambda G: loss.residual(Y, G), F)
     B = factor(root, len(F))
-    assert_allclose(np.einsum("nji,njk->nik", B, B), H, rtol=1e-7, atol=1e-8)
-    assert_allclose(root.normal(dF), np.einsum("nij,nj->ni", H, dF), rtol=1e-7, atol=1e-8)
+    found = np.einsum("nji,njk->nik", B, B)
+    assert_allclose(root.normal(dF), np.einsum("nij,nj->ni", found, dF), rtol=1e-12, atol=1e-13)
+    assert loss.curvature in ("hessian", "majoriser", "bound")
+    if loss.curvature == "hessian":
+        assert_allclose(found, H, rtol=1e-7, atol=1e-8)
+    else:
+        assert np.linalg.eigvalsh(found - H).min() > -1e-6
 
 
-def test_near_the_outputs_the_loss_is_the_root_s_square(loss: Loss, outputs: tuple[Array, Array]) -> None:
-    """loss(F + dF) = 1/2 ||q - B dF||^2 + constant, up to third order."""
-    Y, F = outputs
+def test_it_is_convex(loss: Loss, random: np.random.Generator) -> None:
+    """Between any two outputs it lies below the chord."""
+    Y = taken_by(loss, random.normal(size=(200, SIZE)))
+    ends = [10.0 ** random.uniform(-2.0, 1.5, (200, 1)) * random.normal(size=Y.shape) for _ in "ab"]
+    middle, (a, b) = loss.value(Y, 0.5 * (ends[0] + ends[1])), (loss.value(Y, F) for F in ends)
+    assert (middle <= 0.5 * (a + b) * (1.0 + 1e-12) + 1e-12).all()
+    assert (np.stack([middle, a, b]) >= 0.0).all()
+
+
+def test_the_parabola_of_the_root_is_above_a_loss_that_says_so(loss: Loss, random: np.random.Generator) -> None:
+    """loss(F + dF) <= 1/2 ||q - B dF||^2 + constant, for steps of any length; near F they agree to second order."""
+    if loss.curvature == "bound":
+        pytest.skip("it says so of the Hessian at the outputs alone")
+    Y, F = taken_by(loss, random.normal(size=(300, SIZE))), 3.0 * random.normal(size=(300, SIZE))
     root = loss.root(Y, F)
-    dF = 1e-3 * np.cos(np.arange(F.size)).reshape(F.shape)
+    longest = 2.0 if loss.curvature == "majoriser" else -3.0
+    dF = 10.0 ** random.uniform(-3.0, longest, (300, 1)) * random.normal(size=F.shape)
     moved = root.residual - root.after(Tangent(lambda A: A, lambda A: A)).jvp(dF)
-    expected = 0.5 * np.sum(moved**2 - root.residual**2, axis=1)
-    assert_allclose(loss.value(Y, F + dF) - loss.value(Y, F), expected, rtol=0.0, atol=1e-9)
+    parabola = 0.5 * np.sum((moved - root.residual) * (moved + root.residual), axis=1)
+    found, value = loss.value(Y, F + dF) - loss.value(Y, F), loss.value(Y, F)
+    rounding = 1e-9 * (value + np.abs(parabola) + 1.0)
+    assert (found <= parabola + rounding).all()
+    if loss.curvature == "hessian":
+        assert_allclose(found, parabola, rtol=0.0, atol=1e-6)
+
+
+def test_a_newton_step_of_counts_lowers_the_loss_however_far_off(random: np.random.Generator) -> None:
+    """The bound of the Hessian is what makes it so: with exp(f) alone a step from far below is exponentially long."""
+    Y = np.floor(10.0 ** random.uniform(0.0, 6.0, (500, 1)))
+    F = np.log(Y) + random.uniform(-20.0, 15.0, Y.shape)
+    root = LOSSES["poisson"].root(Y, F)
+    step = LOSSES["poisson"].residual(Y, F) / root.normal(np.ones_like(F))
+    assert (np.abs(step) <= 1.0).all()
+    assert (LOSSES["poisson"].value(Y, F + step) < LOSSES["poisson"].value(Y, F)).all()
 
 
 def test_a_unit_hessian_is_the_identity(loss: Loss, outputs: tuple[Array, Array]) -> None:
@@ -137,8 +192,8 @@ def test_congruence_and_hessian_are_means(
     Y, F = outputs
     M = random.normal(size=(SIZE, SIZE))
     M, B = M + M.T, factor(loss.root(Y, F), len(F))
-    assert_allclose(loss.congruence(F, M), np.einsum("nij,jk,nlk->il", B, M, B) / len(F), rtol=1e-12, atol=1e-12)
-    assert_allclose(loss.hessian(F), np.einsum("nji,njk->ik", B, B) / len(F), rtol=1e-12, atol=1e-12)
+    assert_allclose(loss.congruence(Y, F, M), np.einsum("nij,jk,nlk->il", B, M, B) / len(F), rtol=1e-12, atol=1e-12)
+    assert_allclose(loss.hessian(Y, F), np.einsum("nji,njk->ik", B, B) / len(F), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -146,21 +201,120 @@ def test_extreme_outputs_stay_finite(loss: Loss, dtype: type, random: np.random.
     F = EXTREME.astype(dtype)
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         for label in range(SIZE):
-            Y = np.tile(np.eye(SIZE, dtype=dtype)[label], (len(F), 1))
+            Y = np.tile(taken_by(loss, np.eye(SIZE)[[label]]).astype(dtype), (len(F), 1))
             root = loss.root(Y, F)
             back = root.after(Tangent(lambda A: A, lambda A: A)).vjp(root.residual)
             assert_allclose(back, loss.residual(Y, F), rtol=1e-3, atol=1e-6)
-            for found in (loss.value(Y, F), root.residual, root.normal(F), loss.hessian(F)):
+            for found in (loss.value(Y, F), root.residual, root.normal(F), loss.hessian(Y, F)):
                 assert np.isfinite(found).all()
             assert (loss.value(Y, F) >= 0.0).all()
 
 
 def test_single_precision_stays_single(random: np.random.Generator) -> None:
-    for loss in LOSSES.values():
-        Y, F = one_hot(random, 6, SIZE).astype(np.float32), random.normal(size=(6, SIZE)).astype(np.float32)
-        root = loss.root(Y, F)
-        for found in (loss.value(Y, F), loss.residual(Y, F), root.residual, root.normal(F)):
-            assert found.dtype == np.float32
+    for loss in map(named, (*LOSSES, PINBALL)):
+        Y = taken_by(loss, random.normal(size=(6, SIZE))).astype(np.float32)
+        F = random.normal(size=(6, SIZE)).astype(np.float32)
+        for own in (loss, replace(loss, missing=True)) if loss.by_output else (loss,):  # type: ignore[type-var]
+            root = own.root(Y, F)
+            for found in (own.value(Y, F), own.residual(Y, F), root.residual, root.normal(F)):
+                assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.by_output])
+def test_single_precision_has_the_digits_of_double(name: str, random: np.random.Generator) -> None:
+    """Value, slope and curvature, near the target and far from it."""
+    loss, far = LOSSES[name], 10.0 ** random.uniform(-3.0, 1.0, (400, 1))
+    Y = taken_by(loss, random.normal(size=(400, SIZE))).astype(np.float32)
+    F = (far * random.normal(size=Y.shape)).astype(np.float32)
+    wide = Y.astype(float), F.astype(float)
+    size = 1.0 + np.abs(wide[0]) + np.exp(np.minimum(wide[1], 30.0))
+
+    def curvatures(Y: Array, F: Array) -> Array:
+        return loss.root(Y, F).normal(np.ones_like(F))
+
+    for of in (lambda Y, F: loss.value(Y, F)[:, None], loss.residual, curvatures):
+        near = 32 * SIZE * np.finfo(np.float32).eps * (np.abs(of(*wide)) + size)
+        assert (np.abs(of(Y, F) - of(*wide)) <= near).all()
+
+
+# --- declarations, links and missing outputs --------------------------------------------------------------------------
+
+
+def test_numbers_of_a_loss_come_before_what_all_have() -> None:
+    assert type(LOSSES["huber"])(0.3) == replace(LOSSES["huber"], threshold=0.3)  # type: ignore[type-var,call-arg]
+    assert not named(PINBALL).missing
+
+
+def test_what_it_declares(loss: Loss) -> None:
+    assert loss.link in LINKS
+    assert loss.stiffness > 0.0
+    assert loss.targets
+    Y = np.array([[-1e3, -0.5, 0.0, 0.5], [1.0, 2.0, 1e3, 1e14]])
+    assert loss.admits(Y).shape == Y.shape
+    assert loss.admits(Y).all() == (loss.scaled and not loss.labels)
+
+
+def test_the_link_of_the_least_outputs_is_the_target(loss: Loss, random: np.random.Generator) -> None:
+    """The net predicts what its loss is least for: of the constants, the mean that they stand for has no slope."""
+    if loss.link not in ("sigmoid", "exp"):
+        pytest.skip("another law")
+    Y = taken_by(loss, random.normal(size=(50, SIZE)))
+    c = best_constant(loss, Y, all_at_hand(50), 50)
+    assert_allclose(LINKS[loss.link](np.tile(c, (1, 1)))[0], Y.mean(axis=0), rtol=1e-8)
+
+
+def test_no_constant_is_better_than_the_best(loss: Loss, random: np.random.Generator) -> None:
+    if not (loss.by_output or loss.labels) or (isinstance(loss, Squared) and not loss.unit_hessian):
+        pytest.skip("it is not the loss of a run")
+    Y = taken_by(loss, random.normal(size=(50, SIZE)))
+    c = best_constant(loss, Y, all_at_hand(50), 50)
+    least = loss.value(Y, np.broadcast_to(c, Y.shape)).sum()
+    for length in (1e-3, 0.1, 1.0):
+        for _ in range(20):
+            other = c + length * random.normal(size=c.shape)
+            assert loss.value(Y, np.broadcast_to(other, Y.shape)).sum() >= least * (1.0 - 1e-12)
+
+
+def test_what_is_missing_adds_nothing(incomplete: Loss, random: np.random.Generator) -> None:
+    """Each point is as if it had the other outputs alone."""
+    Y, F = taken_by(incomplete, random.normal(size=(6, SIZE))), random.normal(size=(6, SIZE))
+    M, dF = random.normal(size=(SIZE, SIZE)), random.normal(size=F.shape)
+    gone = random.uniform(size=Y.shape) < 0.4
+    gone[0], gone[1] = True, False
+    Y = np.where(gone, np.nan, Y)
+    with np.errstate(all="raise"):
+        root, residual, value = incomplete.root(Y, F), incomplete.residual(Y, F), incomplete.value(Y, F)
+        hessian, congruence = incomplete.hessian(Y, F), incomplete.congruence(Y, F, M + M.T)
+    B = factor(root, len(F))
+    for n in range(6):
+        seen = ~gone[n]
+        y, f = Y[[n]][:, seen], F[[n]][:, seen]
+        assert_allclose(value[n], incomplete.value(y, f)[0] if seen.any() else 0.0, rtol=1e-13)
+        assert_array_equal(residual[n, seen], incomplete.residual(y, f)[0])
+        assert_allclose(root.normal(dF)[n, seen], incomplete.root(y, f).normal(dF[[n]][:, seen])[0], rtol=1e-13)
+        for found in (residual[n], root.residual[n], root.normal(dF)[n], B[n].diagonal()):
+            assert_array_equal(found[gone[n]], 0.0)
+    assert_allclose(hessian, np.einsum("nji,njk->ik", B, B) / 6, rtol=1e-12, atol=1e-12)
+    assert_allclose(congruence, np.einsum("nij,jk,nlk->il", B, M + M.T, B) / 6, rtol=1e-12, atol=1e-12)
+    assert_array_equal(incomplete.with_residual(Y, F)[0], value)
+
+
+def test_of_complete_targets_it_is_the_same_loss(incomplete: Loss, random: np.random.Generator) -> None:
+    whole: Loss = replace(incomplete, missing=False)  # type: ignore[type-var]
+    Y, F = taken_by(whole, random.normal(size=(6, SIZE))), random.normal(size=(6, SIZE))
+    assert_array_equal(incomplete.value(Y, F), whole.value(Y, F))
+    assert_array_equal(incomplete.residual(Y, F), whole.residual(Y, F))
+    assert_allclose(incomplete.hessian(Y, F), whole.hessian(Y, F), rtol=1e-14)
+    assert not incomplete.unit_hessian
+
+
+def test_a_start_of_complete_squares_has_their_targets_and_missing_ones_are_the_mean() -> None:
+    Y = np.array([[1.0, 5.0], [3.0, np.nan], [8.0, 7.0]])
+    over = all_at_hand(3)
+    assert start_targets(Squared(), Y, over) is Y
+    found = start_targets(Squared(missing=True), Y, over)
+    assert_allclose(found, [[1.0, 4.5], [3.0, 6.0], [8.0, 7.5]])
+    assert_allclose(best_constant(Squared(missing=True), Y, over, 3), [4.0, 6.0])
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
@@ -211,7 +365,7 @@ def test_cross_entropy_has_digits_far_below_the_rounding_of_one(sure: float, ran
     assert_allclose(loss.residual(Y.astype(np.float32), F), loss.residual(Y, wide), **near)
     assert_allclose(loss.residual(Y, wide).sum(axis=1), 0.0, atol=1e-15)
     if sure < 20.0:  # smaller probabilities are raised
-        assert_allclose(loss.hessian(F), loss.hessian(wide), **near)
+        assert_allclose(loss.hessian(Y, F), loss.hessian(Y, wide), **near)
         curved, exact = (
             np.vecdot(d, loss.root(Y, f).normal(d)) for d, f in ((change.astype(np.float32), F), (change, wide))
         )

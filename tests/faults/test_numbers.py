@@ -98,7 +98,7 @@ def test_half_steps(start: Callable[[Mac], State], problem: str, net: str, tally
     precision = words.get("precision", "float64")
     if net == "float32" and problem == "mu = 1e12":
         pytest.skip("float32 is refused beyond mu = 1e4")
-    data = points(0, 37, 4, 3, words.get("loss") == "cross_entropy", precision)
+    data = points(0, 37, 4, 3, words.get("loss", "squared"), precision)
     spoil(data)
     mac = method(data=replace(data), **words)
     state = start(mac)

@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING.md, from its blocks to a trained net, as another package would bring it."""
+"""Worked examples, from the blocks of their pages to a trained net, as another package would bring them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import tomllib
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 from launch.launching import ROOT, run_program
 from numpy.testing import assert_array_equal
 from pages import blocks_of_page
+
+import macmpi
+from macmpi.config import Data
+from macmpi.data.whole import load
 
 PAGE = "CONTRIBUTING.md"
 
@@ -23,22 +28,35 @@ def package(tmp_path: Path) -> Path:
     (tmp_path / "my_layers.py").write_text(layers)
     (tmp_path / "my_activation.py").write_text(activation)
     (tmp_path / "digits.toml").write_text(config)
+    install(project, tmp_path, ["my_layers", "my_activation"])
+    return tmp_path
+
+
+def install(project: str, folder: Path, modules: list[str]) -> None:
+    """Makes a folder of modules look installed.  project: its pyproject.toml."""
     keys = tomllib.loads(project)
     (name, version), groups = (keys["project"][key] for key in ("name", "version")), keys["project"]["entry-points"]
-    assert keys["tool"]["setuptools"]["py-modules"] == ["my_layers", "my_activation"]
-    installed = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+    assert keys["tool"]["setuptools"]["py-modules"] == modules
+    installed = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     lines = (f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in own.items()) for group, own in groups.items())
     (installed / "entry_points.txt").write_text("".join(lines))
-    return tmp_path
 
 
-def trained(package: Path, ranks: int, output: str, *words: str) -> str:
+def trained(package: Path, ranks: int, output: str, *words: str, config: str = "digits.toml") -> str:
     path = os.pathsep.join([str(package), str(ROOT)])
     return run_program(
-        "digits.toml", "--output", output, *words, ranks=ranks, cwd=package, env={"PYTHONPATH": path}, code=0
+        config, "--output", output, *words, ranks=ranks, cwd=package, env={"PYTHONPATH": path}, code=0
     ).out
+
+
+def datasets(path: Path) -> list[object]:
+    """All datasets of a model.h5, in the order of their names."""
+    arrays: list[object] = []
+    with h5py.File(path) as file:
+        file.visititems(lambda name, item: arrays.append(item[()]) if isinstance(item, h5py.Dataset) else None)
+    return arrays
 
 
 def test_the_worked_example_ends_in_a_trained_net(package: Path) -> None:
@@ -75,12 +93,54 @@ def test_it_has_the_same_bits_on_any_number_of_ranks(keys: dict[str, str], packa
     found = []
     for ranks in (1, 2, 3):
         trained(package, ranks, f"run{ranks}", *words)
-        with h5py.File(package / f"run{ranks}" / "model.h5") as file:
-            arrays: list[object] = []
-            file.visititems(
-                lambda name, item, into=arrays: into.append(item[()]) if isinstance(item, h5py.Dataset) else None
-            )
-        found.append(arrays)
+        found.append(datasets(package / f"run{ranks}" / "model.h5"))
     for other in found[1:]:
         for ours, theirs in zip(found[0], other, strict=True):
             assert_array_equal(ours, theirs)
+
+
+# --- a loss -----------------------------------------------------------------------------------------------------------
+
+LOSS_PAGE = "docs/extending/loss.md"
+
+
+@pytest.fixture
+def losses(tmp_path: Path) -> Path:
+    """A folder with the page's files, installed as far as Python looks."""
+    (module,), (project, config) = blocks_of_page(LOSS_PAGE, "python"), blocks_of_page(LOSS_PAGE, "toml")
+    assert len(module.splitlines()) <= 40
+    (tmp_path / "my_losses.py").write_text(module)
+    (tmp_path / "quantile.toml").write_text(config)
+    install(project, tmp_path, ["my_losses"])
+    return tmp_path
+
+
+@pytest.mark.parametrize(("loss", "share"), [("upper", 0.9), ("lower", 0.1)])
+def test_quantiles_are_learnt_with_the_same_bits_on_1_and_2_ranks(loss: str, share: float, losses: Path) -> None:
+    """The share of held-out targets below the predictions is the quantile's, but for its standard error and a little.
+
+    The model needs nothing of the package that has the loss.
+    """
+    for ranks in (1, 2):
+        trained(losses, ranks, f"run{ranks}", "--set", f"model.loss={loss}", config="quantile.toml")
+    for ours, theirs in zip(*(datasets(losses / f"run{ranks}" / "model.h5") for ranks in (1, 2)), strict=True):
+        assert_array_equal(ours, theirs)
+    model, data = macmpi.load(str(losses / "run2" / "model.h5"), "best"), load(Data("sklearn:diabetes"))
+    X, Y = data.scaling_x.undo(data.X_val), data.scaling_y.undo(data.Y_val)
+    assert abs(np.mean(Y[:, 0] < model.predict(X)) - share) < 3.0 * np.sqrt(0.09 / len(Y)) + 0.03
+
+
+@pytest.mark.parametrize("method", ["stochastic", "adam", "lbfgs"])
+def test_other_methods_train_it_too(method: str, losses: Path) -> None:
+    words = ("--set", f"method.name={method}", "--set", "loss.smoothing=0.2", "--iterations", "30")
+    out = trained(losses, 1, "run", *words, config="quantile.toml")
+    last = json.loads((losses / "run" / "curve.jsonl").read_text().splitlines()[-1])
+    (constant,) = (float(line.split()[-1]) for line in out.splitlines()[:8] if "predict the best constant" in line)
+    assert last["E1_train"] < 0.9 * constant
+
+
+def test_a_loss_that_is_nowhere_is_named_with_the_words_that_there_are(losses: Path) -> None:
+    path = os.pathsep.join([str(losses), str(ROOT)])
+    words = ("quantile.toml", "--set", "model.loss=uper")
+    outcome = run_program(*words, ranks=1, cwd=losses, env={"PYTHONPATH": path}, code=2)
+    assert "model.loss: unknown word; did you mean 'upper'?" in outcome.err

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle, product
 from typing import Any, get_args, get_type_hints
@@ -18,6 +18,7 @@ from macmpi.methods.starts import Origin
 from macmpi.parallel import tiles, tree_sum
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, cholesky
+from macmpi.typing import Array
 
 tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12
 tree_sum.WIDE = 64
@@ -36,11 +37,27 @@ def dataset(rows: int, validation: int, columns: int, targets: int, labels: bool
     return Dataset(X, Y, X_val, Y_val, scaling, scaling, "")
 
 
+def remade(data: Dataset, of: Callable[[Array], Array]) -> Dataset:
+    """The same inputs with other targets."""
+    return replace(data, Y=of(data.Y), Y_val=of(data.Y_val))
+
+
+def with_gaps(Y: Array) -> Array:
+    """A third is missing, of the first point all."""
+    gone = np.random.default_rng(len(Y)).uniform(size=Y.shape) < 0.3
+    gone[0] = True
+    return np.where(gone, np.nan, Y)
+
+
 SMALL = dataset(37, 11, 9, 4)
 CLASSES = dataset(37, 11, 9, 4, labels=True)
+TRUTH = remade(SMALL, lambda Y: np.greater(Y, 0.0).astype(float))
+COUNTS = remade(SMALL, lambda Y: np.floor(np.exp(2.0 * Y)))
+GAPS, GAPS_TRUTH, GAPS_COUNTS = (remade(data, with_gaps) for data in (SMALL, TRUTH, COUNTS))
 WIDE = dataset(300, 50, 12, 0)
 LONG = dataset(6200, 100, 3, 2)
-HIDDEN = {id(SMALL): [7, 5], id(CLASSES): [7, 5], id(WIDE): [50, 5, 50], id(LONG): [4]}
+HIDDEN = {id(WIDE): [50, 5, 50], id(LONG): [4]}
+HIDDEN |= {id(data): [7, 5] for data in (SMALL, CLASSES, TRUTH, COUNTS, GAPS, GAPS_TRUTH, GAPS_COUNTS)}
 """SMALL, CLASSES: nothing divides; WIDE: several tiles of units, and a mirrored autoencoder; LONG: several tiles of
 points a block, several chunks."""
 
@@ -144,6 +161,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         yield WIDE, {**keys, **(single if i % 2 else {})}
         yield CLASSES, {**keys, "model.loss": "cross_entropy", "model.activation": "softmax"}
         yield LONG, {**keys, "baseline.batch": 700}
+    yield from losses(single, lagrangian)
     yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})
     yield from shared(single, lagrangian)
     yield from images(single, lagrangian)
@@ -169,6 +187,33 @@ def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
         yield CLASSES, {**label, **drawn, "model.activation": "relu", "model.loss": "cross_entropy", **keys}
     yield WIDE, {"model.hidden": [24], **back, **drawn, "model.activation": "tanh"}
     yield WIDE, {**code, "method.name": "adam", "baseline.batch": 9, "model.activation": "tanh"}
+
+
+def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Every loss that is neither of squares alone nor of labels, by each kind of method, and with missing outputs."""
+    sums = {"logistic": (TRUTH, GAPS_TRUTH), "poisson": (COUNTS, GAPS_COUNTS)}
+    sums |= dict.fromkeys(("huber", "absolute"), (SMALL, GAPS)) | {"squared": (SMALL, GAPS)}
+    drawn = {"method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5}
+    adam = {"method.name": "adam", "baseline.batch": 9, "baseline.parts": 4, "baseline.momentum": 0.5}
+    own = {"parallel.data": "sharded"}
+    starts = cycle(({}, {"start.method": "pca"}))
+    weighed = cycle(({"penalty.metric": "curvature", "model.sites": "before"}, lagrangian, {"model.sites": "none"}))
+    for z, (loss, (whole, gaps)) in zip(cycle(MOVING), sums.items()):
+        keys = {"model.loss": loss}
+        for data, also in ((whole, keys), (gaps, {**keys, "loss.missing": True})):
+            if also == {"model.loss": "squared"}:
+                continue
+            yield data, {**also, "z_step.solver": z, "method.acceleration": "momentum", **next(starts)}
+            yield data, {**also, **next(weighed)}
+            yield data, {**also, **drawn, **next(starts)}
+            yield data, {**also, **adam, **single}
+            yield data, {**also, **own}
+            yield data, {**also, **own, **drawn}
+        yield gaps, {**keys, "loss.missing": True, **single, "parallel.data": "node", **drawn}
+    ring = {**own, "w_step.schedule": "ring", "w_step.batch": 9, "w_step.rate": 0.01}
+    yield GAPS, {**ring, "loss.missing": True}
+    bits = {"model.activation": "binary", "penalty.mu0": 0.1, "model.hidden": [5], "start.method": "pca"}
+    yield GAPS, {**bits, "model.loss": "huber", "loss.threshold": 0.3, "loss.missing": True}
 
 
 def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

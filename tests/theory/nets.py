@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 from scipy import special
+from targets import taken_by
 
 from macmpi.config import Config, Method, Model, Penalty, WStep, ZStep
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
+from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
@@ -36,17 +38,16 @@ Words = str | Sequence[str]
 AUGMENTED = {"method": "augmented_lagrangian"}
 
 
-def points(seed: int, n: int, d: int, targets: int, labels: bool = False, dtype: str = "float64") -> Dataset:
-    """Targets are a smooth function of the inputs, and noise; labels: one-hot, the largest of them."""
+def points(seed: int, n: int, d: int, targets: int, loss: str = "squared", dtype: str = "float64") -> Dataset:
+    """Targets are a smooth function of the inputs, and noise, made into what the loss takes."""
     random = np.random.default_rng(seed)
     X, X_val = random.normal(size=(n, d)), random.normal(size=(11, d))
     mixing = random.normal(size=(d, targets))
     Y, Y_val = (np.sin(x @ mixing) + 0.1 * random.normal(size=(len(x), targets)) for x in (X, X_val))
-    if labels:
-        Y, Y_val = (np.eye(targets)[y.argmax(axis=1)] for y in (Y, Y_val))
+    Y, Y_val = (taken_by(LOSSES[loss], y) for y in (Y, Y_val))
     unit_x, unit_y = (Scaling(np.zeros(k), np.ones(k)) for k in (d, targets))
     X, Y, X_val, Y_val = (A.astype(dtype) for A in (X, Y, X_val, Y_val))
-    return Dataset(X, Y, X_val, Y_val, unit_x, unit_y, "", np.arange(targets) if labels else None)
+    return Dataset(X, Y, X_val, Y_val, unit_x, unit_y, "", np.arange(targets) if LOSSES[loss].labels else None)
 
 
 def method(
@@ -76,7 +77,7 @@ def method(
         w_step=WStep(**known(WStep, w_step)),
         method=Method("mac"),
     )
-    data = data or points(seed, n, d, targets, loss == "cross_entropy", precision)
+    data = data or points(seed, n, d, targets, loss, precision)
     plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
     choices = replace(
         plan.choices,
@@ -193,16 +194,32 @@ def before_activation(mac: Mac) -> bool:
 
 
 def loss_of(mac: Mac, F: Array) -> float:
-    """1/2 ||y - f||^2, or -log p of the class, over all points."""
-    Y = mac.data.Y
-    if mac.plan.choices.loss.labels:
-        return float(np.sum(special.logsumexp(F, axis=1) - np.sum(Y * F, axis=1)))
-    return 0.5 * float(np.sum((Y - F) ** 2))
+    """1/2 ||y - f||^2, or another loss by its formula, over all points."""
+    return float(np.sum(VALUES[type(mac.plan.choices.loss).__name__](mac.data.Y, F)))
+
+
+VALUES: dict[str, Callable[[Array, Array], Array]] = {
+    "Squared": lambda Y, F: 0.5 * (Y - F) ** 2,
+    "CrossEntropy": lambda Y, F: special.logsumexp(F, axis=1) - np.sum(Y * F, axis=1),
+    "Logistic": lambda Y, F: np.logaddexp(0.0, F) - Y * F,
+    "Poisson": lambda Y, F: special.kl_div(Y, np.exp(F)),
+    "Huber": lambda Y, F: special.huber(1.0, Y - F),
+    "Absolute": lambda Y, F: np.sqrt((Y - F) ** 2 + 0.05**2) - 0.05,
+}
+
+PULLS: dict[str, Callable[[Array, Array], Array]] = {
+    "Squared": lambda Y, F: Y - F,
+    "CrossEntropy": lambda Y, F: Y - softmax(F),
+    "Logistic": lambda Y, F: Y - special.expit(F),
+    "Poisson": lambda Y, F: Y - np.exp(F),
+    "Huber": lambda Y, F: np.clip(Y - F, -1.0, 1.0),
+    "Absolute": lambda Y, F: (Y - F) / np.sqrt((Y - F) ** 2 + 0.05**2),
+}
 
 
 def loss_pull(mac: Mac, F: Array) -> Array:
     """Minus the gradient of the loss with respect to the outputs: r, for the squared error."""
-    return mac.data.Y - (softmax(F) if mac.plan.choices.loss.labels else F)
+    return PULLS[type(mac.plan.choices.loss).__name__](mac.data.Y, F)
 
 
 def outputs(mac: Mac, state: State) -> Array:

@@ -93,7 +93,7 @@ def test_the_encoders_error_and_its_gradient_are_those_of_the_nested_net(data: D
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
 @pytest.mark.parametrize("other", OTHERS)
 def test_the_gradient_goes_through_any_decoder_and_leaves_biases_out_of_the_ridge(other: str, loss: str) -> None:
-    data = points(0, 37, 4, 3, labels=loss == "cross_entropy")
+    data = points(0, 37, 4, 3, loss=loss)
     method, state, _ = alternating(data, off=0.3, model={**OTHERS[other], "loss": loss}, penalty={"ridge": 0.5})
     flat, function = encoder_function(method, state)
     value, slope = function()
@@ -176,7 +176,7 @@ def test_an_iteration_never_raises_the_error_but_through_the_decoders_centres(se
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
 def test_a_decoder_without_centres_never_raises_it_at_all(loss: str) -> None:
-    data = points(0, 37, 4, 3, labels=loss == "cross_entropy")
+    data = points(0, 37, 4, 3, loss=loss)
     method, state, _ = alternating(
         data, model={**OTHERS["sigmoid decoder"], "loss": loss}, penalty={"ridge": 0.01, "ridge_scale": "objective"}
     )

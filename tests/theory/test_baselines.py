@@ -36,7 +36,7 @@ often = settings(deadline=None, derandomize=True, database=None, max_examples=20
 
 def begun(name: str, loss: str = "squared", activation: str = "sigmoid", seed: int = 0, **keys: Any) -> Any:
     """A method and its first State."""
-    data = points(seed, N, 4, 3, labels=loss == "cross_entropy")
+    data = points(seed, N, 4, 3, loss=loss)
     config = Config(
         model=Model([5, 4], activation, loss=loss),  # type: ignore[arg-type]
         start=Start(range=3.0, seed=seed),

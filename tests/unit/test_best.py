@@ -17,6 +17,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
 from macmpi.methods.constant import constant_weights
 from macmpi.nets.build import build_chain
+from macmpi.nets.losses import CrossEntropy, Squared
 from macmpi.results.reference_errors import all_at_hand
 from macmpi.state import block_views
 from macmpi.typing import Array
@@ -33,7 +34,7 @@ def test_a_constant_net_gives_the_mean_of_the_targets(hidden: list[int]) -> None
     data = dataset(random.normal(size=(30, 2)))
     chain = build_chain(Model(hidden, "tanh"), 3, 2)
     flat = random.normal(size=sum(h * d for h, d in chain.block_shapes))
-    found = constant_weights(chain, flat, data, all_at_hand(30), 30)
+    found = constant_weights(chain, flat, Squared(), data.Y, all_at_hand(30), 30)
     assert found is not None
     F = chain.forward(block_views(found, chain.block_shapes), data.X)
     assert_allclose(F, np.broadcast_to(data.Y.mean(axis=0), F.shape), rtol=1e-13)
@@ -42,7 +43,9 @@ def test_a_constant_net_gives_the_mean_of_the_targets(hidden: list[int]) -> None
 def test_of_labels_it_gives_their_shares() -> None:
     data = dataset(np.eye(3)[[0, 0, 0, 1, 1, 2]], np.arange(3))
     chain = build_chain(Model([4], "relu"), 3, 3)
-    found = constant_weights(chain, np.zeros(sum(h * d for h, d in chain.block_shapes)), data, all_at_hand(6), 6)
+    found = constant_weights(
+        chain, np.zeros(sum(h * d for h, d in chain.block_shapes)), CrossEntropy(), data.Y, all_at_hand(6), 6
+    )
     assert found is not None
     F = np.exp(chain.forward(block_views(found, chain.block_shapes), data.X))
     assert_allclose(F / F.sum(axis=1, keepdims=True), np.broadcast_to([1 / 2, 1 / 3, 1 / 6], F.shape), rtol=1e-13)
@@ -53,7 +56,7 @@ def test_outputs_that_are_not_affine_have_none(keys: dict[str, Any]) -> None:
     data = dataset(np.zeros((6, 2)))
     chain = build_chain(Model(**{"hidden": [4], "activation": "tanh", "loss": "squared", **keys}), 3, 2)
     flat = np.zeros(sum(h * d for h, d in chain.block_shapes))
-    assert constant_weights(chain, flat, data, all_at_hand(6), 6) is None
+    assert constant_weights(chain, flat, Squared(), data.Y, all_at_hand(6), 6) is None
 
 
 @pytest.mark.parametrize("method", ["stochastic", "mac", "adam"])

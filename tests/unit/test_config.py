@@ -23,6 +23,7 @@ NOT_A_FRACTION = [1.0, -0.1, True, "0.5", NAN, INF, [0.5]]
 NOT_A_COUNT = [0, -3, 1.0, True, "3", NAN, [3]]
 NOT_OWN = [-3, 1.0, True, "3", NAN, [3]]
 NOT_A_WIDTH = [1e-10, 1e10, *NOT_POSITIVE[:-1]]
+NOT_A_SIZE = [-1e-9, 1e10, True, "1", NAN, INF, [1.0]]
 NOT_A_SEED = [-1, 2**63, 0.0, True, "0", NAN]
 
 MISTAKES: dict[str, list[Any]] = {
@@ -47,6 +48,9 @@ MISTAKES: dict[str, list[Any]] = {
     "model.words": NOT_A_COUNT,
     "model.loss": ["cross-entropy", "", 1, ["squared"]],
     "model.precision": ["float16", "", 32, ["float64"]],
+    "loss.missing": [0, "true", 1.0, []],
+    "loss.threshold": NOT_A_SIZE,
+    "loss.smoothing": NOT_A_SIZE,
     "start.method": ["PCA", "", 1, ["pca"]],
     "start.range": [-1.0, -1e-9, 1e7, "2"],
     "start.gradient_step": [0, 1, "true", 1.0, []],
@@ -307,7 +311,7 @@ def test_a_slip_in_a_tables_name_gets_a_suggestion(table: str, folder: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('loss = "squared"', "loss: unknown key; did you mean model.loss?"),
+        ('loss = "squared"', "loss: should be a table, [loss]; did you mean model.loss?"),
         ("[penalty]\nhidden = [3]", "penalty.hidden: unknown key; did you mean model.hidden?"),
         ("rate = 0.1", "rate: unknown key; did you mean w_step.rate or baseline.rate?"),
     ],

@@ -372,7 +372,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "classes or amounts": ((X, FEW), {}, r'^the arguments of fit: Y holds .* loss = "cross_entropy" if classes'),
     "no units": ((X,), {"hidden": [0]}, "hidden.0: should be greater"),
     "another layer": ((X,), {"layers": "rel"}, "layers: unknown word; did you mean 'relu'"),
-    "another loss": ((X, NUMBERS), {"loss": "huber"}, "loss: should be"),
+    "another loss": ((X, NUMBERS), {"loss": "hubr"}, "loss: unknown word; did you mean 'huber'"),
     "too large a share": ((X,), {"validation": 2.0}, "validation: should be less than 1"),
     "half of a pair": ((X, NUMBERS), {"validation": (X,)}, "validation: a share .* or a pair"),
     "targets of other points": ((X, NUMBERS[:5]), {}, "X has 60 rows but Y has 5"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.config import Config, Method, Model, Penalty, Run, Start, Stochastic, WStep, ZStep
+from macmpi.config import Config, Loss, Method, Model, Penalty, Run, Start, Stochastic, WStep, ZStep
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
@@ -104,6 +104,10 @@ def test_a_segment_solved_whole_is_one_job_over_all_its_blocks() -> None:
         ({"sites": ["after", "none"]}, (True, False), ("GaussNewtonW", "HessianFreeW")),
         ({"activation": "softmax"}, (False, False, True), ("HessianFreeW",) * 2 + ("ClosedForm",)),
         ({"loss": "cross_entropy"}, (True, True, False), ("GaussNewtonW",) * 2 + ("HessianFreeW",)),
+        *(
+            ({"loss": loss}, (True, True, False), ("GaussNewtonW",) * 2 + ("HessianFreeW",))
+            for loss in ("logistic", "poisson", "huber", "absolute")
+        ),
         ({"output": "tanh"}, (True, True, True), ("GaussNewtonW",) * 3),
     ],
 )
@@ -114,6 +118,14 @@ def test_auto_takes_units_apart_where_they_separate(
     p = make_plan(config, 4, 3, 37, 11, 1)
     assert tuple(r.by_unit for r in p.choices.regressions) == by_unit
     assert tuple(type(r.solver).__name__ for r in p.choices.regressions) == solvers
+
+
+def test_squares_with_gaps_have_no_closed_form() -> None:
+    """Each output has points of its own, so units share no Gram; those of other segments do."""
+    config = Config(model=Model(hidden=[7, 5], sites="before"), method=Method("mac"), loss=Loss(missing=True))
+    regressions = make_plan(config, 4, 3, 37, 11, 1).choices.regressions
+    assert [type(r.solver).__name__ for r in regressions] == ["ClosedForm", "ClosedForm", "HessianFreeW"]
+    assert regressions[-1].system is None
 
 
 @pytest.mark.parametrize("ranks", RANKS)

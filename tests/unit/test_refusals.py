@@ -73,7 +73,7 @@ BASIS: Keys = {
 CODES = {"model.activation": ["quantise", "tanh"], "model.words": 8}
 BITS = {"model.activation": ["binary", "tanh"], "model.sites": ["after", "none"]}
 HALVES = {"method.name": "alternating", "model.activation": ["linear", "tanh"], "model.sites": ["after", "none"]}
-SELECTED = {
+SELECTED: Keys = {
     **BASIS,
     "model.centres": "subset",
     "selection.criterion": "bic",
@@ -152,6 +152,21 @@ TABLE = {
         ({"model.output": "linear"},),
         "`cross_entropy`",
     ),
+    **{
+        f"a {link} of its own": Row(
+            {"model.loss": loss, "model.output": "relu"},
+            (f'model.loss = "{loss}" has its own {link}', 'use model.output = "linear"'),
+            ({"model.output": "linear"}, {"model.loss": "squared"}),
+            "`cross_entropy`",
+        )
+        for loss, link in (("logistic", "sigmoid"), ("poisson", "exp"))
+    },
+    "labels that are missing": Row(
+        {"model.loss": "cross_entropy", "loss.missing": True},
+        ("loss.missing = true", 'model.loss = "cross_entropy" a point has one label', "use loss.missing = false"),
+        ({"loss.missing": False}, {"model.loss": "logistic"}),
+        "`loss.missing = true` with `cross_entropy`",
+    ),
     "mu beyond float32": Row(
         {"model.precision": "float32"},
         ('model.precision = "float32"', "penalty.mu_max = 1e+08", "use penalty.mu_max = 10000, or float64"),
@@ -213,6 +228,19 @@ TABLE = {
         (*ANY_OF, {"model.loss": "squared"}),
         "a unit solver",
     ),
+    **{
+        f"units and {loss}": Row(
+            {"w_step.solver": "gauss_newton", "w_step.linear_solver": "same", "model.loss": loss, **keys},
+            ('w_step.solver = "gauss_newton"', "segment 3", f'ends in model.loss = "{loss}"{words}', ONE_OF),
+            ANY_OF,
+            "a unit solver",
+        )
+        for loss, keys, words in (
+            ("huber", {}, ""),
+            ("poisson", {}, ""),
+            ("squared", {"loss.missing": True}, " with missing outputs"),
+        )
+    },
     "units and softmax": Row(
         {"w_step.solver": "gauss_newton", "model.activation": ["tanh", "softmax"]},
         ('w_step.solver = "gauss_newton"', "segment 2", "ends in softmax", ONE_OF),
@@ -467,6 +495,16 @@ TABLE = {
         ('selection.criterion = "bic" needs penalty.metric = "identity"',),
         ({"penalty.metric": "identity"},),
         "`selection.criterion` with centres",
+    ),
+    "selection where outputs are missing": Row(
+        SELECTED | {"loss.missing": True},
+        (
+            'selection.criterion = "bic"',
+            "each has points of its own",
+            'use criterion = "none", or loss.missing = false',
+        ),
+        ({"selection.criterion": "none", "selection.epsilon2": []}, {"loss.missing": False}),
+        "`selection.criterion` with `loss.missing = true`",
     ),
     "selection by another solver": Row(
         SELECTED | {"w_step.linear_solver": "same"},

@@ -31,6 +31,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import fit_scaling
 from macmpi.data.whole import load
 from macmpi.nets.build import build_chain
+from macmpi.nets.losses import CrossEntropy, Squared
 from macmpi.parallel.serial import Serial
 from macmpi.results import figures, model, model_file, pictures
 from macmpi.results.reading import Result, points, read
@@ -271,7 +272,7 @@ def test_levels_are_the_errors_of_the_mean_and_of_principal_components(random: n
     chain, data = build_chain(config.Model([4, 2, 5], activation="sigmoid"), 6, 6), Dataset(X, X, X, X, unit, unit, "")
     centred = X - X.mean(axis=0)
     values = np.linalg.svd(centred, compute_uv=False) ** 2
-    mean, pca = levels(chain, data)
+    mean, pca = levels(chain, data, Squared())
     assert (mean.name, pca.name) == ("predict the mean", "PCA with 2 components")
     assert_allclose([mean.value, pca.value], [0.5 * values.sum() / 30, 0.5 * values[2:].sum() / 30])
     assert str(mean) == f"predict the mean             E1 train {mean.value:9.4f}"
@@ -280,7 +281,7 @@ def test_levels_are_the_errors_of_the_mean_and_of_principal_components(random: n
 def test_levels_of_a_classifier(random: np.random.Generator) -> None:
     X, Y, unit = random.normal(size=(8, 2)), np.eye(2)[[0, 0, 0, 0, 0, 0, 1, 1]], fit_scaling(np.ones((1, 2)), "none")
     data = Dataset(X, Y, X, Y, unit, unit, "", np.arange(2))
-    entropy, wrong = levels(build_chain(config.Model([3], activation="sigmoid"), 2, 2), data)
+    entropy, wrong = levels(build_chain(config.Model([3], activation="sigmoid"), 2, 2), data, CrossEntropy())
     assert_allclose(entropy.value, -0.75 * np.log(0.75) - 0.25 * np.log(0.25))
     assert not entropy.share
     assert wrong.share
@@ -291,7 +292,9 @@ def test_levels_of_a_classifier(random: np.random.Generator) -> None:
 def test_targets_that_are_constant_up_to_rounding_have_a_level_of_0() -> None:
     X, Y, unit = np.eye(999, 3), np.full((999, 3), 0.1), fit_scaling(np.ones((1, 3)), "none")
     assert np.square(Y - Y.sum(axis=0) / 999).sum() > 0.0, "the mean of 999 times 0.1 is not 0.1"
-    (level,) = levels(build_chain(config.Model([3], activation="sigmoid"), 3, 3), Dataset(X, Y, X, Y, unit, unit, ""))
+    (level,) = levels(
+        build_chain(config.Model([3], activation="sigmoid"), 3, 3), Dataset(X, Y, X, Y, unit, unit, ""), Squared()
+    )
     assert level.value == 0.0
 
 

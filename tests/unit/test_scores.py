@@ -24,7 +24,7 @@ def numbers(L: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Numbers]:
     of_y, of_f = scaling.apply(Y), scaling.apply(F)
     sums = sum(scores.numbers_sums(of_y[rows], of_f[rows]) for rows in np.array_split(np.arange(N), 3))
     assert len(sums) == scores.width_of(L, labels=False)
-    return Y, F, scores.numbers_of(sums, N, scaling.scale)
+    return Y, F, scores.numbers_of(sums, scaling.scale)
 
 
 def labels(C: int, seed: int = 0, missing: int | None = None) -> tuple[np.ndarray, np.ndarray, Labels]:
@@ -76,10 +76,10 @@ def test_of_many_classes_there_is_no_matrix() -> None:
 def test_the_spread_of_a_constant_is_not_rounding() -> None:
     Y = np.column_stack([np.full(N, 1e6 + 0.1), np.arange(N)])
     sums = scores.numbers_sums(Y, Y + 1.0)
-    found = scores.numbers_of(sums, N, np.ones(2))
+    found = scores.numbers_of(sums, np.ones(2))
     assert np.isnan(found.r2).tolist() == [True, False]
     assert "R^2 undefined" in found.lines()[1]
-    assert np.isnan(scores.numbers_of(scores.numbers_sums(Y[:, :1], Y[:, :1]), N, np.ones(1)).total)
+    assert np.isnan(scores.numbers_of(scores.numbers_sums(Y[:, :1], Y[:, :1]), np.ones(1)).total)
 
 
 @pytest.mark.parametrize("L", [1, SHOWN_OUTPUTS, SHOWN_OUTPUTS + 1])

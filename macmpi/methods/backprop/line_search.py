@@ -62,9 +62,12 @@ def _inside(low: Trial, high: Trial) -> float:
 
 
 def cubic_minimum(a: Trial, b: Trial) -> float:
-    """The cubic through two values and slopes is least here; NaN where it has no minimum or a value is not finite."""
+    """The cubic through two values and slopes is least here.
+
+    NaN where it has no minimum, a value is not finite, or both are of one step, which a bracket shrinks to at last.
+    """
     width = b.t - a.t
-    if not (math.isfinite(b.value) and math.isfinite(b.slope)):
+    if not (width and math.isfinite(b.value) and math.isfinite(b.slope)):
         return math.nan
     d = a.slope + b.slope - 3.0 * (b.value - a.value) / width
     inside = d * d - a.slope * b.slope

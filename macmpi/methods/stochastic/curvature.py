@@ -11,7 +11,7 @@ import numpy as np
 
 from macmpi.methods.stochastic.factors import (
     Layout,
-    OfTape,
+    OfSeen,
     Seen,
     Sides,
     add_grams,
@@ -139,14 +139,13 @@ class RunningCurvature:
         """M_k of the minibatch, the same on every rank.  Collective: yes."""
         chain, points = self.plan.chain, PROBED
 
-        def means(matrices: Sequence[tuple[OfTape, int]]) -> list[Array]:
+        def means(matrices: Sequence[tuple[OfSeen, int]]) -> list[Array]:
             ends = np.cumsum([0, *(side * side for _, side in matrices)]).tolist()
 
             def add(i: int, out: Array) -> None:
-                tape = tapes[i].tape
-                if share := min(points, len(tape.F)):
+                if share := min(points, len(tapes[i].Y)):
                     for (of, _), a, b in zip(matrices, ends, ends[1:], strict=False):
-                        out[a:b] += np.ravel(of(tape)) * (share / probed)
+                        out[a:b] += np.ravel(of(tapes[i])) * (share / probed)
 
             flat = self.sum(add, ends[-1], self.plan.dtype)
             return [flat[a:b].reshape(n, n) for (_, n), a, b in zip(matrices, ends, ends[1:], strict=False)]

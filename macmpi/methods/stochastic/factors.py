@@ -24,12 +24,6 @@ from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
 from macmpi.typing import Array
 
-OfTape = Callable[[Tape], Array]
-"""A matrix that is a mean over the first points of a tape."""
-
-Means = Callable[[Sequence[tuple[OfTape, int]]], list[Array]]
-"""The means of several (n, n) matrices over all probed points, given with their n, in one exchange."""
-
 Sides = Sequence[tuple[bool, bool]]
 """Tells of each layer whether its M^-1, and its G^-1, are applied to the factors of a gradient, point by point."""
 
@@ -90,6 +84,13 @@ class Seen:
     tape: Tape
     Y: Array
     residual: Array
+
+
+OfSeen = Callable[[Seen], Array]
+"""A matrix that is a mean over the first of the points that were seen."""
+
+Means = Callable[[Sequence[tuple[OfSeen, int]]], list[Array]]
+"""The means of several (n, n) matrices over all probed points, given with their n, in one exchange."""
 
 
 def layers(tape: Tape) -> list[Step]:
@@ -161,7 +162,7 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> li
     dtype, width = tape.F.dtype, tape.F.shape[1]
     bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
     slopes = [(_carried(i, points, np.ones((n, n), dtype)), n) for i, n in bent.items()]
-    M, *found_slopes = means([(lambda t: loss.hessian(t.F[:points]), width), *slopes])
+    M, *found_slopes = means([(lambda seen: loss.hessian(seen.Y[:points], seen.tape.F[:points]), width), *slopes])
     products, M, found = dict(zip(bent, found_slopes, strict=True)), M.astype(dtype, copy=False), []
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.W is not None:
@@ -186,9 +187,14 @@ def shared_metric(M: Array, units: int) -> Array:
     return found
 
 
-def _carried(i: int, points: int, M: Array) -> OfTape:
+def _carried(i: int, points: int, M: Array) -> OfSeen:
     """The mean of J^T M J for map i of a tape."""
-    return lambda tape: tape.steps[i].map.pullback(tape.steps[i].W, tape.steps[i].A[:points], M)
+
+    def pulled_back(seen: Seen) -> Array:
+        step = seen.tape.steps[i]
+        return step.map.pullback(step.W, step.A[:points], M)
+
+    return pulled_back
 
 
 def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:

@@ -130,9 +130,8 @@ class Stochastic(Nested[StochasticState]):
             if loss.labels:
                 found[-1][:] = 0.0
             else:
-                opening.fit_output(
-                    chain, found, sample, self.layout.blocks(self.curvature.empty_weights())[-1], self.team
-                )
+                empty = self.layout.blocks(self.curvature.empty_weights())[-1]
+                opening.fit_output(chain, found, loss, sample, empty, self.team)
         state.own.average, state.own.step = state.weights.copy(), np.zeros_like(state.weights)
         self.curvature.begin(state, self.data.X)
         return state

@@ -15,6 +15,8 @@ from macmpi.methods.embedding import principal_directions
 from macmpi.nets.chain import Chain
 from macmpi.nets.design import adjoint, gram
 from macmpi.nets.layers.activation import function, is_function
+from macmpi.nets.losses import Loss
+from macmpi.nets.losses.constant import start_targets
 from macmpi.parallel.balance import assign_by_cost, contiguous_runs
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, cut
@@ -134,17 +136,18 @@ def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
         W[:, -1] += scale * np.sqrt(np.maximum(variances, 0.0))
 
 
-def fit_output(chain: Chain, weights: list[Array], sample: Sample, found: Array, team: Team) -> None:
+def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample, found: Array, team: Team) -> None:
     """The output layer by least squares with a ridge on its inputs: each rank solves for some units.
 
     found: of its shape, shared by the ranks of a node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h owners.
     """
     A, output = sample.through(chain, weights, len(chain.maps) - 1), chain.maps[-1]
+    Y = start_targets(loss, sample.Y, sample.over).astype(A.dtype, copy=False)
     apart = min(output.positions, MOST_APART)
 
     def part(rows: slice) -> tuple[Array, Array]:
         inputs = output.unfold(A[rows][::apart])
-        return gram(inputs), adjoint(sample.Y[rows][::apart].reshape(-1, len(weights[-1])), inputs)
+        return gram(inputs), adjoint(Y[rows][::apart].reshape(-1, len(weights[-1])), inputs)
 
     G, crossed = sample.roughly(part)
     added = np.full(len(G), RIDGE + jitter(G, 0.0, A.dtype))

@@ -176,7 +176,7 @@ class TransposedConvolution(Shared):
         return around.cut(spread)
 
     def _spreading(self, W: Any) -> Array:
-        """A pixel adds its numbers times this to its patch: (channels, kernel^2 units), kernels turned by half a turn."""
+        """A pixel adds its numbers times this to its patch: (channels, kernel^2 units), each kernel turned round."""
         V = W[:, :-1].reshape(self.units, self.kernel, self.kernel, self.channels)
         return np.ascontiguousarray(V[:, ::-1, ::-1].transpose(3, 1, 2, 0)).reshape(self.channels, -1)
 

@@ -1,0 +1,64 @@
+"""Targets are held to what the loss asks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.config import Config
+from macmpi.nets.losses import loss_of
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The targets that a loss takes.
+
+    missing: NaN stands for none.  scaled: they may be shifted and scaled.  admits: tells of each number whether it is
+    one; None: every number is.  words: what they are; loss: its name.
+    """
+
+    missing: bool = False
+    scaled: bool = True
+    admits: Callable[[Array], Array] | None = None
+    words: str = ""
+    loss: str = ""
+
+    def check(self, Y: Array, source: str, autoencoder: bool) -> None:
+        """Raises UsageError, naming the first, where targets (n, L) as they are trained on are none that it takes."""
+        if self.admits is None:
+            return
+        bad = np.argwhere(~(self.admits(Y) | np.isnan(Y)))
+        if not len(bad):
+            return
+        row, column = bad[0].tolist()
+        of = "an input, scaled, which an autoencoder takes for its target," if autoencoder else "a target"
+        remedy = 'with another data.scale, or model.loss = "squared"' if autoencoder else 'use model.loss = "squared"'
+        raise UsageError(
+            f'data.source = "{source}": model.loss = "{self.loss}" takes {self.words}, and {of} of column {column} is '
+            f"{Y[row, column]:g}; {remedy}"
+        )
+
+
+NUMBERS = Wanted()
+"""All numbers, but none that are missing."""
+
+
+def wanted_by(config: Config) -> Wanted:
+    """The targets that a config's loss takes; of labels, which are checked as such, nothing more."""
+    loss = loss_of(config)
+    if loss.labels:
+        return NUMBERS
+    admits = None if loss.scaled else loss.admits
+    return Wanted(loss.missing, loss.scaled, admits, loss.targets, config.model.loss)
+
+
+def check_seen(counts: Array, name: str) -> None:
+    """Raises UsageError where a column of targets has no number in any training point.  counts: those it has, (L,)."""
+    none = np.flatnonzero(counts == 0)
+    if len(none):
+        which = f"column {none[0]}" + (f" and {len(none) - 1} more" if len(none) > 1 else "")
+        raise UsageError(f"{name}: {which} is missing at every training point; leave it out")

@@ -1,0 +1,124 @@
+"""The cross-entropy of labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from macmpi.nets.design import row_dots
+from macmpi.nets.layers import Tangent
+from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.losses import Root
+from macmpi.nets.tape import compose
+from macmpi.typing import Array
+
+
+def _largest(A: Array) -> tuple[Array, Array]:
+    """Gives the index in A of each row's largest number."""
+    return np.arange(len(A)), A.argmax(axis=1)
+
+
+@dataclass(frozen=True)
+class CrossEntropyRoot:
+    """B = (I - s s^T) diag(s), with s = sqrt(p): B^T B = diag(p) - p p^T."""
+
+    residual: Array
+    s: Array
+
+    def astype(self, dtype: np.dtype | type) -> CrossEntropyRoot:
+        return self if self.s.dtype == dtype else CrossEntropyRoot(self.residual.astype(dtype), self.s.astype(dtype))
+
+    def normal(self, dF: Array) -> Array:
+        P = self.s * self.s
+        dF = dF - dF[_largest(P)][:, None]  # what all outputs gain alike changes nothing
+        return P * (dF - row_dots(P, dF)[:, None])
+
+    def after(self, tangent: Tangent) -> Tangent:
+        s = self.s
+
+        def jvp(dF: Array) -> Array:
+            U = s * dF
+            return U - s * row_dots(s, U)[:, None]
+
+        def vjp(V: Array) -> Array:
+            return s * (V - s * row_dots(s, V)[:, None])
+
+        return compose([tangent, Tangent(jvp, vjp)])
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """-sum_l y_l log p_l with p = softmax(f), for one-hot targets y.  Gradient p - y, Hessian diag(p) - p p^T.
+
+    The rest of 1, without the largest p, is added up, not subtracted: losses far below the rounding of 1 have digits.
+    """
+
+    by_output: ClassVar[bool] = False
+    unit_hessian: ClassVar[bool] = False
+    labels: ClassVar[bool] = True
+    curvature: ClassVar[str] = "hessian"
+    link: ClassVar[str] = "softmax"
+    scaled: ClassVar[bool] = False
+    targets: ClassVar[str] = "one label a point"
+    missing: ClassVar[bool] = False
+    stiffness: ClassVar[float] = 1.0
+    SMALLEST: ClassVar[float] = 1e-12
+    """Probabilities in the Hessian's factor are kept above this, so that q = (y - p) / s stays finite."""
+
+    def admits(self, Y: Array) -> Array:
+        return (Y == 0.0) | (Y == 1.0)
+
+    def value(self, Y: Array, F: Array) -> Array:
+        largest = _largest(F)
+        shifted = F - F[largest][:, None]
+        others = np.exp(shifted)
+        others[largest] = 0.0
+        return np.log1p(others.sum(axis=1)) - row_dots(Y, shifted)
+
+    def residual(self, Y: Array, F: Array) -> Array:
+        return self._residual(Y, softmax(F))
+
+    def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
+        largest = _largest(F)
+        shifted = F - F[largest][:, None]
+        P = np.exp(shifted)
+        sums = P.sum(axis=1, keepdims=True)
+        P[largest] = 0.0
+        value = np.log1p(P.sum(axis=1)) - row_dots(Y, shifted)
+        P[largest] = 1.0
+        P /= sums
+        return value, self._residual(Y, P)
+
+    def _residual(self, Y: Array, P: Array) -> Array:
+        R, own = Y - P, _largest(Y)
+        R[own] = 0.0
+        R[own] = -R.sum(axis=1)
+        return R
+
+    def _probabilities(self, F: Array) -> Array:
+        P = np.maximum(softmax(F), self.SMALLEST)
+        return P / P.sum(axis=1, keepdims=True)
+
+    def root(self, Y: Array, F: Array) -> Root:
+        s = np.sqrt(self._probabilities(F))
+        return CrossEntropyRoot(self.residual(Y, F) / s, s)
+
+    def congruence(self, Y: Array, F: Array, M: Array) -> Array:
+        """Mean of S A S with A = diag(s) M diag(s) and S = I - s s^T."""
+        s = np.sqrt(self._probabilities(F))
+        T = s * ((s * s) @ M)
+        q = row_dots(s * s, (s * s) @ M)
+        cross = s.T @ T
+        return ((s.T @ s) * M - cross - cross.T + s.T @ (s * q[:, None])) / len(s)
+
+    def hessian(self, Y: Array, F: Array) -> Array:
+        P = self._probabilities(F)
+        largest, others = _largest(P), P.copy()
+        others[largest] = 0.0
+        rest = 1.0 - P
+        rest[largest] = others.sum(axis=1)
+        H: Array = P.T @ P / -len(P)
+        H[np.diag_indices_from(H)] = (P * rest).mean(axis=0)
+        return H

@@ -1,0 +1,109 @@
+"""The squared error, of targets and of constraints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from macmpi.nets.design import row_dots
+from macmpi.nets.layers import Tangent
+from macmpi.nets.losses import EveryNumber, Root
+from macmpi.nets.losses.by_output import DiagonalRoot
+from macmpi.nets.losses.metric import Metric, dense, metric, times
+from macmpi.nets.tape import compose
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class SquaredRoot:
+    """B = M^(1/2)."""
+
+    residual: Array
+    weight: Array
+    squared_weight: Array
+
+    def astype(self, dtype: np.dtype | type) -> SquaredRoot:
+        if self.residual.dtype == dtype:
+            return self
+        return SquaredRoot(*(A.astype(dtype) for A in (self.residual, self.weight, self.squared_weight)))
+
+    def normal(self, dF: Array) -> Array:
+        return dF if self.squared_weight.ndim == 0 and self.squared_weight == 1.0 else times(dF, self.squared_weight)
+
+    def after(self, tangent: Tangent) -> Tangent:
+        if self.weight.ndim == 0 and self.weight == 1.0:
+            return tangent
+
+        def product(dF: Array) -> Array:
+            return times(dF, self.weight)
+
+        return compose([tangent, Tangent(product, product)])
+
+
+@dataclass(frozen=True)
+class Squared(EveryNumber):
+    """1/2 (y - f)^T M (y - f), M the identity unless a metric is given.
+
+    missing: of the identity alone, NaN among the targets stands for none.
+    """
+
+    metric: Metric = field(default_factory=lambda: metric(1.0))
+    missing: bool = False
+    by_output: ClassVar[bool] = True
+    labels: ClassVar[bool] = False
+    curvature: ClassVar[str] = "hessian"
+
+    @property
+    def unit_hessian(self) -> bool:
+        return self._plain and not self.missing
+
+    @property
+    def _plain(self) -> bool:
+        return self.metric.M.ndim == 0 and bool(self.metric.M == 1.0)
+
+    @property
+    def stiffness(self) -> float:
+        return float(np.abs(self.metric.M).max())
+
+    def value(self, Y: Array, F: Array) -> Array:
+        R = self._off(Y, F)
+        return 0.5 * (row_dots(R, R) if self._plain else self.metric.square(R))
+
+    def residual(self, Y: Array, F: Array) -> Array:
+        R = self._off(Y, F)
+        return R if self._plain else times(R, self.metric.M)
+
+    def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
+        return self.value(Y, F), self.residual(Y, F)
+
+    def root(self, Y: Array, F: Array) -> Root:
+        R = self._off(Y, F)
+        if self.missing:
+            return DiagonalRoot(R, _seen(Y, F))
+        return SquaredRoot(R if self._plain else times(R, self.metric.root), self.metric.root, self.metric.M)
+
+    def congruence(self, Y: Array, F: Array, M: Array) -> Array:
+        if self.missing:
+            seen = _seen(Y, F)
+            return (seen.T @ seen) * (M / len(seen))
+        if self._plain:
+            return M
+        R = dense(self.metric.root, len(M))
+        return R @ M @ R
+
+    def hessian(self, Y: Array, F: Array) -> Array:
+        return np.diag(_seen(Y, F).mean(axis=0)) if self.missing else dense(self.metric.M, F.shape[1])
+
+    def _off(self, Y: Array, F: Array) -> Array:
+        """y - f, 0 where y is missing."""
+        R = Y - F
+        if self.missing:
+            R[np.isnan(R)] = 0.0
+        return R
+
+
+def _seen(Y: Array, F: Array) -> Array:
+    """1 where there is a target, else 0, in the precision of the outputs."""
+    return (~np.isnan(Y)).astype(F.dtype)

@@ -1,0 +1,18 @@
+"""Targets that a loss takes, made of any numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from macmpi.nets.losses import Loss
+from macmpi.typing import Array
+
+
+def taken_by(loss: Loss, A: Array) -> Array:
+    """Numbers A (n, L) as they are; the largest as a label; those above 0 as truth; their exponentials as counts."""
+    if loss.labels:
+        return np.eye(A.shape[1])[A.argmax(axis=1)]
+    made = {"sigmoid": np.greater(A, 0.0).astype(float), "exp": np.floor(np.exp(np.minimum(A, 3.0)))}
+    found: Array = made.get(loss.link, A)
+    assert loss.admits(found).all()
+    return found

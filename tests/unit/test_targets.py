@@ -1,0 +1,234 @@
+"""Targets: what each loss takes, in which units, and what becomes of those that are missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from launch.here import run_here
+from numpy.testing import assert_allclose, assert_array_equal
+from unit.crew import crew
+
+import macmpi
+from macmpi import UsageError, config
+from macmpi.data import shards, whole
+from macmpi.data.dataset import Dataset
+from macmpi.data.wanted import wanted_by
+from macmpi.nets.losses import LINKS, LOSSES
+from macmpi.parallel.partition import partition_points
+from macmpi.results.scores import numbers_of, numbers_sums
+from macmpi.typing import Array
+
+TRUTH = np.random.default_rng(0).integers(2, size=(60, 3)).astype(float)
+COUNTS = np.random.default_rng(1).poisson(3.0, (60, 3)).astype(float)
+X = np.random.default_rng(2).normal(size=(60, 4))
+FEW: dict[str, Any] = {"model.hidden": [3], "run.max_iterations": 2, "run.refit": False}
+
+
+def written(folder: Path, name: str = "points.h5", **arrays: Array) -> config.Config:
+    """A file with these arrays, as the data of a config."""
+    with h5py.File(folder / name, "w") as file:
+        for key, array in arrays.items():
+            file[key] = array
+    return config.validate({"data": {"source": str(folder / name)}}, "this test")
+
+
+def with_loss(given: config.Config, loss: str, **keys: Any) -> config.Config:
+    table = {"data": {"source": given.data.source}, "model": {"loss": loss}, "loss": keys}
+    return config.validate(table, "this test")
+
+
+def loaded(given: config.Config, **keys: Any) -> Dataset:
+    return whole.load(given.data, wanted=wanted_by(given), **keys)
+
+
+def on_ranks(given: config.Config, ranks: int) -> list[Any]:
+    """What each rank reads of sharded data, or the error that it raises."""
+
+    def work(team: Any) -> Dataset:
+        sizes = team.from_root(lambda: shards.survey(given.data, False))
+        n, n_val = (partition_points(size, ranks, sharded=True) for size in sizes.counts[2:])
+        return shards.load(given.data, None, "float64", (n, n_val), team, wanted_by(given))
+
+    return crew(ranks, work)
+
+
+def gaps(Y: Array, seed: int = 0) -> Array:
+    return np.where(np.random.default_rng(seed).uniform(size=Y.shape) < 0.3, np.nan, Y)
+
+
+# --- what a loss takes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("loss", "bad"), [("logistic", 1.5), ("logistic", -0.1), ("poisson", -1.0), ("poisson", 1e13)])
+def test_a_target_that_the_loss_does_not_take_is_named(loss: str, bad: float, tmp_path: Path) -> None:
+    Y = TRUTH.copy()
+    Y[:, 1] = bad
+    given = with_loss(written(tmp_path, X=X, Y=Y), loss)
+    says = rf'model.loss = "{loss}" takes .*, and a target of column 1 is {re.escape(f"{bad:g}")}; use model.loss = "sq'
+    with pytest.raises(UsageError, match=says):
+        loaded(given)
+    for error in on_ranks(given, 2):
+        assert isinstance(error, UsageError)
+        assert re.search(says, str(error))
+    loaded(with_loss(given, "squared"))
+
+
+@pytest.mark.parametrize(("loss", "Y"), [("logistic", TRUTH), ("logistic", TRUTH * 0.5 + 0.2), ("poisson", COUNTS)])
+def test_targets_that_are_no_amounts_keep_their_units(loss: str, Y: Array, tmp_path: Path) -> None:
+    given = with_loss(written(tmp_path, X=X, Y=Y, X_val=X, Y_val=Y), loss)
+    data = loaded(given)
+    assert_array_equal(data.Y, Y)
+    assert data.scaling_y.changes_nothing
+    assert not data.scaling_x.changes_nothing
+    assert_array_equal(np.concatenate([part.Y for part in on_ranks(given, 3)]), Y)
+    assert not loaded(with_loss(given, "huber")).scaling_y.changes_nothing
+
+
+def test_an_autoencoders_targets_are_its_scaled_inputs(tmp_path: Path) -> None:
+    """Shares are fine, numbers round 0 are not; the remedy is another scaling."""
+    pixels = np.random.default_rng(3).uniform(size=(50, 4))
+    shares = config.validate({"model": {"loss": "logistic"}, "data": {"source": "digits"}}, "this test")
+    assert loaded(shares).autoencoder
+    given = with_loss(written(tmp_path, X=pixels, X_val=pixels), "logistic")
+    with pytest.raises(UsageError, match=r"an input, scaled, .* of column 0 is .*; with another data.scale"):
+        loaded(given)
+    table = {"data": {"source": given.data.source, "scale": "range"}, "model": {"loss": "logistic"}}
+    assert loaded(config.validate(table, "this test")).autoencoder
+
+
+def test_before_anything_is_created(tmp_path: Path) -> None:
+    written(tmp_path, X=X, Y=-COUNTS)
+    (tmp_path / "t.toml").write_text('data = "points.h5"\nmodel.loss = "poisson"\n')
+    for also in ((), ("--set", "parallel.data=sharded")):
+        outcome = run_here("t.toml", *also, "--output", "run", cwd=tmp_path, code=2)
+        assert 'model.loss = "poisson" takes counts' in outcome.err
+        assert not (tmp_path / "run").exists()
+
+
+# --- missing targets --------------------------------------------------------------------------------------------------
+
+
+def test_missing_targets_are_left_out_of_their_scaling(tmp_path: Path) -> None:
+    Y = gaps(COUNTS * [1.0, 10.0, 100.0])
+    given = with_loss(written(tmp_path, X=X, Y=Y, X_val=X, Y_val=Y), "squared", missing=True)
+    data = loaded(given)
+    assert_array_equal(np.isnan(data.Y), np.isnan(Y))
+    assert_allclose(np.nanmean(data.Y, axis=0), 0.0, atol=1e-14)
+    assert_allclose(np.nanstd(data.Y, axis=0), 1.0, rtol=1e-13)
+    assert_allclose(data.scaling_y.undo(data.Y), Y, rtol=1e-13)
+    for ranks in (1, 2, 5):
+        parts = on_ranks(given, ranks)
+        assert_allclose(np.concatenate([part.Y for part in parts]), data.Y, rtol=1e-12, atol=1e-13)
+        assert_allclose(parts[0].scaling_y.scale, data.scaling_y.scale, rtol=1e-13)
+    assert loaded(given, dtype="float32").Y.dtype == np.float32
+
+
+def test_they_are_refused_unless_asked_for_with_the_key_that_allows_them(tmp_path: Path) -> None:
+    given = written(tmp_path, X=X, Y=gaps(TRUTH))
+    remedy = r"is nan at .*; remove or fill them, or let outputs be missing, loss.missing = true$"
+    with pytest.raises(UsageError, match=remedy):
+        loaded(with_loss(given, "squared"))
+    with pytest.raises(UsageError, match=r"dataset X is nan at .*; remove or fill it$"):
+        loaded(
+            with_loss(written(tmp_path, "x.h5", X=np.where(X[3, 2] == X, np.nan, X), Y=TRUTH), "huber", missing=True)
+        )
+    with pytest.raises(UsageError, match=r"dataset Y is inf"):
+        loaded(with_loss(written(tmp_path, "y.h5", X=X, Y=np.where(TRUTH > 0, np.inf, 0.0)), "huber", missing=True))
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_column_that_no_training_point_has_is_refused(ranks: int, tmp_path: Path) -> None:
+    Y = COUNTS.copy()
+    Y[:, 1] = np.nan
+    given = with_loss(written(tmp_path, X=X, Y=Y, X_val=X, Y_val=COUNTS), "poisson", missing=True)
+    found = on_ranks(given, ranks) if ranks else []
+    if not ranks:
+        with pytest.raises(UsageError) as caught:
+            loaded(given)
+        found = [caught.value]
+    for error in found:
+        assert "column 1 is missing at every training point; leave it out" in str(error)
+
+
+def test_columns_of_a_table_may_miss_values_too(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("narwhals")
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(y=gaps(TRUTH[:, :1] + X[:, :1])[:, 0], z=TRUTH[:, 0])
+    with pytest.raises(
+        UsageError, match=r"missing in .*; take them out, or let outputs be missing, loss.missing = true"
+    ):
+        macmpi.fit(frame, ["y", "z"], config=FEW)
+    model = macmpi.fit(frame, ["y", "z"], config={**FEW, "loss.missing": True})
+    assert np.isfinite(model.predict(frame)).all()
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    model = macmpi.fit(config={**FEW, "data.source": str(tmp_path / "t.csv"), "data.target": "y", "loss.missing": True})
+    assert model.predict(frame).shape == (60,)
+
+
+@pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "lbfgs"])
+@pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if loss.by_output])
+def test_what_is_missing_does_not_matter(loss: str, method: str) -> None:
+    """The same weights, whatever number would have been there: none of it is read."""
+    Y = gaps({"logistic": TRUTH}.get(loss, COUNTS))
+    keys = {**FEW, "loss.missing": True, "method.name": method, "data.scale": "none"}
+    first = macmpi.fit(X, Y, loss=loss, config=keys, seed=1)
+    assert np.isfinite(first.predict(X)).all()
+    assert 0.0 < first.history[-1]["E1_train"] < first.history[0]["E1_train"] * 1.5
+    assert first.card is not None and np.isfinite(first.card.scores["r2"])
+    whole_point = np.where(np.isnan(Y).all(axis=1, keepdims=True), np.nan, Y)
+    assert_array_equal(macmpi.fit(X, whole_point, loss=loss, config=keys, seed=1).predict(X), first.predict(X))
+
+
+def test_scores_are_those_of_the_targets_that_are_there() -> None:
+    random = np.random.default_rng(4)
+    Y, F = gaps(random.normal(size=(40, 2))), random.normal(size=(40, 2))
+    found = numbers_of(numbers_sums(Y, F), np.array([2.0, 3.0]))
+    assert_allclose(found.rmse, [2.0, 3.0] * np.sqrt(np.nanmean((F - Y) ** 2, axis=0)), rtol=1e-12)
+    assert_allclose(found.mae, [2.0, 3.0] * np.nanmean(np.abs(F - Y), axis=0), rtol=1e-12)
+    expected = 1.0 - np.nansum((F - Y) ** 2, axis=0) / np.nansum((Y - np.nanmean(Y, axis=0)) ** 2, axis=0)
+    assert_allclose(found.r2, expected, rtol=1e-12)
+
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("loss", "Y"), [("logistic", TRUTH), ("poisson", COUNTS), ("absolute", COUNTS)])
+def test_predictions_are_means_through_the_link_and_saved_models_have_it(loss: str, Y: Array, tmp_path: Path) -> None:
+    model = macmpi.fit(X, Y, loss=loss, config=FEW)
+    scaled = model.chain.forward(model.weights, model.scaling_x.apply(X))
+    assert_array_equal(model.predict(X), model.scaling_y.undo(LINKS[LOSSES[loss].link](scaled)))
+    if loss == "logistic":
+        assert_array_equal(model.probabilities(X), model.predict(X))
+        assert ((model.predict(X) > 0.0) & (model.predict(X) < 1.0)).all()
+    else:
+        with pytest.raises(UsageError, match="no classifier"):
+            model.probabilities(X)
+    macmpi.save(model, str(tmp_path / "m.h5"))
+    assert_array_equal(macmpi.load(str(tmp_path / "m.h5")).predict(X), model.predict(X))
+    with h5py.File(tmp_path / "m.h5", "r+") as file:
+        file.attrs["link"] = "cosine"
+    with pytest.raises(UsageError, match="how outputs become predictions"):
+        macmpi.load(str(tmp_path / "m.h5"))
+
+
+def test_files_of_older_versions_have_no_link(tmp_path: Path) -> None:
+    model = macmpi.fit(X, COUNTS, config={**FEW, "model.loss": "squared"})
+    macmpi.save(model, str(tmp_path / "m.h5"))
+    with h5py.File(tmp_path / "m.h5", "r+") as file:
+        del file.attrs["link"]
+    assert_array_equal(macmpi.load(str(tmp_path / "m.h5")).predict(X), model.predict(X))
+
+
+def test_the_regressor_takes_another_loss_from_its_config() -> None:
+    from macmpi.sklearn import MACClassifier, MACRegressor
+
+    net = MACRegressor([3], max_iter=2, config={"model.loss": "poisson"}).fit(X, COUNTS)
+    assert net.model_.link == "exp"
+    assert (net.predict(X) > 0.0).all()
+    other = MACClassifier([3], max_iter=2, config={"model.loss": "poisson"}).fit(X, COUNTS[:, 0] > 2)
+    assert other.model_.link == "softmax"
