@@ -1,7 +1,7 @@
 """The config of a run: its tables with their defaults, and how a TOML file becomes one."""
 
 from macmpi.config.data import Data
-from macmpi.config.model import LAYERS, TRAINERS, Activation, Model, Site
+from macmpi.config.model import FITTERS, LAYERS, TRAINERS, Activation, Model, Site
 from macmpi.config.reading import (
     RUN_TIME_KEYS,
     Config,
@@ -28,6 +28,7 @@ from macmpi.config.tables import (
 )
 
 __all__ = [
+    "FITTERS",
     "LAYERS",
     "NESTED",
     "RUN_TIME_KEYS",

@@ -10,9 +10,11 @@ from macmpi.nets.layers import Map, registered
 from macmpi.nets.layers.activation import Activation, is_function
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.discrete import Binary, Quantiser
+from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.softmax import Softmax
+from macmpi.nets.layers.trees import Trees
 
 
 def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
@@ -22,23 +24,37 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     affine map and its activation.  Other packages give kinds of layers by entry points of the group "macmpi.layers":
     functions (inputs, units) -> list of maps.
     """
-    maps: list[Map] = []
-    sites, size = [], n_in
-    widths = iter(model.each("width", len(model.units)))
-    for units, kind, site in model.layers():
-        if kind == "rbf":
-            maps.append(GaussianBasis(size, units, next(widths)))
-        elif is_function(kind) or kind in AFTER:
-            maps += _dense(size, units, kind, model, maps)
-        else:
-            maps += registered({}, "macmpi.layers", kind)(size, units)
+    sites, before = [], 0
+    layers = layers_of(model, n_in, n_out)
+    for maps, (_, _, site) in zip(layers, model.layers(), strict=False):
+        before += len(maps)
         if site != "none":
-            sites.append(len(maps) if site == "after" else len(maps) - 1)
-        size = maps[-1].n_out
-    maps += _dense(size, n_out, model.output, model, maps)
-    if model.output == "linear" and maps[-1].parameter_shape is None:
-        maps.pop()
-    return Chain(tuple(maps), tuple(sites))
+            sites.append(before if site == "after" else before - 1)
+    return Chain(tuple(m for maps in layers for m in maps), tuple(sites))
+
+
+def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
+    """The maps of each hidden layer and of the output layer."""
+    layers: list[list[Map]] = []
+    size, last = n_in, list[Map]()
+    widths = iter(model.each("width", len(model.units)))
+    for units, kind, _ in model.layers():
+        if kind == "rbf":
+            last = [GaussianBasis(size, units, next(widths))]
+        elif kind == "kernel_ridge":
+            last = [Kernels(size, units, model.examples, next(widths))]
+        elif kind in ("forest", "boosted"):
+            last = [Trees(size, units, model.trees, model.depth, kind)]
+        elif is_function(kind) or kind in AFTER:
+            last = _dense(size, units, kind, model, last)
+        else:
+            last = list(registered({}, "macmpi.layers", kind)(size, units))
+        layers.append(last)
+        size = last[-1].n_out
+    last = _dense(size, n_out, model.output, model, last)
+    if model.output == "linear":
+        last.pop()
+    return [*layers, last]
 
 
 AFTER: dict[str, Callable[[int, Model], Map]] = {

@@ -151,6 +151,8 @@ def _columns(plan: Plan, job: Job) -> int:
     exact = plan.choices.regressions[job.segment].solver.exact
     if plan.sharded and (exact or plan.choices.travels(job.segment)):
         return 0
+    if plan.choices.regressions[job.segment].by_fitter:
+        return 2 * plan.chain.segments[job.segment].n_out
     return len(job.units) if job.units else 2 * sum(h for h, _ in plan.chain.regressed_shapes(job.segment))
 
 

@@ -44,6 +44,8 @@ class Map(Protocol):
         cannot be.
     parameter_shape -- shape of the weights, one row a unit where there are "units", or None when there are none.
     penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
+    fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Its
+        weights begin at 0, with which forward must give something.
     fan_in -- random weights begin within start.range / sqrt(fan_in).
     """
 
@@ -64,6 +66,9 @@ class Map(Protocol):
 
     @property
     def penalised(self) -> Array: ...
+
+    @property
+    def fitter(self) -> str: ...
 
     @property
     def fan_in(self) -> int: ...
@@ -107,10 +112,11 @@ class Kind:
     """
 
     kind: ClassVar[str]
+    fitter: str = ""
 
     @property
     def penalised(self: Map) -> Array:
-        found = np.ones(self.parameter_shape or (0, 0), dtype=bool)
+        found = np.full(self.parameter_shape or (0, 0), not self.fitter)
         found[:, -1:] &= "bias" not in self.capabilities
         return found
 
@@ -183,9 +189,11 @@ def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
 from macmpi.nets.layers.activation import Activation  # noqa: E402
 from macmpi.nets.layers.affine import Affine  # noqa: E402
 from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
+from macmpi.nets.layers.kernels import Kernels  # noqa: E402
 from macmpi.nets.layers.linear import Linear  # noqa: E402
 from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
 from macmpi.nets.layers.softmax import Softmax  # noqa: E402
+from macmpi.nets.layers.trees import Trees  # noqa: E402
 
 KINDS: dict[str, Callable[..., Map]] = {
     "affine": Affine,
@@ -195,4 +203,6 @@ KINDS: dict[str, Callable[..., Map]] = {
     "rbf": GaussianBasis,
     "quantiser": Quantiser,
     "binary": Binary,
+    "trees": Trees,
+    "kernels": Kernels,
 }
