@@ -37,7 +37,8 @@ class ByFitter(WSolver):
         given = present.copy() if present.any() else None
         found = self.fitter.fit(segment.fitted[0], A, problem.targets[:], given, stream(seed, "fitter", k))
         if np.shape(found) != shape:
-            raise ValueError(f"the fitter of {segment.fitted[0].spec()['kind']} gave weights {np.shape(found)}, not {shape}")
+            kind = segment.fitted[0].spec()["kind"]
+            raise ValueError(f"the fitter of {kind} gave weights of shape {np.shape(found)}, not {shape}")
         theta = np.asarray(found, dtype=np.float64).reshape(1, -1)
         if self.fitter.descends:
             return theta
