@@ -31,6 +31,7 @@ from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
+from macmpi.plan.fitted import fitters
 from macmpi.plan.plan import make_plan
 from macmpi.results import model_file
 from macmpi.solvers.fitters import FITTERS
@@ -353,6 +354,33 @@ def test_a_layer_that_a_fitter_fits_has_no_ridge() -> None:
     mac, state = begun("forest")
     mac.sweep(state)
     assert mac.parts.ridge_of(state, [0]) == 0.0 < mac.parts.ridge_of(state, [1])
+
+
+TREES: dict[str, Any] = {"model.hidden": [5], "model.activation": "forest"}
+LISTED: dict[str, tuple[dict[str, Any], list[str], dict[int, str]]] = {
+    "dense": ({"model.hidden": [5, 3], "model.activation": "tanh"}, ["auto", "auto", "logistic"], {2: "logistic"}),
+    "codewords": (
+        {"model.hidden": [5, 3], "model.activation": ["quantise", "tanh"], "model.words": 7},
+        ["auto", "auto", "logistic"],
+        {3: "logistic"},
+    ),
+    "its own": (
+        {"model.hidden": [5], "model.activation": "forest"},
+        ["auto", "logistic"],
+        {0: "forest", 1: "logistic"},
+    ),
+    "another than its own": ({"model.hidden": [5], "model.activation": "forest"}, ["boosted", "auto"], {0: "boosted"}),
+}
+
+
+@pytest.mark.parametrize("case", LISTED)
+def test_a_list_names_layers_not_blocks_of_weights(case: str) -> None:
+    keys, listed, expected = LISTED[case]
+    whole = configured({**keys, "model.fitters": listed, "model.loss": "cross_entropy"})
+    plan = make_plan(whole, 4, 3, 60, 9, 1)
+    assert fitters(whole.model, plan.chain) == expected
+    own = zip(plan.chain.segments, plan.choices.regressions, strict=True)
+    assert {s.weighted[0]: r.name for s, r in own if r.by_fitter} == expected
 
 
 def test_a_users_own_fitter(monkeypatch: pytest.MonkeyPatch) -> None:
