@@ -261,6 +261,33 @@ def test_bits_that_a_plane_divides_are_found(random: np.random.Generator) -> Non
         assert np.mean(found == example.targets) > 0.9
 
 
+def test_a_point_at_the_threshold_goes_to_the_first_child() -> None:
+    """Two trees of depth 2 by hand: node i is followed by 2 i + 1, or above its threshold by 2 i + 2."""
+    tree = [1, 0, 0, 0.5, -1.0, 2.0, 10.0, 20.0, 30.0, 40.0]
+    points = np.array([[-1.0, 0.5], [0.0, 0.5], [2.0, 0.6], [2.1, 0.6]])
+    expected = np.array([[10.0], [20.0], [30.0], [40.0]])
+    assert_array_equal(Trees(2, 1, 1, 2).forward(np.array([tree]), points), expected)
+    assert_array_equal(Trees(2, 1, 2, 2).forward(np.array([tree, tree]), points), 2.0 * expected)
+
+
+def test_a_fitter_is_given_the_present_weights_and_nothing_at_first(random: np.random.Generator) -> None:
+    """And the same stream each time, whatever the iteration."""
+    seen: list[Any] = []
+
+    class Noted(Worse):
+        def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Any) -> Array:
+            seen.append((start, random.integers(2**31)))
+            return super().fit(map, inputs, targets, start, random)
+
+    W = random.normal(size=(2, 4))
+    for flat, iteration in ((np.zeros((2, 4)), 0), (W, 1)):
+        problem = replace(problem_of(curved(Affine(3, 2), random), flat), key=(0, iteration, 1))
+        ByFitter(Noted(True)).solve(problem, summed(problem.rows, 2))
+    assert seen[0][0] is None
+    assert_array_equal(seen[1][0], W)
+    assert seen[0][1] == seen[1][1]
+
+
 def test_damaged_trees_give_numbers_and_end() -> None:
     """Any weights are some trees: a file of another's cannot ask for columns that are not there."""
     map_ = Trees(3, 2, 4, 3)
