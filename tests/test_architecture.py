@@ -81,7 +81,7 @@ COMMANDS = {"run", "predict", "report", "export", "show", "fetch", "doctor", "co
 MATHEMATICS = (
     *("typing", "reductions", "state", "mac", "nets.", "solvers.", "half_steps.", "methods."),
     *("plan.plan", "plan.offsets", "plan.work", "plan.work_lists", "plan.choices", "plan.penalty"),
-    *("plan.refusals", "plan.layer_refusals"),
+    *("plan.refusals", "plan.layer_refusals", "plan.fitted"),
 )
 """Modules, or packages with a dot behind them, that know no MPI, no files and no clocks."""
 
@@ -91,7 +91,7 @@ LONGEST = 300
 OWNERS = {
     "mpi4py": {"parallel.mpi"},
     "h5py": {"files", "training.checkpoint", "training.sharded_checkpoint", "machine.storage"},
-    "sklearn": {"data.named_sets", "data.library_sets", "fetch", "sklearn"},
+    "sklearn": {"data.named_sets", "data.library_sets", "fetch", "sklearn", "solvers.fitters."},
     "IPython": {"api.live"},
     "pydantic": {"config.reading", "results.card"},
     "threadpoolctl": {"parallel.kernels"},

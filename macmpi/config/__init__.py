@@ -2,7 +2,7 @@
 
 from macmpi.config.data import Data
 from macmpi.config.loss import Loss
-from macmpi.config.model import LAYERS, LOSSES, TRAINERS, Activation, Convolution, Model, Site
+from macmpi.config.model import FITTERS, LAYERS, LOSSES, TRAINERS, Activation, Convolution, Model, Site
 from macmpi.config.reading import (
     RUN_TIME_KEYS,
     Config,
@@ -29,6 +29,7 @@ from macmpi.config.tables import (
 )
 
 __all__ = [
+    "FITTERS",
     "LAYERS",
     "LOSSES",
     "NESTED",

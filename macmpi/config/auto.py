@@ -14,7 +14,7 @@ from macmpi.config.penalties import AUTO, IN_THE_PAPER, acceleration, by_loss, s
 from macmpi.config.reading import Config, given, toml
 from macmpi.config.tables import HALF_STEPS
 
-COORDINATES = (*HALF_STEPS, "selection", "model.sites", "method.acceleration")
+COORDINATES = (*HALF_STEPS, "selection", "model.sites", "model.fitters", "method.acceleration")
 """Tables and keys that only methods with coordinates read."""
 
 UNITS = [100]

@@ -42,11 +42,15 @@ def _means_nothing(name: str, config: Config) -> bool:
         return config.selection.criterion == "none"
     return {
         "model.sites": nested,
-        "model.width": "rbf" not in kinds,
+        "model.width": not kinds & {"rbf", "kernel_ridge"},
         "model.centres": not kinds & {"rbf", "quantise"},
         "model.words": "quantise" not in kinds,
         "loss.threshold": _is_not_read("threshold", config.model.loss),
         "loss.smoothing": _is_not_read("smoothing", config.model.loss),
+        "model.fitters": nested,
+        "model.trees": not kinds & {"forest", "boosted"},
+        "model.depth": not kinds & {"forest", "boosted"},
+        "model.examples": "kernel_ridge" not in kinds,
         "method.acceleration": method != "mac",
         "method.cg_iterations": method != "alternating",
         "start.gradient_step": method == "stochastic",

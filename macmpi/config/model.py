@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from annotated_types import Len, Predicate
+from annotated_types import Ge, Le, Len, Predicate
 
-from macmpi.config.tables import STRICT, PositiveInt, Width
+from macmpi.config.tables import STRICT, PositiveInt, Width, extensions
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
-LAYERS = (*get_args(Activation), "rbf", "quantise", "binary")
+FITTED = ("forest", "boosted", "kernel_ridge")
+LAYERS = (*get_args(Activation), "rbf", "quantise", "binary", *FITTED)
+WHOLE = ("softmax", "rbf", "quantise", "binary", *FITTED)
+"""The words of layers whose outputs are made of all that comes in: no convolution has these behind it."""
+
 TRAINERS = ("kmeans", "subset", "points")
 LOSSES = ("squared", "cross_entropy", "logistic", "poisson", "huber", "absolute")
-
-
-def extensions(group: str) -> list[str]:
-    """The names that other packages give by entry points of a group."""
-    return sorted(entry.name for entry in metadata.entry_points(group=group))
+FITTERS = (*FITTED, "linear_svm", "logistic")
 
 
 def words(key: str) -> list[str]:
-    """Lists the words that model.activation, model.centres and model.loss may say."""
+    """Lists the words that a key of [model] may say: activation, centres, fitters or loss."""
     if key == "loss":
         return [*LOSSES, *extensions("macmpi.losses")]
-    layers = [*LAYERS, *extensions("macmpi.layers"), *extensions("macmpi.activations")]
-    return layers if key == "activation" else [*TRAINERS, *extensions("macmpi.trainers")]
+    if key == "activation":
+        return [*LAYERS, *extensions("macmpi.layers"), *extensions("macmpi.activations")]
+    if key == "fitters":
+        return ["auto", *FITTERS, *extensions("macmpi.fitters")]
+    return [*TRAINERS, *extensions("macmpi.trainers")]
 
 
 LayerName = Annotated[str, Predicate(lambda word: word in LAYERS or word in words("activation"))]
 HiddenName = Annotated[str, Predicate(lambda word: word == "auto" or word in LAYERS or word in words("activation"))]
 Trainer = Annotated[str, Predicate(lambda word: word in TRAINERS or word in words("centres"))]
 LossName = Annotated[str, Predicate(lambda word: word in ("auto", *LOSSES) or word in words("loss"))]
+Fitter = Annotated[str, Predicate(lambda word: word in ("auto", *FITTERS) or word in words("fitters"))]
 Site = Literal["after", "before", "none"]
 
 
@@ -70,7 +73,8 @@ class Model:
     `hidden` has a number of units, or a table (a Convolution), for each hidden layer; `readout` says whether the output
     layer is dense or a convolution; `image` is the shape of the inputs, [] as the data have it.
     `activation` and `sites` hold one word for all hidden layers or a list with one for each; `width` and `centres` one
-    for all layers of radial basis functions (and quantisers) or one for each of them.
+    for all layers of radial basis functions (and quantisers) or one for each of them.  `fitters` name the algorithm of
+    each hidden layer and of the output layer, where it is no W-solver.
     """
 
     hidden: Annotated[list[PositiveInt | Convolution], Len(1)] | Literal["auto"] = "auto"
@@ -80,6 +84,10 @@ class Model:
     width: Width | list[Width] = 1.0
     centres: Trainer | list[Trainer] = "kmeans"
     words: PositiveInt = 64
+    fitters: Fitter | list[Fitter] = "auto"
+    trees: PositiveInt = 50
+    depth: Annotated[int, Ge(1), Le(14)] = 6
+    examples: PositiveInt = 500
     loss: LossName = "auto"
     precision: Literal["float64", "float32"] = "float64"
     image: list[PositiveInt] = field(default_factory=list)
@@ -88,7 +96,7 @@ class Model:
 
     def __post_init__(self) -> None:
         if self.hidden == "auto":
-            for name in ("activation", "sites", "width", "centres"):
+            for name in ("activation", "sites", "width", "centres", "fitters"):
                 if isinstance(getattr(self, name), list):
                     raise ValueError(f"{name} is a list, one for each layer: give hidden too, as in hidden = [100]")
             return
@@ -99,15 +107,21 @@ class Model:
                     f"{name} has {len(given)} entries but there are {len(self.hidden)} hidden layers: "
                     "give one word for all of them, or one for each"
                 )
+        layers = len(self.hidden) + 1
+        if isinstance(self.fitters, list) and len(self.fitters) != layers:
+            raise ValueError(
+                f"fitters has {len(self.fitters)} entries but there are {layers} layers, the output layer among them: "
+                'give one word for each, "auto" where a W-solver fits it'
+            )
         if len(self.image) not in (0, 2, 3):
             raise ValueError("image is a height and a width, and channels where there are several: [28, 28, 3]")
         kinds = [kind for _, kind, _ in self.layers()]
         for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
-            if kind in ("rbf", "quantise", "binary", "softmax") and layer not in (None, "dense"):
+            if kind in WHOLE and layer not in (None, "dense"):
                 raise ValueError(f'a convolution has an elementwise activation, not "{kind}"')
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
-        for name, owners in (("width", ("rbf",)), ("centres", ("rbf", "quantise"))):
+        for name, owners in (("width", ("rbf", "kernel_ridge")), ("centres", ("rbf", "quantise"))):
             given, count = getattr(self, name), sum(kind in owners for kind in kinds)
             if isinstance(given, list) and len(given) != count:
                 raise ValueError(

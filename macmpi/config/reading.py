@@ -28,6 +28,7 @@ from macmpi.config.tables import (
     Stochastic,
     WStep,
     ZStep,
+    solvers,
 )
 
 
@@ -244,7 +245,7 @@ def _explain(mistake: Any, otherwise: str = "") -> str:
         return f"{key}: should be a table, [{key}]{meant}"
     given = f" (given: {mistake['input']!r:.80})" if not isinstance(mistake["input"], dict) else ""
     if mistake["type"] == "predicate_failed":
-        known = words(where[1])
+        known = words(where[1]) if where[0] == "model" else solvers(where[0])
         close = difflib.get_close_matches(mistake["input"], known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(map(repr, known))}"
         return f"{key}: unknown word; {hint}{given}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt, Predicate
 
 STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
@@ -13,6 +14,23 @@ PositiveInt = Annotated[int, Ge(1)]
 Positive = Annotated[float, Gt(0.0)]
 Width = Annotated[float, Ge(1e-9), Le(1e9)]
 Seed = Annotated[int, Ge(0), Lt(2**63)]
+W_SOLVERS = ("gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd")
+Z_SOLVERS = ("gauss_newton", "alternating", "binary")
+
+
+def extensions(group: str) -> list[str]:
+    """The names that other packages give by entry points of a group."""
+    return sorted(entry.name for entry in metadata.entry_points(group=group))
+
+
+def solvers(table: str) -> list[str]:
+    """Lists the words that the solver of "w_step" or "z_step" may be."""
+    own = {"w_step": W_SOLVERS, "z_step": Z_SOLVERS}[table]
+    return ["auto", *own, *extensions(f"macmpi.{table[0]}_solvers")]
+
+
+WSolver = Annotated[str, Predicate(lambda word: word in W_SOLVERS or word in solvers("w_step"))]
+ZSolver = Annotated[str, Predicate(lambda word: word in Z_SOLVERS or word in solvers("z_step"))]
 Own = Annotated[int, Ge(0)]
 """A number of iterations; 0 stands for the solver's or the method's own default."""
 
@@ -91,7 +109,7 @@ class Penalty:
 class ZStep:
     """The Z-solver finds the coordinates of each point.  A solver takes the keys that it knows."""
 
-    solver: Literal["auto", "gauss_newton", "alternating", "binary"] = "auto"
+    solver: ZSolver = "auto"
     iterations: Own = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
     cg_iterations: PositiveInt = 4
@@ -104,7 +122,7 @@ class ZStep:
 class WStep:
     """The W-solver finds the weights of each unit or segment.  A solver takes the keys that it knows."""
 
-    solver: Literal["auto", "gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"] = "auto"
+    solver: WSolver = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
     schedule: Literal["units", "ring"] = "units"
     iterations: Own = 0

@@ -95,7 +95,7 @@ class Net:
 
 
 def net_of(model: Model, precision: str) -> Net:
-    """The steps of a model, arrays in the precision.  Raises UsageError for maps of other packages, by name."""
+    """The steps of a model, arrays in the precision.  Raises UsageError for other maps than those of STEPS, by name."""
     blocks = iter(model.weights)
     maps = [(m, None if m.parameter_shape is None else next(blocks)) for m in model.chain.maps]
     specs = [m.spec() for m, _ in maps]
@@ -104,7 +104,7 @@ def net_of(model: Model, precision: str) -> Net:
     for what, used, known in (("layers of the kind", set(kinds), STEPS), ("activations", functions, ACTIVATIONS)):
         if foreign := sorted(used - known.keys()):
             raise UsageError(
-                f"{what} {', '.join(map(repr, foreign))} cannot be exported, only those of macmpi: {', '.join(known)}; "
+                f"{what} {', '.join(map(repr, foreign))} cannot be exported, only these: {', '.join(known)}; "
                 "a net with these stays usable by macmpi.load"
             )
     dtype = np.dtype(precision)
@@ -189,3 +189,6 @@ STEPS: dict[str, Callable[[Any, Any], Step]] = {
     "binary": lambda map_, W: Step("binary", map_.n_in, map_.n_out),
 }
 """Kind of map -> the step of a map and its weights."""
+
+NOT_EXPORTED = ("trees", "kernels")
+"""Kinds of map that no format has a step for."""

@@ -11,9 +11,11 @@ from macmpi.nets.layers import Map, registered
 from macmpi.nets.layers.activation import Activation, is_function
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.discrete import Binary, Quantiser
+from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.softmax import Softmax
+from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import loss_named
 
 
@@ -24,33 +26,46 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     affine map and its activation, or a convolution, its activation and, behind the site, its pooling.  Other packages
     give kinds of layers by entry points of the group "macmpi.layers": functions (inputs, units) -> list of maps.
     """
-    maps: list[Map] = []
-    sites, size = [], n_in
-    image: tuple[int, ...] = tuple(model.image)
+    sites, before = [], 0
+    layers = layers_of(model, n_in, n_out)
+    for maps, (_, _, site) in zip(layers, model.layers(), strict=False):
+        before += len(maps)
+        if site != "none":
+            sites.append(before if site == "after" else before - 1)
+    return Chain(tuple(m for maps in layers for m in maps), tuple(sites))
+
+
+def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
+    """The maps of each hidden layer and of the output layer; a layer begins with the pooling of the one before."""
+    layers: list[list[Map]] = []
+    size, last, pooled, image = n_in, list[Map](), list[Map](), tuple(model.image)
     widths, convolutions = iter(model.each("width", len(model.units))), model.convolutions
-    for i, (units, kind, site) in enumerate(model.layers()):
-        layer, key, pooled = convolutions[i], f"model.hidden.{i}", list[Map]()
+    for i, (units, kind, _) in enumerate(model.layers()):
+        layer, key, before = convolutions[i], f"model.hidden.{i}", pooled
+        pooled = []
         if layer is not None:
             own = convolution(layer, shape_read(layer, image, size, key), key)
-            maps += [own, Activation(kind, own.n_out)]
+            last = [own, Activation(kind, own.n_out)]
             pooled, image = pooling(layer, own, key)
         elif kind == "rbf":
-            maps.append(GaussianBasis(size, units, next(widths)))
+            last = [GaussianBasis(size, units, next(widths))]
+        elif kind == "kernel_ridge":
+            last = [Kernels(size, units, model.examples, next(widths))]
+        elif kind in ("forest", "boosted"):
+            last = [Trees(size, units, model.trees, model.depth, kind)]
         elif is_function(kind) or kind in AFTER:
-            maps += _dense(size, units, kind, model, maps)
+            last = _dense(size, units, kind, model, [*last, *before])
         else:
-            maps += registered({}, "macmpi.layers", kind)(size, units)
-        if site != "none":
-            sites.append(len(maps) if site == "after" else len(maps) - 1)
-        maps += pooled
-        size, image = maps[-1].n_out, image if layer is not None else ()
+            last = list(registered({}, "macmpi.layers", kind)(size, units))
+        layers.append([*before, *last])
+        size, image = [*last, *pooled][-1].n_out, image if layer is not None else ()
     if model.readout == "dense":
-        maps += _dense(size, n_out, model.output, model, maps)
+        last = _dense(size, n_out, model.output, model, [*last, *pooled])
     else:
-        maps += [readout(model.readout, image, size, n_out), Activation(model.output, n_out)]
-    if model.output == "linear" and maps[-1].parameter_shape is None:
-        maps.pop()
-    return Chain(tuple(maps), tuple(sites))
+        last = [readout(model.readout, image, size, n_out), Activation(model.output, n_out)]
+    if model.output == "linear":
+        last.pop()
+    return [*layers, [*pooled, *last]]
 
 
 AFTER: dict[str, Callable[[int, Model], Map]] = {

@@ -174,7 +174,7 @@ def _pullback(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
 
 
 def _regressed(map_: Map) -> bool:
-    return map_.parameter_shape is not None and "weight_jacobian" in map_.capabilities
+    return map_.parameter_shape is not None and ("weight_jacobian" in map_.capabilities or bool(map_.fitter))
 
 
 def _begins_layer(map_: Map) -> bool:

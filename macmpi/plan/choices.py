@@ -9,22 +9,26 @@ from macmpi.config import NESTED, Config, Model, Stochastic, WStep
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss, loss_of
+from macmpi.plan.fitted import fitter, fitter_of, fitters
 from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Ridge
 from macmpi.solvers import SGDW, TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 from macmpi.solvers.grams import System
+from macmpi.solvers.w_fitted import ByFitter
 
 
 @dataclass(frozen=True)
 class Regression:
     """A segment's regression is solved by `solver`, called `name`: its units apart, or all of its weights at once.
 
-    plain: the solver without over-relaxation, of starts, selections and the postprocessing.
+    plain: the solver without over-relaxation, of starts, selections and the postprocessing.  by_fitter: it hands all to
+    a fitter, called `name`.
     """
 
     name: str
     by_unit: bool
     solver: WSolver
     plain: WSolver
+    by_fitter: bool = False
 
     @property
     def system(self) -> System | None:
@@ -67,7 +71,7 @@ def choose(config: Config, chain: Chain) -> Choices:
         loss=loss_of(config),
         penalty=penalty_of(config),
         ridge=Ridge(penalty.value("ridge"), penalty.value("ridge_scale"), penalty.ridge_until_mu),
-        z_solver=solver(Z_SOLVERS[z_name(config, chain)], config.z_step),
+        z_solver=solver(registered(Z_SOLVERS, "macmpi.z_solvers", z_name(config, chain)), config.z_step),
         regressions=regressions(config, chain),
         trainers=trainers(config.model, chain),
         metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
@@ -80,15 +84,20 @@ def regressions(config: Config, chain: Chain) -> tuple[Regression, ...]:
     keys, found = config.w_step, []
     if config.model.precision == "float32":
         keys = replace(keys, cg_precision="double")
+    names = fitters(config.model, chain)
     for k, segment in enumerate(chain.segments):
+        if name := fitter_of(names, segment.weighted):
+            by = ByFitter(fitter(name))
+            found.append(Regression(name, False, by, by, by_fitter=True))
+            continue
         name, by_unit = w_choice(config, segment, k + 1 == len(chain.segments))
-        ways = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
-        found.append(Regression(name, by_unit, *ways))
+        own, plain = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
+        found.append(Regression(name, by_unit, own, plain))
     return tuple(found)
 
 
 def _w_solver(name: str, segment: Segment, keys: WStep) -> WSolver:
-    plain: WSolver = solver(W_SOLVERS[name], keys)
+    plain: WSolver = solver(w_kind(name), keys)
     return Thresholded(plain) if "bits" in segment.maps[-1].capabilities else plain
 
 
@@ -160,8 +169,12 @@ def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
     biased = separable and "bias" in segment.fitted[0].capabilities
     if name == "auto":
         name = "gauss_newton" if biased else "hessian_free"
-    takes = W_SOLVERS[name].takes  # type: ignore[attr-defined]
-    return name, biased and "units" in takes
+    return name, biased and "units" in w_kind(name).takes
+
+
+def w_kind(name: str) -> Any:
+    """The class of a W-solver, of macmpi or of another package."""
+    return registered(W_SOLVERS, "macmpi.w_solvers", name)
 
 
 NOTICEABLE, NOTICEABLE_LABELS = 0.01, 0.03
@@ -213,5 +226,5 @@ def minibatch_parts(config: Config, chain: Chain, n_train: int) -> int:
 def without_half_steps(config: Config) -> Config:
     """Reset the keys of the half steps, which mean nothing to a method without coordinates.  Collective: no."""
     penalty = replace(config.penalty, method="quadratic", metric="identity")
-    model, z_step = replace(config.model, sites="none"), replace(config.z_step, solver="auto")
+    model, z_step = replace(config.model, sites="none", fitters="auto"), replace(config.z_step, solver="auto")
     return replace(config, model=model, penalty=penalty, z_step=z_step)

@@ -159,6 +159,8 @@ def _columns(plan: Plan, job: Job) -> int:
     exact = plan.choices.regressions[job.segment].solver.exact
     if plan.sharded and (exact or plan.choices.travels(job.segment)):
         return 0
+    if plan.choices.regressions[job.segment].by_fitter:
+        return 2 * plan.chain.segments[job.segment].n_out
     if job.units:
         return plan.chain.segments[job.segment].fitted[0].positions * len(job.units)
     return 2 * sum(m.n_out for m in plan.chain.segments[job.segment].fitted)

@@ -14,7 +14,8 @@ RANGE = 2.0
 def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
     """Random weights (P,), flat: w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2).
 
-    Biases and the output layer are drawn alike; 0 where a trainer will find the weights.  Collective: no.
+    Biases and the output layer are drawn alike; 0 where a trainer or a layer's own fitter will find the
+    weights.  Collective: no.
     """
     return np.concatenate([random_block(plan, b, range_, seed) for b in range(len(plan.chain.blocks))])
 
@@ -22,7 +23,7 @@ def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
 def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray:
     """The random weights of one parameter block, flat, in a stream of its own.  Collective: no."""
     h, d = plan.chain.block_shapes[block]
-    if block in plan.choices.trainers:
+    if block in plan.choices.trainers or plan.chain.blocks[block].fitter:
         return np.zeros(h * d)
     largest = range_ / np.sqrt(plan.chain.blocks[block].fan_in)
     return stream(seed, "start", block).uniform(-1.0, 1.0, h * d) * largest

@@ -14,6 +14,7 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.parallel.streams import stream
 from macmpi.plan.choices import Choices, choose, minibatch_parts, without_half_steps
+from macmpi.plan.fitted import check_fitters
 from macmpi.plan.layer_refusals import check_layers, check_method
 from macmpi.plan.offsets import Offsets, offsets
 from macmpi.plan.refusals import check, check_ring, check_sharded
@@ -77,7 +78,7 @@ class Plan:
     @property
     def hidden(self) -> list[Map]:
         """The first map of each hidden layer: its radial basis functions, or what is affine in it."""
-        return [m for m in self.chain.blocks if "weight_jacobian" in m.capabilities or is_basis(m)][:-1]
+        return [m for m in self.chain.blocks if "weight_jacobian" in m.capabilities or m.fitter or is_basis(m)][:-1]
 
     @property
     def basis_sizes(self) -> list[int]:
@@ -93,6 +94,8 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     chain = build_chain(config.model, n_in, n_out)
     check_layers(config, chain, n_train)
     check_method(config, chain)
+    if config.method.name not in NESTED:
+        check_fitters(config, chain)
     plan = Plan(
         chain=chain,
         choices=choose(config, chain),

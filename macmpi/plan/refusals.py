@@ -90,10 +90,14 @@ def _check_metric(config: Config, choices: Choices) -> None:
         )
     exact = all(r.solver.exact for r in choices.regressions[:-1])
     if penalty.metric == "curvature" and not exact:
-        asked = {
-            'model.sites = "before"': {site for _, _, site in config.model.layers()} != {"before"},
-            'w_step.linear_solver = "closed_form"': config.w_step.linear_solver != "closed_form",
-        }
+        asked = (
+            {}
+            if any(r.by_fitter for r in choices.regressions[:-1])
+            else {
+                'model.sites = "before"': {site for _, _, site in config.model.layers()} != {"before"},
+                'w_step.linear_solver = "closed_form"': config.w_step.linear_solver != "closed_form",
+            }
+        )
         lacking = " and ".join(way for way, absent in asked.items() if absent)
         raise UsageError(
             'penalty.metric = "curvature" couples the units of a layer unless their regression is linear and exact; '
@@ -157,6 +161,8 @@ def check_sharded(config: Config, chain: Chain, choices: Choices, ranks: int) ->
             'parallel.data = "sharded" fits layers by sums over points, and a layer with centres, words or bits needs '
             f"the points themselves; {own}"
         )
+    for fitted in (r for r in choices.regressions if r.by_fitter):
+        raise UsageError(f'parallel.data = "sharded" and the fitter "{fitted.name}", which reads all points; {own}')
     if config.method.name not in ("mac", "stochastic"):
         raise UsageError(
             f'parallel.data = "sharded" goes with the methods "mac" and "stochastic", not "{config.method.name}"; {own}'

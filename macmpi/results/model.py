@@ -129,6 +129,9 @@ class Model:
         if "bias" in chain.blocks[0].capabilities:
             first[:, -1] += first[:, :-1] @ ((new.shift - old.shift) / old.scale)
             first[:, :-1] *= new.scale / old.scale
+        elif chain.blocks[0].fitter:
+            if not (np.array_equal(new.scale, old.scale) and np.array_equal(new.shift, old.shift)):
+                raise UsageError(f"its {chain.blocks[0].fitter} keeps to the scaling of its own data; use those")
         elif np.array_equal(new.scale, old.scale):
             first += (old.shift - new.shift) / old.scale
         else:

@@ -21,10 +21,12 @@ from macmpi.nets.layers.activation import FUNCTIONS, Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
 from macmpi.nets.layers.discrete import Binary, Quantiser
+from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.softmax import Softmax
+from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
 from macmpi.reductions import OverPoints, sum_over
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
@@ -128,6 +130,18 @@ def binary_example(size: int, random: np.random.Generator) -> MapExample:
     return MapExample(Binary(size), None, away_from_kinks(random, (9, size)))
 
 
+def trees_example(n_in: int, n_out: int, trees: int, depth: int, random: np.random.Generator) -> MapExample:
+    map_ = Trees(n_in, n_out, trees, depth)
+    columns = random.integers(n_in, size=(trees, map_.nodes))
+    rest = random.normal(size=(trees, map_.parameter_shape[1] - map_.nodes))
+    return MapExample(map_, np.hstack([columns, rest]), random.normal(size=(9, n_in)))
+
+
+def kernels_example(n_in: int, n_out: int, examples: int, width: float, random: np.random.Generator) -> MapExample:
+    map_ = Kernels(n_in, n_out, examples, width)
+    return MapExample(map_, random.normal(size=map_.parameter_shape), random.normal(size=(9, n_in)))
+
+
 def away_from_kinks(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Numbers of either sign, none near 0, where an activation may have no derivative."""
     return random.uniform(0.1, 3.0, shape) * random.choice([-1.0, 1.0], shape)
@@ -178,6 +192,8 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "rbf": [partial(rbf_example, 4, 6, 1.7), partial(rbf_example, 1, 3, 0.6), partial(rbf_example, 3, 1, 4.0)],
     "quantiser": [partial(quantiser_example, 3, 5), partial(quantiser_example, 1, 4), partial(quantiser_example, 4, 1)],
     "binary": [partial(binary_example, 5)],
+    "trees": [partial(trees_example, 4, 3, 5, 3), partial(trees_example, 1, 1, 1, 1)],
+    "kernels": [partial(kernels_example, 4, 3, 6, 1.7), partial(kernels_example, 1, 2, 1, 0.6)],
     "low rank": [partial(low_rank_example, 4, 3), partial(low_rank_example, 1, 5)],
 }
 

@@ -20,6 +20,7 @@ from scipy.cluster.vq import kmeans
 
 from macmpi import UsageError, config
 from macmpi.config import TRAINERS as NAMES
+from macmpi.config import tables
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
@@ -34,7 +35,7 @@ from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
 from macmpi.plan.plan import make_plan
 from macmpi.results import model_file
-from macmpi.solvers import TRAINERS, W_SOLVERS
+from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS
 from macmpi.solvers.centres import KMeans, Points, Subset
 from macmpi.typing import Array
 
@@ -329,6 +330,32 @@ def test_a_users_own_kind_of_weights(method: str, sites: str, monkeypatch: pytes
     assert before > chosen.evaluate(begun).E_Q
     model_file.save(tmp_path / "model.h5", chosen.plan.chain, {"last": begun.weights}, data, {})
     assert model_file.load(tmp_path / "model.h5").chain.maps == chosen.plan.chain.maps
+
+
+def test_the_words_for_solvers_are_the_registries() -> None:
+    assert set(tables.Z_SOLVERS) == Z_SOLVERS.keys()
+    assert {*tables.W_SOLVERS, "closed_form"} == W_SOLVERS.keys()
+
+
+def test_a_users_own_solvers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are named in the config, and given the keys that they know."""
+
+    class OwnW(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
+        pass
+
+    class OwnZ(Z_SOLVERS["alternating"]):  # type: ignore[misc]
+        pass
+
+    table: dict[str, Any] = {"model": {"hidden": [5, 3], "activation": "tanh"}, "method": {"name": "mac"}}
+    table |= {"w_step": {"solver": "own_w", "iterations": 4}, "z_step": {"solver": "own_z", "iterations": 2}}
+    with pytest.raises(UsageError, match=r"z_step.solver: unknown word(.|\n)*w_step.solver: unknown word"):
+        config.validate(table, "this test")
+    offer(monkeypatch, {("macmpi.w_solvers", "own_w"): OwnW, ("macmpi.z_solvers", "own_z"): OwnZ})
+    mac, _, errors = trained(config.validate(table, "this test"), points())
+    choices = mac.plan.choices
+    assert type(choices.z_solver) is OwnZ and choices.z_solver.iterations == 2
+    assert type(choices.regressions[0].solver) is OwnW and choices.regressions[0].solver.iterations == 4
+    assert errors[-1] < errors[0]
 
 
 class Small(Affine):

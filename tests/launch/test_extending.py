@@ -1,4 +1,4 @@
-"""Worked examples, from the blocks of their pages to a trained net, as another package would bring them."""
+"""The worked examples of the pages on extending, from their blocks to trained nets, as other packages bring them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ PAGE = "CONTRIBUTING.md"
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A folder with the page's files, installed as far as Python looks: the module and its entry points."""
-    (layers, activation, *_), (project, config) = blocks_of_page(PAGE, "python"), blocks_of_page(PAGE, "toml")
-    (tmp_path / "my_layers.py").write_text(layers)
-    (tmp_path / "my_activation.py").write_text(activation)
+    return installed_from(PAGE, tmp_path)
+
+
+def installed_from(page: str, tmp_path: Path) -> Path:
+    """A folder with a page's files, installed as far as Python looks: the modules and their entry points."""
+    modules, (project, config) = blocks_of_page(page, "python"), blocks_of_page(page, "toml")
     (tmp_path / "digits.toml").write_text(config)
-    install(project, tmp_path, ["my_layers", "my_activation"])
+    install(project, tmp_path, modules)
     return tmp_path
 
 
 def install(project: str, folder: Path, modules: list[str]) -> None:
-    """Makes a folder of modules look installed.  project: its pyproject.toml."""
+    """Writes modules, and makes them look installed.  project: their pyproject.toml."""
     keys = tomllib.loads(project)
     (name, version), groups = (keys["project"][key] for key in ("name", "version")), keys["project"]["entry-points"]
-    assert keys["tool"]["setuptools"]["py-modules"] == modules
+    for module, text in zip(keys["tool"]["setuptools"]["py-modules"], modules, strict=False):
+        (folder / f"{module}.py").write_text(text)
     installed = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -90,6 +93,10 @@ OWN = [
 def test_it_has_the_same_bits_on_any_number_of_ranks(keys: dict[str, str], package: Path) -> None:
     settings = [f"{key}={value}" for key, value in keys.items()]
     words = ("--iterations", "2", *(word for setting in settings for word in ("--set", setting)))
+    assert_same_bits(package, *words)
+
+
+def assert_same_bits(package: Path, *words: str) -> None:
     found = []
     for ranks in (1, 2, 3):
         trained(package, ranks, f"run{ranks}", *words)
@@ -109,9 +116,8 @@ def losses(tmp_path: Path) -> Path:
     """A folder with the page's files, installed as far as Python looks."""
     (module,), (project, config) = blocks_of_page(LOSS_PAGE, "python"), blocks_of_page(LOSS_PAGE, "toml")
     assert len(module.splitlines()) <= 40
-    (tmp_path / "my_losses.py").write_text(module)
     (tmp_path / "quantile.toml").write_text(config)
-    install(project, tmp_path, ["my_losses"])
+    install(project, tmp_path, [module])
     return tmp_path
 
 
@@ -144,3 +150,53 @@ def test_a_loss_that_is_nowhere_is_named_with_the_words_that_there_are(losses: P
     words = ("quantile.toml", "--set", "model.loss=uper")
     outcome = run_program(*words, ranks=1, cwd=losses, env={"PYTHONPATH": path}, code=2)
     assert "model.loss: unknown word; did you mean 'upper'?" in outcome.err
+
+
+# --- docs/extending ---------------------------------------------------------------------------------------------------
+
+PAGES = ("docs/extending/fitter.md", "docs/extending/w_solver.md")
+
+
+@pytest.fixture(params=PAGES)
+def page(request: pytest.FixtureRequest) -> str:
+    return request.param  # type: ignore[no-any-return]
+
+
+def test_each_example_is_short(page: str) -> None:
+    module, *_ = blocks_of_page(page, "python")
+    assert len(module.splitlines()) <= 60
+
+
+def test_a_layer_by_a_regressor_of_scikit_learn_ends_in_a_trained_net(tmp_path: Path) -> None:
+    """It classifies as well as its page says."""
+    package = installed_from(PAGES[0], tmp_path)
+    assert "W-step of the segments: neighbours (1), hessian_free (1)" in trained(package, 2, "run")
+    best = min(json.loads(line)["error_val"] for line in (package / "run" / "curve.jsonl").read_text().splitlines())
+    assert best < 0.05
+    with h5py.File(package / "run" / "model.h5") as file:
+        assert '"kind": "neighbours"' in file.attrs["maps"]
+
+
+def test_a_w_solver_of_your_own_ends_in_a_trained_net(tmp_path: Path) -> None:
+    """Below PCA with as many components, as its page says."""
+    package = installed_from(PAGES[1], tmp_path)
+    out = trained(package, 2, "run")
+    assert "barzilai_borwein" in out
+    last = json.loads((package / "run" / "curve.jsonl").read_text().splitlines()[-1])
+    pca, *_ = (float(line.split()[-1]) for line in out.splitlines() if line.strip().startswith("PCA with 8"))
+    assert last["E1_train"] < pca
+
+
+def test_they_have_the_same_bits_on_any_number_of_ranks(page: str, tmp_path: Path) -> None:
+    assert_same_bits(installed_from(page, tmp_path), "--iterations", "2")
+
+
+@pytest.mark.parametrize("keys", [{"model.sites": "none"}, {"parallel.data": "sharded", "method.acceleration": "none"}])
+def test_a_w_solver_of_your_own_fits_segments_and_sharded_points(keys: dict[str, str], tmp_path: Path) -> None:
+    package = installed_from(PAGES[1], tmp_path)
+    words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    if "model.sites" in keys:
+        words += ["--set", "method.acceleration=none"]
+    assert "barzilai_borwein" in trained(package, 2, "run", "--iterations", "6", *words)
+    curve = [json.loads(line) for line in (package / "run" / "curve.jsonl").read_text().splitlines()]
+    assert curve[5]["E1_train"] < 0.9 * curve[0]["E1_train"]

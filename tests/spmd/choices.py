@@ -162,6 +162,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         yield CLASSES, {**keys, "model.loss": "cross_entropy", "model.activation": "softmax"}
         yield LONG, {**keys, "baseline.batch": 700}
     yield from losses(single, lagrangian)
+    yield from fitted(single, lagrangian)
     yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})
     yield from shared(single, lagrangian)
     yield from images(single, lagrangian)
@@ -214,6 +215,23 @@ def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
     yield GAPS, {**ring, "loss.missing": True}
     bits = {"model.activation": "binary", "penalty.mu0": 0.1, "model.hidden": [5], "start.method": "pca"}
     yield GAPS, {**bits, "model.loss": "huber", "loss.threshold": 0.3, "loss.missing": True}
+
+
+def fitted(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Layers by fitters, of one rank each, among others."""
+    trees: dict[str, Any] = {"model.trees": 3, "model.depth": 3}
+    for kind, data in zip(("forest", "boosted"), cycle((WIDE, CLASSES))):
+        loss = "cross_entropy" if data is CLASSES else "squared"
+        yield data, {**trees, "model.activation": [kind, "tanh", "tanh"], "model.loss": loss}
+        yield SMALL, {**trees, "model.activation": [kind, "kernel_ridge"], "model.examples": 9, **lagrangian}
+    yield SMALL, {**trees, **single, "model.activation": ["forest", "sigmoid"], "penalty.metric": "variance"}
+    yield WIDE, {**trees, "model.activation": ["boosted", "tanh", "tanh"], "parallel.data": "node"}
+    for name in ("linear_svm", "logistic"):
+        yield CLASSES, {"model.fitters": ["auto", "auto", name], "model.loss": "cross_entropy"}
+    bits = {"model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1}
+    yield SMALL, {**bits, "model.fitters": ["linear_svm", "auto"]}
+    keys = {"model.fitters": ["auto", "logistic"], "model.loss": "cross_entropy", "model.hidden": [7]}
+    yield CLASSES, {**keys, "model.sites": "before", "model.activation": "tanh"}
 
 
 def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -347,8 +365,9 @@ def made() -> Iterator[Choice]:
         table: dict[str, dict[str, Any]] = {"model": usual, "penalty": {"mu0": 7.0}}
         for name, value in keys.items():
             part, key = name.split(".")
+            most = len(hidden) + (key == "fitters")
             each = isinstance(value, list) and key != "image"
-            table.setdefault(part, {})[key] = value[: len(hidden)] if each else value
+            table.setdefault(part, {})[key] = value[:most] if each else value
         tables = {name: TABLES[name](**values) for name, values in table.items()}
         config = Config(**{"method": Method("mac"), **tables})
         choice = Choice("", config, in_precision(data, table))
@@ -397,5 +416,7 @@ def words(choice: Choice) -> list[str]:
     found += [
         f"W={w[type(s)]}:{'units' if apart else 'segment'}"
         for s, apart in zip(inner, [r.by_unit for r in plan.choices.regressions], strict=True)
+        if type(s) in w
     ]
+    found += [f"fitter={r.name}" for r in plan.choices.regressions if r.by_fitter]
     return list(dict.fromkeys(found))

@@ -13,6 +13,7 @@ from macmpi.config import LAYERS, Activation, Method, Model, Parallel, Penalty, 
 from macmpi.methods.selection import CRITERIA
 from macmpi.nets.losses import LOSSES
 from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS
+from macmpi.solvers.fitters import FITTERS
 
 pytestmark = pytest.mark.launch
 
@@ -68,7 +69,7 @@ def test_every_registered_choice_was_among_them(verdicts: Verdicts) -> None:
 
 def test_every_layer_trainer_criterion_and_method_was_among_them(verdicts: Verdicts) -> None:
     found = {word for name in verdicts for word in name.split()}
-    for word, names in (("activation", LAYERS), ("centres", TRAINERS), ("criterion", CRITERIA)):
+    for word, names in (("activation", LAYERS), ("centres", TRAINERS), ("criterion", CRITERIA), ("fitter", FITTERS)):
         assert {f"{word}={name}" for name in names} <= found
     tables = (("by", Method, "name"), ("acceleration", Method, "acceleration"), ("criterion", Selection, "criterion"))
     tables += (("data", Parallel, "data"),)

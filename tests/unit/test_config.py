@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from macmpi import UsageError, config
 from macmpi.config import RUN_TIME_KEYS, Config, Method
 from macmpi.config.gone import GONE, WORDS
+from macmpi.config.tables import W_SOLVERS, Z_SOLVERS
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
 
@@ -66,6 +67,10 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.factor": [1.0, *NOT_POSITIVE],
     "penalty.mu_max": NOT_POSITIVE,
     "penalty.mu_every": NOT_OWN,
+    "model.fitters": ["svm", "", 1, False],
+    "model.trees": NOT_A_COUNT,
+    "model.depth": [15, *NOT_A_COUNT],
+    "model.examples": NOT_A_COUNT,
     "penalty.tolerance": NOT_A_FRACTION,
     "penalty.tolerance_decay": [1.1, *NOT_POSITIVE],
     "penalty.metric": ["Identity", "", 1, [1.0]],
@@ -217,6 +222,7 @@ def test_each_layer_has_its_units_its_activation_and_its_site() -> None:
     [
         ("model.activation", {"sigmoidal": "sigmoid", "quantize": "quantise", "rfb": "rbf"}, config.LAYERS),
         ("model.centres", {"k-means": "kmeans", "subsets": "subset"}, config.TRAINERS),
+        ("model.fitters", {"linear-svm": "linear_svm", "logistics": "logistic"}, ("auto", *config.FITTERS)),
     ],
 )
 def test_a_word_unlike_any_other_gets_them_all(
@@ -228,6 +234,22 @@ def test_a_word_unlike_any_other_gets_them_all(
     assert f"{key}: unknown word; use {', '.join(repr(w) for w in words)} (given: 'zzzzzz')" in refusal(
         f'{key} = "zzzzzz"', folder
     )
+
+
+@pytest.mark.parametrize(("table", "near", "words"), [("w_step", "lbfsg", W_SOLVERS), ("z_step", "binari", Z_SOLVERS)])
+def test_solvers_are_words_of_their_registry(table: str, near: str, words: tuple[str, ...], folder: Path) -> None:
+    meant = {"lbfsg": "lbfgs", "binari": "binary"}[near]
+    assert f"unknown word; did you mean '{meant}'?" in refusal(f'{table}.solver = "{near}"', folder)
+    known = ", ".join(map(repr, ("auto", *words)))
+    assert f"{table}.solver: unknown word; use {known} (given" in refusal(f'{table}.solver = "zzz"', folder)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_fitters_are_one_for_each_layer_and_one_for_the_output(count: int, folder: Path) -> None:
+    layers = "model.hidden = [3, 4]\nmodel.fitters = "
+    text = refusal(layers + toml(["auto"] * count), folder)
+    assert f"fitters has {count} entries but there are 3 layers, the output layer among them" in text
+    assert read(layers + toml(["auto"] * 3), folder).model.fitters == ["auto"] * 3
 
 
 @pytest.mark.parametrize(("key", "value"), [("model.width", 2.0), ("model.centres", "subset")])
@@ -424,6 +446,10 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
         "model.width": st.one_of(st.floats(1e-9, 1e9), st.just(2.5)),
         "model.centres": st.sampled_from(config.TRAINERS),
         "model.words": st.integers(1, 10**6),
+        "model.fitters": st.sampled_from(["auto", *config.FITTERS]),
+        "model.trees": st.integers(1, 10**6),
+        "model.depth": st.integers(1, 14),
+        "model.examples": st.integers(1, 10**6),
         "selection.epsilon2": st.lists(st.floats(1e-300, 1e300), max_size=3),
         "model.sites": st.sampled_from(["after", "before", "none"]),
         "start.range": st.floats(1e-6, 1e6),

@@ -18,8 +18,9 @@ from macmpi.nets import images
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
-from macmpi.plan import layer_refusals, plan, refusals
+from macmpi.plan import fitted, layer_refusals, plan, refusals
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
@@ -80,6 +81,8 @@ SELECTED: Keys = {
     "selection.epsilon2": [0.1],
     "selection.smallest": 2,
 }
+FOREST = {"model.activation": ["forest", "tanh"], "model.trees": 3, "model.depth": 2}
+LABELS = {"model.loss": "cross_entropy"}
 FIRST = "make the binary layer the first of model.hidden"
 IT_FIRST = "make it the first of model.hidden"
 
@@ -138,7 +141,7 @@ TABLE = {
         {**IMAGES, "start.method": "pca"},
         ('start.method = "pca"', "a layer (convolution)", 'use "uniform"'),
         ({"start.method": "uniform"},),
-        'a convolution, or a layer of another package that is not dense, with `start.method = "pca"`',
+        "a convolution, or a layer of another package that is not dense, or of trees or kernels, with",
     ),
     "a softmax of its own": Row(
         {"model.loss": "cross_entropy", "model.output": "sigmoid"},
@@ -441,8 +444,64 @@ TABLE = {
             ("centres", BASIS, "needs the derivatives of every layer", ()),
             ("codewords", CODES, "needs the derivatives of every layer", ()),
             ("bits", BITS, "needs the derivatives of every layer", ()),
+            ("trees", FOREST, "needs the derivatives of every layer", ()),
         )
     },
+    # --- layers that fitters fit
+    "a forest for a dense layer": Row(
+        {"model.fitters": ["forest", "auto", "auto"]},
+        ('model.fitters = "forest" fits layers of the kind trees, and a layer is affine; use "auto" there',),
+        ({"model.fitters": "auto"}, {"model.activation": ["forest", "tanh"]}),
+        "a fitter of another kind of layer",
+    ),
+    "a classifier of numbers": Row(
+        {"model.fitters": ["auto", "auto", "logistic"]},
+        ('model.fitters = "logistic" fits bits or labels, and segment 3 should give numbers; use "auto" there',),
+        ({"model.fitters": "auto"}, {"model.loss": "cross_entropy"}),
+        "a fitter of labels",
+    ),
+    "a forest without coordinates": Row(
+        {**FOREST, "model.sites": ["none", "after"]},
+        ('a layer (trees) is fitted by "forest"', "segment 1 holds another layer", 'use model.sites = "after"'),
+        ({"model.sites": "after"},),
+        "a fitter for a layer that shares",
+    ),
+    "a classifier that shares its segment": Row(
+        {**LABELS, "model.fitters": ["auto", "auto", "linear_svm"], "model.sites": ["after", "none"]},
+        ('a layer (affine) is fitted by "linear_svm"', "segment 2 holds another layer", 'model.sites = "after"'),
+        ({"model.sites": "after"}, {"model.sites": "before"}),
+        "a fitter for a layer that shares",
+    ),
+    "a classifier under a sigmoid": Row(
+        {"model.loss": "cross_entropy", "model.fitters": ["auto", "auto", "logistic"], "model.output": "sigmoid"},
+        ("fits no activation behind it (segment 3)", 'use model.output = "linear" there'),
+        ({"model.output": "linear"},),
+        "a fitter with an activation",
+    ),
+    "trees behind another layer": Row(
+        {"model.activation": ["tanh", "forest"]},
+        ("segment 2 (trees) does not offer it", "make it the first of model.hidden"),
+        ({"model.activation": ["forest", "tanh"]}, {"model.activation": ["tanh", "kernel_ridge"]}),
+        "trees behind",
+    ),
+    "trees of sharded points": Row(
+        {**FOREST, **OWN},
+        ('parallel.data = "sharded" and the fitter "forest", which reads all points', TOGETHER),
+        ({"parallel.data": "replicated"}, {"parallel.data": "node"}),
+        '`parallel.data = "sharded"`',
+    ),
+    "trees and a full metric": Row(
+        {**FOREST, "penalty.metric": "curvature"},
+        ('penalty.metric = "curvature"', 'exact; use penalty.metric = "variance"'),
+        ({"penalty.metric": "variance"},),
+        '`metric = "curvature"`',
+    ),
+    "trees of principal components": Row(
+        {**FOREST, "start.method": "pca"},
+        ('start.method = "pca" fits dense layers, and a layer (trees) is another; use "uniform"',),
+        ({"start.method": "uniform"},),
+        "a layer of another package that is not dense, or of trees",
+    ),
     # --- model selection
     "selection of nothing": Row(
         {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
@@ -463,7 +522,7 @@ TABLE = {
             ({"method.name": "mac"},),
             '`method.name = "stochastic"`',
         )
-        for kind, keys in {"centres": BASIS, "codewords": CODES, "bits": BITS}.items()
+        for kind, keys in {"centres": BASIS, "codewords": CODES, "bits": BITS, "trees": FOREST}.items()
         for name in config.NESTED
     },
     "selection without a price": Row(
@@ -597,7 +656,7 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
     """Each UsageError of these modules is raised by some row here or by one of the tests below."""
     raised = {
         (module.__name__, i + 1)
-        for module in (refusals, layer_refusals, images)
+        for module in (refusals, layer_refusals, images, fitted)
         for i, line in enumerate(inspect.getsource(module).splitlines())
         if "raise UsageError(" in line
     }
@@ -608,8 +667,9 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         last = caught.traceback[-1]
         found.add((last.frame.f_globals["__name__"], last.lineno + 1))
     assert found <= raised
-    assert len(raised - found) == 4, (
-        "those that no config reaches: activations, weights without a trainer, layers without biases, many points"
+    assert len(raised - found) == 6, (
+        "those that no config reaches: a library, a fitter that nobody gives, activations, weights without a trainer, "
+        "layers without biases, many points"
     )
 
 
@@ -624,7 +684,8 @@ ELSEWHERE = (
     "`activation` or `sites` of another length",
     '`start.method = "model"`',
     '`"elastic_embedding"` of',
-    "a layer of another package",
+    "a layer of another package that is not dense, or has no biases",
+    "a fitter whose library",
 )
 """Rows that are tested elsewhere: where files are read, or with layers that no config names."""
 
@@ -701,6 +762,19 @@ def test_layers_that_stochastic_mac_cannot_train(layer: Any, says: str, monkeypa
         text = refusal({"method.name": "stochastic"})
         assert re.search(rf'method.name = "stochastic" .*{says}; use method.name = "adam"', text)
         planned({"method.name": "adam"})
+
+
+def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitted, "find_spec", lambda name: None)
+    text = refusal(FOREST)
+    assert text.startswith('a layer (trees) is fitted by "forest", which needs scikit-learn, and that is not installed')
+    assert text.endswith("pip install scikit-learn")
+    planned({"model.activation": "tanh"})
+
+
+def test_a_fitter_that_nobody_gives_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Seen(3, 2), Kernels(2, 3, 5, 1.0, fitter="mine"))
+    assert 'a layer names the fitter "mine", which nobody gives' in refusal({"method.acceleration": "none"})
 
 
 def test_weights_that_nothing_trains_are_named_with_their_segment(monkeypatch: pytest.MonkeyPatch) -> None:

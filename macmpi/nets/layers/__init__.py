@@ -48,6 +48,8 @@ class Map(Protocol):
     positions, columns -- the weights multiply that many rows of a point, of that many columns: 1, n_in; else "patches".
     multiplications -- by weights, in a forward of one point.
     penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
+    fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Its
+        weights begin at 0, with which forward must give something.
     fan_in -- random weights begin within start.range / sqrt(fan_in).
     """
 
@@ -77,6 +79,9 @@ class Map(Protocol):
 
     @property
     def penalised(self) -> Array: ...
+
+    @property
+    def fitter(self) -> str: ...
 
     @property
     def fan_in(self) -> int: ...
@@ -128,10 +133,11 @@ class Kind:
     """
 
     kind: ClassVar[str]
+    fitter: str = ""
 
     @property
     def penalised(self: Map) -> Array:
-        found = np.ones(self.parameter_shape or (0, 0), dtype=bool)
+        found = np.full(self.parameter_shape or (0, 0), not self.fitter)
         found[:, -1:] &= "bias" not in self.capabilities
         return found
 
@@ -224,10 +230,12 @@ from macmpi.nets.layers.activation import Activation  # noqa: E402
 from macmpi.nets.layers.affine import Affine  # noqa: E402
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution  # noqa: E402
 from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
+from macmpi.nets.layers.kernels import Kernels  # noqa: E402
 from macmpi.nets.layers.linear import Linear  # noqa: E402
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling  # noqa: E402
 from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
 from macmpi.nets.layers.softmax import Softmax  # noqa: E402
+from macmpi.nets.layers.trees import Trees  # noqa: E402
 
 KINDS: dict[str, Callable[..., Map]] = {
     "affine": Affine,
@@ -241,4 +249,6 @@ KINDS: dict[str, Callable[..., Map]] = {
     "rbf": GaussianBasis,
     "quantiser": Quantiser,
     "binary": Binary,
+    "trees": Trees,
+    "kernels": Kernels,
 }

@@ -1,0 +1,57 @@
+"""Fitters: any algorithm that fits one layer to inputs and targets, in place of a W-solver.
+
+To add one, write a class in a file of this package and add a row to FITTERS, or give it by an entry point of the group
+"macmpi.fitters" (docs/extending/fitter.md); the contract tests pick it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from macmpi.nets.layers import Map
+from macmpi.parallel.streams import Stream
+from macmpi.typing import Array
+
+
+class Fitter(Protocol):
+    """Fits the weights of one map to what its segment should give.
+
+    kinds -- the kinds of map that it fits;
+    targets -- what it can be fitted to, some of "numbers", "labels" (one-hot rows, the outputs are those of a
+        classifier), "bits" (0 or 1, of units that are thresholded behind the map);
+    descends -- it never raises the segment's error; others keep their old weights where they would;
+    library -- the library that it imports, or "".
+    """
+
+    @property
+    def kinds(self) -> frozenset[str]: ...
+
+    @property
+    def targets(self) -> frozenset[str]: ...
+
+    @property
+    def descends(self) -> bool: ...
+
+    @property
+    def library(self) -> str: ...
+
+    def fit(self, map: Map, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+        """Weights of map.parameter_shape for inputs (N, map.n_in) and targets (N, map.n_out).
+
+        start: the present ones, or None at first.  random: the same stream each time.
+        """
+        ...
+
+
+from macmpi.solvers.fitters.by_trees import Boosted, Forest  # noqa: E402
+from macmpi.solvers.fitters.classifiers import LinearSVM, Logistic  # noqa: E402
+from macmpi.solvers.fitters.kernel_ridge import KernelRidge  # noqa: E402
+
+FITTERS: dict[str, Callable[[], Fitter]] = {
+    "forest": Forest,
+    "boosted": Boosted,
+    "kernel_ridge": KernelRidge,
+    "linear_svm": LinearSVM,
+    "logistic": Logistic,
+}

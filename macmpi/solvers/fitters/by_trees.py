@@ -1,0 +1,76 @@
+"""Forests and boosted trees, each tree grown by scikit-learn, as rows of one array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from macmpi.parallel.streams import Stream
+from macmpi.typing import Array
+
+SEEDS = 2**31 - 1
+"""Seeds of scikit-learn are below this."""
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Random forest regression: the mean of trees, each grown on a bootstrap sample (Breiman 2001)."""
+
+    share: float = 1.0 / 3.0
+    kinds: ClassVar[frozenset[str]] = frozenset({"trees"})
+    targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
+    descends: ClassVar[bool] = False
+    library: ClassVar[str] = "sklearn"
+
+    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+        from sklearn.ensemble import RandomForestRegressor
+
+        grown = RandomForestRegressor(
+            map.trees, max_depth=map.depth, max_features=self.share, random_state=int(random.integers(SEEDS))
+        ).fit(inputs, _columns(targets))
+        return np.array([row(tree.tree_, map.depth, 1.0 / map.trees) for tree in grown.estimators_])
+
+
+@dataclass(frozen=True)
+class Boosted:
+    """Gradient boosting of squares: each tree is grown on what the trees before it leave, and counts `rate`."""
+
+    rate: float = 0.1
+    share: float = 1.0 / 3.0
+    kinds: ClassVar[frozenset[str]] = frozenset({"trees"})
+    targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
+    descends: ClassVar[bool] = False
+    library: ClassVar[str] = "sklearn"
+
+    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+        from sklearn.tree import DecisionTreeRegressor
+
+        mean = targets.mean(axis=0)
+        left, rows = targets - mean, []
+        for _ in range(map.trees):
+            seed = int(random.integers(SEEDS))
+            tree = DecisionTreeRegressor(max_depth=map.depth, max_features=self.share, random_state=seed)
+            tree.fit(inputs, _columns(left))
+            left = left - self.rate * tree.predict(inputs).reshape(left.shape)
+            rows.append(row(tree.tree_, map.depth, self.rate))
+        rows[0][-(mean.size << map.depth) :] += np.tile(mean, 1 << map.depth)
+        return np.array(rows)
+
+
+def row(tree: Any, depth: int, weight: float) -> Array:
+    """A tree of scikit-learn as a row of the weights of `Trees`, its values times `weight`.  Collective: no."""
+    at, asked = np.zeros(1, np.intp), list[tuple[Array, Array]]()
+    for _ in range(depth):
+        ends = tree.children_left[at] < 0
+        asked.append((np.where(ends, 0, tree.feature[at]), np.where(ends, 0.0, tree.threshold[at])))
+        ways = (np.where(ends, at, children[at]) for children in (tree.children_left, tree.children_right))
+        at = np.stack(list(ways), axis=1).ravel()
+    columns, thresholds = (np.concatenate(parts) for parts in zip(*asked, strict=True))
+    return np.concatenate([columns, thresholds, weight * tree.value[at, :, 0].ravel()]).astype(np.float64)
+
+
+def _columns(targets: Array) -> Array:
+    """scikit-learn wants one column as (N,)."""
+    return targets[:, 0] if targets.shape[1] == 1 else targets

@@ -1,0 +1,91 @@
+"""Linear classifiers of scikit-learn as dense layers: output layers of labels, or layers of bits."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+
+from macmpi.parallel.streams import Stream
+from macmpi.typing import Array
+
+LARGEST = 6.0
+"""Margins of a support vector machine become logits by a factor between exp(-6) and exp(6)."""
+
+
+@dataclass(frozen=True)
+class LinearSVM:
+    """A linear support vector machine for each output against the rest.
+
+    Of labels the margins are scaled alike, so that they are the logits of the least cross-entropy.
+    """
+
+    C: float = 1.0
+    kinds: ClassVar[frozenset[str]] = frozenset({"affine"})
+    targets: ClassVar[frozenset[str]] = frozenset({"labels", "bits"})
+    descends: ClassVar[bool] = False
+    library: ClassVar[str] = "sklearn"
+
+    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+        from sklearn.svm import LinearSVC
+
+        W = one_by_one(lambda: LinearSVC(C=self.C, random_state=0), inputs, targets)
+        one_hot = bool((targets.sum(axis=1) == 1.0).all()) and targets.shape[1] > 1
+        return W * scale_of(inputs @ W[:, :-1].T + W[:, -1], targets) if one_hot else W
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Logistic regression: of labels multinomial, of bits each by itself."""
+
+    C: float = 1.0
+    kinds: ClassVar[frozenset[str]] = frozenset({"affine"})
+    targets: ClassVar[frozenset[str]] = frozenset({"labels", "bits"})
+    descends: ClassVar[bool] = False
+    library: ClassVar[str] = "sklearn"
+
+    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+        from sklearn.linear_model import LogisticRegression
+
+        def model() -> Any:
+            return LogisticRegression(C=self.C, max_iter=500)
+
+        present = np.flatnonzero(targets.any(axis=0))
+        if len(present) < 3 or not (targets.sum(axis=1) == 1.0).all():
+            return one_by_one(model, inputs, targets)
+        W = np.zeros(map.parameter_shape)
+        W[:, -1] = -LARGEST  # a class that no point has
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of iterations that end early
+            found = model().fit(inputs, targets.argmax(axis=1))
+        W[present] = np.hstack([found.coef_, found.intercept_[:, None]])
+        return W
+
+
+def one_by_one(model: Any, inputs: Array, targets: Array) -> Array:
+    """[V, c] of a classifier for each column of the targets, above 1/2 or not; of one that is constant c alone."""
+    W = np.zeros((targets.shape[1], inputs.shape[1] + 1))
+    for row, column in zip(W, targets.T, strict=True):
+        on = column > 0.5
+        if on.all() or not on.any():
+            row[-1] = 1.0 if on.all() else -1.0
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of iterations that end early
+            found = model().fit(inputs, on)
+        row[:-1], row[-1] = found.coef_[0], found.intercept_[0]
+    return W
+
+
+def scale_of(F: Array, targets: Array) -> float:
+    """The factor of F that has the least cross-entropy."""
+
+    def entropy(log: float) -> float:
+        logits = np.exp(log) * F
+        return float((logsumexp(logits, axis=1) - np.einsum("nh,nh->n", logits, targets)).mean())
+
+    return float(np.exp(minimize_scalar(entropy, bounds=(-LARGEST, LARGEST), method="bounded").x))
