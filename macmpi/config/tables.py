@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, Len, Lt
 
 STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
@@ -57,9 +57,21 @@ PAPER: dict[str, Any] = {
 """Values of [penalty] in the paper, whose nets are autoencoders: mu grows once the error has settled."""
 
 
+Size = Annotated[float, Ge(0.0), Le(1e12)]
+Bound = Annotated[float, Ge(-1e12), Le(1e12)] | Literal["none"]
+EachSize = Annotated[list[Size], Len(1)]
+EachBound = Annotated[list[Bound], Len(1)]
+
+SHAPING = ("l1", "group_lasso", "weights_min", "weights_max")
+"""Keys of [penalty] that ask for more of the weights than to be small."""
+
+
 @dataclass(frozen=True)
 class Penalty:
-    """Quadratic penalty or augmented Lagrangian, the schedule of mu, and the ridge on the weights."""
+    """Quadratic penalty or augmented Lagrangian, the schedule of mu, and what is asked of the weights.
+
+    ridge and the keys of `SHAPING` hold one value for the net, or a list with one for each layer with weights.
+    """
 
     method: Literal["quadratic", "augmented_lagrangian"] = "quadratic"
     mu0: Annotated[float, Ge(1e-12), Le(1e16)] | Literal["auto"] = "auto"
@@ -70,9 +82,13 @@ class Penalty:
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
     metric: Literal["identity", "variance", "curvature"] = "identity"
-    ridge: Annotated[float, Ge(0.0), Le(1e12)] | Literal["auto"] = "auto"
+    ridge: Size | EachSize | Literal["auto"] = "auto"
     ridge_scale: Literal["auto", "unit", "objective"] = "auto"
     ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4
+    l1: Size | EachSize = 0.0
+    group_lasso: Size | EachSize = 0.0
+    weights_min: Bound | EachBound = "none"
+    weights_max: Bound | EachBound = "none"
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
@@ -85,6 +101,17 @@ class Penalty:
         if found != "auto":
             return found
         return min(PAPER[key], self.mu_max) if key == "mu0" else PAPER[key]
+
+    def each(self, key: str, layers: int) -> list[Any]:
+        """A key's values, one for each of `layers` layers; those of a list as they are."""
+        found = self.value(key)
+        return list(found) if isinstance(found, list) else [found] * layers
+
+    @property
+    def shaping(self) -> list[str]:
+        """The keys of `SHAPING` that ask for something."""
+        usual = {key: getattr(Penalty, key) for key in SHAPING}
+        return [key for key in SHAPING if any(value != usual[key] for value in self.each(key, 1))]
 
 
 @dataclass(frozen=True)
@@ -104,7 +131,7 @@ class ZStep:
 class WStep:
     """The W-solver finds the weights of each unit or segment.  A solver takes the keys that it knows."""
 
-    solver: Literal["auto", "gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"] = "auto"
+    solver: Literal["auto", "gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd", "proximal"] = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
     schedule: Literal["units", "ring"] = "units"
     iterations: Own = 0

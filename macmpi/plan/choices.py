@@ -9,7 +9,8 @@ from macmpi.config import NESTED, Config, Model, Stochastic, WStep
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
 from macmpi.nets.losses import LOSSES, Loss
-from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Ridge
+from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic
+from macmpi.plan.shaping import Shaping, shaping_of
 from macmpi.solvers import SGDW, TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 from macmpi.solvers.grams import System
 
@@ -41,14 +42,14 @@ class Regression:
 class Choices:
     """The config names these.
 
-    regressions: of each segment.  trainers: of the parameter blocks that no regression fits.  metric: the form in which
-    constraints are measured.  ring: trains the segments of inexact solvers, which then travel round a ring of blocks of
-    points; None: nothing travels.
+    shaping: what is asked of the weights.  regressions: of each segment.  trainers: of the parameter blocks that no
+    regression fits.  metric: the form in which constraints are measured.  ring: trains the segments of inexact solvers,
+    which then travel round a ring of blocks of points; None: nothing travels.
     """
 
     loss: Loss
     penalty: Quadratic
-    ridge: Ridge
+    shaping: Shaping
     z_solver: ZSolver
     regressions: tuple[Regression, ...]
     trainers: dict[int, Trainer]
@@ -66,7 +67,7 @@ def choose(config: Config, chain: Chain) -> Choices:
     return Choices(
         loss=LOSSES[config.model.loss],
         penalty=penalty_of(config),
-        ridge=Ridge(penalty.value("ridge"), penalty.value("ridge_scale"), penalty.ridge_until_mu),
+        shaping=shaping_of(penalty, regressed(chain)),
         z_solver=solver(Z_SOLVERS[z_name(config, chain)], config.z_step),
         regressions=regressions(config, chain),
         trainers=trainers(config.model, chain),
@@ -80,8 +81,10 @@ def regressions(config: Config, chain: Chain) -> tuple[Regression, ...]:
     keys, found = config.w_step, []
     if config.model.precision == "float32":
         keys = replace(keys, cg_precision="double")
+    shaped = shaping_of(config.penalty, regressed(chain)).restrained
     for k, segment in enumerate(chain.segments):
-        name, by_unit = w_choice(config, segment, k + 1 == len(chain.segments))
+        restrained = bool(set(segment.regressed) & set(shaped))
+        name, by_unit = w_choice(config, segment, k + 1 == len(chain.segments), restrained)
         ways = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
         found.append(Regression(name, by_unit, *ways))
     return tuple(found)
@@ -148,12 +151,22 @@ def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
     return {b: registered(TRAINERS, "macmpi.trainers", name)() for b, name in names}
 
 
-def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
-    """The W-solver of a segment, by name, and whether it solves the units apart: each a sum of squares of its own."""
+def regressed(chain: Chain) -> tuple[int, ...]:
+    """The parameter blocks that regressions fit: the layers with weights of the lists in [penalty].  Collective: no."""
+    return tuple(b for segment in chain.segments for b in segment.regressed)
+
+
+def w_choice(config: Config, segment: Segment, last: bool, restrained: bool = False) -> tuple[str, bool]:
+    """The W-solver of a segment, by name, and whether it solves the units apart: each a sum of squares of its own.
+
+    restrained: of its weights more is asked than a ridge.
+    """
     loss = LOSSES[config.model.loss]
     separable = segment.separable and (not last or (loss.by_output and loss.unit_hessian))
     name, step = config.w_step.solver, config.w_step
-    if separable and segment.activation == "linear" and step.linear_solver == "closed_form":
+    if restrained and name == "auto":
+        return "proximal", separable
+    if separable and segment.activation == "linear" and not restrained and step.linear_solver == "closed_form":
         return "closed_form", True
     if name == "auto" and step.schedule == "ring":
         name = "sgd"

@@ -82,7 +82,7 @@ class Training:
         points = method.parts.over_points
         self.levels = levels(plan.chain, data, points, plan.n_train) if plan.sharded or team.rank == 0 else []
         self.constant = team.from_root(lambda: self.levels[0].value)
-        extra = ["error_val"] if plan.choices.loss.labels else []
+        extra = ["error_val"] * plan.choices.loss.labels + ["zeros"] * plan.choices.shaping.sparse
         self.curve = Curve(job.directory.curve, resumed, extra, method.account.without, team.rank == 0)
 
     @property
