@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le, Len, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
@@ -58,9 +58,10 @@ PAPER: dict[str, Any] = {
 
 
 Size = Annotated[float, Ge(0.0), Le(1e12)]
-Bound = Annotated[float, Ge(-1e12), Le(1e12)] | Literal["none"]
-EachSize = Annotated[list[Size], Len(1)]
-EachBound = Annotated[list[Bound], Len(1)]
+FAR = 1e12
+"""A bound as far from 0 is none."""
+
+Bound = Annotated[float, Ge(-FAR), Le(FAR)]
 
 SHAPING = ("l1", "group_lasso", "weights_min", "weights_max")
 """Keys of [penalty] that ask for more of the weights than to be small."""
@@ -82,13 +83,13 @@ class Penalty:
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
     metric: Literal["identity", "variance", "curvature"] = "identity"
-    ridge: Size | EachSize | Literal["auto"] = "auto"
+    ridge: Size | list[Size] | Literal["auto"] = "auto"
     ridge_scale: Literal["auto", "unit", "objective"] = "auto"
     ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4
-    l1: Size | EachSize = 0.0
-    group_lasso: Size | EachSize = 0.0
-    weights_min: Bound | EachBound = "none"
-    weights_max: Bound | EachBound = "none"
+    l1: Size | list[Size] = 0.0
+    group_lasso: Size | list[Size] = 0.0
+    weights_min: Bound | list[Bound] = -FAR
+    weights_max: Bound | list[Bound] = FAR
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:

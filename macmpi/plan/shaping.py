@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from macmpi.config import Penalty
+from macmpi.config.tables import FAR
 from macmpi.solvers.restraint import FREE, Restraint
 
 
@@ -59,12 +60,11 @@ def shaping_of(penalty: Penalty, layers: tuple[int, ...]) -> Shaping:
     """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no."""
     keys = (penalty.each(key, len(layers)) for key in ("l1", "group_lasso", "weights_min", "weights_max"))
     restraints = tuple(
-        Restraint(l1, group, _bound(least, -math.inf), _bound(most, math.inf))
-        for l1, group, least, most in zip(*keys, strict=True)
+        Restraint(l1, group, _bound(least), _bound(most)) for l1, group, least, most in zip(*keys, strict=True)
     )
     ridges = tuple(penalty.each("ridge", len(layers)))
     return Shaping(ridges, restraints, penalty.value("ridge_scale"), penalty.ridge_until_mu, layers)
 
 
-def _bound(value: float | str, free: float) -> float:
-    return free if value == "none" else float(value)
+def _bound(value: float) -> float:
+    return math.copysign(math.inf, value) if abs(value) >= FAR else value

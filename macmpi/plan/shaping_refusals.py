@@ -87,11 +87,11 @@ def _check_layer(key: str, k: int, segment: Segment, shaping: Shaping) -> None:
     for kind in (kind for kind, capabilities in kinds.items() if "linear" not in capabilities):
         raise UsageError(
             f"{key} holds for the weights of inputs, and a layer of segment {k} ({kind}) multiplies its inputs by "
-            'none; use a list with 0 or "none" for that layer'
+            "none; use a list without it for that layer"
         )
     if segment.trailing or any("bits" in map_.capabilities for map_ in segment.maps):
         kind = next(m.spec()["kind"] for m in segment.maps[::-1] if m.n_out == segment.n_out)
         raise UsageError(
             f"{key} does not go with a layer that ends in values of its own choice (segment {k}, {kind}): weights are "
-            'kept there by their errors alone; use a list with 0 or "none" for that layer'
+            "kept there by their errors alone; use a list without it for that layer"
         )

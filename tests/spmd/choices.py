@@ -122,6 +122,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield SMALL, {**rounded, "parallel.data": "sharded"}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
     yield SMALL, {"penalty.ridge_until_mu": 1.0, "method.acceleration": "none"}
+    yield from restrained(single)
     momentum = {"method.acceleration": "momentum"}
     for data, sites in ((SMALL, "before"), (WIDE, "after"), (LONG, "after")):
         yield data, {**momentum, "model.sites": sites}
@@ -146,6 +147,28 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         yield LONG, {**keys, "baseline.batch": 700}
     yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})
     yield from shared(single, lagrangian)
+
+
+def restrained(single: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Each key that shapes weights, for units and segments, on points that every rank, a node and each rank holds."""
+    asked: list[dict[str, Any]] = [
+        {"penalty.l1": 0.05, "penalty.ridge_scale": "objective"},
+        {"penalty.group_lasso": 0.05, "penalty.weights_min": 0.0},
+        {"penalty.weights_min": -0.2, "penalty.weights_max": 0.3},
+        {"penalty.l1": 0.02, "penalty.group_lasso": 0.02, "penalty.ridge_until_mu": 1.0},
+    ]
+    places = cycle(("replicated", "sharded", "node"))
+    for keys in asked:
+        for data in (WIDE, SMALL, LONG):
+            yield data, {**keys, "parallel.data": next(places)}
+        yield CLASSES, {**keys, "model.loss": "cross_entropy", "parallel.data": next(places)}
+        yield CLASSES, {**keys, "model.sites": ["none", "after"], "model.activation": ["softmax", "sigmoid"]}
+    by_layer = {"penalty.ridge": [0.1, 0.0, 0.2, 0.3], "penalty.l1": [0.0, 0.05, 0.0, 0.1]}
+    for place in ("replicated", "sharded"):
+        yield WIDE, {**by_layer, "penalty.weights_max": [1e12, 1.0, 1e12, 0.4], "parallel.data": place}
+    yield WIDE, {**asked[0], "method.acceleration": "momentum"}
+    yield WIDE, {**asked[0], **single, "model.sites": ["none", "after", "before"]}
+    yield SMALL, {"penalty.ridge": [0.1, 0.0, 0.3], "model.sites": ["none", "after"]}
 
 
 def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -279,7 +302,9 @@ def made() -> Iterator[Choice]:
         table: dict[str, dict[str, Any]] = {"model": usual, "penalty": {"mu0": 7.0}}
         for name, value in keys.items():
             part, key = name.split(".")
-            table.setdefault(part, {})[key] = value[: len(hidden)] if isinstance(value, list) else value
+            table.setdefault(part, {})[key] = (
+                value[: len(hidden)] if part == "model" and isinstance(value, list) else value
+            )
         tables = {name: TABLES[name](**values) for name, values in table.items()}
         config = Config(**{"method": Method("mac"), **tables})
         choice = Choice("", config, in_precision(data, table))

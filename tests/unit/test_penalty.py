@@ -57,7 +57,7 @@ def test_no_ridge_beyond_its_mu() -> None:
 
 def test_a_list_has_the_value_of_each_layer() -> None:
     """Layers are parameter blocks that regressions fit, here 0 and 2; bounds know no mu."""
-    found = shaped("objective", ridge=[0.1, 0.2], l1=[0.0, 0.5], group_lasso=[0.75, 0.0], weights_min=["none", -1.0])
+    found = shaped("objective", ridge=[0.1, 0.2], l1=[0.0, 0.5], group_lasso=[0.75, 0.0], weights_min=[-1e12, -1.0])
     assert (found.ridge(0, 10.0, False), found.ridge(2, 10.0, True)) == (pytest.approx(0.01), 0.2)
     assert found.restraint(0, 8.0, False) == Restraint(group=0.75 / 8)
     assert found.restraint(2, 8.0, False) == Restraint(l1=0.5 / 8, least=-1.0)
