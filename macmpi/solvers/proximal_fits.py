@@ -13,7 +13,7 @@ from macmpi.nets.layers.activation import function
 from macmpi.parallel import tiles
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers.grams import System, inputs_gram
-from macmpi.solvers.regular import NORMAL, jitter
+from macmpi.solvers.regular import NORMAL, PRECONDITIONER, jitter
 from macmpi.solvers.shrinkage import Form, Quadratic, form_of, stacked
 from macmpi.solvers.w_problem import LayerGram, SegmentProblem, UnitProblem
 from macmpi.typing import Array
@@ -30,7 +30,8 @@ class MeasuringGram(System):
 
     def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Form:
         G, ridge = gram.G, gram.ridge / function(gram.activation).steepest ** 2
-        added = np.full(len(G), jitter(G, NORMAL, gram.dtype))
+        share = NORMAL if gram.activation == "linear" else PRECONDITIONER
+        added = np.full(len(G), jitter(G, share, gram.dtype))
         added[: len(G) - gram.bias] += ridge
         return form_of(G, added)
 
@@ -197,11 +198,11 @@ class SegmentFit(Fit):
 
     def _forms(self, grams: Sequence[Array], shares: Array) -> list[Form]:
         """The Grams, each times its share, and the ridge."""
-        found, dtype = [], self.problem.inputs.dtype
+        found, dtype, least = [], self.problem.inputs.dtype, NORMAL if self.quadratic else PRECONDITIONER
         for G, share, map_, ridge in zip(
             grams, shares, self.problem.segment.fitted, self.problem.ridges_of_blocks, strict=True
         ):
-            found.append(form_of(share * G, ridge * map_.penalised.all(axis=0) + jitter(share * G, NORMAL, dtype)))
+            found.append(form_of(share * G, ridge * map_.penalised.all(axis=0) + jitter(share * G, least, dtype)))
         return found
 
     def _shares(self, theta: Array, slope: Array, grams: list[Array], over_points: OverPoints) -> Array:
