@@ -140,5 +140,5 @@ def test_weights_are_those_of_the_plan() -> None:
 
 def test_the_share_of_weights_that_are_0_is_said_where_it_is_asked_for() -> None:
     *_, last = ended("converged", None, zeros=0.512)
-    assert last.split() == "weights that are 0 51.2% of those under l1 or group_lasso".split()
+    assert last.split() == ["weights", "that", "are", "0", "51.2%", "of", "those", "under", "l1", "or", "group_lasso"]
     assert not any("weights that are 0" in line for line in ended("converged", None))
