@@ -89,7 +89,7 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
 
 
 def error_line(error: Error) -> str:
-    """Training and validation error, and shares of misclassified points."""
+    """Training and validation error, shares of misclassified points and of weights that are 0."""
     parts = [
         f"{name} {decimals(value)}" + (f" ({wrong:.2%} wrong)" if wrong is not None else "")
         for name, value, wrong in (
@@ -98,6 +98,7 @@ def error_line(error: Error) -> str:
         )
         if value is not None
     ]
+    parts += [f"{error.zeros:.1%} of the weights 0"] if error.zeros is not None else []
     return "   ".join(parts) or "-"
 
 

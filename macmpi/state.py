@@ -51,7 +51,8 @@ class Errors(NamedTuple):
     """Per point, with the 1/2: nested errors on both sets; E_Q, the (augmented) Lagrangian and mean squared z - f.
 
     wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
-    compares, where it is not that of the weights that are shown.
+    compares, where it is not that of the weights that are shown.  zeros: the share of weights that are exactly 0, where
+    l1 or groups ask for them.
     """
 
     train: float
@@ -63,6 +64,7 @@ class Errors(NamedTuple):
     wrong_train: float | None = None
     wrong_validation: float | None = None
     watched: float | None = None
+    zeros: float | None = None
 
 
 @dataclass

@@ -142,9 +142,11 @@ def validate(table: dict[str, Any], name: str) -> Config:
     except ValidationError as error:
         mistakes = error.errors()
         auto = {m["loc"][:-1] for m in mistakes if m["loc"][-1:] == (AUTO_BRANCH,)}
-        for mistake in mistakes:
+        said = [m for m in mistakes if m["loc"][-1:] != (AUTO_BRANCH,)]
+        meant = {m["loc"][:n] for m in said for n in (-1, -2) if not _other_branch(m)}
+        for mistake in said:
             in_auto = mistake["loc"][:-1] in auto
-            if mistake["loc"][-1:] != (AUTO_BRANCH,) and (in_auto or not _other_branch(mistake)):
+            if not _other_branch(mistake) or (in_auto and mistake["loc"][:-1] not in meant):
                 lines.append(_explain(mistake, ', or "auto"' if in_auto else ""))
     if lines:
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"

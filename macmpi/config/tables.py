@@ -14,7 +14,7 @@ PositiveInt = Annotated[int, Ge(1)]
 Positive = Annotated[float, Gt(0.0)]
 Width = Annotated[float, Ge(1e-9), Le(1e9)]
 Seed = Annotated[int, Ge(0), Lt(2**63)]
-W_SOLVERS = ("gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd")
+W_SOLVERS = ("gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd", "proximal")
 Z_SOLVERS = ("gauss_newton", "alternating", "binary")
 
 
@@ -75,9 +75,22 @@ PAPER: dict[str, Any] = {
 """Values of [penalty] in the paper, whose nets are autoencoders: mu grows once the error has settled."""
 
 
+Size = Annotated[float, Ge(0.0), Le(1e12)]
+FAR = 1e12
+"""A bound as far from 0 is none."""
+
+Bound = Annotated[float, Ge(-FAR), Le(FAR)]
+
+SHAPING = ("l1", "group_lasso", "weights_min", "weights_max")
+"""Keys of [penalty] that ask for more of the weights than to be small."""
+
+
 @dataclass(frozen=True)
 class Penalty:
-    """Quadratic penalty or augmented Lagrangian, the schedule of mu, and the ridge on the weights."""
+    """Quadratic penalty or augmented Lagrangian, the schedule of mu, and what is asked of the weights.
+
+    ridge and the keys of `SHAPING` hold one value for the net, or a list with one for each layer with weights.
+    """
 
     method: Literal["quadratic", "augmented_lagrangian"] = "quadratic"
     mu0: Annotated[float, Ge(1e-12), Le(1e16)] | Literal["auto"] = "auto"
@@ -88,9 +101,13 @@ class Penalty:
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
     metric: Literal["identity", "variance", "curvature"] = "identity"
-    ridge: Annotated[float, Ge(0.0), Le(1e12)] | Literal["auto"] = "auto"
+    ridge: Size | list[Size] | Literal["auto"] = "auto"
     ridge_scale: Literal["auto", "unit", "objective"] = "auto"
     ridge_until_mu: Annotated[float, Ge(0.0)] = 1e4
+    l1: Size | list[Size] = 0.0
+    group_lasso: Size | list[Size] = 0.0
+    weights_min: Bound | list[Bound] = -FAR
+    weights_max: Bound | list[Bound] = FAR
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
@@ -103,6 +120,17 @@ class Penalty:
         if found != "auto":
             return found
         return min(PAPER[key], self.mu_max) if key == "mu0" else PAPER[key]
+
+    def each(self, key: str, layers: int) -> list[Any]:
+        """A key's values, one for each of `layers` layers; those of a list as they are."""
+        found = self.value(key)
+        return list(found) if isinstance(found, list) else [found] * layers
+
+    @property
+    def shaping(self) -> list[str]:
+        """The keys of `SHAPING` that ask for something."""
+        usual = {key: getattr(Penalty, key) for key in SHAPING}
+        return [key for key in SHAPING if any(value != usual[key] for value in self.each(key, 1))]
 
 
 @dataclass(frozen=True)

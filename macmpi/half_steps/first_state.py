@@ -15,7 +15,7 @@ from macmpi.typing import Array
 
 def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State[MacState]:
     """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
-    state = parts.new_state(random_weights(parts.plan, range_, seed))
+    state = parts.new_state(parts.confined(random_weights(parts.plan, range_, seed)))
     with parts.writing(state.Z):
         state.Z[parts.points.own] = codes[parts.points.own]
     state.own.grams = parts.no_grams()
@@ -29,8 +29,8 @@ def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State[Ma
 def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacState]:
     """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
 
-    Where a layer has no derivative there is no gradient step.  Unless points are sharded, rank 0 alone computes the
-    gradient.
+    Where a layer has no derivative there is no gradient step.  Weights that have bounds are moved into them.  Unless
+    points are sharded, rank 0 alone computes the gradient.
     """
     plan, team = parts.plan, parts.team
     state = parts.new_state(weights)
@@ -49,5 +49,6 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacStat
         if not plan.sharded:
             team.share_array(gradient)
         parts.evaluation.gradient_step(state.weights, gradient)
+    state.weights[:] = parts.confined(state.weights)
     parts.feasible(state)
     return state

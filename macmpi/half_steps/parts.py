@@ -18,6 +18,7 @@ from macmpi.parallel.team import Team
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
 from macmpi.reductions import Made, Rows
+from macmpi.solvers.restraint import zeros
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 
@@ -155,8 +156,44 @@ class Parts:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""
         plan, weights, total = self.plan, self.weights(state), 0.0
         for k in segments:
-            ridge = plan.unit_ridge(k, state.mu) * plan.weight_of(k, state.mu)
-            for b in plan.chain.segments[k].regressed:
+            weight = plan.weight_of(k, state.mu)
+            for b, ridge in zip(plan.chain.segments[k].regressed, plan.ridges(k, state.mu), strict=True):
                 squares = np.square(weights[b], dtype=float)
-                total += 0.5 * ridge * float(squares.sum(where=plan.chain.blocks[b].penalised))
+                total += 0.5 * ridge * weight * float(squares.sum(where=plan.chain.blocks[b].penalised))
         return total
+
+    def shaping_of(self, state: State[Any], segments: Sequence[int]) -> float:
+        """The ridge and the penalties of l1 and groups, as they stand in E_Q.  Collective: no."""
+        plan, weights, total = self.plan, self.weights(state), self.ridge_of(state, segments)
+        for k in segments:
+            weight = plan.weight_of(k, state.mu)
+            for b, restraint in zip(plan.chain.segments[k].regressed, plan.restraints(k, state.mu), strict=True):
+                W = weights[b].astype(float, copy=False)
+                total += weight * float(restraint.penalty(W, plan.chain.blocks[b].penalised).sum())
+        return total
+
+    def confined(self, weights: Array, by: Array | None = None) -> Array:
+        """Flat weights at the nearest place that the restraints allow; where those of `by` are 0, 0.  Collective: no.
+
+        by: of layers that l1 or groups make sparse.
+        """
+        plan, found = self.plan, weights.copy()
+        for b in plan.choices.shaping.restrained:
+            place, marks = plan.offsets.block(b), plan.chain.blocks[b].penalised
+            asked, W = plan.choices.shaping.asked(b), found[plan.offsets.block(b)].reshape(marks.shape)
+            if by is not None and (asked.l1 > 0.0 or asked.group > 0.0):
+                W[marks & (by[place].reshape(marks.shape) == 0.0)] = 0.0
+            W[:] = asked.inside(W, marks)
+        return found
+
+    def zeros(self, weights: Sequence[Array]) -> float | None:
+        """The share of the weights of restrained layers that are exactly 0; None where none are asked to be.
+
+        Collective: no.
+        """
+        plan = self.plan
+        if not plan.choices.shaping.sparse:
+            return None
+        blocks = plan.choices.shaping.restrained
+        found, count = zeros([weights[b] for b in blocks], [plan.chain.blocks[b].penalised for b in blocks])
+        return found / count

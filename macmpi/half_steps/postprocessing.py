@@ -46,7 +46,7 @@ def postprocess(parts: Parts, state: State[MacState]) -> State[MacState]:
 
 
 def last_objective(parts: Parts, state: State[MacState]) -> float:
-    """E1 + ridge of the last layer, per point.  Collective: yes."""
+    """E1, and the last layer's ridge and other penalties, per point.  Collective: yes."""
     last = len(parts.plan.chain.segments) - 1
-    ridge = parts.team.from_root(lambda: parts.ridge_of(state, [last]))
-    return parts.evaluation.nested(parts.weights(state)).error + ridge / parts.plan.n_train
+    shaping = parts.team.from_root(lambda: parts.shaping_of(state, [last]))
+    return parts.evaluation.nested(parts.weights(state)).error + shaping / parts.plan.n_train

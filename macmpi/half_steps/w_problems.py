@@ -109,10 +109,12 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
         inputs, rounded = (by_position(A, P) for A in (given.features[k], given.rounded[k]))
         term, W = Term(inputs, by_position(T, P, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
         shared, points = layer_gram(given, k).G, P * plan.n_train
-        return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces)
+        (restraint,) = plan.restraints(k, state.mu)
+        return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces, restraint)
     loss = plan.choices.loss if k == len(plan.chain.sites) else Squared(unit_metric(plan, k, state))
     part = plan.features[k] if segment.leading else segment
     numbers = {block: i for i, block in enumerate(segment.regressed)}
     own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
     A, T = given.features[k], targets(given, k)
-    return SegmentProblem(own, loss, A, T, shapes, ridge, flat, key, points=plan.n_train, in_pieces=pieces)
+    shaped = plan.ridges(k, state.mu), plan.restraints(k, state.mu)
+    return SegmentProblem(own, loss, A, T, shapes, ridge, flat, key, plan.n_train, pieces, *shaped)

@@ -11,7 +11,8 @@ With momentum, where the half steps have moved the weights from W_0 to W_1,
 
     W_2 = W_1 + x (W_1 - W_0) + y P,   P the move of the iteration before,
 
-(x, y) the minimum in that plane of the Gauss-Newton model of E1 at W_1, over evenly spaced points.  W_2 is kept where
+(x, y) the minimum in that plane of the Gauss-Newton model of E1 at W_1, over evenly spaced points; weights of W_1 that
+a restraint has made 0 stay 0, and bounds hold.  W_2 is kept where
 E1(W_2) < E1(W_1), else tried closer to W_1, else W_1 stays: the iterate never has a larger E1 than the alternation's
 own.
 """
@@ -93,7 +94,7 @@ class Accelerated(Around):
         step = sum(x * way for x, way in zip(lengths, ways, strict=True))
         error = self.evaluation.nested(self.parts.weights(state)).error
         for share in LENGTHS:
-            state.weights[:] = plain + share * step
+            state.weights[:] = self.parts.confined(plain + share * step, by=plain)
             self.parts.feasible(state)
             if self._feasible_error(state) < error:
                 break
@@ -167,7 +168,8 @@ class Accelerated(Around):
             return self.mac.evaluate(state, feasible)
         flats = (state.weights, state.own.shown)
         (own, train), (watched, validation) = (self._nested(flats, state, which) for which in (False, True))
-        errors = Errors(train.error, validation.error, own.error, 0.0, watched=watched.error)
+        zeros = self.parts.zeros(block_views(state.own.shown, self.plan.chain.block_shapes))
+        errors = Errors(train.error, validation.error, own.error, 0.0, watched=watched.error, zeros=zeros)
         if self.plan.choices.loss.labels:
             errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
         return errors

@@ -164,7 +164,7 @@ def greedy(method: Method, config: Config) -> Array:
         shallow = Config(
             model=Model([units], activation, before, precision=config.model.precision),  # type: ignore[arg-type]
             start=replace(keys, method="uniform", model=""),
-            penalty=Penalty(mu0=min(10.0, mu_max), mu_max=mu_max, ridge=config.penalty.value("ridge")),
+            penalty=Penalty(mu0=min(10.0, mu_max), mu_max=mu_max, ridge=config.penalty.each("ridge", k + 1)[k]),
             run=Run(max_iterations=keys.iterations or GREEDY),
         )
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")

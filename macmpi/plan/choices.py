@@ -10,7 +10,8 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss, loss_of
 from macmpi.plan.fitted import fitter, fitter_of, fitters
-from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Ridge
+from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic
+from macmpi.plan.shaping import Shaping, shaping_of
 from macmpi.solvers import SGDW, TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 from macmpi.solvers.grams import System
 from macmpi.solvers.w_fitted import ByFitter
@@ -45,14 +46,14 @@ class Regression:
 class Choices:
     """The config names these.
 
-    regressions: of each segment.  trainers: of the parameter blocks that no regression fits.  metric: the form in which
-    constraints are measured.  ring: trains the segments of inexact solvers, which then travel round a ring of blocks of
-    points; None: nothing travels.
+    shaping: what is asked of the weights.  regressions: of each segment.  trainers: of the parameter blocks that no
+    regression fits.  metric: the form in which constraints are measured.  ring: trains the segments of inexact solvers,
+    which then travel round a ring of blocks of points; None: nothing travels.
     """
 
     loss: Loss
     penalty: Quadratic
-    ridge: Ridge
+    shaping: Shaping
     z_solver: ZSolver
     regressions: tuple[Regression, ...]
     trainers: dict[int, Trainer]
@@ -70,7 +71,7 @@ def choose(config: Config, chain: Chain) -> Choices:
     return Choices(
         loss=loss_of(config),
         penalty=penalty_of(config),
-        ridge=Ridge(penalty.value("ridge"), penalty.value("ridge_scale"), penalty.ridge_until_mu),
+        shaping=shaping_of(penalty, regressed(chain)),
         z_solver=solver(registered(Z_SOLVERS, "macmpi.z_solvers", z_name(config, chain)), config.z_step),
         regressions=regressions(config, chain),
         trainers=trainers(config.model, chain),
@@ -84,13 +85,14 @@ def regressions(config: Config, chain: Chain) -> tuple[Regression, ...]:
     keys, found = config.w_step, []
     if config.model.precision == "float32":
         keys = replace(keys, cg_precision="double")
-    names = fitters(config.model, chain)
+    names, shaped = fitters(config.model, chain), shaping_of(config.penalty, regressed(chain)).restrained
     for k, segment in enumerate(chain.segments):
         if name := fitter_of(names, segment.weighted):
             by = ByFitter(fitter(name))
             found.append(Regression(name, False, by, by, by_fitter=True))
             continue
-        name, by_unit = w_choice(config, segment, k + 1 == len(chain.segments))
+        restrained = bool(set(segment.regressed) & set(shaped))
+        name, by_unit = w_choice(config, segment, k + 1 == len(chain.segments), restrained)
         own, plain = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
         found.append(Regression(name, by_unit, own, plain))
     return tuple(found)
@@ -157,12 +159,22 @@ def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
     return {b: registered(TRAINERS, "macmpi.trainers", name)() for b, name in names}
 
 
-def w_choice(config: Config, segment: Segment, last: bool) -> tuple[str, bool]:
-    """The W-solver of a segment, by name, and whether it solves the units apart: each a sum of squares of its own."""
+def regressed(chain: Chain) -> tuple[int, ...]:
+    """The parameter blocks that regressions fit: the layers with weights of the lists in [penalty].  Collective: no."""
+    return tuple(b for segment in chain.segments for b in segment.regressed)
+
+
+def w_choice(config: Config, segment: Segment, last: bool, restrained: bool = False) -> tuple[str, bool]:
+    """The W-solver of a segment, by name, and whether it solves the units apart: each a sum of squares of its own.
+
+    restrained: of its weights more is asked than a ridge.
+    """
     loss = loss_of(config)
     separable = segment.separable and (not last or (loss.by_output and loss.unit_hessian))
     name, step = config.w_step.solver, config.w_step
-    if separable and segment.activation == "linear" and step.linear_solver == "closed_form":
+    if restrained and name == "auto":
+        return "proximal", separable
+    if separable and segment.activation == "linear" and not restrained and step.linear_solver == "closed_form":
         return "closed_form", True
     if name == "auto" and step.schedule == "ring":
         name = "sgd"

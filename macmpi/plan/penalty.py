@@ -1,4 +1,4 @@
-"""The constrained problem as a sequence of unconstrained ones: penalty, multipliers, ridge, and when each moves."""
+"""The constrained problem as a sequence of unconstrained ones: penalty, multipliers, and when each moves."""
 
 from __future__ import annotations
 
@@ -6,26 +6,6 @@ import math
 from dataclasses import dataclass
 
 from macmpi import NumericalError
-
-
-@dataclass(frozen=True)
-class Ridge:
-    """Ridge on the weights, never on the biases, dropped once mu exceeds `until_mu`.
-
-    scale "objective": the W-step minimises E_Q + value/2 ||V||^2, so a hidden unit's own regression
-    1/2 sum r^2 has the ridge value/mu, and an output unit's the ridge value.
-    scale "unit": each unit's own regression has the ridge `value`, whatever mu is.
-    """
-
-    value: float
-    scale: str
-    until_mu: float
-
-    def of_unit(self, mu: float, output: bool) -> float:
-        """Ridge of a unit's own regression, 1/2 sum r^2 + ridge/2 ||v||^2."""
-        if mu > self.until_mu:
-            return 0.0
-        return self.value / mu if self.scale == "objective" and not output else self.value
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from macmpi.plan.fitted import check_fitters
 from macmpi.plan.layer_refusals import check_layers, check_method
 from macmpi.plan.offsets import Offsets, offsets
 from macmpi.plan.refusals import check, check_ring, check_sharded
+from macmpi.plan.shaping_refusals import check_shaping
 from macmpi.plan.work import Work
+from macmpi.solvers.restraint import Restraint
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,18 @@ class Plan:
         return mu if segment < len(self.chain.sites) else 1.0
 
     def unit_ridge(self, segment: int, mu: float) -> float:
-        """Ridge of the segment's own regression, 1/2 sum r^2 + ridge/2 ||v||^2 (penalty.Ridge)."""
-        return self.choices.ridge.of_unit(mu, segment == len(self.chain.sites))
+        """Ridge of the segment's own regression, 1/2 sum r^2 + ridge/2 ||v||^2: that of its first layer."""
+        return self.ridges(segment, mu)[0]
+
+    def ridges(self, segment: int, mu: float) -> tuple[float, ...]:
+        """The ridge of each layer of a segment's regression (`Shaping`)."""
+        blocks, output = self.chain.segments[segment].regressed, segment == len(self.chain.sites)
+        return tuple(self.choices.shaping.ridge(b, mu, output) for b in blocks)
+
+    def restraints(self, segment: int, mu: float) -> tuple[Restraint, ...]:
+        """Restraints on the weights of each of these layers: all that is asked of them but the ridge."""
+        blocks, output = self.chain.segments[segment].regressed, segment == len(self.chain.sites)
+        return tuple(self.choices.shaping.restraint(b, mu, output) for b in blocks)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
         """Let a trainer find a parameter block: the same on every rank."""
@@ -96,6 +108,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     check_method(config, chain)
     if config.method.name not in NESTED:
         check_fitters(config, chain)
+    check_shaping(config, chain)
     plan = Plan(
         chain=chain,
         choices=choose(config, chain),

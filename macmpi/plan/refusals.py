@@ -83,7 +83,7 @@ def _check_metric(config: Config, choices: Choices) -> None:
     penalty = config.penalty
     if penalty.metric == "identity":
         return
-    if penalty.value("ridge") > 0.0 and penalty.value("ridge_scale") == "objective":
+    if max(penalty.each("ridge", 1)) > 0.0 and penalty.value("ridge_scale") == "objective":
         raise UsageError(
             f'penalty.metric = "{penalty.metric}" with penalty.ridge_scale = "objective" gives every unit another '
             'ridge; use ridge_scale = "unit"'

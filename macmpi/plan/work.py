@@ -119,7 +119,10 @@ class Work:
     def _unit_tiles(self, segment: int, units: int) -> tuple[tiles.Tile, ...]:
         if self.choices.travels(segment):
             return tiles.ring_tiles(units, len(self.train.blocks))
-        if self.choices.regressions[segment].solver.exact:
+        if self.choices.shaping.asked(self.chain.segments[segment].regressed[0]).joins:
+            return tiles.cut(units, 1)
+        solver = self.choices.regressions[segment].solver
+        if solver.exact or solver.restrains:
             return tiles.evenly(units, units if self.sharded else tiles.EXACT_WIDTH)
         return tiles.unit_tiles(units)
 

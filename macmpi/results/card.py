@@ -68,12 +68,16 @@ class Training:
 
 @dataclass(frozen=True)
 class Error:
-    """E1 per point of some weights; wrong_*: shares of misclassified points.  A refit has no validation points left."""
+    """E1 per point of some weights; wrong_*: shares of misclassified points; zeros: of weights that are exactly 0.
+
+    A refit has no validation points left.
+    """
 
     training: float | None = None
     validation: float | None = None
     wrong_training: float | None = None
     wrong_validation: float | None = None
+    zeros: float | None = None
     __pydantic_config__: ClassVar[Any] = FINITE
 
 
@@ -91,6 +95,7 @@ class Record:
     constraint: float | None = None
     error_train: float | None = None
     error_val: float | None = None
+    zeros: float | None = None
     __pydantic_config__: ClassVar[Any] = FINITE
 
 

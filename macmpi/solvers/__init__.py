@@ -63,6 +63,7 @@ class WSolver:
     activations -- the activations it can train units under, or None for all elementwise ones;
     exact -- it ends in the minimum, whatever the start;
     by_sums -- it reads the points through sums over runs of them alone;
+    restrains -- it heeds the problem's restraints (l1, groups, bounds);
     system -- the Gram that the units of a layer share, or None where they share nothing.
     """
 
@@ -70,6 +71,7 @@ class WSolver:
     activations: ClassVar[frozenset[str] | None] = None
     exact: ClassVar[bool] = False
     by_sums: ClassVar[bool] = True
+    restrains: ClassVar[bool] = False
 
     @property
     def system(self) -> System | None:
@@ -93,6 +95,7 @@ from macmpi.solvers.closed_form import ClosedForm  # noqa: E402
 from macmpi.solvers.w_descent import LBFGSW, ConjugateGradientW, GradientW  # noqa: E402
 from macmpi.solvers.w_gauss_newton import GaussNewtonW  # noqa: E402
 from macmpi.solvers.w_hessian_free import HessianFreeW  # noqa: E402
+from macmpi.solvers.w_proximal import ProximalW  # noqa: E402
 from macmpi.solvers.w_sgd import SGDW as SGDW  # noqa: E402
 from macmpi.solvers.w_sgd import better as better  # noqa: E402
 from macmpi.solvers.w_thresholded import Thresholded as Thresholded  # noqa: E402
@@ -113,4 +116,5 @@ W_SOLVERS: dict[str, type] = {
     "ncg": ConjugateGradientW,
     "gradient": GradientW,
     "sgd": SGDW,
+    "proximal": ProximalW,
 }

@@ -10,6 +10,7 @@ from scipy import linalg
 
 from macmpi.nets.design import gram as gram_of
 from macmpi.nets.design import gram_rows
+from macmpi.nets.tape import Step
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.solvers.cholesky import whole
 from macmpi.solvers.regular import PRECONDITIONER, jitter, regular_factor
@@ -64,6 +65,13 @@ class System:
         """
         L = regular_factor(gram.G, gram.ridge + jitter(gram.G, PRECONDITIONER, gram.dtype), in_pieces)
         return L if whole(len(L)) else np.asfortranarray(np.tril(L))
+
+
+def inputs_gram(step: Step) -> Array:
+    """The Gram of [a, 1] of a linear map with biases, of a without; else the mean of a^2 over inputs, (1, 1)."""
+    if "linear" in step.map.capabilities:
+        return gram_of(step.A, "bias" in step.map.capabilities)
+    return np.full((1, 1), np.square(step.A, dtype=float).sum() / step.map.n_in)
 
 
 def solve_rows(lower: Array, right: Array) -> Array:

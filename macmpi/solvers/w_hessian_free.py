@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from macmpi.nets.design import gram, row_dots
+from macmpi.nets.design import row_dots
 from macmpi.nets.losses import Root
-from macmpi.nets.tape import Step, Tape
+from macmpi.nets.tape import Tape
 from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
 from macmpi.solvers.descent import line_search
+from macmpi.solvers.grams import inputs_gram
 from macmpi.solvers.linear_systems import conjugate_gradients
 from macmpi.solvers.regular import SEGMENT, jitter
 from macmpi.solvers.w_problem import SegmentProblem, gradients, values
@@ -67,7 +68,7 @@ class HessianFreeW(WSolver):
         def linearise(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
             tapes[rows.start] = tape, problem.loss.root(problem.targets[rows], tape.F)
-            return tuple(_scale(step) for step in tape.steps if step.W is not None)
+            return tuple(inputs_gram(step) for step in tape.steps if step.W is not None)
 
         def product(P: Array, rows: slice) -> tuple[Array, ...]:
             tape, root = tapes[rows.start]
@@ -75,8 +76,8 @@ class HessianFreeW(WSolver):
             return (np.concatenate([g.ravel() for g in found])[None],)
 
         inverses = []
-        for scale in over_points(linearise):
-            scale[np.diag_indices_from(scale)] += problem.ridge + jitter(scale, SEGMENT)
+        for scale, ridge in zip(over_points(linearise), problem.ridges_of_blocks, strict=True):
+            scale[np.diag_indices_from(scale)] += ridge + jitter(scale, SEGMENT)
             inverses.append(np.linalg.inv(scale))
 
         def precondition(R: Array) -> Array:
@@ -94,10 +95,3 @@ class HessianFreeW(WSolver):
         return conjugate_gradients(
             *(np.zeros_like(theta), -G, multiplied, precondition, cg_iterations, tolerance), agreed=agreed
         )
-
-
-def _scale(step: Step) -> Array:
-    """The Gram of [a, 1] of a linear map with biases, of a without; else the mean of a^2 over inputs, (1, 1)."""
-    if "linear" in step.map.capabilities:
-        return gram(step.A, "bias" in step.map.capabilities)
-    return np.full((1, 1), np.square(step.A, dtype=float).sum() / step.map.n_in)

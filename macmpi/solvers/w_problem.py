@@ -18,6 +18,7 @@ from macmpi.nets.design import adjoint, apply, column_dots, ridge_value
 from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Loss
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
+from macmpi.solvers.restraint import FREE, Restraint, by_columns
 from macmpi.typing import Array
 
 
@@ -38,10 +39,12 @@ class LayerGram:
 class WProblem(Protocol):
     """A W-solver is given min over each row of theta of its objective, from theta = start.
 
-    ridge -- of each unit or of the segment; factor -- what the solver's system has made of the layer's Gram, or None;
-    key -- names the random streams of a stochastic solver: (seed, iteration, segment);
+    by_unit -- its rows are units; ridge -- of each unit or of the segment; factor -- what the solver's system has made
+    of the layer's Gram, or None; key -- names the random streams of a stochastic solver: (seed, iteration, segment);
     in_pieces -- how ranks that solve it together share what does not depend on points, and agree on what they decide.
     """
+
+    by_unit: ClassVar[bool]
 
     @property
     def in_pieces(self) -> InPieces: ...
@@ -109,7 +112,8 @@ class UnitProblem:
     the answer.  `activation` is the name of an activation.  `shared` is their Gram,
     from the diagonal on at least, and `factor` what the solver's system has made of it.  Without biases W is V, (w, D).
      points: their number, where this rank holds only some of them (0: it holds all); in_pieces: how ranks
-    that solve it share what does not depend on points.
+    that solve it share what does not depend on points.  restraint: what else is asked of V; only of solvers that
+    declare `restrains`.
     """
 
     term: Term
@@ -121,6 +125,8 @@ class UnitProblem:
     factor: Any = None
     points: int = 0
     in_pieces: InPieces = ALONE
+    restraint: Restraint = FREE
+    by_unit: ClassVar[bool] = True
 
     @property
     def start(self) -> Array:
@@ -138,6 +144,11 @@ class UnitProblem:
     def bias(self) -> bool:
         """The last column of W holds biases."""
         return self.W.shape[1] > self.n_in
+
+    @property
+    def penalised(self) -> Array:
+        """Marks the weights that ridge and restraint hold for, of the shape of W."""
+        return by_columns(self.n_in, self.W)
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
         own, A = function(self.activation), self.term.inputs[rows]
@@ -164,7 +175,8 @@ class SegmentProblem:
 
         min 1/2 or loss: sum_n loss(t_n, f_k(a_n; theta)) + sum_b ridge_b/2 ||V_b||^2.
 
-    inputs (N, D), targets (N, H).  shapes: of the blocks; the segment's own blocks are numbered from 0.
+    inputs (N, D), targets (N, H).  shapes: of the blocks; the segment's own blocks are numbered from 0.  ridges,
+    restraints: of each block; () where all have `ridge`, and no restraint.
     """
 
     segment: Segment
@@ -177,7 +189,10 @@ class SegmentProblem:
     key: tuple[int, ...] = ()
     points: int = 0
     in_pieces: InPieces = ALONE
+    ridges: tuple[float, ...] = ()
+    restraints: tuple[Restraint, ...] = ()
     factor: ClassVar[None] = None
+    by_unit: ClassVar[bool] = False
 
     @property
     def start(self) -> Array:
@@ -208,11 +223,22 @@ class SegmentProblem:
         found = tape.weight_vjp(-self.loss.residual(T, tape.F))
         return self.loss.value(T, tape.F).sum(keepdims=True), np.concatenate([g.ravel() for g in found])[None]
 
+    @property
+    def ridges_of_blocks(self) -> tuple[float, ...]:
+        """The ridge of each block."""
+        return self.ridges or (self.ridge,) * len(self.shapes)
+
+    @property
+    def restraints_of_blocks(self) -> tuple[Restraint, ...]:
+        """The restraint of each block."""
+        return self.restraints or (FREE,) * len(self.shapes)
+
     @cached_property
     def _shrinks(self) -> Array:
-        """1 where the ridge holds, 0 elsewhere: (P,)."""
-        return np.concatenate([np.ravel(map_.penalised) for map_ in self.segment.fitted]).astype(float)
+        """The ridge of each weight, 0 where none holds: (P,)."""
+        pairs = zip(self.ridges_of_blocks, self.segment.fitted, strict=True)
+        return np.concatenate([ridge * np.ravel(map_.penalised) for ridge, map_ in pairs])
 
     def ridge_part(self, theta: Array) -> tuple[Array, Array]:
-        slope = self.ridge * self._shrinks * theta
+        slope = self._shrinks * theta
         return 0.5 * np.einsum("mp,mp->m", slope, theta), slope

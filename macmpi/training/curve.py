@@ -35,7 +35,10 @@ COLUMNS: tuple[Column, ...] = (
     ("seconds_wait", "wait s", "{:>7.3f}".format),
 )
 
-OPTIONAL: dict[str, tuple[str, Column]] = {"error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}".format))}
+OPTIONAL: dict[str, tuple[str, Column]] = {
+    "error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}".format)),
+    "zeros": ("constraint", ("zeros", "zeros", "{:>6.1%}".format)),
+}
 """Columns that only some runs have, each with the column that it follows."""
 
 
@@ -123,6 +126,7 @@ def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
         "error_val": errors.wrong_validation,
         "lagrangian": errors.lagrangian,
         "multiplier": errors.multiplier,
+        "zeros": errors.zeros,
     }
     return {
         "iteration": state.iteration,

@@ -82,7 +82,7 @@ class Training:
         loss, over, known = plan.choices.loss, method.parts.over_points, plan.sharded or team.rank == 0
         self.levels = levels(plan.chain, data, loss, over, plan.n_train) if known else []
         self.constant = team.from_root(lambda: self.levels[0].value)
-        extra = ["error_val"] if plan.choices.loss.labels else []
+        extra = ["error_val"] * plan.choices.loss.labels + ["zeros"] * plan.choices.shaping.sparse
         self.curve = Curve(job.directory.curve, resumed, extra, method.account.without, team.rank == 0)
 
     @property

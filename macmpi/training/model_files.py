@@ -73,7 +73,7 @@ def card_of(config: Config, plan: Plan, data: Dataset, end: End, facts: dict[str
 
 
 def _error(errors: Errors) -> Error:
-    return Error(errors.train, errors.validation, errors.wrong_train, errors.wrong_validation)
+    return Error(errors.train, errors.validation, errors.wrong_train, errors.wrong_validation, errors.zeros)
 
 
 def ended(directory: RunDirectory | Nowhere, config: Config, plan: Plan, data: Dataset, end: End) -> Model:

@@ -236,6 +236,7 @@ W_THOROUGH: dict[str, list[dict[str, Any]]] = {
     "ncg": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],
     "gradient": [{"iterations": 400, "tolerance": 0.0, "halvings": 60}],
     "sgd": [{"iterations": 600, "batch": 1000, "rate": 0.1, "momentum": 0.9}],
+    "proximal": [{"iterations": 1000, "tolerance": 0.0}],
 }
 """Arguments with which a W-solver goes on until it has a minimum."""
 
@@ -254,12 +255,15 @@ W_ARGUMENTS: dict[str, list[dict[str, Any]]] = {
 }
 """Other arguments under which the contract must hold; a solver that is not here is taken as it comes."""
 
-W_EXCESS: dict[str, float] = {"gradient": 1e-2, "sgd": 5e-2}
+W_EXCESS: dict[str, float] = {"gradient": 1e-2, "sgd": 5e-2, "proximal": 2e-3}
 """Share of an objective by which a thorough first-order solver may miss the minimum; the others end in it."""
 
 
 W_STIFF: dict[str, float] = {"gradient": 1e3, "ncg": 1e3, "sgd": 1e3}
 """Largest ridge under which a first-order solver gets to the minimum; the others bear any."""
+
+W_KILLS = frozenset({("proximal", "relu")})
+"""Solvers under whose ridge weights vanish in one step, which may leave a rectifier dead: a minimum, not the least."""
 
 W_SAMPLED = frozenset({"sgd"})
 """Solvers whose steps depend on which points they draw together: no sums over points but the final check."""

@@ -139,6 +139,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield SMALL, {**rounded, "parallel.data": "sharded"}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
     yield SMALL, {"penalty.ridge_until_mu": 1.0, "method.acceleration": "none"}
+    yield from restrained(single)
     momentum = {"method.acceleration": "momentum"}
     for data, sites in ((SMALL, "before"), (WIDE, "after"), (LONG, "after")):
         yield data, {**momentum, "model.sites": sites}
@@ -180,6 +181,9 @@ def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
         yield WIDE, {**code, "model.activation": "tanh", **keys}
     yield WIDE, {**code, "model.activation": "tanh", "parallel.data": "node", "w_step.cg_precision": "single"}
     yield WIDE, {**code, "model.activation": "tanh", "parallel.data": "sharded", **lagrangian}
+    sparse = {"penalty.l1": 0.05, "penalty.ridge_scale": "objective"}
+    for place in ("replicated", "sharded"):
+        yield WIDE, {**code, **sparse, "model.activation": "tanh", "parallel.data": place}
     yield SMALL, {**label, "model.hidden": average, "model.activation": "relu", "parallel.data": "sharded"}
     yield WIDE, {"model.hidden": [24], **back, "model.activation": "tanh", "method.acceleration": "momentum"}
     yield CLASSES, {**label, "model.activation": "relu", "model.loss": "cross_entropy"}
@@ -232,6 +236,28 @@ def fitted(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
     yield SMALL, {**bits, "model.fitters": ["linear_svm", "auto"]}
     keys = {"model.fitters": ["auto", "logistic"], "model.loss": "cross_entropy", "model.hidden": [7]}
     yield CLASSES, {**keys, "model.sites": "before", "model.activation": "tanh"}
+
+
+def restrained(single: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Each key that shapes weights, for units and segments, on points that every rank, a node and each rank holds."""
+    asked: list[dict[str, Any]] = [
+        {"penalty.l1": 0.05, "penalty.ridge_scale": "objective"},
+        {"penalty.group_lasso": 0.05, "penalty.weights_min": 0.0},
+        {"penalty.weights_min": -0.2, "penalty.weights_max": 0.3},
+        {"penalty.l1": 0.02, "penalty.group_lasso": 0.02, "penalty.ridge_until_mu": 1.0},
+    ]
+    places = cycle(("replicated", "sharded", "node"))
+    for keys in asked:
+        for data in (WIDE, SMALL, LONG):
+            yield data, {**keys, "parallel.data": next(places)}
+        yield CLASSES, {**keys, "model.loss": "cross_entropy", "parallel.data": next(places)}
+        yield CLASSES, {**keys, "model.sites": ["none", "after"], "model.activation": ["softmax", "sigmoid"]}
+    by_layer = {"penalty.ridge": [0.1, 0.0, 0.2, 0.3], "penalty.l1": [0.0, 0.05, 0.0, 0.1]}
+    for place in ("replicated", "sharded"):
+        yield WIDE, {**by_layer, "penalty.weights_max": [1e12, 1.0, 1e12, 0.4], "parallel.data": place}
+    yield WIDE, {**asked[0], "method.acceleration": "momentum"}
+    yield WIDE, {**asked[0], **single, "model.sites": ["none", "after", "before"]}
+    yield SMALL, {"penalty.ridge": [0.1, 0.0, 0.3], "model.sites": ["none", "after"]}
 
 
 def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -366,7 +392,7 @@ def made() -> Iterator[Choice]:
         for name, value in keys.items():
             part, key = name.split(".")
             most = len(hidden) + (key == "fitters")
-            each = isinstance(value, list) and key != "image"
+            each = isinstance(value, list) and part == "model" and key != "image"
             table.setdefault(part, {})[key] = value[:most] if each else value
         tables = {name: TABLES[name](**values) for name, values in table.items()}
         config = Config(**{"method": Method("mac"), **tables})

@@ -98,10 +98,11 @@ def halves(mac: Mac, state: State, keys: Config) -> tuple[Half, Half]:
 
 def own_ridges(mac: Mac, state: State) -> tuple[float, float]:
     """Of the regression of a unit of f_1 and of f_2: 1/2 sum r^2 + ridge/2 ||w||^2."""
-    ridge, mu = mac.plan.choices.ridge, state.mu
-    if mu > ridge.until_mu:
+    shaping, mu = mac.plan.choices.shaping, state.mu
+    if mu > shaping.until_mu:
         return 0.0, 0.0
-    return (ridge.value / mu if ridge.scale == "objective" else ridge.value), ridge.value
+    (ridge, last) = shaping.ridges
+    return (ridge / mu if shaping.scale == "objective" else ridge), last
 
 
 def e_q(mac: Mac, state: State, keys: Config) -> float:

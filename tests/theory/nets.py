@@ -281,10 +281,10 @@ def ridge(mac: Mac, state: State) -> float:
     weights = [state.mu] * len(net)
     forms_ = [*(M / mu for M, mu in zip(forms(mac, state), weights, strict=False)), None]
     for f, mu, M, apart in zip(net, weights, forms_, [r.by_unit for r in plan.choices.regressions], strict=True):
-        value = 0.0 if mu > plan.choices.ridge.until_mu else plan.choices.ridge.value
+        value = 0.0 if mu > plan.choices.shaping.until_mu else plan.choices.shaping.ridges[0]
         for W in f.weights:
             V = W[:, :-1]
-            if M is None or plan.choices.ridge.scale == "objective":
+            if M is None or plan.choices.shaping.scale == "objective":
                 total += 0.5 * value * float(np.sum(V**2))
             else:
                 total += 0.5 * value * mu * float(np.sum((M @ V) * V if apart else V * V))

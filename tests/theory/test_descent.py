@@ -14,10 +14,11 @@ from theory.nets import ACTIVATIONS, SITES, anywhere, e1, e_q, feasible, last_fe
 from theory.problems import w_problem
 
 from macmpi.mac import Mac
+from macmpi.methods.accelerated import Accelerated
 from macmpi.reductions import OverPoints
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.w_problem import UnitProblem
-from macmpi.state import block_views
+from macmpi.state import State, block_views
 from macmpi.typing import Array
 
 ROUNDING = 1.0 + 1e-11
@@ -42,6 +43,89 @@ def test_no_half_step_raises_e_q_and_the_ridge_as_configured(
             values.append(e_q(mac, state) + ridge(mac, state))
         assert all(after <= before * ROUNDING for before, after in itertools.pairwise(values))
         assert values[-1] < values[0]
+
+
+RESTRAINTS: dict[str, dict[str, Any]] = {
+    "l1": {"l1": 0.3},
+    "groups": {"group_lasso": 0.5},
+    "bounds": {"weights_min": -0.3, "weights_max": 0.4},
+    "non-negative": {"weights_min": 0.0, "l1": 0.1},
+    "by layer": {"l1": [0.0, 0.3, 0.0], "group_lasso": [0.5, 0.0, 0.0], "weights_max": [1e12, 0.5, 0.2]},
+}
+
+
+def shrunk(mac: Mac, state: State, keys: dict[str, Any], scale: str) -> float:
+    """l1 and groups as configured, in E_Q's scale: with "unit" a hidden layer's count mu times."""
+    total, blocks = 0.0, block_views(state.weights, mac.plan.chain.block_shapes)
+    for b, W in enumerate(blocks):
+        l1, group = (np.broadcast_to(keys.get(key, 0.0), 3)[b] for key in ("l1", "group_lasso"))
+        share = state.mu if scale == "unit" and b < 2 and mac.plan.chain.sites else 1.0
+        V = W[:, :-1]
+        total += share * (l1 * float(np.abs(V).sum()) + group * float(np.linalg.norm(V, axis=0).sum()))
+    return total
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation", "sites", "mu", "scale"),
+    covering(RESTRAINTS, ACTIVATIONS, [*SITES, "none"], [0.1, 10.0, 1e3], ["unit", "objective"]),
+)
+def test_no_half_step_raises_e_q_and_what_shapes_the_weights(
+    kind: str, activation: str, sites: str, mu: float, scale: str
+) -> None:
+    """From weights within their bounds, which they do not leave."""
+    for seed, value in enumerate((0.0, 0.1)):
+        keys = RESTRAINTS[kind]
+        mac = method((7, 5), activation, seed=seed, sites=sites, ridge=value, ridge_scale=scale, mu0=mu, **keys)
+        state = (started if seed else anywhere)(mac, seed)
+        state.mu, state.weights[:] = mu, mac.parts.confined(state.weights)
+        values = [e_q(mac, state) + ridge(mac, state) + shrunk(mac, state, keys, scale)]
+        for half_step in (mac.z_step, mac.w_step) * 3:
+            half_step(state)
+            values.append(e_q(mac, state) + ridge(mac, state) + shrunk(mac, state, keys, scale))
+            blocks = block_views(state.weights, mac.plan.chain.block_shapes)
+            for b, W in enumerate(blocks):
+                for key, side in (("weights_min", 1.0), ("weights_max", -1.0)):
+                    bound = np.broadcast_to(keys.get(key, -side * 1e12), 3)[b]
+                    assert (side * (W[:, :-1] - bound) >= 0.0).all()
+        assert all(after <= before * ROUNDING for before, after in itertools.pairwise(values))
+        assert values[-1] < values[0]
+        configured = mac.parts.shaping_of(state, range(len(mac.plan.chain.segments)))
+        assert_allclose(configured, ridge(mac, state) + shrunk(mac, state, keys, scale), rtol=1e-12)
+
+
+def test_zeros_stay_where_the_ridge_ends() -> None:
+    """Beyond ridge_until_mu nothing shrinks weights: E_Q alone falls, on the weights that are left."""
+    mac = method(l1=1.0, ridge_until_mu=100.0, mu0=1.0, ridge_scale="objective")
+    state = started(mac)
+    for _ in range(3):
+        mac.z_step(state)
+        mac.w_step(state)
+    zero = state.weights == 0.0
+    share = mac.evaluate(state).zeros
+    assert share is not None
+    assert share == zero.sum() / sum(W[:, :-1].size for W in mac.parts.weights(state)) > 0.1
+    state.mu = 101.0
+    for _ in range(3):
+        before = e_q(mac, state)
+        mac.z_step(state)
+        mac.w_step(state)
+        assert e_q(mac, state) < before
+    assert_array_equal(state.weights == 0.0, zero)
+
+
+def test_momentum_keeps_zeros_and_bounds() -> None:
+    mac = method(l1=0.5, mu0=10.0, weights_max=0.4, ridge_scale="objective")
+    accelerated = Accelerated(mac, momentum=True)
+    state = accelerated.start(2.0, True, 0)
+    accelerated.begin(state)
+    moved = 0
+    for _ in range(6):
+        accelerated.sweep(state)
+        weights = mac.parts.weights(state)
+        assert all((W[:, :-1] <= 0.4).all() for W in weights)
+        moved += sum(int((W == 0.0).sum()) for W in weights)
+    assert moved > 0
+    assert_array_equal(mac.parts.confined(state.own.shown), state.own.shown)
 
 
 def test_the_ridge_is_dropped_beyond_its_mu() -> None:

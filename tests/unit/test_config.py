@@ -25,6 +25,8 @@ NOT_A_COUNT = [0, -3, 1.0, True, "3", NAN, [3]]
 NOT_OWN = [-3, 1.0, True, "3", NAN, [3]]
 NOT_A_WIDTH = [1e-10, 1e10, *NOT_POSITIVE[:-1]]
 NOT_A_SIZE = [-1e-9, 1e10, True, "1", NAN, INF, [1.0]]
+NOT_A_STRENGTH = [-1e-3, True, "none", NAN, INF]
+NOT_A_BOUND = [1e13, -1e13, True, "none", NAN, INF]
 NOT_A_SEED = [-1, 2**63, 0.0, True, "0", NAN]
 
 MISTAKES: dict[str, list[Any]] = {
@@ -78,6 +80,10 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.ridge": [-1e-3, True, "0", NAN, INF],
     "penalty.ridge_scale": ["units", "", 1],
     "penalty.ridge_until_mu": [-1.0, True, "0", NAN, INF],
+    "penalty.l1": NOT_A_STRENGTH,
+    "penalty.group_lasso": NOT_A_STRENGTH,
+    "penalty.weights_min": NOT_A_BOUND,
+    "penalty.weights_max": NOT_A_BOUND,
     "z_step.solver": ["newton", "", 1, ["binary"]],
     "z_step.iterations": NOT_OWN,
     "z_step.relaxation": [2.0, *NOT_POSITIVE],
@@ -457,7 +463,9 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
         "penalty.mu0": st.just(mu0),
         "penalty.mu_max": st.floats(mu0, 1e16),
         "penalty.tolerance": FRACTION,
-        "penalty.ridge": st.floats(0.0, 1e12),
+        "penalty.ridge": st.one_of(st.floats(0.0, 1e12), st.lists(st.floats(0.0, 1e12), min_size=1)),
+        "penalty.l1": st.one_of(st.floats(0.0, 1e12), st.lists(st.floats(0.0, 1e12), min_size=1)),
+        "penalty.weights_min": st.one_of(st.floats(-1e12, 1e12), st.lists(st.floats(-1e12, 1e12), min_size=1)),
         "penalty.ridge_scale": st.sampled_from(["unit", "objective"]),
         "run.max_iterations": st.integers(0, 2**62),
         "run.deadline": POSITIVE,

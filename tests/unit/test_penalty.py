@@ -1,10 +1,11 @@
-"""The ridge's two conventions, and the rules by which mu grows, the multipliers move and a run ends."""
+"""The two conventions of what shrinks weights, and the rules by which mu grows, the multipliers move and a run ends."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from macmpi import NumericalError
 from macmpi.config import Config, Method, Model, Penalty
 from macmpi.plan.choices import longer, penalty_of
-from macmpi.plan.penalty import AugmentedLagrangian, Decision, Patient, Progress, Quadratic, Ridge
+from macmpi.plan.penalty import AugmentedLagrangian, Decision, Patient, Progress, Quadratic
+from macmpi.plan.shaping import Shaping, shaping_of
+from macmpi.solvers.restraint import Restraint
 from macmpi.state import Record, State
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
@@ -26,26 +29,49 @@ LAGRANGIAN = AugmentedLagrangian(mu0=1.0, factor=10.0, mu_max=1e4, tolerance=0.0
 # --- ridge ------------------------------------------------------------------------------------------------------------
 
 
+def shaped(scale: str, until_mu: float = 1e4, **keys: Any) -> Shaping:
+    return shaping_of(Penalty(ridge_scale=scale, ridge_until_mu=until_mu, **{"ridge": 0.3, **keys}), (0, 2))  # type: ignore[arg-type]
+
+
 def test_unit_ridge_is_the_same_in_every_units_own_regression() -> None:
-    ridge = Ridge(0.3, "unit", 1e4)
-    assert {ridge.of_unit(mu, output) for mu in (0.1, 1.0, 1e4) for output in (False, True)} == {0.3}
+    ridge = shaped("unit").ridge
+    assert {ridge(0, mu, output) for mu in (0.1, 1.0, 1e4) for output in (False, True)} == {0.3}
 
 
 def test_objective_ridge_is_the_same_in_e_q() -> None:
-    ridge = Ridge(0.3, "objective", 1e4)
+    ridge = shaped("objective").ridge
     for mu in (0.1, 1.0, 1e4):
         for output in (False, True):
-            assert ridge.of_unit(mu, output) * (1.0 if output else mu) == pytest.approx(0.3)
-    assert ridge.of_unit(10.0, output=False) == pytest.approx(0.03)
-    assert ridge.of_unit(10.0, output=True) == 0.3
+            assert ridge(0, mu, output) * (1.0 if output else mu) == pytest.approx(0.3)
+    assert ridge(2, 10.0, output=False) == pytest.approx(0.03)
+    assert ridge(2, 10.0, output=True) == 0.3
 
 
 def test_no_ridge_beyond_its_mu() -> None:
     for scale in ("unit", "objective"):
-        ridge = Ridge(0.3, scale, 100.0)
+        ridge = shaped(scale, 100.0).ridge
         for output in (False, True):
-            assert ridge.of_unit(100.0, output) > 0.0
-            assert ridge.of_unit(100.1, output) == 0.0
+            assert ridge(0, 100.0, output) > 0.0
+            assert ridge(0, 100.1, output) == 0.0
+
+
+def test_a_list_has_the_value_of_each_layer() -> None:
+    """Layers are parameter blocks that regressions fit, here 0 and 2; bounds know no mu."""
+    found = shaped("objective", ridge=[0.1, 0.2], l1=[0.0, 0.5], group_lasso=[0.75, 0.0], weights_min=[-1e12, -1.0])
+    assert (found.ridge(0, 10.0, False), found.ridge(2, 10.0, True)) == (pytest.approx(0.01), 0.2)
+    assert found.restraint(0, 8.0, False) == Restraint(group=0.75 / 8)
+    assert found.restraint(2, 8.0, False) == Restraint(l1=0.5 / 8, least=-1.0)
+    assert found.restraint(2, 8.0, True) == Restraint(l1=0.5, least=-1.0)
+    assert (found.restrained, found.sparse) == ((0, 2), True)
+    assert found.asked(1) == Restraint()
+
+
+def test_beyond_its_mu_nothing_shrinks_and_zeros_are_kept() -> None:
+    for scale in ("unit", "objective"):
+        found = shaped(scale, 100.0, l1=[0.5, 0.0], weights_max=2.0)
+        assert found.restraint(0, 100.1, False) == Restraint(most=2.0, kept=True)
+        assert found.restraint(2, 100.1, False) == Restraint(most=2.0)
+    assert not shaped("unit", weights_max=2.0).sparse
 
 
 # --- quadratic penalty ------------------------------------------------------------------------------------------------

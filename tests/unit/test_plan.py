@@ -505,7 +505,8 @@ def test_what_the_config_says_reaches_the_parts() -> None:
     )
     assert p.choices.penalty.every == 4
     assert p.choices.metric == "identity"
-    assert (p.choices.ridge.value, p.choices.ridge.scale, p.choices.ridge.until_mu) == (0.7, "objective", 1e4)
+    shaping = p.choices.shaping
+    assert (set(shaping.ridges), shaping.scale, shaping.until_mu) == ({0.7}, "objective", 1e4)
     z, w, last = p.choices.z_solver, p.choices.regressions[0].solver, p.choices.regressions[-1].solver
     assert z == GaussNewtonZ(2, 1.1, 9, 0.3)
     assert w == GaussNewtonW(5, 1.2, 6, 0.4, "single", 0.6)

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
+from macmpi.config.tables import SHAPING
 from macmpi.nets import images
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
-from macmpi.plan import fitted, layer_refusals, plan, refusals
+from macmpi.plan import fitted, layer_refusals, plan, refusals, shaping_refusals
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
@@ -500,7 +501,7 @@ TABLE = {
         {**FOREST, "start.method": "pca"},
         ('start.method = "pca" fits dense layers, and a layer (trees) is another; use "uniform"',),
         ({"start.method": "uniform"},),
-        "a layer of another package that is not dense, or of trees",
+        "a convolution, or a layer of another package that is not dense, or of trees",
     ),
     # --- model selection
     "selection of nothing": Row(
@@ -619,6 +620,72 @@ TABLE = {
         ({"w_step.linear_solver": "same"}, {"w_step.schedule": "units"}),
         '`w_step.schedule = "ring"`',
     ),
+    "a list of another length than the net": Row(
+        {"penalty.l1": [0.1, 0.2]},
+        ("penalty.l1 has 2 values", "has 3 layers", "give one value, or 3"),
+        ({"penalty.l1": 0.1}, {"penalty.l1": [0.1, 0.2, 0.0]}),
+        "a list of `penalty.ridge`",
+    ),
+    **{
+        f"{key} without a W-step": Row(
+            {f"penalty.{key}": 0.1, "method.name": method},
+            (f'penalty.{key} is fitted by the W-step of method.name = "mac"', f'"{method}"', "or leave it out"),
+            ({"method.name": "mac"}, {f"penalty.{key}": getattr(Penalty, key)}),
+            "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+        )
+        for key, method in zip(SHAPING, ("stochastic", "adam", "sgd", "lbfgs"), strict=True)
+    },
+    "l1 by another solver": Row(
+        {"penalty.l1": 0.1, "w_step.solver": "lbfgs"},
+        ('penalty.l1 is fitted by w_step.solver = "proximal"', '"lbfgs"', 'use "proximal" or "auto"'),
+        ({"w_step.solver": "proximal"}, {"w_step.solver": "auto"}, {"penalty.l1": 0.0}),
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+    ),
+    "l1 round a ring": Row(
+        {**OWN, "penalty.l1": 0.1, "w_step.schedule": "ring"},
+        ('w_step.schedule = "ring"', "exactly 0", 'use w_step.schedule = "units"'),
+        ({"w_step.schedule": "units"}, {"penalty.l1": 0.0}),
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+    ),
+    "l1 in a metric": Row(
+        {"penalty.l1": 0.1, "penalty.metric": "variance"},
+        ('penalty.metric = "variance" with penalty.l1', 'use penalty.metric = "identity"'),
+        ({"penalty.metric": "identity"}, {"penalty.l1": 0.0}),
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+    ),
+    "l1 and selection": Row(
+        {**SELECTED, "penalty.l1": 0.1},
+        ('selection.criterion = "bic"', "penalty.l1", 'use selection.criterion = "none"'),
+        ({"selection.criterion": "none"}, {"penalty.l1": 0.0}),
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+    ),
+    "bounds the wrong way round": Row(
+        {"penalty.weights_min": [0.0, 0.5, 0.0], "penalty.weights_max": 0.2},
+        ("penalty.weights_min = 0.5", "above penalty.weights_max = 0.2", "use a smaller weights_min"),
+        ({"penalty.weights_min": 0.0},),
+        "`weights_min` above",
+    ),
+    "l1 apart from 0": Row(
+        {"penalty.l1": 0.1, "penalty.weights_min": 0.1},
+        ("penalty.l1 draws weights to 0", "use bounds around 0, or leave them out"),
+        ({"penalty.weights_min": 0.0}, {"penalty.weights_min": -1e12}),
+        "`weights_min` above",
+    ),
+    "groups within bounds": Row(
+        {"penalty.group_lasso": 0.1, "penalty.weights_max": 0.1},
+        ("penalty.group_lasso", "one by one", "use penalty.l1, or leave the bounds out"),
+        ({"penalty.group_lasso": 0.0, "penalty.l1": 0.1}, {"penalty.weights_max": 1e12}),
+        "`group_lasso` with",
+    ),
+    **{
+        f"l1 before {kind}": Row(
+            {**keys, "penalty.l1": 0.1},
+            ("penalty.l1 does not go with", f"segment 1, {kind}", "use a list without it"),
+            ({"penalty.l1": [0.0, 0.1, 0.1]},),
+            "`l1`, `group_lasso`, `weights_min` or `weights_max` before",
+        )
+        for kind, keys in (("binary", BITS), ("quantiser", {**CODES, "start.method": "pca"}))
+    },
     "fewer parts than ranks": Row(
         {**OWN, "method.name": "stochastic", "stochastic.parts": 1},
         ("stochastic.parts = 1", "2 ranks without points", "use stochastic.parts = 2"),
@@ -656,7 +723,7 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
     """Each UsageError of these modules is raised by some row here or by one of the tests below."""
     raised = {
         (module.__name__, i + 1)
-        for module in (refusals, layer_refusals, images, fitted)
+        for module in (refusals, layer_refusals, images, fitted, shaping_refusals)
         for i, line in enumerate(inspect.getsource(module).splitlines())
         if "raise UsageError(" in line
     }
@@ -667,9 +734,9 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         last = caught.traceback[-1]
         found.add((last.frame.f_globals["__name__"], last.lineno + 1))
     assert found <= raised
-    assert len(raised - found) == 6, (
+    assert len(raised - found) == 7, (
         "those that no config reaches: a library, a fitter that nobody gives, activations, weights without a trainer, "
-        "layers without biases, many points"
+        "layers without biases, many points, restraints on layers of other packages that are not dense"
     )
 
 
@@ -723,6 +790,14 @@ class Frozen(Opaque):
 
 def with_maps(monkeypatch: pytest.MonkeyPatch, *maps: Any) -> None:
     monkeypatch.setattr(plan, "build_chain", lambda model, n_in, n_out: Chain(maps, (2,)))
+
+
+def test_restraints_hold_for_the_weights_of_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Seen(3, 2))
+    keys = {"method.acceleration": "none", "model.hidden": [3]}
+    text = refusal({**keys, "penalty.l1": 0.1})
+    assert re.search(r"^penalty.l1 holds for the weights of inputs, .*segment 2 \(opaque\) .*use a list without", text)
+    planned({**keys, "penalty.l1": [0.1, 0.0]})
 
 
 def test_a_need_that_a_map_does_not_offer_is_named_with_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -824,6 +899,8 @@ WORDS: dict[str, Any] = {
     "penalty.mu_max": st.sampled_from([1e3, 1e8]),
     "penalty.metric": st.sampled_from(["identity", "variance", "curvature"]),
     "penalty.ridge_scale": st.sampled_from(["unit", "objective"]),
+    "penalty.l1": st.sampled_from([0.0, 0.0, 0.1]),
+    "penalty.weights_min": st.sampled_from([-1e12, -1e12, 0.0]),
     "z_step.solver": st.sampled_from(sorted(Z_SOLVERS)),
     "w_step.solver": st.sampled_from(["auto", *sorted(W_SOLVERS.keys() - {"closed_form"})]),
     "w_step.linear_solver": st.sampled_from(["closed_form", "same"]),
@@ -844,6 +921,7 @@ def test_a_combination_is_planned_or_refused_and_a_plan_has_solvers_that_take_it
         assert segment.separable or not by_unit
         if by_unit and solver.activations is not None:
             assert segment.activation in solver.activations
+        assert solver.restrains or not set(segment.regressed) & set(found.choices.shaping.restrained)
 
 
 @pytest.mark.parametrize("name", NESTED)

@@ -136,3 +136,9 @@ def test_weights_are_those_of_the_plan() -> None:
         config = Config(model=model, start=Start("pca"), method=Method("mac"))
         plan = make_plan(config, *data.sizes.counts, 1)
         assert f" {plan.offsets.weights[-1]:,} weights," in describe(plan, data, 1, ACCOUNT)
+
+
+def test_the_share_of_weights_that_are_0_is_said_where_it_is_asked_for() -> None:
+    *_, last = ended("converged", None, zeros=0.512)
+    assert last.split() == ["weights", "that", "are", "0", "51.2%", "of", "those", "under", "l1", "or", "group_lasso"]
+    assert not any("weights that are 0" in line for line in ended("converged", None))

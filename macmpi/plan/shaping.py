@@ -1,0 +1,70 @@
+"""Ridge and restraints of each layer: all that a config asks of weights, in the units of the layer's own regression."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from macmpi.config import Penalty
+from macmpi.config.tables import FAR
+from macmpi.solvers.restraint import FREE, Restraint
+
+
+@dataclass(frozen=True)
+class Shaping:
+    """Ridge and restraint of each layer that a regression fits, never on the biases; layers: by parameter block.
+
+    scale "objective": the W-step minimises E_Q + ridge/2 ||V||^2 + l1 ||V||_1 + group sum_j ||V[:, j]||, so a hidden
+    unit's own regression 1/2 sum r^2 has the sizes ridge/mu, l1/mu and group/mu, an output unit's those themselves.
+    scale "unit": each unit's own regression has these sizes, whatever mu is.
+    Once mu exceeds `until_mu` nothing shrinks weights, and those that l1 or groups have made 0 stay 0.
+    """
+
+    ridges: tuple[float, ...]
+    restraints: tuple[Restraint, ...]
+    scale: str
+    until_mu: float
+    layers: tuple[int, ...]
+
+    def ridge(self, block: int, mu: float, output: bool) -> float:
+        """Ridge of a unit's own regression, 1/2 sum r^2 + ridge/2 ||v||^2."""
+        return self._share(mu, output) * self.ridges[self.layers.index(block)]
+
+    def restraint(self, block: int, mu: float, output: bool) -> Restraint:
+        """The restraint of a layer's own regression."""
+        asked, share = self.asked(block), self._share(mu, output)
+        held = share == 0.0 and (asked.l1 > 0.0 or asked.group > 0.0)
+        return Restraint(share * asked.l1, share * asked.group, asked.least, asked.most, held)
+
+    def asked(self, block: int) -> Restraint:
+        """The restraint as the config asks for it."""
+        return self.restraints[self.layers.index(block)] if block in self.layers else FREE
+
+    def _share(self, mu: float, output: bool) -> float:
+        if mu > self.until_mu:
+            return 0.0
+        return 1.0 / mu if self.scale == "objective" and not output else 1.0
+
+    @property
+    def sparse(self) -> bool:
+        """Weights are to become exactly 0."""
+        return any(restraint.l1 > 0.0 or restraint.group > 0.0 for restraint in self.restraints)
+
+    @property
+    def restrained(self) -> tuple[int, ...]:
+        """The layers of which more is asked than a ridge."""
+        return tuple(b for b, restraint in zip(self.layers, self.restraints, strict=True) if restraint.active)
+
+
+def shaping_of(penalty: Penalty, layers: tuple[int, ...]) -> Shaping:
+    """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no."""
+    keys = (penalty.each(key, len(layers)) for key in ("l1", "group_lasso", "weights_min", "weights_max"))
+    restraints = tuple(
+        Restraint(l1, group, _bound(least), _bound(most)) for l1, group, least, most in zip(*keys, strict=True)
+    )
+    ridges = tuple(penalty.each("ridge", len(layers)))
+    return Shaping(ridges, restraints, penalty.value("ridge_scale"), penalty.ridge_until_mu, layers)
+
+
+def _bound(value: float) -> float:
+    return math.copysign(math.inf, value) if abs(value) >= FAR else value

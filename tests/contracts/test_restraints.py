@@ -1,0 +1,318 @@
+"""W-solvers that heed restraints: l1, groups of columns, bounds and zeros that stay, on units and on segments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from contracts.examples import (
+    EPS,
+    INPUTS,
+    SEGMENTS,
+    W_ARGUMENTS,
+    W_THOROUGH,
+    example_of,
+    inputs,
+    reachable,
+    segment_problem,
+    unit_objectives,
+    w_problem,
+)
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import optimize
+from tolerance import gamma
+
+from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.losses import LOSSES
+from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.restraint import FREE, Restraint
+from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, gradients, values
+from macmpi.typing import Array
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+RESTRAINING = [name for name, kind in W_SOLVERS.items() if kind.restrains]  # type: ignore[attr-defined]
+RESTRAINTS = {
+    "l1": Restraint(l1=0.5),
+    "large l1": Restraint(l1=30.0),
+    "groups": Restraint(group=1.0),
+    "l1 and groups": Restraint(l1=0.3, group=1.0),
+    "bounds": Restraint(least=-0.3, most=0.2),
+    "l1 within bounds": Restraint(l1=0.5, least=-0.4, most=0.1),
+    "non-negative groups": Restraint(group=1.0, least=0.0),
+    "non-negative": Restraint(least=0.0),
+    "apart from 0": Restraint(least=0.1, most=0.2),
+    "kept": Restraint(kept=True),
+    "kept within bounds": Restraint(kept=True, most=0.1),
+}
+
+
+@pytest.fixture(params=RESTRAINING)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def thorough(name: str) -> Any:
+    return W_SOLVERS[name](**example_of((name, 0), W_THOROUGH, "W_THOROUGH"))
+
+
+@pytest.fixture(params=RESTRAINTS)
+def restraint(request: pytest.FixtureRequest) -> Restraint:
+    return RESTRAINTS[request.param]
+
+
+def penalties(restraint: Restraint, W: Array) -> Array:
+    """Of each unit, l1 sum |v|; and behind them that of the groups of all units."""
+    V = W[:, :-1]
+    return np.append(restraint.l1 * np.abs(V).sum(axis=1), restraint.group * np.linalg.norm(V, axis=0).sum())
+
+
+def objectives(problem: UnitProblem, W: Array) -> Array:
+    """Recomputed: of each unit, or where a restraint joins them of all."""
+    found, added = unit_objectives(problem, W), penalties(problem.restraint, W)
+    return np.array([found.sum() + added.sum()]) if problem.restraint.group else found + added[:-1]
+
+
+def allowed(restraint: Restraint, W: Array, start: Array) -> bool:
+    V, V0 = W[:, :-1], start[:, :-1]
+    kept = not restraint.kept or not V[V0 == 0.0].any()
+    return kept and bool((restraint.least <= V).all() and (restraint.most >= V).all())
+
+
+def well_posed(
+    solver: Any, random: np.random.Generator, restraint: Restraint, ridge: float = 0.1, n: int = 60, d: int = 8
+) -> tuple[UnitProblem, Any]:
+    """Four linear units, half of whose targets' weights are 0."""
+    A, true = random.normal(size=(n, d)), random.normal(size=(4, d)) * (random.uniform(size=(4, d)) < 0.5)
+    T = A @ true.T + 0.3 + 0.1 * random.normal(size=(n, 4))
+    problem, over_points = w_problem(solver, A, T, 0.5 * random.normal(size=(4, d + 1)), "linear", ridge)
+    return replace(problem, restraint=restraint), over_points
+
+
+# --- descent ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", FUNCTIONS)
+def test_no_unit_gets_worse_and_all_are_allowed(
+    activation: str, name: str, restraint: Restraint, random: np.random.Generator
+) -> None:
+    """From a start that is allowed, whatever the inputs; out of bounds it ends within them."""
+    for i, kind in enumerate(INPUTS):
+        for arguments in W_ARGUMENTS.get(name, [{}]):
+            solver, (n, d) = W_SOLVERS[name](**arguments), ((3, 5), (40, 7), (24, 30))[i % 3]
+            A, T = inputs(random, n, d, kind), random.normal(size=(n, 4)) * [1.0, 3.0, 100.0, 0.1]
+            W = random.normal(size=(4, d + 1)) * [[0.1], [1.0], [30.0], [0.0]]
+            outside, over_points = w_problem(solver, A, T, W, activation, (0.0, 0.01)[i % 2])
+            found = solver.solve(replace(outside, restraint=restraint), over_points)
+            assert np.isfinite(found).all()
+            assert allowed(restraint, found, W)
+            W[:, :-1] = np.clip(W[:, :-1], restraint.least, restraint.most)
+            problem = replace(outside, W=W, restraint=restraint)
+            before, after = (objectives(problem, V) for V in (W, solver.solve(problem, over_points)))
+            assert (after <= before * (1.0 + 50.0 * n * EPS)).all()
+
+
+@pytest.mark.parametrize("kind", [kind for kind, maps in SEGMENTS.items() if not any("low" in name for name in maps)])
+def test_no_segment_gets_worse_and_all_are_allowed(
+    kind: str, name: str, restraint: Restraint, random: np.random.Generator
+) -> None:
+    for loss in LOSSES:
+        made, over_points = segment_problem(random, kind, loss)
+        blocks = made.blocks(made.flat)
+        for W in blocks:
+            W[0, :2] = 0.0
+        inside = [np.hstack([np.clip(W[:, :-1], restraint.least, restraint.most), W[:, -1:]]) for W in blocks]
+        problem = replace(made, restraints=(restraint,) * len(blocks), flat=np.concatenate([W.ravel() for W in inside]))
+        found = W_SOLVERS[name]().solve(problem, over_points)
+        after, before = (_segment_objective(problem, theta, over_points) for theta in (found, problem.start))
+        assert after <= before * (1.0 + 50.0 * 40 * EPS)
+        for W, start in zip(problem.blocks(found[0]), inside, strict=True):
+            assert allowed(restraint, W, start)
+        if restraint not in (RESTRAINTS["large l1"], RESTRAINTS["apart from 0"]):
+            assert after < 0.999 * before
+
+
+def _segment_objective(problem: SegmentProblem, theta: Array, over_points: Any) -> float:
+    pairs = zip(problem.restraints, problem.blocks(theta[0]), strict=True)
+    return float(values(problem, theta, over_points)[0]) + sum(penalties(r, W).sum() for r, W in pairs)
+
+
+# --- minima -----------------------------------------------------------------------------------------------------------
+
+
+def slopes(problem: UnitProblem, W: Array) -> tuple[Array, Array]:
+    """Gradient of the smooth part, and a bound on how far rounding and an end short of the minimum move it.
+
+    An objective f at most gamma_n f above the minimum of a quadratic of largest eigenvalue L has a gradient of at most
+    sqrt(2 L gamma_n f).
+    """
+    D = np.column_stack([problem.term.inputs, np.ones(problem.rows)])
+    R = D @ W.T - problem.term.targets
+    G = R.T @ D
+    G[:, :-1] += problem.ridge * W[:, :-1]
+    largest = np.linalg.norm(D, 2) ** 2 + problem.ridge
+    rounding = gamma(2 * problem.rows) * np.maximum(objectives(problem, W), 1.0)
+    return G, np.broadcast_to(np.sqrt(2.0 * largest * rounding)[:, None], (len(rounding), W.shape[1]))
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1, 10.0])
+@pytest.mark.parametrize("l1", [0.01, 1.0, 10.0])
+def test_linear_units_meet_the_conditions_of_l1_and_bounds(
+    l1: float, ridge: float, name: str, random: np.random.Generator
+) -> None:
+    """-gradient is l1 sign(v) where v is not 0, within +-l1 where it is, beyond these at a bound, 0 at the biases."""
+    for least, most in ((-np.inf, np.inf), (0.0, np.inf), (-0.2, 0.5)):
+        problem, over_points = well_posed(W_SOLVERS[name](), random, Restraint(l1, least=least, most=most), ridge)
+        W = W_SOLVERS[name]().solve(problem, over_points)
+        G, tolerance = slopes(problem, W)
+        V, pull, tolerance = W[:, :-1], -G[:, :-1], tolerance[:, :-1]
+        at_least, at_most = least == V, most == V
+        inner = (V != 0.0) & ~at_least & ~at_most
+        assert (np.abs(pull - l1 * np.sign(V)) <= tolerance)[inner].all()
+        zero = V == 0.0
+        assert (pull <= l1 + tolerance)[zero].all()
+        assert (pull >= -l1 - tolerance)[zero & ~at_least].all()
+        assert (pull >= l1 * np.sign(most) - tolerance)[at_most & ~zero].all()
+        assert (pull <= l1 * np.sign(least) + tolerance)[at_least & ~zero].all()
+        assert (np.abs(G[:, -1]) <= tolerance[:, 0]).all()
+        assert zero.any() or l1 < 1.0
+
+
+def test_linear_units_agree_with_scikit_learn(name: str, random: np.random.Generator) -> None:
+    """Its objective is ours / n.  At a duality gap g its weights are within sqrt(2 n g / least eigenvalue) of ours."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    for l1, ridge in ((1.0, 0.0), (5.0, 0.0), (5.0, 2.0)):
+        problem, over_points = well_posed(W_SOLVERS[name](), random, Restraint(l1), ridge)
+        W, A, T = W_SOLVERS[name]().solve(problem, over_points), problem.term.inputs, problem.term.targets
+        n, both = problem.rows, l1 + ridge
+        centred = A - A.mean(axis=0)
+        least = np.linalg.eigvalsh(centred.T @ centred)[0] + ridge
+        for unit in range(4):
+            other = linear_model.ElasticNet(alpha=both / n, l1_ratio=l1 / both, tol=1e-12, max_iter=100_000)
+            other.fit(A, T[:, unit])
+            near = np.sqrt(2.0 * n * max(other.dual_gap_, gamma(n) * np.sum(T**2)) / least)
+            assert np.abs(W[unit, :-1] - other.coef_).max() <= near
+            sure = np.abs(other.coef_) > near
+            assert_array_equal((W[unit, :-1] != 0.0)[sure], True)
+            assert_array_equal(W[unit, :-1] == 0.0, other.coef_ == 0.0)
+
+
+def test_non_negative_units_agree_with_scipy(name: str, random: np.random.Generator) -> None:
+    problem, over_points = well_posed(W_SOLVERS[name](), random, Restraint(least=0.0), ridge=0.0)
+    W, A = W_SOLVERS[name]().solve(problem, over_points), problem.term.inputs
+    D = np.column_stack([A, np.ones(len(A)), -np.ones(len(A))])  # the bias has no bound
+    for unit in range(4):
+        x, residual = optimize.nnls(D, problem.term.targets[:, unit])
+        assert_allclose(objectives(problem, W)[unit], 0.5 * residual**2, rtol=1e-10)
+        assert_allclose(W[unit, :-1], x[:-2], rtol=0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize(("group", "l1"), [(2.0, 0.0), (12.0, 0.0), (12.0, 2.0)])
+def test_linear_units_meet_the_conditions_of_groups(
+    group: float, l1: float, name: str, random: np.random.Generator
+) -> None:
+    """-gradient of a column is group V_j / ||V_j||, or where V_j is 0 not longer than group, but for l1.
+
+    The sweeps end where a round lowers the objective by 1e-9 of its fall.
+    """
+    problem, over_points = well_posed(W_SOLVERS[name](), random, Restraint(l1, group))
+    problem.term.targets[:] = problem.term.inputs[:, :4] @ random.normal(size=(4, 4)) + random.normal(size=(60, 4))
+    W = problem.W
+    for _ in range(30):
+        W = W_SOLVERS[name]().solve(replace(problem, W=W), over_points)
+    G, _ = slopes(problem, W)
+    V, pull = W[:, :-1], -G[:, :-1]
+    lengths = np.linalg.norm(V, axis=0)
+    shrunk = np.sign(pull) * np.maximum(np.abs(pull) - l1, 0.0)
+    for j, length in enumerate(lengths):
+        if length == 0.0:
+            assert np.linalg.norm(shrunk[:, j]) <= group * (1.0 + 1e-4)
+        else:
+            expected, inner = group * V[:, j] / length + l1 * np.sign(V[:, j]), V[:, j] != 0.0
+            assert_allclose(pull[inner, j], expected[inner], rtol=0.0, atol=1e-3 * group)
+    assert (lengths > 0.0).any()
+    assert (lengths == 0.0).any() or group < 5.0
+
+
+def test_a_thorough_run_ends_where_l1_holds_its_slope(name: str, thorough: Any, random: np.random.Generator) -> None:
+    """Units under an activation, and a segment: the same conditions, near a minimum."""
+    A, T = random.normal(size=(60, 6)), reachable(random, (60, 3), "sigmoid")
+    apart, over_points = w_problem(thorough, A, T, 0.5 * random.normal(size=(3, 7)), "sigmoid", 0.1)
+    problem = replace(apart, restraint=Restraint(0.5))
+    W = thorough.solve(problem, over_points)
+    _meets_l1(gradients(problem, W, over_points)[1][:, :-1], W[:, :-1], 0.5)
+    for loss in LOSSES:
+        made, over_points = segment_problem(random, "linear", loss)
+        whole = replace(made, restraints=(Restraint(0.5),))
+        theta = thorough.solve(whole, over_points)
+        slope = whole.blocks(gradients(whole, theta, over_points)[1][0])[0]
+        _meets_l1(slope[:, :-1], whole.blocks(theta[0])[0][:, :-1], 0.5)
+
+
+def _meets_l1(slope: Array, V: Array, l1: float) -> None:
+    assert (V == 0.0).any()
+    assert (V != 0.0).any()
+    assert (np.abs(slope[V == 0.0]) <= l1 * 1.02).all()
+    assert_allclose(-slope[V != 0.0], l1 * np.sign(V[V != 0.0]), rtol=0.0, atol=0.02 * l1)
+
+
+# --- what each asks for -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", ["l1", "group"])
+def test_a_large_size_leaves_the_biases_alone(size: str, name: str, random: np.random.Generator) -> None:
+    """All weights are exactly 0, and the biases the best constants."""
+    solver = W_SOLVERS[name]()
+    problem, over_points = well_posed(solver, random, Restraint(**{size: 1e6}))
+    found = solver.solve(problem, over_points)
+    assert not found[:, :-1].any()
+    assert_allclose(found[:, -1], problem.term.targets.mean(axis=0), rtol=1e-9)
+
+
+def test_groups_are_whole_columns(name: str, random: np.random.Generator) -> None:
+    """Of every input all weights are 0, or hardly any: l1 leaves zeros everywhere."""
+    solver = W_SOLVERS[name]()
+    problem, over_points = well_posed(solver, random, Restraint(group=20.0))
+    problem.term.targets[:] = problem.term.inputs[:, :3] @ random.normal(size=(3, 4))
+    zero = solver.solve(problem, over_points)[:, :-1] == 0.0
+    assert zero[:, 3:].all()
+    assert not zero[:, :3].any()
+
+
+def test_zeros_that_stay_are_those_of_the_start_alone(name: str, random: np.random.Generator) -> None:
+    """The others are the least squares on the inputs that are left: a closed form for each pattern of zeros."""
+    solver = W_SOLVERS[name]()
+    problem, over_points = well_posed(solver, random, Restraint(kept=True), ridge=0.3)
+    problem.W[:2, [1, 4]], problem.W[3, :5] = 0.0, 0.0
+    found = solver.solve(problem, over_points)
+    assert_array_equal(found == 0.0, problem.W == 0.0)
+    D = np.column_stack([problem.term.inputs, np.ones(problem.rows)])
+    for unit in range(4):
+        own = problem.W[unit] != 0.0
+        H = D[:, own].T @ D[:, own] + 0.3 * np.diag(np.append(np.ones(own.sum() - 1), 0.0))
+        assert_allclose(found[unit, own], np.linalg.solve(H, D[:, own].T @ problem.term.targets[:, unit]), rtol=1e-8)
+
+
+def test_some_units_give_those_rows(name: str, restraint: Restraint, random: np.random.Generator) -> None:
+    """Units do not see each other, unless groups join them."""
+    solver = W_SOLVERS[name]()
+    problem, over_points = well_posed(solver, random, restraint)
+    whole = solver.solve(problem, over_points)
+    for units in ([3, 0], [1], [0, 1, 2, 3]):
+        some = replace(problem.term, targets=problem.term.targets[:, units])
+        part = solver.solve(replace(problem, term=some, W=problem.W[units]), over_points)
+        alike = np.allclose(part, whole[units], rtol=0.0, atol=1e-9)
+        assert alike or (restraint.joins and len(units) < 4)
+
+
+def test_no_restraint_is_no_restraint(name: str, random: np.random.Generator) -> None:
+    solver = W_SOLVERS[name]()
+    problem, over_points = well_posed(solver, random, FREE)
+    expected = W_SOLVERS["closed_form"]()
+    exact, _ = w_problem(expected, problem.term.inputs, problem.term.targets, problem.W, "linear", problem.ridge)
+    assert_allclose(solver.solve(problem, over_points), expected.solve(exact, over_points), rtol=0.0, atol=1e-10)
+    assert not FREE.active
+    assert all(restraint.active for restraint in RESTRAINTS.values())
