@@ -28,22 +28,24 @@ class Shaping:
 
     def ridge(self, block: int, mu: float, output: bool) -> float:
         """Ridge of a unit's own regression, 1/2 sum r^2 + ridge/2 ||v||^2."""
-        return self._share(mu, output) * self.ridges[self.layers.index(block)]
+        return self._own(self.ridges[self.layers.index(block)], mu, output)
 
     def restraint(self, block: int, mu: float, output: bool) -> Restraint:
         """The restraint of a layer's own regression."""
-        asked, share = self.asked(block), self._share(mu, output)
-        held = share == 0.0 and (asked.l1 > 0.0 or asked.group > 0.0)
-        return Restraint(share * asked.l1, share * asked.group, asked.least, asked.most, held)
+        asked = self.asked(block)
+        l1, group = (self._own(size, mu, output) for size in (asked.l1, asked.group))
+        held = mu > self.until_mu and (asked.l1 > 0.0 or asked.group > 0.0)
+        return Restraint(l1, group, asked.least, asked.most, held)
 
     def asked(self, block: int) -> Restraint:
         """The restraint as the config asks for it."""
         return self.restraints[self.layers.index(block)] if block in self.layers else FREE
 
-    def _share(self, mu: float, output: bool) -> float:
+    def _own(self, size: float, mu: float, output: bool) -> float:
+        """A size as the layer's own regression has it."""
         if mu > self.until_mu:
             return 0.0
-        return 1.0 / mu if self.scale == "objective" and not output else 1.0
+        return size / mu if self.scale == "objective" and not output else size
 
     @property
     def sparse(self) -> bool:

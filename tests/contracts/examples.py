@@ -262,6 +262,9 @@ W_EXCESS: dict[str, float] = {"gradient": 1e-2, "sgd": 5e-2, "proximal": 2e-3}
 W_STIFF: dict[str, float] = {"gradient": 1e3, "ncg": 1e3, "sgd": 1e3}
 """Largest ridge under which a first-order solver gets to the minimum; the others bear any."""
 
+W_FIRST_ORDER = frozenset({*W_STIFF, "proximal"})
+"""Slow on segments where a loss is curved unevenly."""
+
 W_KILLS = frozenset({("proximal", "relu")})
 """Solvers under whose ridge weights vanish in one step, which may leave a rectifier dead: a minimum, not the least."""
 

@@ -244,7 +244,7 @@ def test_a_thorough_run_ends_where_l1_holds_its_slope(name: str, thorough: Any, 
     problem = replace(apart, restraint=Restraint(0.5))
     W = thorough.solve(problem, over_points)
     _meets_l1(gradients(problem, W, over_points)[1][:, :-1], W[:, :-1], 0.5)
-    for loss in LOSSES:
+    for loss in ("squared", "cross_entropy"):
         made, over_points = segment_problem(random, "linear", loss)
         whole = replace(made, restraints=(Restraint(0.5),))
         theta = thorough.solve(whole, over_points)

@@ -15,8 +15,8 @@ from contracts.examples import (
     SEGMENTS,
     W_ARGUMENTS,
     W_EXCESS,
+    W_FIRST_ORDER,
     W_SAMPLED,
-    W_STIFF,
     W_THOROUGH,
     example_of,
     inputs,
@@ -148,7 +148,7 @@ def test_a_thorough_run_ends_where_the_gradient_vanishes(
 ) -> None:
     """First-order solvers are slow where a loss is curved unevenly: they have the two that are as smooth as squares."""
     plain = ("squared", "cross_entropy")[list(LOSSES).index(loss) % 2]
-    problem, over_points = segment_problem(random, kind, plain if name in W_STIFF else loss)
+    problem, over_points = segment_problem(random, kind, plain if name in W_FIRST_ORDER else loss)
     _, start = gradients(problem, problem.start, over_points)
     near = W_EXCESS.get(name, 1e-5)
     if len(problem.shapes) > 2:
