@@ -140,18 +140,24 @@ def validate(table: dict[str, Any], name: str) -> Config:
     try:
         found: Config = _adapter().validate_json(_json(known, name))
     except ValidationError as error:
-        mistakes = error.errors()
-        auto = {m["loc"][:-1] for m in mistakes if m["loc"][-1:] == (AUTO_BRANCH,)}
-        said = [m for m in mistakes if m["loc"][-1:] != (AUTO_BRANCH,)]
-        meant = {m["loc"][:n] for m in said for n in (-1, -2) if not _other_branch(m)}
-        for mistake in said:
-            in_auto = mistake["loc"][:-1] in auto
-            if not _other_branch(mistake) or (in_auto and mistake["loc"][:-1] not in meant):
-                lines.append(_explain(mistake, ', or "auto"' if in_auto else ""))
+        lines += _told(error.errors())
     if lines:
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
         raise UsageError("\n  ".join([f"{count} in {name}:", *lines]))
     return found
+
+
+def _told(mistakes: list[Any]) -> list[str]:
+    """A line for each mistake: of a value that may be of several kinds, for the kind that it was meant for, or one."""
+    auto = {m["loc"][:-1] for m in mistakes if m["loc"][-1:] == (AUTO_BRANCH,)}
+    said = [m for m in mistakes if m["loc"][-1:] != (AUTO_BRANCH,)]
+    meant = {m["loc"][:n] for m in said for n in (-1, -2) if not _other_branch(m)}
+    own = [m for m in said if not _other_branch(m) or (m["loc"][:-1] in auto and m["loc"][:-1] not in meant)]
+    for mistake in said:
+        place = mistake["loc"][:-1]
+        if not any(m["loc"][: len(place)] == place for m in own):
+            own.append(mistake)
+    return [_explain(m, ', or "auto"' if m["loc"][:-1] in auto else "") for m in own]
 
 
 def _without_gone(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -200,12 +206,9 @@ LAYER = "Convolution"
 
 def _other_branch(mistake: Any) -> bool:
     """The branch that the value was not meant for: a list or a table as one value, or one value as one of these."""
-    place, value = mistake["loc"] or [""], mistake["input"]
-    last = str(place[-1])
+    last, value = str((mistake["loc"] or [""])[-1]), mistake["input"]
     if last == LAYER:
         return not isinstance(value, dict)
-    if place[-2:-1] == ("readout",) and isinstance(value, list):
-        return False
     branch = BRANCH.fullmatch(last)
     return branch is not None and bool(branch["one"]) is isinstance(value, list | dict)
 
