@@ -17,7 +17,7 @@ class Trees(Kind):
 
     A tree is a row of the weights: the columns that its 2^depth - 1 nodes ask for, their thresholds, the values (n_out)
     of its 2^depth leaves.  Node i goes on to 2 i + 1, or to 2 i + 2 where the column is above the threshold: no node
-    names another, so that the shape is known beforehand and no row of numbers is a circle.  A branch that ends sooner
+    names another, so that the shape is known beforehand and any numbers are trees.  A branch that ends sooner
     repeats its leaf.  Cost: n trees (depth + n_out) reads.
     """
 

@@ -8,41 +8,37 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.parallel.streams import Stream
+from macmpi.solvers.fitters.library import ByScikitLearn, seed_of
 from macmpi.typing import Array
-
-SEEDS = 2**31 - 1
-"""Seeds of scikit-learn are below this."""
 
 
 @dataclass(frozen=True)
-class Forest:
-    """Random forest regression: the mean of trees, each grown on a bootstrap sample (Breiman 2001)."""
+class GrowsTrees(ByScikitLearn):
+    """Trees that ask for a share of the columns, drawn at each node."""
 
     share: float = 1.0 / 3.0
     kinds: ClassVar[frozenset[str]] = frozenset({"trees"})
     targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
-    descends: ClassVar[bool] = False
-    library: ClassVar[str] = "sklearn"
+
+
+@dataclass(frozen=True)
+class Forest(GrowsTrees):
+    """Random forest regression: the mean of trees, each grown on a bootstrap sample (Breiman 2001)."""
 
     def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
         from sklearn.ensemble import RandomForestRegressor
 
         grown = RandomForestRegressor(
-            map.trees, max_depth=map.depth, max_features=self.share, random_state=int(random.integers(SEEDS))
+            map.trees, max_depth=map.depth, max_features=self.share, random_state=seed_of(random)
         ).fit(inputs, _columns(targets))
         return np.array([row(tree.tree_, map.depth, 1.0 / map.trees) for tree in grown.estimators_])
 
 
 @dataclass(frozen=True)
-class Boosted:
+class Boosted(GrowsTrees):
     """Gradient boosting of squares: each tree is grown on what the trees before it leave, and counts `rate`."""
 
     rate: float = 0.1
-    share: float = 1.0 / 3.0
-    kinds: ClassVar[frozenset[str]] = frozenset({"trees"})
-    targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
-    descends: ClassVar[bool] = False
-    library: ClassVar[str] = "sklearn"
 
     def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
         from sklearn.tree import DecisionTreeRegressor
@@ -50,8 +46,7 @@ class Boosted:
         mean = targets.mean(axis=0)
         left, rows = targets - mean, []
         for _ in range(map.trees):
-            seed = int(random.integers(SEEDS))
-            tree = DecisionTreeRegressor(max_depth=map.depth, max_features=self.share, random_state=seed)
+            tree = DecisionTreeRegressor(max_depth=map.depth, max_features=self.share, random_state=seed_of(random))
             tree.fit(inputs, _columns(left))
             left = left - self.rate * tree.predict(inputs).reshape(left.shape)
             rows.append(row(tree.tree_, map.depth, self.rate))

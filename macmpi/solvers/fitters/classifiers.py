@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 from macmpi.parallel.streams import Stream
+from macmpi.solvers.fitters.library import ByScikitLearn
 from macmpi.typing import Array
 
 LARGEST = 6.0
@@ -18,17 +19,20 @@ LARGEST = 6.0
 
 
 @dataclass(frozen=True)
-class LinearSVM:
-    """A linear support vector machine for each output against the rest.
-
-    Of labels the margins are scaled alike, so that they are the logits of the least cross-entropy.
-    """
+class Classifies(ByScikitLearn):
+    """A dense layer that tells classes or bits apart.  C: the inverse of the ridge, as scikit-learn has it."""
 
     C: float = 1.0
     kinds: ClassVar[frozenset[str]] = frozenset({"affine"})
     targets: ClassVar[frozenset[str]] = frozenset({"labels", "bits"})
-    descends: ClassVar[bool] = False
-    library: ClassVar[str] = "sklearn"
+
+
+@dataclass(frozen=True)
+class LinearSVM(Classifies):
+    """A linear support vector machine for each output against the rest.
+
+    Of labels the margins are scaled alike, so that they are the logits of the least cross-entropy.
+    """
 
     def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
         from sklearn.svm import LinearSVC
@@ -39,14 +43,8 @@ class LinearSVM:
 
 
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(Classifies):
     """Logistic regression: of labels multinomial, of bits each by itself."""
-
-    C: float = 1.0
-    kinds: ClassVar[frozenset[str]] = frozenset({"affine"})
-    targets: ClassVar[frozenset[str]] = frozenset({"labels", "bits"})
-    descends: ClassVar[bool] = False
-    library: ClassVar[str] = "sklearn"
 
     def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
         from sklearn.linear_model import LogisticRegression

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.parallel.streams import Stream
+from macmpi.solvers.fitters.library import ByScikitLearn, seed_of
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class KernelRidge:
+class KernelRidge(ByScikitLearn):
     """min over f in the span of the examples' kernels of sum ||t - f(a)||^2 + alpha ||f||_H^2.
 
     With as many examples as points this is kernel ridge regression itself; of fewer points than examples the rest are
@@ -23,14 +24,12 @@ class KernelRidge:
     alpha: float = 0.1
     kinds: ClassVar[frozenset[str]] = frozenset({"kernels"})
     targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
-    descends: ClassVar[bool] = False
-    library: ClassVar[str] = "sklearn"
 
     def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
         from sklearn.kernel_approximation import Nystroem
         from sklearn.linear_model import Ridge
 
-        count, seed = min(map.examples, len(inputs)), int(random.integers(2**31 - 1))
+        count, seed = min(map.examples, len(inputs)), seed_of(random)
         A = inputs.astype(np.float64)
         kernel = Nystroem(gamma=1.0 / map.width**2, n_components=count, random_state=seed).fit(A)
         with warnings.catch_warnings():
