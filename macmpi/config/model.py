@@ -12,8 +12,8 @@ from macmpi.config.tables import STRICT, PositiveInt, Width, extensions
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "kernel_ridge")
 LAYERS = (*get_args(Activation), "rbf", "quantise", "binary", *FITTED)
-WHOLE = ("softmax", "rbf", "quantise", "binary", *FITTED)
-"""The words of layers whose outputs are made of all that comes in: no convolution has these behind it."""
+NOT_OF_IMAGES = ("softmax", "rbf", "quantise", "binary", *FITTED)
+"""A convolution cannot have these in place of an activation."""
 
 TRAINERS = ("kmeans", "subset", "points")
 LOSSES = ("squared", "cross_entropy", "logistic", "poisson", "huber", "absolute")
@@ -43,10 +43,10 @@ Site = Literal["after", "before", "none"]
 class Convolution:
     """A layer of `channels` images, each a kernel that moves over the images before, `stride` pixels at a time.
 
-    upsample: a transposed convolution, whose images are so much larger.  padding: "same" gives ceil(height / stride)
-    rows of pixels, "none" those alone whose patches fit.  pool: patches of pool x pool pixels
-    become one number each, by their `pooling`, before the next layer reads them.  image: height, width and channels of
-    what the layer reads, where a dense layer is before it.
+    upsample: above 1 a transposed convolution, whose images are this many times as high and wide.  padding: "same"
+    gives ceil(height / stride) rows of pixels, "none" only pixels whose patches lie within the image.  pool: patches of
+    pool x pool pixels become one number each, by their `pooling`, before the next layer reads them.  image: height,
+    width and channels of what the layer reads, where a dense layer is before it.
     """
 
     channels: PositiveInt
@@ -117,7 +117,7 @@ class Model:
             raise ValueError("image is a height and a width, and channels where there are several: [28, 28, 3]")
         kinds = [kind for _, kind, _ in self.layers()]
         for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
-            if kind in WHOLE and layer not in (None, "dense"):
+            if kind in NOT_OF_IMAGES and layer not in (None, "dense"):
                 raise ValueError(f'a convolution has an elementwise activation, not "{kind}"')
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
