@@ -19,7 +19,8 @@ from macmpi import MacmpiError, StorageError, UsageError, __version__
 from macmpi.config import Config, flat, from_settings
 from macmpi.config.auto import Decision, decide
 from macmpi.config.documented import explanations
-from macmpi.config.reading import given, toml
+from macmpi.config.reading import given
+from macmpi.config.writing import toml
 from macmpi.console import guard, program, say, warn
 from macmpi.data.dataset import Dataset
 from macmpi.data.source import has_labels, source_of

@@ -54,8 +54,15 @@ def kind(model: Model) -> str:
 
 
 def layers(model: Model) -> list[str]:
-    """The maps of the net, each as a word or two: "affine 64", "sigmoid"."""
-    specs = [(map_.spec(), map_.n_out) for map_ in model.chain.maps]
+    """The maps of the net, each as a word or two: "affine 64", "sigmoid"; the steps of a recurrent layer as one."""
+    chain, specs, skipped = model.chain, list[tuple[dict[str, Any], int]](), set[int]()
+    for i, map_ in enumerate(chain.maps):
+        if chain.reads and chain.reads[i]:  # the first step has its first state, the others are as this one
+            spec = {"kind": f"recurrent, {chain.whole.blocks.count(chain.whole.blocks[i + 1])} steps of"}
+            specs += [] if i else [(spec, chain.maps[i + 1].n_out)]
+            skipped |= {i, i + 1}
+        elif i not in skipped:
+            specs.append((map_.spec(), map_.n_out))
     return [str(spec["name"]) if "name" in spec else f"{spec['kind']} {n_out:,}" for spec, n_out in specs]
 
 

@@ -2,12 +2,10 @@
 
 from macmpi.config.data import Data
 from macmpi.config.loss import Loss
-from macmpi.config.model import FITTERS, LAYERS, LOSSES, TRAINERS, Activation, Convolution, Model, Site
+from macmpi.config.model import FITTERS, LAYERS, LOSSES, TRAINERS, Activation, Convolution, Model, Recurrent, Site
 from macmpi.config.reading import (
     RUN_TIME_KEYS,
     Config,
-    dump,
-    flat,
     from_settings,
     known_keys,
     read,
@@ -27,6 +25,7 @@ from macmpi.config.tables import (
     WStep,
     ZStep,
 )
+from macmpi.config.writing import dump, flat
 
 __all__ = [
     "FITTERS",
@@ -45,6 +44,7 @@ __all__ = [
     "Model",
     "Parallel",
     "Penalty",
+    "Recurrent",
     "Run",
     "Selection",
     "Site",

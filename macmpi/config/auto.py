@@ -11,8 +11,9 @@ from typing import Any, get_args
 
 from macmpi.config.model import Activation
 from macmpi.config.penalties import AUTO, IN_THE_PAPER, acceleration, by_loss, starts_with_bits
-from macmpi.config.reading import Config, given, toml
+from macmpi.config.reading import Config, given
 from macmpi.config.tables import HALF_STEPS
+from macmpi.config.writing import toml
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "model.fitters", "method.acceleration")
 """Tables and keys that only methods with coordinates read."""

@@ -67,6 +67,33 @@ class Convolution:
 
 
 @dataclass(frozen=True)
+class Recurrent:
+    """A layer of `recurrent` units whose state h_t = s(V [h_{t-1}, x_t] + c) reads a share of the inputs at each step.
+
+    The inputs are `steps` equal parts x_1, ..., x_T, one after the other; one block of weights is that of all steps,
+    and what the next layer reads is the last state.  memory: the recurrent weights begin as this share of the identity
+    (of "relu", "leaky_relu", "linear") or of an orthogonal matrix; 0 draws them as all others.
+    """
+
+    recurrent: PositiveInt
+    steps: Annotated[int, Ge(2)]
+    memory: Annotated[float, Ge(0.0)] = 1.0
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+
+TABLES: dict[str, type] = {"recurrent": Recurrent, "channels": Convolution}
+"""The tables that a layer of `hidden` may be, each by the key that none of the others has."""
+
+
+def table_meant(value: dict[str, Any]) -> type:
+    """The table that a layer is meant to be, by its keys; a Convolution where none of them tells."""
+    return next((kind for key, kind in TABLES.items() if key in value), Convolution)
+
+
+Layer = PositiveInt | Convolution | Recurrent
+
+
+@dataclass(frozen=True)
 class Model:
     """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
 
@@ -77,7 +104,7 @@ class Model:
     each hidden layer and of the output layer, where it is no W-solver.
     """
 
-    hidden: Annotated[list[PositiveInt | Convolution], Len(1)] | Literal["auto"] = "auto"
+    hidden: Annotated[list[Layer], Len(1)] | Literal["auto"] = "auto"
     activation: HiddenName | list[LayerName] = "auto"
     output: Activation = "linear"
     sites: Literal["auto", "after", "before", "none"] | list[Site] = "auto"
@@ -92,6 +119,7 @@ class Model:
     precision: Literal["float64", "float32"] = "float64"
     image: list[PositiveInt] = field(default_factory=list)
     readout: Convolution | Literal["dense"] = "dense"
+    tied: bool = False
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
@@ -116,6 +144,9 @@ class Model:
         if len(self.image) not in (0, 2, 3):
             raise ValueError("image is a height and a width, and channels where there are several: [28, 28, 3]")
         kinds = [kind for _, kind, _ in self.layers()]
+        for kind, cell in zip(kinds, self.recurrences, strict=True):
+            if kind in NOT_OF_IMAGES and cell:
+                raise ValueError(f'a recurrent layer has an elementwise activation, not "{kind}"')
         for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
             if kind in NOT_OF_IMAGES and layer not in (None, "dense"):
                 raise ValueError(f'a convolution has an elementwise activation, not "{kind}"')
@@ -133,13 +164,19 @@ class Model:
     def units(self) -> list[int]:
         """Units of each hidden layer, of a convolution its channels, once they are decided."""
         assert isinstance(self.hidden, list)
-        return [layer if isinstance(layer, int) else layer.channels for layer in self.hidden]
+        return [_units(layer) for layer in self.hidden]
 
     @property
     def convolutions(self) -> list[Convolution | None]:
         """The convolution that each hidden layer is, or None."""
         assert isinstance(self.hidden, list)
-        return [None if isinstance(layer, int) else layer for layer in self.hidden]
+        return [layer if isinstance(layer, Convolution) else None for layer in self.hidden]
+
+    @property
+    def recurrences(self) -> list[Recurrent | None]:
+        """The recurrent layer that each hidden layer is, or None."""
+        assert isinstance(self.hidden, list)
+        return [layer if isinstance(layer, Recurrent) else None for layer in self.hidden]
 
     def each(self, name: str, count: int) -> list[Any]:
         """A key's entries, or its one word `count` times."""
@@ -152,6 +189,16 @@ class Model:
         kinds = self.each("activation", K)
         sites = sites_for(kinds) if self.sites == "auto" else self.each("sites", K)
         return list(zip(self.units, kinds, sites, strict=True))
+
+
+def _units(layer: int | Convolution | Recurrent) -> int:
+    match layer:
+        case Convolution():
+            return layer.channels
+        case Recurrent():
+            return layer.recurrent
+        case _:
+            return layer
 
 
 def sites_for(kinds: list[str]) -> list[Site]:

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 import tomllib
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from macmpi import UsageError
 from macmpi.config.data import Data
 from macmpi.config.gone import gone
 from macmpi.config.loss import Loss
-from macmpi.config.model import Convolution, Model, words
+from macmpi.config.model import TABLES, Model, table_meant, words
 from macmpi.config.tables import (
     STRICT,
     Baseline,
@@ -30,6 +30,7 @@ from macmpi.config.tables import (
     ZStep,
     solvers,
 )
+from macmpi.config.writing import flat, toml
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def validate(table: dict[str, Any], name: str) -> Config:
     try:
         found: Config = _adapter().validate_json(_json(known, name))
     except ValidationError as error:
-        lines += _told(error.errors())
+        lines += _told([mistake for mistake in error.errors() if _is_meant(mistake["loc"], known)])
     if lines:
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
         raise UsageError("\n  ".join([f"{count} in {name}:", *lines]))
@@ -200,14 +201,27 @@ BRANCH = re.compile(
 """Pydantic marks by these the two branches of "one value, or a list of them" in the place of a mistake."""
 
 
-LAYER = "Convolution"
-"""The branch that is a table within the list of layers."""
+LAYERS = tuple(kind.__name__ for kind in TABLES.values())
+"""The branches of a layer in the list of them."""
+
+
+def _is_meant(place: tuple[Any, ...], table: Any) -> bool:
+    """A mistake is of the table that a layer is meant to be, not of another that it might have been."""
+    for part in place:
+        if part in LAYERS:
+            if isinstance(table, dict) and table_meant(table).__name__ != part:
+                return False
+        elif isinstance(table, dict):
+            table = table.get(part)
+        elif isinstance(table, list) and isinstance(part, int) and part < len(table):
+            table = table[part]
+    return True
 
 
 def _other_branch(mistake: Any) -> bool:
     """The branch that the value was not meant for: a list or a table as one value, or one value as one of these."""
     last, value = str((mistake["loc"] or [""])[-1]), mistake["input"]
-    if last == LAYER:
+    if last in LAYERS:
         return not isinstance(value, dict)
     branch = BRANCH.fullmatch(last)
     return branch is not None and bool(branch["one"]) is isinstance(value, list | dict)
@@ -234,13 +248,16 @@ def _elsewhere(name: str) -> list[str]:
 def _unknown(where: list[str]) -> str:
     """The key that is meant: one much like it in its table, or one of its name in other tables."""
     known, elsewhere = known_keys(where[:-1]), _elsewhere(where[-1])
+    if where[-1] in known:  # of another kind of layer
+        kinds = [[f.name for f in fields(kind)] for kind in TABLES.values()]
+        return f"keys that go together: {'; '.join(', '.join(names) for names in kinds)}"
     close = [".".join([*where[:-1], word]) for word in difflib.get_close_matches(where[-1], known, n=1)]
     meant = " or ".join(close or elsewhere)
     return f"did you mean {meant}?" if meant else f"known here: {', '.join(known)}"
 
 
 def _explain(mistake: Any, otherwise: str = "") -> str:
-    parts = [str(part) for part in mistake["loc"] if part != LAYER and not BRANCH.fullmatch(str(part))]
+    parts = [str(part) for part in mistake["loc"] if part not in LAYERS and not BRANCH.fullmatch(str(part))]
     where = [part if part.isprintable() else repr(part) for part in parts]
     key = ".".join(where) or "the file"
     if mistake["type"] == "unexpected_keyword_argument":
@@ -264,35 +281,11 @@ def known_keys(tables: list[str]) -> list[str]:
     for name in tables:
         node = getattr(node, name, None)
     if tables[:1] == ["model"] and len(tables) > 1:
-        node = Convolution
+        return sorted({f.name for kind in TABLES.values() for f in fields(kind)})
     return [f.name for f in fields(node)] if is_dataclass(node) else []
-
-
-def flat(config: Config) -> dict[str, Any]:
-    """{"table.key": value}."""
-    return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
 
 
 def given(config: Config) -> list[str]:
     """The keys, "table.key", whose values are not their defaults."""
     usual = flat(Config())
     return [key for key, value in flat(config).items() if value != usual[key]]
-
-
-def toml(value: Any) -> str:
-    """A number, string, list or table as TOML: JSON, but for tables and a control character that it leaves alone."""
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {toml(inside)}' for key, inside in value.items())} }}"
-    if isinstance(value, list) and any(isinstance(inside, dict) for inside in value):
-        return f"[{', '.join(map(toml, value))}]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def dump(config: Config) -> str:
-    """The config as TOML, every key with its value."""
-    lines = []
-    for table, keys in asdict(config).items():
-        lines.append(f"[{table}]")
-        lines += [f"{key} = {toml(value)}" for key, value in keys.items()]
-        lines.append("")
-    return "\n".join(lines)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
+from macmpi.data.adding import adding
 from macmpi.data.reading import Raw, read_file
 from macmpi.data.usps_large import usps_large
 from macmpi.parallel.streams import stream
@@ -81,6 +83,8 @@ NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {
     "usps": read_usps,
     "usps-large": read_usps_large,
     "coil": read_coil,
+    "adding": partial(adding, steps=50),
+    "adding-100": partial(adding, steps=100),
 }
 
 FILES = {"usps": "usps.h5", "coil": "coil20.h5"}

@@ -5,8 +5,8 @@ Scaling and tails come before the steps and after them; classes turn the outputs
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,8 @@ class Net:
 
 def net_of(model: Model, precision: str) -> Net:
     """The steps of a model, arrays in the precision.  Raises UsageError for other maps than those of STEPS, by name."""
-    blocks = iter(model.weights)
-    maps = [(m, None if m.parameter_shape is None else next(blocks)) for m in model.chain.maps]
+    numbers = model.chain.whole.blocks
+    maps = [(m, None if b is None else model.weights[b]) for m, b in zip(model.chain.maps, numbers, strict=True)]
     specs = [m.spec() for m, _ in maps]
     kinds = [str(spec["kind"]) for spec in specs]
     functions = {str(spec["name"]) for spec in specs if spec["kind"] == "activation"}
@@ -108,12 +108,13 @@ def net_of(model: Model, precision: str) -> Net:
                 "a net with these stays usable by macmpi.load"
             )
     dtype = np.dtype(precision)
-    steps = [_cast(STEPS[kind](m, W), dtype) for kind, (m, W) in zip(kinds, maps, strict=True)]
+    own = [_cast(STEPS[kind](m, W), dtype) for kind, (m, W) in zip(kinds, maps, strict=True)]
+    steps, code = _merged(own, kinds, model.code if model.chain.layer_ends else 0)
     if model.classes is None and model.link != "identity":
         steps.append(Step(model.link, model.chain.n_out, model.chain.n_out))
     return Net(
         steps=tuple(steps),
-        code=model.code if model.chain.layer_ends else 0,
+        code=code,
         inputs=model.scaling_x,
         outputs=model.scaling_y,
         classes=None if model.classes is None else labels(model.classes),
@@ -138,6 +139,28 @@ def _cast(step: Step, dtype: np.dtype) -> Step:
 
 def _affine(map_: Any, W: Any) -> Step:
     return Step("affine", map_.n_in, map_.n_out, {"weight": W[:, :-1], "bias": W[:, -1]})
+
+
+def _transposed(map_: Any, W: Any) -> Step:
+    weight = np.ascontiguousarray(W[:, :-1].T)
+    return Step("affine", map_.n_in, map_.n_out, {"weight": weight, "bias": np.zeros(map_.n_out)})
+
+
+def _shift(map_: Any, W: Any) -> Step:
+    return Step("affine", map_.n_in, map_.n_out, {"weight": np.eye(map_.n_in), "bias": W[:, 0]})
+
+
+def _merged(steps: Sequence[Step], kinds: Sequence[str], code: int) -> tuple[list[Step], int]:
+    """The steps with the biases of a tied layer in the step before them, and which of them begins behind the code."""
+    found, begins = list[Step](), 0
+    for i, (step, kind) in enumerate(zip(steps, kinds, strict=True)):
+        if i == code:
+            begins = len(found)
+        elif kind == "shift" and found and found[-1].operation == "affine":
+            last = found.pop()
+            step = replace(last, arrays={**last.arrays, "bias": last.arrays["bias"] + step.arrays["bias"]})
+        found.append(step)
+    return found, begins
 
 
 def _linear(map_: Any, W: Any) -> Step:
@@ -178,6 +201,8 @@ def _basis(map_: Any, W: Any) -> Step:
 STEPS: dict[str, Callable[[Any, Any], Step]] = {
     "affine": _affine,
     "linear": _linear,
+    "transposed": _transposed,
+    "shift": _shift,
     "convolution": _convolution,
     "transposed_convolution": _convolution,
     "average_pooling": _pooling,
@@ -190,5 +215,5 @@ STEPS: dict[str, Callable[[Any, Any], Step]] = {
 }
 """Kind of map -> the step of a map and its weights."""
 
-NOT_EXPORTED = ("trees", "kernels")
+NOT_EXPORTED = ("trees", "kernels", "first_state")
 """Kinds of map that no format has a step for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from macmpi.half_steps.parts import Parts
+from macmpi.nets.chain import with_data
 from macmpi.nets.losses import Metric, metric, times
 from macmpi.parallel.points import Points
 from macmpi.plan.plan import Plan
@@ -71,7 +72,8 @@ def _curvatures(parts: Parts, weights: list[Array], sites: list[Array]) -> list[
     """The sample's mean of Phi_k^T Phi_k of each site, damped.  Collective: yes."""
     plan, points = parts.plan, parts.points
     average, segments = points.average, plan.chain.segments
-    inputs, Y = [z[points.sample].astype(float) for z in sites], parts.data.Y[points.sample]
+    X, Y = parts.data.X[points.sample], parts.data.Y[points.sample]
+    inputs = [with_data(s, z[points.sample], X).astype(float) for s, z in zip(segments[1:], sites, strict=True)]
     F = average.rows(lambda rows: segments[-1].forward(weights, inputs[-1][rows]))
     M = average.mean(lambda rows: plan.choices.loss.hessian(Y[rows], F[rows]), (F.shape[1], F.shape[1]))
     forms: list[Array] = []

@@ -11,6 +11,7 @@ import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import Evaluation
+from macmpi.nets.chain import with_data
 from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
@@ -89,8 +90,10 @@ class Parts:
                     state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
 
     def inputs(self, k: int, state: State[Any]) -> Array:
-        """z_{k-1}, with z_0 = x.  Collective: no."""
-        return state.Z[:, self.plan.chain.site_columns[k - 1]] if k else self.data.X
+        """z_{k-1}, with z_0 = x, and the data that the segment reads behind it.  Collective: no."""
+        if k == 0:
+            return self.data.X
+        return with_data(self.plan.chain.segments[k], state.Z[:, self.plan.chain.site_columns[k - 1]], self.data.X)
 
     def features(self, k: int, state: State[Any]) -> Rows:
         """Segment k's regression reads z_{k-1} or what the maps before the regression make of it.
@@ -98,9 +101,9 @@ class Parts:
         Of sharded points, which may be many, it is made where it is needed.  Collective: yes.
         """
         segment, A, weights = self.plan.chain.segments[k], self.inputs(k, state), self.weights(state)
-        if not segment.core:
+        if not segment.fixed_maps:
             return A
-        width = segment.part(0, segment.core).n_out
+        width = segment.maps[segment.fixed_maps].n_in
 
         def make(rows: Any) -> Array:
             return segment.features(weights, A[rows])
@@ -140,6 +143,8 @@ class Parts:
     def begin_first(self, state: State[Any]) -> First:
         """Makes what stays between iterations: at first, and where layers before it are trained.  Collective: yes."""
         A = self.features(0, state)
+        if len(self.plan.chain.groups[0]) > 1:  # its regression reads more than these
+            return self.keep(First(A, A, A))
         unfolded = self.unfolded(0, A)
         return self.keep(First(A, unfolded, self.rounded(0, unfolded)))
 
@@ -157,7 +162,7 @@ class Parts:
         plan, weights, total = self.plan, self.weights(state), 0.0
         for k in segments:
             weight = plan.weight_of(k, state.mu)
-            for b, ridge in zip(plan.chain.segments[k].regressed, plan.ridges(k, state.mu), strict=True):
+            for b, ridge in zip(plan.chain.trained(k), plan.ridges(k, state.mu), strict=True):
                 squares = np.square(weights[b], dtype=float)
                 total += 0.5 * ridge * weight * float(squares.sum(where=plan.chain.blocks[b].penalised))
         return total
@@ -167,7 +172,7 @@ class Parts:
         plan, weights, total = self.plan, self.weights(state), self.ridge_of(state, segments)
         for k in segments:
             weight = plan.weight_of(k, state.mu)
-            for b, restraint in zip(plan.chain.segments[k].regressed, plan.restraints(k, state.mu), strict=True):
+            for b, restraint in zip(plan.chain.trained(k), plan.restraints(k, state.mu), strict=True):
                 W = weights[b].astype(float, copy=False)
                 total += weight * float(restraint.penalty(W, plan.chain.blocks[b].penalised).sum())
         return total

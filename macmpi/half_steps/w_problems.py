@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from macmpi.half_steps.metrics import metrics, shift, unit_metric
 from macmpi.half_steps.parts import First, Parts
 from macmpi.half_steps.positions import by_position
-from macmpi.nets.chain import Segment
+from macmpi.nets.joint import Joint, JointLoss
 from macmpi.nets.losses import Metric, Squared, times
 from macmpi.plan.work_lists import Job, WorkList
 from macmpi.reductions import EVERY, Made, Rows
@@ -43,9 +44,14 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
     first = parts.first(state) if 0 in work.features else None
     given = WInputs(parts, state, forms, Z, first)
+    groups = parts.plan.chain.groups
     for k in work.segments | work.fresh:
-        given.features[k] = given.rounded[k] = parts.inputs(k, state)
+        given.features[k] = given.rounded[k] = joined([parts.inputs(j, state) for j in groups[k]])
     for k in work.features:
+        if len(groups[k]) > 1:
+            given.features[k] = joined([parts.features(j, state) for j in groups[k]])
+            given.rounded[k] = parts.rounded(k, given.features[k])
+            continue
         given.features[k] = parts.unfolded(k, parts.features(k, state)) if k or first is None else first.unfolded
         given.rounded[k] = parts.rounded(k, given.features[k]) if k or first is None else first.rounded
     for k in {job.segment for job in work.jobs_of(parts.team.rank)}:
@@ -73,6 +79,27 @@ def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:
     u, form = given.state.own.multipliers[:, columns[k]], given.metrics[k]
     shape = len(z), z[:0, units].shape[1]
     return Made(lambda rows: (z[rows] - times(u[rows], form.inverse))[:, units], shape, z.dtype)
+
+
+def targets_of_group(given: WInputs, k: int) -> Rows:
+    """The targets of segment k and of those that share its weights, one after the other.  Collective: no."""
+    return joined([targets(given, j) for j in given.parts.plan.chain.groups[k]])
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Rows next to each other: (n, sum of their columns).  Collective: no."""
+    if len(parts) == 1:
+        return parts[0]
+    width = sum(part.shape[1] for part in parts)
+    made = Made(lambda rows: np.hstack([part[rows] for part in parts]), (len(parts[0]), width), parts[0].dtype)
+    return made if any(_is_made(part) for part in parts) else made[EVERY]
+
+
+def _is_made(rows: Rows) -> bool:
+    match rows:
+        case Made():
+            return True
+    return False
 
 
 def _core_targets(given: WInputs, k: int) -> Array:
@@ -105,16 +132,27 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     shapes, segment = plan.chain.regressed_shapes(k), plan.chain.segments[k]
     flat, pieces = state.weights[job.place], parts.points.in_pieces
     if job.units is not None:
-        P, T = segment.fitted[0].positions, given.cores[k] if k in given.cores else targets(given, k)
+        P, T = plan.chain.rows(k), given.cores[k] if k in given.cores else targets_of_group(given, k)
         inputs, rounded = (by_position(A, P) for A in (given.features[k], given.rounded[k]))
         term, W = Term(inputs, by_position(T, P, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
         shared, points = layer_gram(given, k).G, P * plan.n_train
         (restraint,) = plan.restraints(k, state.mu)
         return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces, restraint)
-    loss = plan.choices.loss if k == len(plan.chain.sites) else Squared(unit_metric(plan, k, state))
-    part = plan.features[k] if segment.leading else segment
-    numbers = {block: i for i, block in enumerate(segment.regressed)}
-    own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
-    A, T = given.features[k], targets(given, k)
     shaped = plan.ridges(k, state.mu), plan.restraints(k, state.mu)
-    return SegmentProblem(own, loss, A, T, shapes, ridge, flat, key, plan.n_train, pieces, *shaped)
+    segments, loss = _net_and_loss(given, k)
+    A, T = given.features[k], targets_of_group(given, k)
+    return SegmentProblem(segments, loss, A, T, shapes, ridge, flat, key, plan.n_train, pieces, *shaped)
+
+
+def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
+    """The segments of a group as one, with their blocks numbered from 0, and the sum of their losses."""
+    plan, state = given.parts.plan, given.state
+    numbers, group = {block: i for i, block in enumerate(plan.chain.trained(k))}, plan.chain.groups[k]
+    parts = [plan.features[j] if plan.chain.segments[j].leading else plan.chain.segments[j] for j in group]
+    own = [replace(s, blocks=tuple(None if b is None else numbers[b] for b in s.blocks)) for s in parts]
+    losses = [plan.choices.loss if j == len(plan.chain.sites) else Squared(unit_metric(plan, j, state)) for j in group]
+    if len(group) == 1:
+        return own[0], losses[0]
+    weights = tuple(plan.weight_of(j, state.mu) / plan.weight_of(k, state.mu) for j in group)
+    inputs = tuple(given.parts.inputs(j, state).shape[1] for j in group)
+    return Joint(tuple(own), inputs), JointLoss(tuple(losses), weights, tuple(s.n_out for s in own))

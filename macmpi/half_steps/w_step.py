@@ -23,7 +23,8 @@ from macmpi.typing import Array
 
 def words(plan: Plan) -> str:
     """The console says this of the W-step.  Collective: no."""
-    names = [(name, len(list(same))) for name, same in groupby(r.name for r in plan.choices.regressions)]
+    led = [r.name for r, group in zip(plan.choices.regressions, plan.chain.groups, strict=True) if group]
+    names = [(name, len(list(same))) for name, same in groupby(led)]
     ring = f"; sgd round a ring of {len(plan.work.train.blocks)} blocks of points" if plan.choices.ring else ""
     return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
 
@@ -69,7 +70,7 @@ class Solving:
         plan, team, k, grams = self.given.parts.plan, self.given.parts.team, gram.segment, self.given.state.own.grams
         rows, system = None if gram.rows is None else gram.rows.rows, plan.choices.regressions[k].system
         assert system is not None
-        P = plan.chain.segments[k].fitted[0].positions
+        P = plan.chain.rows(k)
         inputs, over_rows = by_position(self.given.rounded[k], P), over_positions(over_points, P)
         found = system.sum(inputs, over_rows, plan.chain.has_bias(k), rows)
         if rows is None and team.common(grams):
@@ -93,7 +94,7 @@ class Solving:
         plan, over_points = self.given.parts.plan, self.given.parts.over_points
         own = plan.choices.regressions[job.segment]
         if job.units is not None:
-            over_points = over_positions(over_points, plan.chain.segments[job.segment].fitted[0].positions)
+            over_points = over_positions(over_points, plan.chain.rows(job.segment))
         with located("W", job.segment, job.units):
             problem = w_problem(self.given, job, self._factor(job.segment))
             found = (own.plain if self.plain else own.solver).solve(problem, over_points)

@@ -17,6 +17,7 @@ from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.softmax import Softmax
 from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import loss_named
+from macmpi.nets.sharing import recurrent, sharing, tied
 
 
 def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
@@ -26,13 +27,16 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     affine map and its activation, or a convolution, its activation and, behind the site, its pooling.  Other packages
     give kinds of layers by entry points of the group "macmpi.layers": functions (inputs, units) -> list of maps.
     """
-    sites, before = [], 0
+    sites, before = list[int](), 0
     layers = layers_of(model, n_in, n_out)
-    for maps, (_, _, site) in zip(layers, model.layers(), strict=False):
+    for maps, (_, _, site), cell in zip(layers, model.layers(), model.recurrences, strict=False):
         before += len(maps)
+        steps = cell.steps if cell else 1
         if site != "none":
-            sites.append(before if site == "after" else before - 1)
-    return Chain(tuple(m for maps in layers for m in maps), tuple(sites))
+            ends = [before - 2 * back for back in reversed(range(steps))]
+            sites += ends if site == "after" else [end - 1 for end in ends]
+    shared = sharing(model, layers)
+    return Chain(tuple(m for maps in layers for m in maps), tuple(sites), shared.numbers, shared.reads)
 
 
 def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
@@ -43,7 +47,9 @@ def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
     for i, (units, kind, _) in enumerate(model.layers()):
         layer, key, before = convolutions[i], f"model.hidden.{i}", pooled
         pooled = []
-        if layer is not None:
+        if cell := model.recurrences[i]:
+            last = recurrent(cell, kind, size, i)
+        elif layer is not None:
             own = convolution(layer, shape_read(layer, image, size, key), key)
             last = [own, Activation(kind, own.n_out)]
             pooled, image = pooling(layer, own, key)
@@ -65,7 +71,8 @@ def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
         last = [readout(model.readout, image, size, n_out), Activation(model.output, n_out)]
     if model.output == "linear":
         last.pop()
-    return [*layers, [*pooled, *last]]
+    layers.append([*pooled, *last])
+    return tied(model, layers, n_in) if model.tied else layers
 
 
 AFTER: dict[str, Callable[[int, Model], Map]] = {

@@ -8,191 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any
 
-from macmpi.nets.layers import Map, Tangent
-from macmpi.nets.tape import Fixed, Step, Tape, compose
-from macmpi.reductions import AT_ONCE, Average
+import numpy as np
+
+from macmpi.nets.layers import Map
+from macmpi.nets.layers.recurrent import FirstState
+from macmpi.nets.segment import Columns
+from macmpi.nets.segment import Segment as Segment
 from macmpi.typing import Array
 
 
-@dataclass(frozen=True)
-class Segment:
-    """f_k: maps applied one after the other; `blocks[i]` is the parameter block of map i, or None.
-
-    Without maps it is the identity.
-    """
-
-    maps: tuple[Map, ...]
-    blocks: tuple[int | None, ...]
-
-    @property
-    def n_in(self) -> int:
-        return self.maps[0].n_in
-
-    @property
-    def n_out(self) -> int:
-        return self.maps[-1].n_out
-
-    @property
-    def weighted(self) -> tuple[int, ...]:
-        """The segment's parameter blocks, in order."""
-        return tuple(b for b in self.blocks if b is not None)
-
-    @property
-    def regressed(self) -> tuple[int, ...]:
-        """The blocks that a regression fits; trainers of their own find the others."""
-        return tuple(b for m, b in zip(self.maps, self.blocks, strict=True) if b is not None and _regressed(m))
-
-    @property
-    def fitted(self) -> tuple[Map, ...]:
-        """The maps whose blocks those are."""
-        return tuple(m for m, b in zip(self.maps, self.blocks, strict=True) if b in self.regressed)
-
-    @property
-    def core(self) -> int:
-        """The number, within the segment, of the first map that a regression fits."""
-        return next((i for i, m in enumerate(self.maps) if _regressed(m)), len(self.maps))
-
-    @property
-    def leading(self) -> tuple[int, ...]:
-        """The numbers of the maps before the core whose weights a trainer finds."""
-        return tuple(i for i in range(self.core) if self.blocks[i] is not None)
-
-    @property
-    def trailing(self) -> tuple[int, ...]:
-        """The numbers of the maps after the core whose weights a trainer finds."""
-        after = range(self.core + 1, len(self.maps))
-        return tuple(i for i in after if self.blocks[i] is not None and not _regressed(self.maps[i]))
-
-    @property
-    def separable(self) -> bool:
-        """Row h of the core's weights is fitted to output h alone: one block [A, 1] W^T, elementwise maps after it.
-
-        A is the core's inputs, or patches of them.  A quantiser after it counts as the identity.
-        """
-        after = self.maps[self.core + 1 :]
-        return (
-            len(self.regressed) == 1
-            and "units" in self.maps[self.core].capabilities
-            and bool({"linear", "patches"} & self.maps[self.core].capabilities)
-            and all("elementwise" in m.capabilities or m.trained_as == "linear" for m in after)
-        )
-
-    @property
-    def activation(self) -> str:
-        """The elementwise function under which the core of a separable segment is fitted."""
-        names = [m.trained_as for m in self.maps[self.core + 1 :]]
-        return names[0] if names else "linear"
-
-    def features(self, weights: Sequence[Array], A: Array) -> Array:
-        """Apply the maps before the core to A: its weights see the result."""
-        return self.part(0, self.core).forward(weights, A)
-
-    @property
-    def multiplications(self) -> int:
-        """Multiplications of a pass with the segment's weights, a point."""
-        return sum(m.multiplications for m in self.maps)
-
-    def part(self, start: int, stop: int) -> Segment:
-        """Its maps start, ..., stop - 1."""
-        return Segment(self.maps[start:stop], self.blocks[start:stop])
-
-    def _weights(self, weights: Sequence[Array]) -> list[Array | None]:
-        return [None if b is None else weights[b] for b in self.blocks]
-
-    def forward(self, weights: Sequence[Array], A: Array) -> Array:
-        """f_k(A) row by row: (n, n_in) -> (n, n_out)."""
-        owned = False
-        for map_, W in zip(self.maps, self._weights(weights), strict=True):
-            in_place = owned and "elementwise" in map_.capabilities
-            A = map_.forward(W, A, out=A if in_place else None)
-            owned = True
-        return A
-
-    def linearise(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> tuple[Array, Tangent]:
-        """f_k(A) and its tangent J_k there; the tangent in the precision of what is fixed, where that is given."""
-        tangents = []
-        for map_, b, W in zip(self.maps, self.blocks, self._weights(weights), strict=True):
-            B = map_.forward(W, A)
-            tangents.append(map_.tangent(W, A, B) if fixed is None else fixed.tangent(map_, b, A, B))
-            A = B
-        return A, compose(tangents)
-
-    def tape(self, weights: Sequence[Array], A: Array) -> Tape:
-        """f_k(A), linearised in its weights as well."""
-        steps = []
-        for map_, W in zip(self.maps, self._weights(weights), strict=True):
-            B = map_.forward(W, A)
-            steps.append(Step(map_, W, A, map_.tangent(W, A, B)))
-            A = B
-        return Tape(A, tuple(steps))
-
-    def congruence(
-        self, weights: Sequence[Array], A: Array, M: Array, maps: int | None = None, average: Average = AT_ONCE
-    ) -> Array:
-        """Mean over the rows of A of J M J^T, for the segment or its first `maps` maps: map by map.
-
-        A linear map's derivative is the same at every point: nothing to average.
-        """
-        steps = list(zip(self.maps[:maps], self._weights(weights)[:maps], strict=True))
-        for i, (map_, W) in enumerate(steps):
-            if W is not None and "linear" in map_.capabilities:
-                M = average.form(W[:, : map_.n_in].T, M)
-            else:
-                M = average.mean(partial(_congruence, map_, W, A, M), (map_.n_out, map_.n_out))
-            if i + 1 < len(steps):
-                A = average.rows(partial(_forward, map_, W, A))
-        return M
-
-    def pullback(self, weights: Sequence[Array], A: Array, M: Array, average: Average = AT_ONCE) -> Array:
-        """Mean over the rows of A of J_k^T M J_k, the means of the maps taken one after the other."""
-        inputs = []
-        for map_, W in zip(self.maps, self._weights(weights), strict=True):
-            inputs.append(A)
-            A = average.rows(partial(_forward, map_, W, A))
-        for map_, W, A in zip(reversed(self.maps), reversed(self._weights(weights)), reversed(inputs), strict=True):
-            if W is not None and "linear" in map_.capabilities:
-                M = average.form(W[:, : map_.n_in], M)
-            else:
-                M = average.mean(partial(_pullback, map_, W, A, M), (map_.n_in, map_.n_in))
-        return M
-
-
-def _forward(map_: Map, W: Any, A: Array, rows: slice) -> Array:
-    return map_.forward(W, A[rows])
-
-
-def _congruence(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
-    return map_.congruence(W, A[rows], M)
-
-
-def _pullback(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
-    return map_.pullback(W, A[rows], M)
-
-
-def _regressed(map_: Map) -> bool:
-    return map_.parameter_shape is not None and ("weight_jacobian" in map_.capabilities or bool(map_.fitter))
-
-
 def _begins_layer(map_: Map) -> bool:
-    """A map with weights begins a layer, but for a quantiser, which ends that of the map before it."""
-    return "centres" not in map_.capabilities or "jacobian" in map_.capabilities
+    """A map with weights begins a layer, but for a quantiser or biases, which end that of the map before it."""
+    centres = "centres" in map_.capabilities and "jacobian" not in map_.capabilities
+    return not centres and "elementwise" not in map_.capabilities
 
 
 @dataclass(frozen=True)
 class Chain:
-    """f = f_{K+1} o ... o f_1 (eq. 1): maps, and the sites, i.e. the number of maps before each cut."""
+    """f = f_{K+1} o ... o f_1 (eq. 1): maps, and the sites, i.e. the number of maps before each cut.
+
+    numbers: the parameter block of each map, or None, where maps share one; () each has its own, in their order.
+    reads: columns of the data that a map reads too (`Segment`).
+    """
 
     maps: tuple[Map, ...]
     sites: tuple[int, ...]
+    numbers: tuple[int | None, ...] = ()
+    reads: tuple[Columns | None, ...] = ()
 
     @cached_property
     def blocks(self) -> tuple[Map, ...]:
-        """The maps that have weights, in order: block b belongs to blocks[b]."""
-        return tuple(m for m in self.maps if m.parameter_shape is not None)
+        """The parameter block b belongs to blocks[b], and to later maps that share it."""
+        numbers = self.whole.blocks
+        return tuple(self.maps[numbers.index(b)] for b in self.whole.weighted)
 
     @cached_property
     def block_shapes(self) -> tuple[tuple[int, int], ...]:
@@ -205,8 +56,28 @@ class Chain:
     @cached_property
     def whole(self) -> Segment:
         """The net as one segment."""
-        blocks = iter(range(len(self.maps)))
-        return Segment(self.maps, tuple(None if m.parameter_shape is None else next(blocks) for m in self.maps))
+        count = iter(range(len(self.maps)))
+        own = tuple(None if m.parameter_shape is None else next(count) for m in self.maps)
+        return Segment(self.maps, self.numbers or own, self.reads, begins=True)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The segments whose regressions share weights and are done together, each with the first of them.
+
+        A group at the place of its first segment, and nothing at those of the others.
+        """
+        found: list[list[int]] = [[k] for k in range(len(self.segments))]
+        for k, segment in enumerate(self.segments):
+            for first in range(k):
+                if found[first] and set(segment.weighted) & {
+                    b for j in found[first] for b in self.segments[j].weighted
+                }:
+                    found[first], found[k] = [*found[first], *found[k]], []
+        return tuple(map(tuple, found))
+
+    def trained(self, segment: int) -> tuple[int, ...]:
+        """The parameter blocks that a segment's regression fits, with those of the segments that share its weights."""
+        return tuple(sorted({b for k in self.groups[segment] for b in self.segments[k].regressed}))
 
     def part(self, start: int, stop: int) -> Segment:
         """Maps start, ..., stop - 1 as one segment."""
@@ -218,31 +89,63 @@ class Chain:
 
     def regressed_shapes(self, segment: int) -> tuple[tuple[int, int], ...]:
         """The shapes of the parameter blocks that a segment's regression fits."""
-        return tuple(self.block_shapes[b] for b in self.segments[segment].regressed)
+        return tuple(self.block_shapes[b] for b in self.trained(segment))
+
+    def rows(self, segment: int) -> int:
+        """The rows of a point in the regression of a segment's units: a row for each position, and segment of a group.
+
+        Of segments whose weights are those of one map.
+        """
+        return self.segments[segment].fitted[0].positions * len(self.groups[segment])
+
+    def alike(self, segment: int) -> bool:
+        """The segments of its group are the same maps, separable: their regression is one, with a row for each."""
+        first, *others = (self.segments[k] for k in self.groups[segment])
+        same = all(s.fitted == first.fitted and s.activation == first.activation and s.separable for s in others)
+        return same and first.separable and (not others or first.fitted[0].positions == 1)
 
     def has_bias(self, segment: int) -> bool:
         """Tells whether the first weights that a segment's regression fits have biases."""
         return "bias" in self.segments[segment].fitted[0].capabilities
 
-    @property
+    @cached_property
     def n_in(self) -> int:
-        return self.maps[0].n_in
+        read = max((b for _, b in filter(None, self.reads)), default=0)
+        return read if self.reads and self.reads[0] else max(self.maps[0].n_in, read)
 
     @property
     def n_out(self) -> int:
         return self.maps[-1].n_out
 
     @cached_property
+    def _layer_starts(self) -> tuple[int, ...]:
+        """The maps that begin a layer with weights; the steps of a recurrent layer are one."""
+        numbers, found = self.whole.blocks, list[int]()
+        for i, m in enumerate(self.maps):
+            if m.parameter_shape is not None and _begins_layer(m):
+                same = [j for j in found if numbers[j] == numbers[i] and self.maps[j] == m]
+                found += [] if same else [i]
+        return tuple(found)
+
+    @cached_property
     def layer_sizes(self) -> tuple[int, ...]:
         """Inputs and units of every layer with weights, whether it has coordinates or not: (D, H_1, ..., L)."""
-        return (self.n_in, *(m.n_out for m in self.blocks if _begins_layer(m)))
+        return (self.n_in, *(self.maps[i].n_out for i in self._layer_starts))
+
+    @property
+    def layer_blocks(self) -> tuple[int | None, ...]:
+        """The parameter block of each layer's first weights."""
+        return tuple(self.whole.blocks[i] for i in self._layer_starts)
 
     @cached_property
     def layer_ends(self) -> tuple[int, ...]:
         """For each hidden layer the number of maps before its site, or before the next layer where it has none."""
-        starts = [i for i, m in enumerate(self.maps) if m.parameter_shape is not None and _begins_layer(m)][1:]
-        firsts = [0, *starts]
-        return tuple(next((s for s in self.sites if a < s <= b), b) for a, b in pairwise(firsts))
+        numbers, starts = self.whole.blocks, self._layer_starts
+        lasts = [
+            max(j for j in range(len(self.maps)) if numbers[j] == numbers[i] and self.maps[j] == self.maps[i])
+            for i in starts
+        ]
+        return tuple(next((s for s in self.sites if a < s <= b), b) for a, b in zip(lasts, starts[1:], strict=False))
 
     @cached_property
     def site_sizes(self) -> tuple[int, ...]:
@@ -253,6 +156,16 @@ class Chain:
     def site_columns(self) -> tuple[slice, ...]:
         """The columns of z_1, ..., z_K among the coordinates (N, H_1 + ... + H_K)."""
         return tuple(slice(a, b) for a, b in pairwise(accumulate(self.site_sizes, initial=0)))
+
+    @property
+    def memories(self) -> dict[int, FirstState]:
+        """The first state before each block of recurrent weights that begin as a share of a matrix."""
+        found: dict[int, FirstState] = {}
+        for map_, b in zip(self.maps, self.whole.blocks[1:], strict=False):
+            match map_:
+                case FirstState() if map_.memory and b is not None:
+                    found[b] = map_
+        return found
 
     @property
     def quantised(self) -> bool:
@@ -271,8 +184,16 @@ class Chain:
 
     def coordinates(self, weights: Sequence[Array], X: Array) -> list[Array]:
         """Feasible coordinates z_k = f_k(z_{k-1}), k = 1..K, with z_0 = x."""
-        Z = []
+        A, Z = X, list[Array]()
         for segment in self.segments[:-1]:
-            X = segment.forward(weights, X)
-            Z.append(X)
+            A = segment.forward(weights, with_data(segment, A, X))
+            Z.append(A)
         return Z
+
+
+def with_data(segment: Segment, A: Array, X: Array) -> Array:
+    """[z, X[:, data]], the inputs of a segment; its coordinates alone where it reads no data."""
+    if segment.data is None:
+        return A
+    first, last = segment.data
+    return np.hstack([A, X[:, first:last]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +13,17 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Step:
-    """One map of a tape: its weights, its inputs, its tangent there."""
+    """One map of a tape: its weights, its inputs, its tangent there with respect to those that are no data.
+
+    block: the place of its weights among the tape's parameter blocks; own: the inputs that are no data.
+    """
 
     map: Map
     W: Array | None
     A: Array
     tangent: Tangent
+    block: int | None
+    own: int
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,8 @@ class Tape:
 
     def weight_vjp(self, dF: Array) -> list[Array]:
         """sum_n dF[n]^T df/dW of each parameter block, in order: backpropagation.  Cost: 4 n D H flops a layer."""
-        return [step.map.weight_vjp(step.W, step.A, own) for step, own in self.backwards(dF)][::-1]
+        found = ((step.block, step.map.weight_vjp(step.W, step.A, own)) for step, own in self.backwards(dF))
+        return by_block(found)
 
     def backwards(self, dF: Array) -> Iterator[tuple[Step, Array]]:
         """Each map with weights, the last one first, and what comes back to its outputs: (n, its n_out)."""
@@ -40,16 +46,40 @@ class Tape:
             if i:
                 dF = step.tangent.vjp(dF)
 
+    def scales(self, of: Callable[[Step], Array]) -> list[Array]:
+        """A matrix or a number (1, 1) of each map with weights, summed by parameter block."""
+        return by_block((step.block, of(step)) for step in self.steps if step.W is not None)
+
     def weight_jvp(self, dW: Sequence[Array]) -> Array:
         """dF (n, n_out) for changes dW of the parameter blocks, in order."""
-        changes, dF = iter(dW), None
+        dF = None
         for step in self.steps:
             dF = None if dF is None else step.tangent.jvp(dF)
-            if step.W is not None:
-                own = step.map.weight_jvp(step.W, step.A, next(changes))
+            if step.block is not None:
+                own = step.map.weight_jvp(step.W, step.A, dW[step.block])
                 dF = own if dF is None else dF + own
         assert dF is not None
         return dF
+
+
+def by_block(parts: Iterable[tuple[int | None, Array]]) -> list[Array]:
+    """Sums what belongs to one parameter block, in the order of the blocks.
+
+    Of a matrix and a number (1, 1) the number is added to the diagonal.
+    """
+    found: dict[int, Array] = {}
+    for block, part in parts:
+        assert block is not None
+        found[block] = part if block not in found else _plus(found[block], part)
+    return [found[block] for block in sorted(found)]
+
+
+def _plus(A: Array, B: Array) -> Array:
+    if A.shape == B.shape:
+        return A + B
+    number, matrix = sorted((A, B), key=lambda part: part.size)
+    found: Array = matrix + number * np.eye(len(matrix))
+    return found
 
 
 @dataclass(frozen=True)
@@ -68,7 +98,7 @@ class Fixed:
 
     def tangent(self, map_: Map, block: int | None, A: Array, B: Array) -> Tangent:
         """Linearise a map at A, where B are its outputs, both in their own precision."""
-        if block in self.tangents:
+        if block in self.tangents and "linear" in map_.capabilities:
             return self.tangents[block]
         W = None if block is None else self.weights[block]
         low = A if "elementwise" in map_.capabilities else A.astype(self.dtype, copy=False)
@@ -101,3 +131,16 @@ def compose(tangents: Sequence[Tangent]) -> Tangent:
         return dB
 
     return Tangent(jvp, vjp)
+
+
+def of_first(tangent: Tangent, own: int, n_in: int) -> Tangent:
+    """The tangent with respect to the first `own` of n_in inputs: the others do not vary."""
+    if own == n_in:
+        return tangent
+
+    def jvp(dA: Array) -> Array:
+        padded = np.zeros((len(dA), n_in), dA.dtype)
+        padded[:, :own] = dA
+        return tangent.jvp(padded)
+
+    return Tangent(jvp, lambda dB: tangent.vjp(dB)[:, :own])

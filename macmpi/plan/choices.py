@@ -82,17 +82,22 @@ def choose(config: Config, chain: Chain) -> Choices:
 
 def regressions(config: Config, chain: Chain) -> tuple[Regression, ...]:
     """The W-solver of each segment.  Collective: no."""
-    keys, found = config.w_step, []
+    keys, found = config.w_step, list[Regression]()
     if config.model.precision == "float32":
         keys = replace(keys, cg_precision="double")
     names, shaped = fitters(config.model, chain), shaping_of(config.penalty, regressed(chain)).restrained
     for k, segment in enumerate(chain.segments):
+        if not chain.groups[k]:
+            first = next(i for i, group in enumerate(chain.groups) if k in group)
+            found.append(replace(found[first], by_unit=False))
+            continue
         if name := fitter_of(names, segment.weighted):
             by = ByFitter(fitter(name))
             found.append(Regression(name, False, by, by, by_fitter=True))
             continue
         restrained = bool(set(segment.regressed) & set(shaped))
-        name, by_unit = w_choice(config, segment, k + 1 == len(chain.segments), restrained)
+        last = len(chain.segments) - 1 in chain.groups[k]
+        name, by_unit = w_choice(config, segment, last, restrained, chain.alike(k))
         own, plain = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
         found.append(Regression(name, by_unit, own, plain))
     return tuple(found)
@@ -161,16 +166,18 @@ def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
 
 def regressed(chain: Chain) -> tuple[int, ...]:
     """The parameter blocks that regressions fit: the layers with weights of the lists in [penalty].  Collective: no."""
-    return tuple(b for segment in chain.segments for b in segment.regressed)
+    return tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
 
 
-def w_choice(config: Config, segment: Segment, last: bool, restrained: bool = False) -> tuple[str, bool]:
+def w_choice(
+    config: Config, segment: Segment, last: bool, restrained: bool = False, alike: bool = True
+) -> tuple[str, bool]:
     """The W-solver of a segment, by name, and whether it solves the units apart: each a sum of squares of its own.
 
-    restrained: of its weights more is asked than a ridge.
+    restrained: of its weights more is asked than a ridge; alike: segments that share its weights are the same maps.
     """
     loss = loss_of(config)
-    separable = segment.separable and (not last or (loss.by_output and loss.unit_hessian))
+    separable = segment.separable and alike and (not last or (loss.by_output and loss.unit_hessian))
     name, step = config.w_step.solver, config.w_step
     if restrained and name == "auto":
         return "proximal", separable

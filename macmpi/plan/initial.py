@@ -17,7 +17,22 @@ def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
     Biases and the output layer are drawn alike; 0 where a trainer or a layer's own fitter will find the
     weights.  Collective: no.
     """
-    return np.concatenate([random_block(plan, b, range_, seed) for b in range(len(plan.chain.blocks))])
+    flat = np.concatenate([random_block(plan, b, range_, seed) for b in range(len(plan.chain.blocks))])
+    remember(plan, flat, seed)
+    return flat
+
+
+def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
+    """Recurrent weights begin as a share of a matrix that keeps the length of a state, in place.
+
+    It is the identity under activations that have no upper bound, as Le, Jaitly and Hinton (2015) have it, and a random
+    orthogonal matrix under others.  Collective: no.
+    """
+    for block, first in plan.chain.memories.items():
+        units = first.n_out - first.n_in
+        Q, R = np.linalg.qr(stream(seed, "memory", block).standard_normal((units, units)))
+        W = flat[plan.offsets.block(block)].reshape(plan.chain.block_shapes[block])
+        W[:, :units] = first.memory * (np.eye(units) if first.identity else Q * np.sign(np.diag(R)))
 
 
 def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray:

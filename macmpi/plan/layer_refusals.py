@@ -159,7 +159,7 @@ def check_method(config: Config, chain: Chain) -> None:
 
 def _check_affine(chain: Chain) -> None:
     """Stochastic MAC multiplies a gradient by the inverse Gram of [a, 1]: weights W with outputs W [a, 1] alone."""
-    for map_ in chain.blocks:
+    for map_ in (m for m in chain.blocks if m.columns):
         affine = "patches" if "patches" in map_.capabilities else "linear"
         for need in sorted({affine, "bias"} - map_.capabilities):
             raise UsageError(

@@ -19,6 +19,7 @@ from macmpi.plan.layer_refusals import check_layers, check_method
 from macmpi.plan.offsets import Offsets, offsets
 from macmpi.plan.refusals import check, check_ring, check_sharded
 from macmpi.plan.shaping_refusals import check_shaping
+from macmpi.plan.sharing_refusals import check_sharing
 from macmpi.plan.work import Work
 from macmpi.solvers.restraint import Restraint
 
@@ -57,7 +58,7 @@ class Plan:
     @cached_property
     def features(self) -> tuple[Segment, ...]:
         """The segments without what comes before the weights that a regression fits."""
-        return tuple(s.part(s.core, len(s.maps)) for s in self.chain.segments)
+        return tuple(segment.rest for segment in self.chain.segments)
 
     def weight_of(self, segment: int, mu: float) -> float:
         """A segment's sum of squares weighs mu in E_Q; 1 for the last, whose loss it is."""
@@ -69,12 +70,12 @@ class Plan:
 
     def ridges(self, segment: int, mu: float) -> tuple[float, ...]:
         """The ridge of each layer of a segment's regression (`Shaping`)."""
-        blocks, output = self.chain.segments[segment].regressed, segment == len(self.chain.sites)
+        blocks, output = self.chain.trained(segment), segment == len(self.chain.sites)
         return tuple(self.choices.shaping.ridge(b, mu, output) for b in blocks)
 
     def restraints(self, segment: int, mu: float) -> tuple[Restraint, ...]:
         """Restraints on the weights of each of these layers: all that is asked of them but the ridge."""
-        blocks, output = self.chain.segments[segment].regressed, segment == len(self.chain.sites)
+        blocks, output = self.chain.trained(segment), segment == len(self.chain.sites)
         return tuple(self.choices.shaping.restraint(b, mu, output) for b in blocks)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
@@ -105,6 +106,7 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         config = without_half_steps(config)
     chain = build_chain(config.model, n_in, n_out)
     check_layers(config, chain, n_train)
+    check_sharing(config, chain)
     check_method(config, chain)
     if config.method.name not in NESTED:
         check_fitters(config, chain)

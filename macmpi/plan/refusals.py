@@ -40,7 +40,8 @@ def check(config: Config, chain: Chain, choices: Choices) -> None:
     if config.method.name in NESTED:  # no half step is taken
         return
     for k, regression in enumerate(choices.regressions):
-        _check_segment(config, chain, k, regression.solver, regression.by_unit)
+        if chain.groups[k]:
+            _check_segment(config, chain, k, regression.solver, regression.by_unit)
     for k, segment in enumerate(chain.segments[1:], start=2):
         for map_ in segment.maps:
             for need in z_solver.needs - map_.capabilities:

@@ -67,12 +67,16 @@ class Work:
     def w_step(self) -> WorkList:
         """All regressions in one list.  The first segment's inputs never change: no Gram to make again."""
         segments = range(len(self.chain.segments))
-        return self.regressions(segments, segments[1:])
+        return self.regressions(segments, [k for k in segments if k or self._grouped(0)])
 
     @cached_property
     def first_gram(self) -> WorkList:
         """The Gram of the first segment alone, computed once."""
-        return self.regressions([], [0])
+        return self.regressions([], [] if self._grouped(0) else [0])
+
+    def _grouped(self, segment: int) -> bool:
+        """Other segments share its weights."""
+        return len(self.chain.groups[segment]) > 1
 
     @cached_property
     def leading_layers(self) -> WorkList:
@@ -102,24 +106,26 @@ class Work:
 
     def jobs(self, segment: int) -> list[Job]:
         """The segment's regressions: tiles of units, or one for all its weights."""
-        blocks, bounds = self.chain.segments[segment].regressed, self.offsets.weights
+        blocks, bounds = self.chain.trained(segment), self.offsets.weights
         solver, shapes = self.choices.regressions[segment].solver, self.chain.regressed_shapes(segment)
+        if not blocks:
+            return []
         if not self._by_unit(segment):
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
-            sizes = zip(shapes, self.chain.segments[segment].fitted, strict=True)
+            sizes = zip(shapes, (self.chain.blocks[b] for b in blocks), strict=True)
             efforts = [m.multiplications / (h * d) * solver.effort(d, h, self.n_train) for (h, d), m in sizes]
             return [Job(segment, None, place, sum(efforts))]
         ((units, width),), start = shapes, bounds[blocks[0]]
         cut = self._unit_tiles(segment, units)
         found = [slice(start + tile.start * width, start + tile.stop * width) for tile in cut]
-        P = self.chain.segments[segment].fitted[0].positions
+        P = self.chain.rows(segment)
         efforts = [P * solver.effort(width, len(tile), P * self.n_train) for tile in cut]
         return [Job(segment, *job) for job in zip(cut, found, efforts, strict=True)]
 
     def _unit_tiles(self, segment: int, units: int) -> tuple[tiles.Tile, ...]:
         if self.choices.travels(segment):
             return tiles.ring_tiles(units, len(self.train.blocks))
-        if self.choices.shaping.asked(self.chain.segments[segment].regressed[0]).joins:
+        if self.choices.shaping.asked(self.chain.trained(segment)[0]).joins:
             return tiles.cut(units, 1)
         solver = self.choices.regressions[segment].solver
         if solver.exact or solver.restrains:
@@ -132,7 +138,7 @@ class Work:
         start = self.offsets.grams[segment]
         if not system:
             return []
-        P = self.chain.segments[segment].fitted[0].positions
+        P = self.chain.rows(segment)
         if self.sharded or not self.offsets.large(segment):
             return [Gram(segment, None, self.offsets.gram(segment), P * system.cost(width))]
         return [

@@ -109,7 +109,7 @@ class Model:
         Raises UsageError when the net or the classes differ, or where radial basis functions keep to their scaling.
         """
         theirs, ours = ([m.spec() for m in c.maps] for c in (self.chain, chain))
-        if ours != theirs:
+        if ours != theirs or (self.chain.numbers, self.chain.reads) != (chain.numbers, chain.reads):
             nets = [
                 " ".join([str(c.n_in), *(str(m.get("name", m.get("n_out", m["kind"]))) for m in maps)])
                 for c, maps in ((self.chain, theirs), (chain, ours))
@@ -126,6 +126,14 @@ class Model:
         kept = "its radial basis functions keep to the scaling of their own data; use those, or the same data.scale"
         if not (old.compresses_as(new) and self.scaling_y.compresses_as(data.scaling_y)):
             raise UsageError("it compresses long tails of its own data in another way; use those data again")
+        same = all(
+            np.array_equal(a.scale, b.scale) and np.array_equal(a.shift, b.shift)
+            for a, b in ((old, new), (self.scaling_y, data.scaling_y))
+        )
+        if chain.numbers or any(m.positions > 1 for m in chain.blocks):
+            if not same:
+                raise UsageError("its shared weights keep to the scaling of their own data; use those, or that scaling")
+            return np.concatenate([W.ravel() for W in weights])
         if "bias" in chain.blocks[0].capabilities:
             first[:, -1] += first[:, :-1] @ ((new.shift - old.shift) / old.scale)
             first[:, :-1] *= new.scale / old.scale
@@ -153,9 +161,10 @@ class Model:
             own = self.columns if start == 0 else None
             A = (Columns.plain(A, name) if own is None else own).encode(A, name)
         part, whole, A = self.chain.part(start, stop), len(self.chain.maps), as_array(A, name)
-        A = as_rows(A if A.ndim == 1 and part.n_in == 1 else np.atleast_2d(A), name, rows=1)
-        if A.shape[1] != part.n_in:
-            raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {part.n_in}")
+        n_in = part.n_in if start else self.chain.n_in
+        A = as_rows(A if A.ndim == 1 and n_in == 1 else np.atleast_2d(A), name, rows=1)
+        if A.shape[1] != n_in:
+            raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {n_in}")
         out = np.empty((len(A), part.n_out))
         for first in range(0, len(A), BATCH):
             B = A[first : first + BATCH]

@@ -15,7 +15,7 @@ from macmpi.data.frames import columns_of
 from macmpi.data.scaling import Scaling, Tails
 from macmpi.files import DAMAGE, first_line, image, replace_file
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import build
+from macmpi.nets.layers import Map, build
 from macmpi.nets.losses.links import LINKS
 from macmpi.results.card import NAME
 from macmpi.results.model import Model, codes_of
@@ -69,6 +69,8 @@ def save(
         "macmpi": __version__,
         "maps": json.dumps([m.spec() for m in chain.maps]),
         "sites": json.dumps(chain.sites),
+        "numbers": json.dumps(chain.numbers),
+        "reads": json.dumps(chain.reads),
         "autoencoder": data.autoencoder,
         "one_dimensional": data.one_dimensional,
         **attributes,
@@ -103,7 +105,8 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             specs = json.loads(file.attrs["maps"], parse_constant=_no_number)
             if int(file.attrs["format"]) > FORMAT:
                 raise UsageError(f"it was written by macmpi {file.attrs['macmpi']}; use that version")
-            chain = _chain(specs, json.loads(file.attrs["sites"]))
+            shared = (json.loads(file.attrs.get(name, "[]")) for name in ("numbers", "reads"))  # older files have none
+            chain = _chain(specs, json.loads(file.attrs["sites"]), *shared)
             names = files.names(file, "weights")
             weights = weights or next((name for name in PREFERRED if name in names), "last")
             if weights not in names:
@@ -157,15 +160,36 @@ def _ensure(fits: Any, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-def _chain(specs: list[dict[str, Any]], sites: list[int]) -> Chain:
+def _chain(specs: list[dict[str, Any]], sites: list[int], numbers: list[Any], reads: list[Any]) -> Chain:
     """The chain of a file.  Raises ValueError, or what building maps raises, where they do not fit each other."""
     maps = tuple(build(spec) for spec in specs)
     sizes = [n for m in maps for n in (m.n_in, m.n_out)]
     _ensure(sizes and all(isinstance(n, int) and n > 0 for n in sizes), "its maps have no usable sizes")
-    _ensure(sizes[1:-1:2] == sizes[2::2], "its maps do not take what those before them give")
+    columns = tuple(None if read is None else (int(read[0]), int(read[1])) for read in reads)
+    _ensure(len(columns) in (0, len(maps)), "it does not say which data each map reads")
+    _ensure(all(read is None or 0 <= read[0] < read[1] for read in columns), "its maps read data that there are not")
+    widths = [0 if read is None else read[1] - read[0] for read in columns or (None,) * len(maps)]
+    taken = [m.n_in - width for m, width in zip(maps, widths, strict=True)]
+    _ensure(taken[1:] == [m.n_out for m in maps[:-1]], "its maps do not take what those before them give")
+    _ensure(widths[0] in (0, maps[0].n_in), "its first map does not read the data alone")
     cuts = [0, *sites, len(maps)]
     _ensure(all(isinstance(n, int) for n in cuts) and cuts == sorted(set(cuts)), "its sites are not between its maps")
-    return Chain(maps, tuple(sites))
+    _ensure(_numbered(maps, numbers), "its maps share weights that are not of their shape")
+    return Chain(maps, tuple(sites), tuple(numbers), columns)
+
+
+def _numbered(maps: tuple[Map, ...], numbers: list[Any]) -> bool:
+    """Each map with weights has a block, those that share one have one shape, and no number is left out."""
+    if not numbers:
+        return True
+    if len(numbers) != len(maps):
+        return False
+    shapes: dict[Any, Any] = {}
+    fits = all(
+        shapes.setdefault(b, m.parameter_shape) == m.parameter_shape if b is not None else m.parameter_shape is None
+        for m, b in zip(maps, numbers, strict=True)
+    )
+    return fits and sorted(b for b in shapes if isinstance(b, int)) == list(range(len(shapes)))
 
 
 def _blocks(flat: Array, chain: Chain) -> tuple[Array, ...]:

@@ -187,7 +187,7 @@ class SegmentFit(Fit):
 
         def partial(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
-            return (*problem.partial(theta, rows, slope=True), *(inputs_gram(s) for s in tape.steps if s.W is not None))
+            return (*problem.partial(theta, rows, slope=True), *tape.scales(inputs_gram))
 
         errors, gradient, *sums = over_points(partial)
         ridge, shrink = problem.ridge_part(theta)

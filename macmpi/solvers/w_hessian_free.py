@@ -68,7 +68,7 @@ class HessianFreeW(WSolver):
         def linearise(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
             tapes[rows.start] = tape, problem.loss.root(problem.targets[rows], tape.F)
-            return tuple(inputs_gram(step) for step in tape.steps if step.W is not None)
+            return tuple(tape.scales(inputs_gram))
 
         def product(P: Array, rows: slice) -> tuple[Array, ...]:
             tape, root = tapes[rows.start]

@@ -56,7 +56,7 @@ def one_site(problem: ZProblem, k: int) -> ZProblem:
     if k == 0:
         target = problem.first
     else:
-        target = problem.segments[k].forward(problem.weights, sites[k - 1])
+        target = problem.segments[k].forward(problem.weights, problem.inputs(k, sites[k - 1]))
         if problem.shift is not None:
             target += problem.sites(problem.shift)[k]
     loss, Y = problem.loss, problem.Y
@@ -74,4 +74,5 @@ def one_site(problem: ZProblem, k: int) -> ZProblem:
         Y=Y,
         Z=sites[k],
         shift=None,
+        sides=problem.sides[k : k + 1],
     )

@@ -17,8 +17,9 @@ Dtype = np.dtype | type
 
 
 def _cast(problem: ZProblem, made: Dtype) -> tuple[list[Array], list[Array]]:
-    """The weights and the sites' coordinates in the precision in which a preconditioner is made."""
-    return [W.astype(made) for W in problem.weights], [z.astype(made) for z in problem.sites(problem.Z)]
+    """The weights and the inputs of all segments but the first in the precision in which a preconditioner is made."""
+    inputs = (problem.inputs(k, z) for k, z in enumerate(problem.sites(problem.Z), start=1))
+    return [W.astype(made) for W in problem.weights], [A.astype(made) for A in inputs]
 
 
 def _plus(form: Array, M: Array) -> Array:

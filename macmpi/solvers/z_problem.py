@@ -30,8 +30,8 @@ class ZProblem:
 
     The quadratic penalty has M_k = mu I and no shift; the augmented Lagrangian has u_k = M_k^-1 lambda_k.
     segments: f_1, ..., f_{K+1}; sizes (H_1, ..., H_K); metrics M_1, ..., M_K; X (n, D), Y (n, L), Z and shift
-    (n, H_1 + ... + H_K): the rows of the points.  Points are independent: the answer for some rows is those
-    rows of the answer.
+    (n, H_1 + ... + H_K): the rows of the points; sides: the data that f_2, ..., f_{K+1} read, or None; () where none
+    does.  Points are independent: the answer for some rows is those rows of the answer.
     """
 
     segments: tuple[Segment, ...]
@@ -43,6 +43,12 @@ class ZProblem:
     Y: Array
     Z: Array
     shift: Array | None = None
+    sides: tuple[Array | None, ...] = ()
+
+    def inputs(self, k: int, z: Array, rows: Rows = EVERY) -> Array:
+        """The inputs of segment k > 0 for coordinates z of the given rows: these, and the data that it reads."""
+        side = self.sides[k - 1] if self.sides else None
+        return z if side is None else np.hstack([z, side[rows].astype(z.dtype, copy=False)])
 
     def sites(self, Z: Array) -> list[Array]:
         """The views z_1, ..., z_K of the columns of Z."""
@@ -57,8 +63,8 @@ class ZProblem:
     def outputs(self, Z: Array, rows: Rows = EVERY) -> list[Array]:
         """f_1(x) + u_1, f_2(z_1) + u_2, ..., f_{K+1}(z_K) for coordinates Z of the given rows of the problem."""
         F = [self.first[rows]]
-        for segment, A in zip(self.segments[1:], self.sites(Z), strict=True):
-            F.append(segment.forward(self.weights, A))
+        for k, z in enumerate(self.sites(Z), start=1):
+            F.append(self.segments[k].forward(self.weights, self.inputs(k, z, rows)))
         return self._shifted(F, rows)
 
     def linearise(self, Z: Array, fixed: Fixed | None = None) -> tuple[list[Array], list[Tangent]]:
@@ -66,7 +72,8 @@ class ZProblem:
 
         Cost: one pass, less the first segment's.
         """
-        pairs = [s.linearise(self.weights, A, fixed) for s, A in zip(self.segments[1:], self.sites(Z), strict=True)]
+        inputs = (self.inputs(k, z) for k, z in enumerate(self.sites(Z), start=1))
+        pairs = [s.linearise(self.weights, A, fixed) for s, A in zip(self.segments[1:], inputs, strict=True)]
         return self._shifted([self.first, *(f for f, _ in pairs)]), [t for _, t in pairs]
 
     def _shifted(self, F: list[Array], rows: Rows = EVERY) -> list[Array]:

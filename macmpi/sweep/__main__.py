@@ -14,7 +14,7 @@ from macmpi import MacmpiError, StorageError, UsageError, __version__
 from macmpi import config as configs
 from macmpi.config.documented import found as config_file
 from macmpi.config.documented import meant
-from macmpi.config.reading import toml
+from macmpi.config.writing import toml
 from macmpi.console import duration, guard, program, say, warn
 from macmpi.files import first_line, replace_file
 from macmpi.machine.lock import Lock

@@ -15,7 +15,8 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Config
-from macmpi.config.reading import parsed, toml
+from macmpi.config.reading import parsed
+from macmpi.config.writing import toml
 from macmpi.parallel.streams import stream
 
 MOST = 1_000_000

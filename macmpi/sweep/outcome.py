@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from macmpi import UsageError
-from macmpi.config.reading import toml
+from macmpi.config.writing import toml
 from macmpi.results.reading import read_curve
 from macmpi.sweep.checked import Run
 from macmpi.sweep.grid import Axis, short, shown

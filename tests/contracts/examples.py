@@ -25,7 +25,9 @@ from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling
 from macmpi.nets.layers.rbf import GaussianBasis
+from macmpi.nets.layers.recurrent import FirstState
 from macmpi.nets.layers.softmax import Softmax
+from macmpi.nets.layers.tied import Shift, Transposed
 from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
 from macmpi.reductions import OverPoints, sum_over
@@ -147,7 +149,11 @@ def away_from_kinks(random: np.random.Generator, shape: tuple[int, ...]) -> Arra
     return random.uniform(0.1, 3.0, shape) * random.choice([-1.0, 1.0], shape)
 
 
-def convolution_example(kind: Callable[..., Map], keys: tuple[Any, ...], random: np.random.Generator) -> MapExample:
+def first_state_example(n_in: int, units: int, random: np.random.Generator) -> MapExample:
+    return MapExample(FirstState(n_in, units), None, random.normal(size=(9, n_in)))
+
+
+def weighted_example(kind: Callable[..., Map], keys: tuple[Any, ...], random: np.random.Generator) -> MapExample:
     map_ = kind(*keys)
     assert map_.parameter_shape is not None
     return MapExample(map_, random.normal(size=map_.parameter_shape), random.normal(size=(9, map_.n_in)))
@@ -167,16 +173,16 @@ def low_rank_example(n_in: int, n_out: int, random: np.random.Generator) -> MapE
 MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "affine": [partial(affine_example, 4, 3), partial(affine_example, 1, 6), partial(affine_example, 3, 1)],
     "convolution": [
-        partial(convolution_example, Convolution, (4, 3, 2, 3, 3)),
-        partial(convolution_example, Convolution, (5, 4, 1, 2, 3, 2)),
-        partial(convolution_example, Convolution, (5, 6, 1, 2, 2, 3, "none")),
-        partial(convolution_example, Convolution, (3, 3, 2, 2, 1, 2)),
+        partial(weighted_example, Convolution, (4, 3, 2, 3, 3)),
+        partial(weighted_example, Convolution, (5, 4, 1, 2, 3, 2)),
+        partial(weighted_example, Convolution, (5, 6, 1, 2, 2, 3, "none")),
+        partial(weighted_example, Convolution, (3, 3, 2, 2, 1, 2)),
     ],
     "transposed_convolution": [
-        partial(convolution_example, TransposedConvolution, (2, 3, 2, 1, 3, 2)),
-        partial(convolution_example, TransposedConvolution, (3, 2, 1, 2, 4, 3)),
-        partial(convolution_example, TransposedConvolution, (2, 2, 2, 2, 2, 3)),
-        partial(convolution_example, TransposedConvolution, (3, 2, 2, 3, 5, 2)),
+        partial(weighted_example, TransposedConvolution, (2, 3, 2, 1, 3, 2)),
+        partial(weighted_example, TransposedConvolution, (3, 2, 1, 2, 4, 3)),
+        partial(weighted_example, TransposedConvolution, (2, 2, 2, 2, 2, 3)),
+        partial(weighted_example, TransposedConvolution, (3, 2, 2, 3, 5, 2)),
     ],
     "average_pooling": [
         partial(pooling_example, AveragePooling, (4, 4, 2, 2)),
@@ -194,6 +200,9 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "binary": [partial(binary_example, 5)],
     "trees": [partial(trees_example, 4, 3, 5, 3), partial(trees_example, 1, 1, 1, 1)],
     "kernels": [partial(kernels_example, 4, 3, 6, 1.7), partial(kernels_example, 1, 2, 1, 0.6)],
+    "transposed": [partial(weighted_example, Transposed, (4, 3)), partial(weighted_example, Transposed, (1, 5))],
+    "shift": [partial(weighted_example, Shift, (4,))],
+    "first_state": [partial(first_state_example, 3, 4), partial(first_state_example, 1, 1)],
     "low rank": [partial(low_rank_example, 4, 3), partial(low_rank_example, 1, 5)],
 }
 

@@ -306,9 +306,11 @@ def test_the_biases_are_the_last_column_of_the_weights(example: MapExample) -> N
 
 @offering("elementwise")
 def test_a_layer_is_trained_under_its_own_function(example: MapExample) -> None:
-    """Where it has a derivative; one without is trained under another."""
+    """Where it has a derivative; one without is trained under another, and one with weights under none."""
     m = example.map
-    if "jacobian" in m.capabilities:
+    if m.parameter_shape is not None:
+        assert m.trained_as == ""
+    elif "jacobian" in m.capabilities:
         expected = FUNCTIONS[m.trained_as].value(example.A.copy(), np.empty_like(example.A))
         assert_array_equal(m.forward(example.W, example.A), expected)
     else:

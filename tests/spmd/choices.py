@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from macmpi.config import Activation, Config, Convolution, Method
+from macmpi.config import Activation, Config, Convolution, Method, Recurrent
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.methods.selection import CRITERIA
@@ -167,6 +167,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})
     yield from shared(single, lagrangian)
     yield from images(single, lagrangian)
+    yield from one_block(single, lagrangian)
 
 
 def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -192,6 +193,23 @@ def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
         yield CLASSES, {**label, **drawn, "model.activation": "relu", "model.loss": "cross_entropy", **keys}
     yield WIDE, {"model.hidden": [24], **back, **drawn, "model.activation": "tanh"}
     yield WIDE, {**code, "method.name": "adam", "baseline.batch": 9, "model.activation": "tanh"}
+
+
+def one_block(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Recurrent layers and tied ones, by units and by segments, with every kind of points."""
+    steps = {"model.hidden": [Recurrent(6, 4), 5], "model.activation": "tanh"}
+    tied = {"model.hidden": [7, 3, 7], "model.activation": "sigmoid", "model.tied": True}
+    drawn = {"method.name": "stochastic", "stochastic.batch": 20, "stochastic.parts": 5}
+    for net in (steps, tied):
+        for keys in ({}, {**lagrangian, "model.sites": "before"}, {"model.sites": "none"}, {"w_step.solver": "sgd"}):
+            yield WIDE, {**net, **keys}
+        yield WIDE, {**net, "z_step.solver": "alternating", "parallel.data": "node", **single}
+        for place in ("replicated", "sharded"):
+            yield WIDE, {**net, **drawn, "parallel.data": place}
+            yield WIDE, {**net, "parallel.data": place, "w_step.cg_precision": "single"}
+        yield WIDE, {**net, "method.acceleration": "momentum"}
+        yield WIDE, {**net, "method.name": "adam", "baseline.batch": 9}
+    yield CLASSES, {**steps, "model.hidden": [Recurrent(4, 3)], "model.loss": "cross_entropy"}
 
 
 def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

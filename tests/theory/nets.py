@@ -63,6 +63,7 @@ def method(
     loss: str = "squared",
     precision: str = "float64",
     words: int = 6,
+    tied: bool = False,
     z_step: dict[str, Any] | None = None,
     w_step: dict[str, Any] | None = None,
     **penalty: Any,
@@ -71,7 +72,7 @@ def method(
     z_step, w_step = z_step or {}, w_step or {}
     lists = [w if isinstance(w, str) else list(w) for w in (activation, sites)]
     config = Config(
-        model=Model(list(hidden), lists[0], output, lists[1], words=words, loss=loss, precision=precision),  # type: ignore[arg-type]
+        model=Model(list(hidden), lists[0], output, lists[1], words=words, loss=loss, precision=precision, tied=tied),  # type: ignore[arg-type]
         penalty=Penalty(**known(Penalty, penalty)),
         z_step=ZStep(**known(ZStep, z_step)),
         w_step=WStep(**known(WStep, w_step)),

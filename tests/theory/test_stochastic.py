@@ -132,7 +132,7 @@ def test_the_metrics_of_one_point_are_the_curvature_at_the_outputs_of_each_layer
     flat = state.weights + 0.3 * np.random.default_rng(0).normal(size=state.weights.shape)
     weights, chain, X = method.layout.blocks(flat), method.plan.chain, method.data.X[:1]
     tape = chain.whole.tape(weights, X)
-    found = metrics(method.plan.choices.loss, tape, 1, at_once(tape, method.data.Y), AT_ONCE.form)
+    found, _ = metrics(method.plan.choices.loss, tape, 1, at_once(tape, method.data.Y), AT_ONCE.form)
     affine = [i for i, m in enumerate(chain.maps) if m.parameter_shape is not None]
     for M, i in zip(found, affine, strict=True):
         outputs, above = chain.part(0, i + 1).forward(weights, X), chain.part(i + 1, len(chain.maps))
@@ -150,7 +150,7 @@ def test_metrics_are_means_of_the_maps_one_after_the_other(loss: str) -> None:
     weights, chain, X, points = method.layout.blocks(state.weights), method.plan.chain, method.data.X[:9], 5
     tape = chain.whole.tape(weights, X)
     found, M = (
-        metrics(method.plan.choices.loss, tape, points, at_once(tape, method.data.Y), AT_ONCE.form),
+        metrics(method.plan.choices.loss, tape, points, at_once(tape, method.data.Y), AT_ONCE.form)[0],
         method.plan.choices.loss.hessian(method.data.Y[:points], tape.F[:points]),
     )
     for k in (3, 2, 1, 0):
@@ -197,7 +197,7 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     method.curvature.factor(tapes, 14.0, state.own.damping, state)
     found = method.layout.blocks(method.curvature.direction(30.0 * gradient, 30.0, PRODUCTS, state))
     tape = tapes[0].tape
-    M_k = metrics(method.plan.choices.loss, tape, 7, at_once(tape, method.data.Y), AT_ONCE.form)
+    M_k, _ = metrics(method.plan.choices.loss, tape, 7, at_once(tape, method.data.Y), AT_ONCE.form)
     grams = method.layout.gram_blocks(state.own.grams)
     for D, slope, G, M in zip(found, method.layout.blocks(gradient), grams, M_k, strict=True):
         means = [np.trace(A) / len(A) for A in (G, M)]

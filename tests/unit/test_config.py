@@ -43,6 +43,7 @@ MISTAKES: dict[str, list[Any]] = {
     "model.hidden": [[], 5, "5", True, 2.0],
     "model.image": [16, "16", True, 2.0],
     "model.readout": ["Dense", "", 1, True, [1]],
+    "model.tied": [0, 1, "true", []],
     "model.activation": ["sigmoidal", "", 1, False],
     "model.output": ["sigmoidal", "", 1, False, ["tanh"]],
     "model.sites": ["After", "", 1, True],

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.config.tables import SHAPING
-from macmpi.nets import images
+from macmpi.nets import images, sharing
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
-from macmpi.plan import fitted, layer_refusals, plan, refusals, shaping_refusals
+from macmpi.plan import fitted, layer_refusals, plan, refusals, shaping_refusals, sharing_refusals
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
@@ -42,6 +42,11 @@ def configured(keys: Keys) -> Config:
 
 def planned(keys: Keys) -> Plan:
     return make_plan(configured(keys), 4, 3, 37, 11, 2)
+
+
+STEPS: Keys = {"recurrent": 3, "steps": 2}
+RECURRENT: Keys = {"model.hidden": [STEPS], "model.activation": "tanh"}
+TIED: Keys = {"model.tied": True, "model.activation": "tanh"}
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,66 @@ TABLE = {
         ("model.hidden.0", "reads 4 numbers", "give model.image = [height, width]"),
         ({"model.image": [2, 2]},),
         "a convolution of images of no known or of another shape",
+    ),
+    "a recurrent layer behind another": Row(
+        {"model.hidden": [5, STEPS]},
+        ("model.hidden.1 is recurrent and reads the data step by step", "make it the first of model.hidden"),
+        ({"model.hidden": [STEPS, 5]},),
+        "a recurrent layer behind another",
+    ),
+    "steps that do not divide the data": Row(
+        {"model.hidden": [{"recurrent": 3, "steps": 3}]},
+        ("model.hidden.0.steps = 3 does not divide the 4 columns", "use 2 or 4"),
+        ({"model.hidden": [STEPS]}, {"model.hidden": [{"recurrent": 3, "steps": 4}]}),
+        "`steps` that do not divide",
+    ),
+    "no mirror": Row(
+        {**TIED, "model.hidden": [5, 2]},
+        ("model.tied = true", "4-5-2-3 are no mirror of dense layers", "model.hidden = [5, 5]"),
+        ({"model.tied": False},),
+        "`model.tied = true` of a net that is no mirror",
+    ),
+    "shared weights layer by layer": Row(
+        {**RECURRENT, "start.method": "pca"},
+        ("a recurrent layer", 'start.method = "pca"', 'use start.method = "uniform" or "model"'),
+        ({"start.method": "uniform"},),
+        "shared weights",
+    ),
+    "shared weights and a selection": Row(
+        {**RECURRENT, "selection.criterion": "aic"},
+        ("a recurrent layer", 'selection.criterion = "aic"', 'use criterion = "none"'),
+        ({"selection.criterion": "none"},),
+        "shared weights",
+    ),
+    "shared weights in turn": Row(
+        {**RECURRENT, "method.name": "alternating"},
+        ("a recurrent layer", 'method.name = "alternating"', 'use method.name = "mac"'),
+        ({"method.name": "mac"},),
+        "shared weights",
+    ),
+    "shared weights and a metric": Row(
+        {**RECURRENT, "penalty.metric": "variance"},
+        ("a recurrent layer", 'penalty.metric = "variance"', 'use penalty.metric = "identity"'),
+        ({"penalty.metric": "identity"},),
+        "shared weights",
+    ),
+    "shared weights and fitters": Row(
+        {**RECURRENT, "model.fitters": ["auto", "linear_svm"]},
+        ("a recurrent layer and model.fitters", 'use fitters = "auto"'),
+        ({"model.fitters": "auto"},),
+        "shared weights",
+    ),
+    "shared weights and l1": Row(
+        {**RECURRENT, "penalty.l1": 0.1},
+        ("a recurrent layer and penalty.l1", "leave penalty.l1 out"),
+        ({"penalty.l1": 0.0},),
+        "shared weights",
+    ),
+    "shared weights on the ring": Row(
+        {**RECURRENT, "w_step.schedule": "ring", "parallel.data": "sharded"},
+        ("a recurrent layer", 'w_step.schedule = "ring"', 'use w_step.schedule = "units"'),
+        ({"w_step.schedule": "units"},),
+        "shared weights",
     ),
     "images behind a dense layer": Row(
         {**IMAGES, "model.hidden": [6, {"channels": 2}]},
@@ -723,7 +788,7 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
     """Each UsageError of these modules is raised by some row here or by one of the tests below."""
     raised = {
         (module.__name__, i + 1)
-        for module in (refusals, layer_refusals, images, fitted, shaping_refusals)
+        for module in (refusals, layer_refusals, images, fitted, shaping_refusals, sharing, sharing_refusals)
         for i, line in enumerate(inspect.getsource(module).splitlines())
         if "raise UsageError(" in line
     }

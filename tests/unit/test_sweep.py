@@ -25,7 +25,7 @@ from launch.launching import THREAD_VARIABLES, environment, launched
 from numpy.testing import assert_array_equal
 
 from macmpi import UsageError, config
-from macmpi.config.reading import toml
+from macmpi.config.writing import toml
 from macmpi.machine.lock import Lock
 from macmpi.results.reading import read_curve
 from macmpi.sweep import __main__ as sweep

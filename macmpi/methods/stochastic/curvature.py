@@ -57,12 +57,14 @@ class RunningCurvature:
         widest = layout.weights[-1].stop, layout.squares[-1].stop
         self._directions, self._inverses = (Turns(team, plan.dtype.itemsize * size) for size in widest)
         self._products = Products(team, plan.dtype.itemsize * max(layout.sides) ** 2)
-        self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None else 0
+        once = plan.chain.whole.blocks.count(0) == 1
+        self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None and once else 0
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded = 1.0
         shapes = layout.shapes
         bare = plan.chain.maps[-1].parameter_shape is not None
-        self._identity = {len(shapes) - 1} if bare and plan.choices.loss.unit_hessian else set[int]()
+        last = plan.chain.whole.blocks[-1]
+        self._identity = {last} if bare and last is not None and plan.choices.loss.unit_hessian else set[int]()
         jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
         wide = [d + h * (k not in self._identity) for k, (h, d) in enumerate(shapes)]
         costs = [float(wide[k] * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
@@ -121,10 +123,11 @@ class RunningCurvature:
         self.fold(state)
         if not self._paired:  # shifts take the traces of a Gram and of its metric
             self.complete(state)
-        found = self._metrics(tapes, probed, state)
+        found, added = self._metrics(tapes, probed, state)
         state.own.inverses = self._inverses.array(state.own.inverses.shape, state.own.inverses.dtype)
         inverses = self.layout.square_blocks(state.own.inverses)
-        pairs = list(zip(self.layout.gram_blocks(state.own.grams), found, strict=True))
+        grams = [G + added[k] if k in added else G for k, G in enumerate(self.layout.gram_blocks(state.own.grams))]
+        pairs = list(zip(grams, found, strict=True))
         with self.clock("w"):
             for j in self.squares[self.team.rank]:
                 shift, of = shifts(*pairs[j // 2], damping), pairs[j // 2][j % 2]
@@ -135,8 +138,10 @@ class RunningCurvature:
                     inverses[j][:] = shifted_inverse(of, shift[j % 2])
         self.team.gather_parts(state.own.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
 
-    def _metrics(self, tapes: Tapes, probed: float, state: State[StochasticState]) -> list[Array]:
-        """M_k of the minibatch, the same on every rank.  Collective: yes."""
+    def _metrics(
+        self, tapes: Tapes, probed: float, state: State[StochasticState]
+    ) -> tuple[list[Array], dict[int, Array]]:
+        """M_k of the minibatch, and what is added to Grams, the same on every rank.  Collective: yes."""
         chain, points = self.plan.chain, PROBED
 
         def means(matrices: Sequence[tuple[OfSeen, int]]) -> list[Array]:
@@ -165,7 +170,8 @@ class RunningCurvature:
 
         points: of the minibatch.
         """
-        shared = [k for k, m in enumerate(self.plan.chain.blocks) if "patches" in m.capabilities]
+        numbers, blocks = self.plan.chain.whole.blocks, self.plan.chain.blocks
+        shared = [k for k, m in enumerate(blocks) if "linear" not in m.capabilities or numbers.count(k) > 1]
         return choose_sides(self.layout.shapes, points, list(self._identity), shared)
 
     def direction(self, summed: Array, n: float, sides: Sides, state: State[StochasticState]) -> Array:

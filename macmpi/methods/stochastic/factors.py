@@ -132,9 +132,16 @@ def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequenc
 
     inverses: of G_1, M_1, G_2, M_2, ....  Cost: 4 n d h flops a layer, and 2 n h^2, 2 n d^2 for its inverses.
     """
-    for k, (step, Q) in zip(reversed(range(len(sides))), seen.tape.backwards(-seen.residual), strict=True):
+    put = set[int]()
+    for step, Q in seen.tape.backwards(-seen.residual):
+        assert step.block is not None
+        k = step.block
         outputs, inputs = sides[k]
-        if "patches" in step.map.capabilities:
+        if k in put:
+            out[k] += step.map.weight_vjp(step.W, step.A, Q)
+            continue
+        put.add(k)
+        if "linear" not in step.map.capabilities:
             out[k][:] = step.map.weight_vjp(step.W, step.A, Q)
             continue
         if outputs:
@@ -147,13 +154,31 @@ def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequenc
 
 def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> None:
     """Adds `weight` times the sum over the first points of [a, 1] [a, 1]^T to the Grams of the last len(out) layers."""
-    found = layers(tape)
-    for G, step in zip(out, found[len(found) - len(out) :], strict=True):
-        G += weight * gram(step.map.unfold(step.A[:points]))
+    before = len({step.block for step in layers(tape)}) - len(out)
+    for step in layers(tape):
+        assert step.block is not None
+        if step.block >= before and not is_transposed(step):
+            out[step.block - before] += weight * gram(step.map.unfold(step.A[:points]))
 
 
-def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> list[Array]:
+def units(step: Step) -> int:
+    """The rows of a map's weights."""
+    shape = step.map.parameter_shape
+    assert shape is not None
+    return shape[0]
+
+
+def is_transposed(step: Step) -> bool:
+    """Its weights multiply its inputs from the other side."""
+    shape = step.map.parameter_shape
+    return shape is not None and shape[1] != step.map.columns + 1
+
+
+def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> tuple[list[Array], dict[int, Array]]:
     """M_k (h, h) of each layer, from means over the first `points` of each tape; `tape` is any of them.
+
+    Weights that a later map has transposed, of outputs V^T z, add s Z to their metric, for Z the mean of z z^T, and the
+    metric of these outputs over s to their Gram: what comes second.  s makes both parts of the metric equally large.
 
     Elementwise maps need only the mean of their slopes' products, whatever M is: theirs come in one exchange with the
     loss's curvature.  Cost: 2 n h^2 flops a layer for its slopes, and 4 h h' max(h, h') between two layers.
@@ -163,19 +188,39 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> li
     bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
     slopes = [(_carried(i, points, np.ones((n, n), dtype)), n) for i, n in bent.items()]
     M, *found_slopes = means([(lambda seen: loss.hessian(seen.Y[:points], seen.tape.F[:points]), width), *slopes])
-    products, M, found = dict(zip(bent, found_slopes, strict=True)), M.astype(dtype, copy=False), []
+    products, M = dict(zip(bent, found_slopes, strict=True)), M.astype(dtype, copy=False)
+    found, transposed = dict[int, list[Array]](), dict[int, tuple[Array, Array]]()
     for i, step in reversed(list(enumerate(tape.steps))):
-        if step.W is not None:
-            found.append(shared_metric(M, len(step.W)))
+        if step.block is not None and is_transposed(step):
+            (Z,) = means([(_squares(i, points), step.map.n_in)])
+            transposed[step.block] = Z, M
+        elif step.block is not None:
+            found.setdefault(step.block, []).append(shared_metric(M, units(step)))
         if i in products:
             M = products[i] * M
         elif i and step.W is not None and "linear" in step.map.capabilities:
-            M = back(step.W[:, : step.map.n_in], M)
+            M = back(step.W[:, : step.own], M)
         elif i and step.W is not None and "patches" in step.map.capabilities:
             M = back(step.map.matrix(step.W), M)
         elif i:
-            (M,) = means([(_carried(i, points, M), step.map.n_in)])
-    return found[::-1]
+            (M,) = means([(_carried(i, points, M), step.own)])
+    forms = [sum(found[k][1:], found[k][0]) / len(found[k]) for k in sorted(found)]
+    added = {}
+    for k, (Z, M) in transposed.items():
+        s = max(float(np.trace(forms[k])), 1e-30) / max(float(np.trace(Z)), 1e-30)
+        forms[k] = forms[k] + np.asarray(s, dtype) * Z
+        added[k] = np.pad(M / np.asarray(s, dtype), (0, 1))
+    return forms, added
+
+
+def _squares(i: int, points: int) -> OfSeen:
+    """The mean of a a^T over the inputs a of map i of a tape."""
+
+    def of(seen: Seen) -> Array:
+        A = seen.tape.steps[i].A[:points]
+        return A.T @ A / max(len(A), 1)
+
+    return of
 
 
 def shared_metric(M: Array, units: int) -> Array:
@@ -192,7 +237,7 @@ def _carried(i: int, points: int, M: Array) -> OfSeen:
 
     def pulled_back(seen: Seen) -> Array:
         step = seen.tape.steps[i]
-        return step.map.pullback(step.W, step.A[:points], M)
+        return step.map.pullback(step.W, step.A[:points], M)[: step.own, : step.own]
 
     return pulled_back
 

@@ -34,7 +34,7 @@ from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, merged
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.choices import REMADE
-from macmpi.plan.initial import random_block
+from macmpi.plan.initial import random_block, remember
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
@@ -107,6 +107,7 @@ class Stochastic(Nested[StochasticState]):
         flat = opening.random_jointly(draw, self.layout.weights, empty, self.team)
         weights = list(block_views(flat, chain.block_shapes))
         opening.scale_random(chain, weights, range_)
+        remember(self.plan, flat, seed)
         sample = self._sample()
         if not range_ and opening.code_of(chain) is not None:
             opening.principal_code(chain, weights, sample)
@@ -126,7 +127,7 @@ class Stochastic(Nested[StochasticState]):
         """sample: no further through the net than the weights before have been seen.  Collective: yes."""
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.choices.loss
         found = list(self.weights(state))
-        if chain.maps[-1].parameter_shape is not None:
+        if {"linear", "patches", "bias"} & chain.maps[-1].capabilities > {"bias"}:
             if loss.labels:
                 found[-1][:] = 0.0
             else:

@@ -29,6 +29,9 @@ from macmpi.typing import Array
 RANGES, USUAL = {"sigmoid": 6.0}, 1.7
 """Range of random weights times sqrt(fan-in): wide where the slope at 0 is 1/4, else about Glorot and Bengio's."""
 
+TIED = 1.0
+"""Range of the weights of tied layers: wider ones make the outputs of the decoder many times too large."""
+
 SPREADS, SPREAD = {"sigmoid": 1.0}, 0.5
 """Deviation of the code's first principal component before its activation: where that is still nearly linear."""
 
@@ -61,9 +64,13 @@ def random_jointly(draw: Callable[[int], Array], places: Sequence[slice], flat: 
 
 
 def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
-    """Scales uniform weights to the range asked for, or (0) to that of the next activation.  Collective: no."""
+    """Scales uniform weights to the range asked for, or (0) to that of the next activation, or of tied layers.
+
+    Collective: no.
+    """
+    tied = bool(chain.numbers) and not any(chain.reads)
     for block, after in _followers(chain).items():
-        weights[block] *= range_ or RANGES.get(after, USUAL)
+        weights[block] *= range_ or (TIED if tied else RANGES.get(after, USUAL))
 
 
 def code_of(chain: Chain) -> int | None:
@@ -72,7 +79,10 @@ def code_of(chain: Chain) -> int | None:
     place = sizes.index(narrowest)
     alone = sizes.count(narrowest) == 1 and 0 < place < len(sizes) - 1
     dense = len(chain.blocks) == len(sizes) - 1 and all("bias" in m.capabilities for m in chain.blocks)
-    return place - 1 if alone and dense and "linear" in chain.blocks[place - 1].capabilities else None
+    block = chain.layer_blocks[place - 1] if place else None
+    if block is None or not alone or not dense or any(chain.reads):
+        return None
+    return block if "linear" in chain.blocks[block].capabilities else None
 
 
 def slope(chain: Chain) -> float:
@@ -169,9 +179,8 @@ def _spread(own: Tile, count: int) -> Array:
 
 def _followers(chain: Chain) -> dict[int, str]:
     """For each block of random weights the activation that follows it."""
-    found, block = {}, 0
-    for i, map_ in enumerate(chain.maps):
-        if map_.parameter_shape is not None:
-            found[block] = chain.maps[i + 1].trained_as if i + 1 < len(chain.maps) else ""
-            block += 1
+    numbers, found = chain.whole.blocks, dict[int, str]()
+    for i, b in enumerate(numbers):
+        if b is not None and b not in found:
+            found[b] = chain.maps[i + 1].trained_as if i + 1 < len(chain.maps) else ""
     return found

@@ -234,7 +234,9 @@ from macmpi.nets.layers.kernels import Kernels  # noqa: E402
 from macmpi.nets.layers.linear import Linear  # noqa: E402
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling  # noqa: E402
 from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
+from macmpi.nets.layers.recurrent import FirstState  # noqa: E402
 from macmpi.nets.layers.softmax import Softmax  # noqa: E402
+from macmpi.nets.layers.tied import Shift, Transposed  # noqa: E402
 from macmpi.nets.layers.trees import Trees  # noqa: E402
 
 KINDS: dict[str, Callable[..., Map]] = {
@@ -251,4 +253,7 @@ KINDS: dict[str, Callable[..., Map]] = {
     "binary": Binary,
     "trees": Trees,
     "kernels": Kernels,
+    "transposed": Transposed,
+    "shift": Shift,
+    "first_state": FirstState,
 }

@@ -1,0 +1,181 @@
+"""Weights that maps share: recurrent layers and tied ones, their objectives written out once more in plain NumPy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from covering import covering
+from numpy.testing import assert_allclose, assert_array_equal
+from theory.nets import ACTIVATIONS, SITES, SMOOTH, anywhere, method, points, started
+
+from macmpi.config import Model, Recurrent
+from macmpi.mac import Mac
+from macmpi.nets.build import build_chain
+from macmpi.state import State, block_views
+from macmpi.typing import Array
+
+STEPS, UNITS, INPUTS = 3, 4, 2
+KINDS = ("recurrent", "tied")
+
+
+def net(kind: str, activation: str, sites: str, seed: int = 0, **keys: Any) -> Mac:
+    """A recurrent layer of 3 steps of 2 inputs and a dense layer, or a tied autoencoder 6-4-2-4-6."""
+    if kind == "recurrent":
+        data = points(seed, 37, STEPS * INPUTS, 2)
+        return method([Recurrent(UNITS, STEPS), 3], activation, sites=sites, data=data, **keys)  # type: ignore[list-item]
+    data = points(seed, 37, 6, 6)
+    return method([4, 2, 4], activation, sites=sites, data=data, tied=True, **keys)
+
+
+def e_q(mac: Mac, state: State, sites: str, activation: str) -> float:
+    """Eq. (3), a sum over points, from its words alone."""
+    s, after, X, Y = ACTIVATIONS[activation], sites == "after", mac.data.X, mac.data.Y
+    weights = block_views(state.weights, mac.plan.chain.block_shapes)
+    layers = recurrent(weights, X) if len(weights) == 3 else tied(weights)
+    ends = np.cumsum([W.shape[0] if forwards else W.shape[1] for W, _, forwards, _ in layers[:-1]])
+    Z = np.split(state.Z, ends[:-1], axis=1)
+    total, before = 0.0, None if len(weights) == 3 else X
+    for k, (W, c, forwards, side) in enumerate(layers):
+        a = before if before is None or k == 0 or after else s(before)
+        inputs = np.hstack([part for part in (a, side) if part is not None])
+        if before is None:
+            inputs = np.hstack([np.zeros((len(X), UNITS)), inputs])
+        f = inputs @ (W.T if forwards else W) + c
+        if k + 1 == len(layers):
+            return total + 0.5 * float(np.sum((Y - f) ** 2))
+        total += 0.5 * state.mu * float(np.sum((Z[k] - (s(f) if after else f)) ** 2))
+        before = Z[k]
+    raise AssertionError
+
+
+Layers = list[tuple[Array, Array, bool, Array | None]]
+"""Weights without biases, biases, whether they multiply as they are and not transposed, data that come with them."""
+
+
+def recurrent(weights: Sequence[Array], X: Array) -> Layers:
+    cell, *dense = weights
+    sides = [X[:, t * INPUTS : (t + 1) * INPUTS] for t in range(STEPS)]
+    steps: Layers = [(cell[:, :-1], cell[:, -1], True, side) for side in sides]
+    return [*steps, *((W[:, :-1], W[:, -1], True, None) for W in dense)]
+
+
+def tied(weights: Sequence[Array]) -> Layers:
+    outer, outer_shift, inner, inner_shift = weights
+    there: Layers = [(W[:, :-1], W[:, -1], True, None) for W in (outer, inner)]
+    back: Layers = [(W[:, :-1], c[:, 0], False, None) for W, c in ((inner, inner_shift), (outer, outer_shift))]
+    return [*there, *back]
+
+
+def ridge(mac: Mac, state: State) -> float:
+    return mac.parts.ridge_of(state, range(len(mac.plan.chain.segments)))
+
+
+@pytest.mark.parametrize(("kind", "activation", "sites"), covering(KINDS, ACTIVATIONS, SITES))
+def test_e_q_is_that_of_the_words(kind: str, activation: str, sites: str) -> None:
+    mac = net(kind, activation, sites)
+    state = anywhere(mac)
+    assert_allclose(mac.evaluate(state).E_Q * mac.plan.n_train, e_q(mac, state, sites, activation), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation", "sites", "mu", "scale", "z_solver"),
+    covering(KINDS, ACTIVATIONS, SITES, [0.01, 1.0, 1e3], ["unit", "objective"], ["gauss_newton", "alternating"]),
+)
+def test_no_half_step_raises_e_q_and_the_ridge(
+    kind: str, activation: str, sites: str, mu: float, scale: str, z_solver: str
+) -> None:
+    for seed, value in enumerate((0.0, 0.3)):
+        keys = {"ridge": value, "ridge_scale": scale, "z_step": {"solver": z_solver}}
+        mac = net(kind, activation, sites, seed, **keys)
+        state = (started if seed else anywhere)(mac, seed)
+        state.mu = mu
+        values = [e_q(mac, state, sites, activation) + ridge(mac, state)]
+        for half_step in (mac.z_step, mac.w_step) * 3:
+            half_step(state)
+            values.append(e_q(mac, state, sites, activation) + ridge(mac, state))
+        assert all(after <= before * (1.0 + 1e-11) for before, after in itertools.pairwise(values))
+        assert values[-1] < values[0]
+
+
+@pytest.mark.parametrize(("kind", "sites"), covering(KINDS, SITES))
+def test_the_w_step_ends_where_e_q_is_flat_in_the_shared_weights(kind: str, sites: str) -> None:
+    """Central differences of E_Q + ridge, a weight at a time."""
+    w_step = {"iterations": 60, "cg_iterations": 60, "cg_tolerance": 1e-9, "tolerance": 0.0}
+    mac = net(kind, "tanh", sites, w_step=w_step, ridge=0.1, ridge_scale="objective")
+    state = anywhere(mac, mu=3.0)
+    for _ in range(4):
+        mac.w_step(state)
+
+    def at(i: int, step: float) -> float:
+        kept = state.weights[i]
+        state.weights[i] = kept + step
+        value = e_q(mac, state, sites, "tanh") + ridge(mac, state)
+        state.weights[i] = kept
+        return value
+
+    start = e_q(mac, state, sites, "tanh") + ridge(mac, state)
+    slopes = [(at(i, 1e-5) - at(i, -1e-5)) / 2e-5 for i in range(len(state.weights))]
+    assert np.abs(slopes).max() < 1e-5 * start
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("activation", SMOOTH)
+def test_the_gradient_of_the_nested_error_is_that_of_differences(kind: str, activation: str) -> None:
+    mac = net(kind, activation, "after")
+    chain, X = mac.plan.chain, mac.data.X
+    random = np.random.default_rng(0)
+    flat, dF = random.normal(size=mac.plan.offsets.weights[-1]), random.normal(size=(len(X), chain.n_out))
+
+    def at(weights: Array) -> Array:
+        return chain.forward(block_views(weights, chain.block_shapes), X)
+
+    tape = chain.whole.tape(block_views(flat, chain.block_shapes), X)
+    gradient = np.concatenate([g.ravel() for g in tape.weight_vjp(dF)])
+    way = random.normal(size=len(flat))
+    change = (at(flat + 1e-6 * way) - at(flat - 1e-6 * way)) / 2e-6
+    assert_allclose(tape.weight_jvp(block_views(way, chain.block_shapes)), change, atol=1e-6 * np.abs(change).max())
+    assert_allclose(gradient @ way, np.vdot(change, dF), rtol=1e-6)
+
+
+def test_a_closed_form_fits_all_steps_at_once() -> None:
+    mac = net("recurrent", "linear", "before", ridge=0.0)
+    state = anywhere(mac)
+    mac.w_step(state)
+    X, Z = mac.data.X, state.Z
+    before = np.hstack([np.zeros((len(X), UNITS)), Z[:, : (STEPS - 1) * UNITS]]).reshape(-1, UNITS)
+    A = np.hstack([before, X.reshape(-1, INPUTS), np.ones((len(before), 1))])
+    expected = np.linalg.lstsq(A, Z[:, : STEPS * UNITS].reshape(-1, UNITS), rcond=None)[0].T
+    found = block_views(state.weights, mac.plan.chain.block_shapes)[0]
+    assert_allclose(found, expected, atol=1e-9 * np.abs(expected).max())
+
+
+def test_each_layer_reads_what_the_one_before_gives() -> None:
+    """The maps of a recurrent net are one layer for its sizes, and its coordinates are the states of all steps."""
+    chain = build_chain(Model(hidden=[Recurrent(5, 4), 7], activation="tanh"), 12, 3)
+    assert chain.layer_sizes == (12, 5, 7, 3)
+    assert chain.site_sizes == (5, 5, 5, 5, 7)
+    assert chain.layer_ends == (chain.sites[3], chain.sites[4])
+    assert chain.groups == ((0, 1, 2, 3), (), (), (), (4,), (5,))
+    assert [segment.data for segment in chain.segments] == [None, (3, 6), (6, 9), (9, 12), None, None]
+
+
+def test_a_tied_net_has_half_of_the_weights() -> None:
+    tied, free = (build_chain(Model(hidden=[5, 3, 5], activation="tanh", tied=t), 8, 8) for t in (True, False))
+    weights = [sum(h * d for h, d in chain.block_shapes) for chain in (tied, free)]
+    biases = 8 + 5 + 3 + 5
+    assert 2 * (weights[0] - biases) == weights[1] - biases
+    assert tied.groups == ((0, 3), (1, 2), (), ())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_keeps_the_length_of_a_state(kind: str) -> None:
+    mac = net("recurrent", "tanh" if kind == "tied" else "relu", "after")
+    state = mac.start(2.0, False, 0)
+    U = block_views(state.weights, mac.plan.chain.block_shapes)[0][:, :UNITS]
+    assert_allclose(U @ U.T, np.eye(UNITS), atol=1e-12)
+    if kind == "recurrent":
+        assert_array_equal(U, np.eye(UNITS))
