@@ -43,13 +43,13 @@ class Example:
 
 EXAMPLES = {
     "digits_mac": Example(("digits_mac",), 100),
-    "usps_mac": Example(("usps_mac",), 60),
+    "usps_mac": Example(("usps_mac",), 40),
     "usps_fast": Example(("usps_fast",), net="usps_mac"),
     "usps_sparse": Example(("usps_sparse", "usps_sparse_fit"), net="usps_mac"),
-    "usps_deep": Example(("usps_deep",), 40),
-    "usps_classify": Example(("usps_classify",), 40),
-    "usps_conv": Example(("usps_conv",), 40),
-    "usps_conv_classify": Example(("usps_conv_classify",), 16),
+    "usps_deep": Example(("usps_deep",), 20),
+    "usps_classify": Example(("usps_classify",), 15),
+    "usps_conv": Example(("usps_conv",), 15),
+    "usps_conv_classify": Example(("usps_conv_classify",), 8),
 }
 
 
