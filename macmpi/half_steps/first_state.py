@@ -29,8 +29,8 @@ def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State[Ma
 def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacState]:
     """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
 
-    Where a layer has no derivative there is no gradient step.  Weights that have bounds are moved into them.  Unless
-    points are sharded, rank 0 alone computes the gradient.
+    Where a layer has no derivative there is no gradient step.  Weights that have bounds are moved into them, and zeros
+    of sparse layers stay.  Unless points are sharded, rank 0 alone computes the gradient.
     """
     plan, team = parts.plan, parts.team
     state = parts.new_state(weights)
@@ -38,6 +38,7 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacStat
         if segment.trailing:
             parts.feasible(state)
             solve(parts, plan.work.untrained(k, state.weights), state)
+    before = state.weights.copy()
     if gradient_step and plan.chain.differentiable:
         gradient = np.zeros(len(weights))
         if team.rank == 0 or plan.sharded:
@@ -49,6 +50,6 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacStat
         if not plan.sharded:
             team.share_array(gradient)
         parts.evaluation.gradient_step(state.weights, gradient)
-    state.weights[:] = parts.confined(state.weights)
+    state.weights[:] = parts.confined(state.weights, by=before)
     parts.feasible(state)
     return state

@@ -113,6 +113,17 @@ def test_zeros_stay_where_the_ridge_ends() -> None:
     assert_array_equal(state.weights == 0.0, zero)
 
 
+def test_the_first_gradient_step_keeps_zeros() -> None:
+    """A run that goes on from sparse weights loses none of their zeros before its first half step."""
+    mac = method(l1=1.0, ridge_until_mu=100.0, mu0=1e3, ridge_scale="objective")
+    sparse = mac.start(2.0, False, 0).weights
+    marks = np.concatenate([np.ravel(m.penalised) for m in mac.plan.chain.blocks])
+    sparse[np.flatnonzero(marks)[::3]] = 0.0
+    found = mac.start_at(sparse.copy(), True).weights
+    assert (found != sparse).any()
+    assert_array_equal(found[(sparse == 0.0)], 0.0)
+
+
 def test_momentum_keeps_zeros_and_bounds() -> None:
     mac = method(l1=0.5, mu0=10.0, weights_max=0.4, ridge_scale="objective")
     accelerated = Accelerated(mac, momentum=True)
