@@ -16,7 +16,7 @@ from sklearn.base import (
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
 from macmpi import MacmpiWarning, UsageError
 from macmpi.api.fit import fit
@@ -91,7 +91,11 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         w = weights_of(weights, X)
         validation: Any = self.validation_fraction
         settings = {"run.max_iterations": self.max_iter, **_as_keys(self.config)}
-        loss = settings.pop("model.loss", self.loss)
+        loss = settings.pop("model.loss", "auto")
+        loss = self.loss if loss == "auto" else loss
+        if (loss == "cross_entropy") is not isinstance(self, ClassifierMixin):
+            remedy = "leave it out" if isinstance(self, ClassifierMixin) else "use MACClassifier"
+            raise ValueError(f'config: model.loss = "{loss}" is none of a {type(self).__name__}; {remedy}')
         if not self.early_stopping:
             table = PATIENT.get(settings.get("method.name", "auto"), "stochastic")
             settings[f"{table}.patience"] = max(int(self.max_iter), 1)
@@ -108,7 +112,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 Y,
                 hidden=self.hidden,
                 layers=self.layers,
-                loss=self.loss if isinstance(self, ClassifierMixin) else loss,
+                loss=loss,
                 validation=validation,
                 config=settings,
                 start=before,
@@ -138,9 +142,24 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `weighted`.  Raises ValueError."""
-        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        if _as_keys(self.config).get("loss.missing") is True:
+            checks = {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
+            X, y = validate_data(self, X, y, validate_separately=({"ensure_min_samples": 2}, checks))
+            check_consistent_length(X, y)
+        else:
+            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
         self._train(X, y, sample_weight)
         return self
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of the targets that are known, its mean over the outputs."""
+        predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(X), -1) for A in (self.predict(X), y))
+        weights = None if sample_weight is None else np.asarray(sample_weight)
+        found = []
+        for true, own in zip(y.T, predicted.T, strict=True):
+            seen = ~np.isnan(true)
+            found.append(r2_score(true[seen], own[seen], sample_weight=None if weights is None else weights[seen]))
+        return float(np.mean(found))
 
     def predict(self, X: Any) -> Array:
         """f(X): (N,) or (N, L), as y was."""
@@ -263,9 +282,12 @@ def repeated(rows: Array, w: Array) -> Array:
 
 
 def _as_keys(config: Any) -> dict[str, Any]:
-    """Settings as a mapping.  Raises ValueError."""
+    """Settings by "table.key", where a table may also hold its keys.  Raises ValueError."""
     if config is None:
         return {}
     if not isinstance(config, dict):
         raise ValueError('config: a mapping is needed, as in {"method.name": "mac"}')
-    return config
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+    return found

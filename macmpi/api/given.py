@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral
@@ -43,6 +44,9 @@ def config_of(
     table, name = _table(settings)
     if isinstance(start, Model):
         hidden, layers = _net_of(start, hidden, layers)
+        for key, value in _images_of(start).items():
+            if key not in table.get("model", {}):
+                _set(table, f"model.{key}", value)
     own = {
         "model.hidden": _plain(hidden),
         "model.activation": _plain(layers),
@@ -93,18 +97,30 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
     return value
 
 
 def _net_of(start: Model, hidden: Any, layers: Layers) -> tuple[Any, Any]:
     """Hidden units and activations of the model that a fit starts from, where the arguments do not say."""
     chain = start.chain
-    if hidden == "auto":
+    if hidden == "auto" and (own := _images_of(start)):
+        hidden = own["hidden"]
+    elif hidden == "auto":
         hidden = list(chain.layer_sizes[1:-1])
     found = [m.name for m in chain.maps[:-1] if isinstance(m, Activation)]
     if layers == "auto" and len(found) == len(chain.layer_sizes) - 2:
         layers = found
     return hidden, layers
+
+
+def _images_of(start: Model) -> dict[str, Any]:
+    """Keys of [model] that describe convolutions, as the model's card has them; {} of a net without any."""
+    if start.card is None or not any("patches" in map_.capabilities for map_ in start.chain.maps):
+        return {}
+    own = tomllib.loads(start.card.config)["model"]
+    return {key: own[key] for key in ("hidden", "image", "readout") if key in own}
 
 
 @dataclass(frozen=True)

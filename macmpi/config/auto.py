@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from macmpi.config.model import Activation
+from macmpi.config.model import LAYERS, Activation
 from macmpi.config.penalties import AUTO, IN_THE_PAPER, acceleration, by_loss, starts_with_bits
 from macmpi.config.reading import Config, given
-from macmpi.config.tables import HALF_STEPS
+from macmpi.config.tables import HALF_STEPS, extensions
 from macmpi.config.writing import toml
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "model.fitters", "method.acceleration")
@@ -124,8 +124,8 @@ def _coordinates_asked_for(config: Config) -> str:
     """Says what in a config only a method with coordinates has, or nothing."""
     activations = config.model.activation if isinstance(config.model.activation, list) else [config.model.activation]
     for word in activations:
-        if word not in (AUTO, *get_args(Activation)):
-            return f'"{word}" is a layer that only half steps train'
+        if word not in (AUTO, *get_args(Activation), *extensions("macmpi.activations")):
+            return f'"{word}" is a layer {"that only half steps train" if word in LAYERS else "of another package"}'
     for key in given(config):
         if key in COORDINATES or key.partition(".")[0] in COORDINATES:
             return f"{key} is given"

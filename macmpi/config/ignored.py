@@ -45,6 +45,7 @@ def _means_nothing(name: str, config: Config) -> bool:
         "model.width": not kinds & {"rbf", "kernel_ridge"},
         "model.centres": not kinds & {"rbf", "quantise"},
         "model.words": "quantise" not in kinds,
+        "model.image": not any(config.model.convolutions) and config.model.readout == "dense",
         "loss.threshold": _is_not_read("threshold", config.model.loss),
         "loss.smoothing": _is_not_read("smoothing", config.model.loss),
         "model.fitters": nested,

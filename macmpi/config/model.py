@@ -148,8 +148,12 @@ class Model:
             if kind in NOT_OF_IMAGES and cell:
                 raise ValueError(f'a recurrent layer has an elementwise activation, not "{kind}"')
         for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
-            if kind in NOT_OF_IMAGES and layer not in (None, "dense"):
-                raise ValueError(f'a convolution has an elementwise activation, not "{kind}"')
+            if layer not in (None, "dense") and (kind in NOT_OF_IMAGES or kind in extensions("macmpi.layers")):
+                key = "output" if layer is self.readout else "activation"
+                raise ValueError(
+                    f'{key} = "{kind}" where a layer is a convolution, which has an elementwise activation: '
+                    'use "sigmoid", "tanh", "relu", "leaky_relu" or "linear" there'
+                )
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
         for name, owners in (("width", ("rbf", "kernel_ridge")), ("centres", ("rbf", "quantise"))):

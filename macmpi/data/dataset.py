@@ -37,8 +37,8 @@ class Dataset:
     are numbers that their file has as (N,).  drawn: the validation points were drawn from X; on rank 0 alone, as for
     pictures:
     groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
-    shape, height and width of a row that is an image; None where there are none.  columns: how those of a table became
-    X; on rank 0 alone.
+    shape, height and width, and perhaps channels, of a row that is an image; None where there are none.  columns: how
+    those of a table became X; on rank 0 alone.
     """
 
     X: Array
@@ -53,7 +53,7 @@ class Dataset:
     drawn: bool = False
     groups: tuple[Array, Array] | None = None
     order: tuple[Array, Array] | None = None
-    shape: tuple[int, int] | None = None
+    shape: tuple[int, ...] | None = None
     columns: Columns | None = None
 
     @property

@@ -23,8 +23,8 @@ class Raw:
     targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was made.
 
     For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
-    order, the places of the same points on their group's closed curve; shape, height and width of a row that is an
-    image.
+    order, the places of the same points on their group's closed curve; shape, height and width, and perhaps channels,
+    of a row that is an image.
     """
 
     X: Array
@@ -39,7 +39,7 @@ class Raw:
     columns: Columns | None = None
     groups: tuple[Array, Array] | None = None
     order: tuple[Array, Array] | None = None
-    shape: tuple[int, int] | None = None
+    shape: tuple[int, ...] | None = None
 
 
 def check_there(path: Path, key: str) -> None:

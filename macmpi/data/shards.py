@@ -28,25 +28,25 @@ from macmpi.data.scaling import (
     unscaled,
 )
 from macmpi.data.split import RowSet, counted, drawn
-from macmpi.data.wanted import NUMBERS, Wanted, check_seen
+from macmpi.data.wanted import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel.partition import Partitions, PointPartition
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
 
 
-def survey(config: Data, labels: bool) -> Sizes:
+def survey(config: Data, labels: bool, missing: bool = False) -> Sizes:
     """Sizes and classes, found without reading the points.  Cost: of a classifier all labels are read.
 
-    Raises UsageError for all that headers tell.  Collective: no (rank 0).
+    missing: targets may be NaN.  Raises UsageError for all that headers tell.  Collective: no (rank 0).
     """
-    raw = raw_of(config, labels, unread=True)
+    raw = raw_of(config, labels, unread=True, missing=missing)
     inputs, targets = parts_of(raw, config, drawn if labels else counted)
     (X, X_val), classes = inputs, None
     if targets and labels:
         classes = classes_of(targets[0].labels(), targets[1].labels(), config.source)
     n_out = len(classes) if classes is not None else (targets or inputs)[0].width
-    return Sizes(X.width, n_out, len(X), len(X_val), targets is None, classes)
+    return Sizes(X.width, n_out, len(X), len(X_val), targets is None, classes, raw.shape)
 
 
 def blank(sizes: Sizes) -> Dataset:
@@ -63,7 +63,7 @@ def load(
 
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
-    raw = team.all_or_raise(lambda: raw_of(config, classes is not None, unread=True))
+    raw = team.all_or_raise(lambda: raw_of(config, classes is not None, unread=True, missing=wanted.missing))
     rows = _drawn(len(raw.X) if raw.X_val is None else 0, config, team)
     inputs, targets = team.all_or_raise(lambda: parts_of(raw, config, lambda n, keys: rows, wanted.missing))
     reader = Reader(points, team, np.dtype(dtype), config)
@@ -105,6 +105,9 @@ class Reader:
             return scaled
 
         train, validation = (self._filled(p, among, p.width, made) for p, among in zip(parts, self.points, strict=True))
+        if parts[1].missing:
+            known = self._known(validation)
+            self.team.all_or_raise(lambda: check_known(known, parts[1].name))
         return train, validation, scaling
 
     def one_hot(self, parts: Parts, classes: Array) -> tuple[Array, Array, Scaling]:
@@ -202,6 +205,15 @@ class Reader:
 
         self.team.all_or_raise(fill)
         return out
+
+    def _known(self, validation: Array) -> int:
+        """Counts the numbers that are there among validation rows."""
+        among = self.points[1]
+        table = np.zeros((len(among.blocks), 1))
+        for b, tiles in among.blocks_of(self.team.rank):
+            table[b] = np.count_nonzero(~np.isnan(validation[tiles[0].start : tiles[-1].stop]))
+        self.team.gather_rows(table, among.block_counts)
+        return int(table.sum())
 
     def digest(self, arrays: tuple[Array, ...]) -> str:
         """SHA-256 over those of the blocks of each array."""

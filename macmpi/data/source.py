@@ -98,8 +98,9 @@ class Sharded:
 
     def sizes(self) -> Sizes:
         from macmpi.data.shards import survey
+        from macmpi.data.wanted import wanted_by
 
-        self._sizes = survey(self.config.data, has_labels(self.config))
+        self._sizes = survey(self.config.data, has_labels(self.config), wanted_by(self.config).missing)
         return self._sizes
 
     def notes(self, seconds: float) -> list[str]:

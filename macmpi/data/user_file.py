@@ -20,6 +20,9 @@ from macmpi.typing import Array
 
 POINTS, GROUPS = ("X", "Y", "X_val", "Y_val"), ("groups", "groups_val")
 
+MOST_CHANNELS = 4
+"""Arrays (N, a, b, c) with more in their last place may have their channels elsewhere: they are no known images."""
+
 COLUMNS = "macmpi_columns"
 """The dataset of a file that says which columns of a table its X is made of."""
 
@@ -43,7 +46,7 @@ def read_own(config: Data, labels: bool, unread: bool = False, missing: bool = F
     held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS, COLUMNS))
     if unread:
         check_datasets(held, path, labels)
-        return Raw(**held, **_kinds(held, labels))
+        return Raw(**held, **_kinds(held, labels), shape=image_shape(held["X"]))
     described = held.pop(COLUMNS, None)
     raw = raw_arrays(held, path, labels, not sharded, missing)
     return raw if described is None else _of_described(raw, described, path)
@@ -84,8 +87,16 @@ def raw_arrays(held: dict[str, Any], path: Path, labels: bool, texts: bool = Tru
         check_groups(points, numbers, path)
         every = numbers["groups"].astype(np.int64)
         groups = every, numbers.get("groups_val", every[:0]).astype(np.int64)
-    shape = held["X"].shape[1:] if held["X"].ndim == 3 else None
-    return Raw(**points, **_kinds(held, labels), names=names, groups=groups, shape=shape)
+    return Raw(**points, **_kinds(held, labels), names=names, groups=groups, shape=image_shape(held["X"]))
+
+
+def image_shape(array: Any) -> tuple[int, ...] | None:
+    """Height, width, and channels if there are some, of images (N, h, w) or (N, h, w, c), c at most MOST_CHANNELS.
+
+    None of other arrays or HDF5 datasets.
+    """
+    shape: tuple[int, ...] = array.shape[1:]
+    return shape if len(shape) == 2 or (len(shape) == 3 and shape[2] <= MOST_CHANNELS) else None
 
 
 def _kinds(held: dict[str, Any], labels: bool) -> dict[str, Any]:
@@ -116,7 +127,7 @@ def _rule(array: Any, targets: bool) -> ScalingRule:
     """An array or HDF5 dataset (N, ...), None where there is none, as "auto" scales it."""
     if array is None:
         return AS_IS
-    return ScalingRule("auto", images=array.ndim == 3, whole=array.dtype.kind in "iu", targets=targets)
+    return ScalingRule("auto", images=image_shape(array) is not None, whole=array.dtype.kind in "iu", targets=targets)
 
 
 def read_codes(path: Path, rows: int, columns: int) -> Array:

@@ -56,6 +56,15 @@ def wanted_by(config: Config) -> Wanted:
     return Wanted(loss.missing, loss.scaled, admits, loss.targets, config.model.loss)
 
 
+def check_known(count: int, name: str) -> None:
+    """Raises UsageError where no target of any validation point is known.  count: of those that are."""
+    if not count:
+        raise UsageError(
+            f"{name} is missing at every validation point, so that no error can be watched; give a Y_val with numbers, "
+            "or a larger data.validation"
+        )
+
+
 def check_seen(counts: Array, name: str) -> None:
     """Raises UsageError where a column of targets has no number in any training point.  counts: those it has, (L,)."""
     none = np.flatnonzero(counts == 0)

@@ -14,7 +14,7 @@ from macmpi.data.parts import Parts, parts_of, raw_of, two_parts
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import AS_IS, Scaling, ScalingRule, fit_scaling, unscaled
 from macmpi.data.split import drawn
-from macmpi.data.wanted import NUMBERS, Wanted, check_seen
+from macmpi.data.wanted import NUMBERS, Wanted, check_known, check_seen
 from macmpi.typing import Array
 
 
@@ -73,6 +73,7 @@ def _scaled(parts: Parts, rule: ScalingRule, config: Data, varied: bool) -> tupl
     X, X_val = (part.whole() for part in parts)
     if parts[0].missing:
         check_seen(np.count_nonzero(~np.isnan(X), axis=0), parts[0].name)
+        check_known(int(np.count_nonzero(~np.isnan(X_val))), parts[1].name)
     if varied:
         check_varied(np.fmin.reduce(X), np.fmax.reduce(X), parts[0].name, config.source)
     scaling = fit_scaling(X, rule)

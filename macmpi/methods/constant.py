@@ -13,6 +13,7 @@ from macmpi.typing import Array
 def constant_weights(chain: Chain, flat: Array, loss: Loss, Y: Array, over: OverPoints, n: int) -> Array | None:
     """The weights (flat) with a last layer that gives the best constant of a loss.
 
+    A convolution has one bias a channel: it gives the mean of the constants of its pixels, the best one of squares.
     None where the outputs are not affine with biases.  n: training points.  Collective: where `over` is.
     """
     if chain.maps[-1].parameter_shape is None or "bias" not in chain.maps[-1].capabilities:
@@ -20,5 +21,5 @@ def constant_weights(chain: Chain, flat: Array, loss: Loss, Y: Array, over: Over
     found = flat.copy()
     last = block_views(found, chain.block_shapes)[-1]
     last[:] = 0.0
-    last[:, -1] = best_constant(loss, Y, over, n)
+    last[:, -1] = best_constant(loss, Y, over, n).reshape(-1, len(last)).mean(axis=0)
     return found

@@ -24,7 +24,8 @@ def shape_read(layer: Layer, before: Sequence[int], size: int, key: str) -> Shap
     """
     given, where = (layer.image, f"{key}.image") if layer.image else (list(before), "model.image")
     if not given:
-        remedy = "model.image = [height, width]" if key.endswith(".0") else f"{key}.image = [height, width, channels]"
+        shape = "[height, width, channels]"
+        remedy = f"model.image = [height, width] or {shape}" if key.endswith(".0") else f"{key}.image = {shape}"
         raise UsageError(
             f"{key} is a convolution of images, and reads {size:,} numbers of no known shape; give {remedy}"
         )
@@ -42,6 +43,12 @@ def convolution(layer: Layer, shape: Shape, key: str) -> Shared:
     size = (*shape, layer.channels, layer.kernel)
     if layer.upsample > 1:
         return TransposedConvolution(*size, layer.upsample)
+    widest = 2 * max(shape[:2]) - 1
+    if layer.kernel > widest:
+        raise UsageError(
+            f"{key}.kernel = {layer.kernel}: of images of {shape[0]} x {shape[1]} pixels no patch sees more than "
+            f"{widest} x {widest}; use a smaller kernel"
+        )
     found = Convolution(*size, layer.stride, layer.padding)
     if not math.prod(found.shape):
         raise UsageError(

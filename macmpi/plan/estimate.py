@@ -194,7 +194,7 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
         kept += 2.0 * PAIRS * weights
     seconds = PASSES[name] * 2.0 * N * chain.whole.multiplications * share / rate + extra
     if name == "stochastic":
-        seconds /= min(config.stochastic.records, N // n)
+        seconds /= min(config.stochastic.records, max(N // n, 1))
     idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
     lazy = f"; {idle} without points: more stochastic.parts, with other bits" if idle else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]

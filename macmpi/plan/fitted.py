@@ -8,7 +8,7 @@ from macmpi import UsageError
 from macmpi.config import Config, Model
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import registered
+from macmpi.nets.layers import Map, registered
 from macmpi.nets.losses import loss_of
 from macmpi.solvers.fitters import FITTERS, Fitter
 
@@ -54,13 +54,18 @@ def check_fitters(config: Config, chain: Chain) -> None:
             raise UsageError(f"{word}, which needs {missing}, and that is not installed: pip install {missing}")
         k = next(i for i, s in enumerate(chain.segments) if b in s.weighted)
         segment, last = chain.segments[k], k + 1 == len(chain.segments)
-        after = segment.maps[segment.blocks.index(b) + 1 :]
+        after = [m for m in segment.maps[segment.blocks.index(b) + 1 :] if not _does_nothing(m)]
         bits = len(after) == 1 and "bits" in after[0].capabilities
         what = "bits" if bits else "labels" if last and loss_of(config).labels else "numbers"
         if what not in own.targets:
             raise UsageError(
                 f'model.fitters = "{name}" fits {" or ".join(sorted(own.targets))}, and segment {k + 1} should give '
                 f'{what}; use "auto" there'
+            )
+        if last and what == "numbers" and config.loss.missing:
+            raise UsageError(
+                f"{word}, which is given every target, and with loss.missing = true some are not known; use "
+                'model.fitters = "auto" there'
             )
         if segment.weighted != (b,):
             raise UsageError(
@@ -72,6 +77,11 @@ def check_fitters(config: Config, chain: Chain) -> None:
                 f"{word}, which fits no activation behind it (segment {k + 1}); use "
                 f'{"model.output" if last else "model.activation"} = "linear" there'
             )
+
+
+def _does_nothing(map_: Map) -> bool:
+    """It is the activation "linear"."""
+    return "elementwise" in map_.capabilities and map_.trained_as == "linear"
 
 
 def _known(name: str) -> Fitter:

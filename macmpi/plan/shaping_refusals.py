@@ -6,6 +6,7 @@ from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.plan.choices import regressed
+from macmpi.plan.fitted import fitters
 from macmpi.plan.shaping import Shaping, shaping_of
 
 LISTS = ("ridge", "l1", "group_lasso", "weights_min", "weights_max")
@@ -27,9 +28,16 @@ def check_shaping(config: Config, chain: Chain) -> None:
     _check_method(config, key)
     shaping = shaping_of(penalty, regressed(chain))
     _check_sizes(shaping)
+    fitted = fitters(config.model, chain)
     for k, segment in enumerate(chain.segments, start=1):
-        if set(segment.regressed) & set(shaping.restrained):
+        restrained = set(segment.regressed) & set(shaping.restrained)
+        if restrained:
             _check_layer(key, k, segment, shaping)
+        for b in sorted(restrained & set(fitted)):
+            raise UsageError(
+                f'{key} is fitted by w_step.solver = "proximal", and "{fitted[b]}" fits a layer of segment {k} without '
+                'it; use model.fitters = "auto" there, or a list without it for that layer'
+            )
 
 
 def _check_method(config: Config, key: str) -> None:

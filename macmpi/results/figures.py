@@ -208,13 +208,18 @@ def plane(panels: Mapping[str, Codes]) -> Figure:
 
 
 def reconstructions(rows: Mapping[str, Array], titles: Sequence[str], held: Sequence[bool]) -> Figure:
-    """Images: rows by name, each (n, h, w), the first being the truth; columns titled, held-out ones in a frame."""
+    """Images: rows by name, each (n, h, w), in colour (n, h, w, 3), the first being the truth.
+
+    Columns are titled, held-out ones in a frame.
+    """
     images = np.stack(list(rows.values()))
-    r, n, h, w = images.shape
+    r, n, h, w = images.shape[:4]
     cell = (WIDTH - 1.2) / max(n, 6)
     close = ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.01, wspace=0.02, hspace=0.02)
     figure = Figure(figsize=(1.2 + n * cell, 0.3 + r * cell * h / w), layout=close)
     low, high = images[0].min(), images[0].max()
+    if images.ndim == 5:
+        images = np.clip((images - low) / max(high - low, np.finfo(float).tiny), 0.0, 1.0)
     for i, (name, line) in enumerate(zip(rows, figure.subplots(r, n, squeeze=False), strict=True)):
         for j, ax in enumerate(line):
             ax.imshow(images[i, j], cmap="gray", vmin=low, vmax=high, interpolation="nearest")

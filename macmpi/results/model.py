@@ -16,6 +16,7 @@ from macmpi.data.scaling import Scaling
 from macmpi.nets.chain import Chain
 from macmpi.nets.losses.links import LINKS
 from macmpi.results.card import Card
+from macmpi.results.rescaled import first_rescaled, last_rescaled, shared_kept
 from macmpi.typing import Array
 
 BATCH = 4096
@@ -106,51 +107,26 @@ class Model:
     def weights_for(self, chain: Chain, data: Dataset) -> Array:
         """The weights (flat) for another run of this net: the model's scaling of the data exchanged for that of `data`.
 
-        Raises UsageError when the net or the classes differ, or where radial basis functions keep to their scaling.
+        Outputs behind an activation or a link stay what they are in scaled units.  Raises UsageError when the net or
+        the classes differ, or where weights keep to their scaling, as those of radial basis functions do.
         """
         theirs, ours = ([m.spec() for m in c.maps] for c in (self.chain, chain))
         if ours != theirs or (self.chain.numbers, self.chain.reads) != (chain.numbers, chain.reads):
-            nets = [
-                " ".join([str(c.n_in), *(str(m.get("name", m.get("n_out", m["kind"]))) for m in maps)])
-                for c, maps in ((self.chain, theirs), (chain, ours))
-            ]
-            raise UsageError(f"it is another net ({nets[0]}) than this config's ({nets[1]}): [model] must agree")
+            raise UsageError(_another(self.chain.n_in, theirs, chain.n_in, ours))
         classes = [None if c is None else c.tolist() for c in (self.classes, data.classes)]
         if classes[0] != classes[1]:
             raise UsageError("it was trained for other classes than those of these data")
         if self.columns and data.columns and self.columns.names != data.columns.names:
             raise UsageError("it was trained on other columns than those of these data")
         weights = [np.array(W, dtype=np.float64) for W in self.weights]
-        first, last = weights[0], weights[-1]
-        old, new = self.scaling_x, data.scaling_x
-        kept = "its radial basis functions keep to the scaling of their own data; use those, or the same data.scale"
-        if not (old.compresses_as(new) and self.scaling_y.compresses_as(data.scaling_y)):
+        if not (self.scaling_x.compresses_as(data.scaling_x) and self.scaling_y.compresses_as(data.scaling_y)):
             raise UsageError("it compresses long tails of its own data in another way; use those data again")
-        same = all(
-            np.array_equal(a.scale, b.scale) and np.array_equal(a.shift, b.shift)
-            for a, b in ((old, new), (self.scaling_y, data.scaling_y))
-        )
-        if chain.numbers or any(m.positions > 1 for m in chain.blocks):
-            if not same:
-                raise UsageError("its shared weights keep to the scaling of their own data; use those, or that scaling")
+        if chain.numbers:
+            shared_kept((self.scaling_x, data.scaling_x), (self.scaling_y, data.scaling_y))
             return np.concatenate([W.ravel() for W in weights])
-        if "bias" in chain.blocks[0].capabilities:
-            first[:, -1] += first[:, :-1] @ ((new.shift - old.shift) / old.scale)
-            first[:, :-1] *= new.scale / old.scale
-        elif chain.blocks[0].fitter:
-            if not (np.array_equal(new.scale, old.scale) and np.array_equal(new.shift, old.shift)):
-                raise UsageError(f"its {chain.blocks[0].fitter} keeps to the scaling of its own data; use those")
-        elif np.array_equal(new.scale, old.scale):
-            first += (old.shift - new.shift) / old.scale
-        else:
-            raise UsageError(kept)
-        if chain.maps[-1].parameter_shape is not None:
-            old, new = self.scaling_y, data.scaling_y
-            last *= (old.scale / new.scale)[:, None]
-            if "bias" in chain.blocks[-1].capabilities:
-                last[:, -1] += (old.shift - new.shift) / new.scale
-            elif not np.array_equal(new.shift, old.shift):
-                raise UsageError(kept)
+        first_rescaled(chain.blocks[0], weights[0], self.scaling_x, data.scaling_x)
+        if chain.maps[-1].parameter_shape is not None and self.link == "identity":
+            last_rescaled(chain.blocks[-1], weights[-1], self.scaling_y, data.scaling_y)
         return np.concatenate([W.ravel() for W in weights])
 
     def _shaped(self, F: Array) -> Array:
@@ -192,3 +168,19 @@ def codes_of(chain: Chain, Z: Array) -> Array | None:
         return None
     site = chain.sites.index(end)
     return Z[:, widths[site] : widths[site + 1]]
+
+
+def _another(n_in: int, maps: list[dict[str, Any]], other_in: int, others: list[dict[str, Any]]) -> str:
+    """Says that one net is another than that of a config: their layers, or where these agree what differs in one."""
+    nets = [
+        " ".join([str(n), *(str(m.get("name", m.get("n_out", m["kind"]))) for m in specs)])
+        for n, specs in ((n_in, maps), (other_in, others))
+    ]
+    told = nets
+    if nets[0] == nets[1]:
+        one, two = next((a, b) for a, b in zip(maps, others, strict=True) if a != b)
+        told = [
+            f"{one['kind']} with {', '.join(f'{key} {m[key]}' for key in m if one.get(key) != two.get(key))}"
+            for m in (one, two)
+        ]
+    return f"it is another net ({told[0]}) than this config's ({told[1]}): [model] must agree"

@@ -58,7 +58,7 @@ def draw(results: Sequence[Result]) -> Iterator[Picture]:
     for result in results:
         if result.data is not None and (result.start or result.end):
             yield codes(result, result.data, f"codes{number[result.name]}")
-    kinds = {r.data.sha256: r.data for r in results if r.data is not None and r.data.shape is not None}
+    kinds = {r.data.sha256: r.data for r in results if r.data is not None and image_shape(r.data) is not None}
     for i, (sha256, data) in enumerate(kinds.items(), start=1):
         own = [r for r in results if r.data is not None and r.data.sha256 == sha256 and (r.start or r.end)]
         if data.autoencoder and own:
@@ -213,7 +213,8 @@ def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Pict
     rows = {"ground truth": X}
     rows |= {f"initial, {', '.join(names)}" if len(starts) > 1 else "initial": F for F, names in starts}
     rows |= {label(r): r.end.model.reconstruct(X) for r in results if r.end is not None}
-    assert data.shape is not None
+    shape = image_shape(data)
+    assert shape is not None
     labels = (
         ["training"] * len(train)
         if groups is None or held_groups is None
@@ -222,11 +223,19 @@ def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Pict
     labels += ["held out"] * len(held) if held_groups is None else [f"held out, {g}" for g in held_groups[held]]
     text = (
         f"Sample points and what the nets make of them; {len(held)} held-out points in red frames. "
-        "Initial: the net at the start of the run. The grey scale is that of the points themselves in every row."
+        "Initial: the net at the start of the run. Every row is scaled as the points themselves."
     )
-    images = {row: A.reshape(len(A), *(data.shape or ())) for row, A in rows.items()}
+    images = {row: A.reshape(len(A), *shape) for row, A in rows.items()}
     marks = [False] * len(train) + [True] * len(held)
     return Picture(name, "Reconstructions", text, figures.reconstructions(images, labels, marks))
+
+
+def image_shape(data: Dataset) -> tuple[int, ...] | None:
+    """Height and width of images in grey, and a 3 behind them of those in colour; None where rows are none of these."""
+    shape = data.shape or ()
+    if shape[2:] == (1,):
+        return shape[:2]
+    return shape if len(shape) == 2 or shape[2:] == (3,) else None
 
 
 def outcome(result: Result, data: Dataset, net: Net, name: str) -> Picture:

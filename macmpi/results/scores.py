@@ -26,6 +26,7 @@ WORST = 3
 class Numbers:
     """Scores of numbers as outputs, in the data's units.  rmse, mae, r2: (L,), by output; R^2 is NaN of a constant.
 
+    All three are NaN of an output of which no target is known.
     total: R^2 over all outputs, 1 - sum of squared errors / sum of squared deviations from the mean, in scaled units.
     """
 
@@ -45,7 +46,8 @@ class Numbers:
         L = len(self.rmse)
         if L == 1:
             return [_numbers(self.rmse[0], self.mae[0], self.r2[0])]
-        found = [f"R^2 {self.total:.4f} of {L:,} outputs together"]
+        together = "undefined" if np.isnan(self.total) else f"{self.total:.4f}"
+        found = [f"R^2 {together} of {L:,} outputs together"]
         if L <= SHOWN_OUTPUTS:
             rows = zip(self.rmse, self.mae, self.r2, strict=True)
             found += [f"output {i}: {_numbers(*row)}" for i, row in enumerate(rows, start=1)]
@@ -109,6 +111,8 @@ class Labels:
 
 
 def _numbers(rmse: float, mae: float, r2: float) -> str:
+    if np.isnan(rmse):
+        return "no target is known"
     shown = "R^2 undefined" if np.isnan(r2) else f"R^2 {r2:.4f}"
     return f"RMSE {rmse:.5g}   MAE {mae:.5g}   {shown}"
 
@@ -128,13 +132,14 @@ def numbers_sums(Y: Array, F: Array) -> Array:
 def numbers_of(sums: Array, scale: Array) -> Numbers:
     """The scores of points from their sums (see `numbers_sums`).  scale: data units of a scaled one, (L,)."""
     squares, sizes, total, spread, n = sums.reshape(5, -1)
-    n = np.maximum(n, 1.0)
+    known, n = n > 0.0, np.maximum(n, 1.0)
     deviations = np.maximum(spread - np.square(total) / n, 0.0)
     varied = deviations > n * np.finfo(float).eps * spread
     r2 = np.where(varied, 1.0 - squares / np.where(varied, deviations, 1.0), np.nan)
     whole = deviations[varied].sum()
     together = float(1.0 - squares.sum() / whole) if varied.any() else float("nan")
-    return Numbers(scale * np.sqrt(squares / n), scale * sizes / n, r2, together)
+    rmse, mae = (np.where(known, scale * found, np.nan) for found in (np.sqrt(squares / n), sizes / n))
+    return Numbers(rmse, mae, r2, together)
 
 
 def label_sums(Y: Array, F: Array) -> Array:

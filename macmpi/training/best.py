@@ -52,11 +52,14 @@ def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors
     return Best(history.best_weights, history.best_iteration, of)
 
 
-def constant_of(method: Method, after: State[Any], data: Dataset) -> Best | None:
-    """The net that gives the best constant, or None where its outputs have no biases.  Collective: yes."""
+def or_constant(best: Best, method: Method, after: State[Any], data: Dataset) -> Best:
+    """The net that gives the best constant where that is better than the best weights.  Collective: yes.
+
+    An output layer without biases gives none, one of convolutions perhaps none that is better.
+    """
     parts, plan = method.parts, method.plan
     flat = constant_weights(plan.chain, after.weights, plan.choices.loss, data.Y, parts.over_points, plan.n_train)
     if flat is None:
-        return None
+        return best
     of = errors_of(parts, replace(after, weights=flat), feasible=True)
-    return Best(flat, 0, of, constant=True)
+    return best if best.errors.E_Q <= of.E_Q else Best(flat, 0, of, constant=True)

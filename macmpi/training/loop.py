@@ -21,7 +21,7 @@ from macmpi.plan.plan import Plan
 from macmpi.results.reference_errors import levels
 from macmpi.state import Errors, State
 from macmpi.training import finite
-from macmpi.training.best import Best, best_of, constant_of, is_poor
+from macmpi.training.best import Best, best_of, is_poor, or_constant
 from macmpi.training.curve import Curve, record_of
 from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
@@ -211,7 +211,7 @@ class Training:
         self._record(after, "postprocess", errors)
         self.team.from_root(lambda: self._check_end(errors, best))
         if best.is_worse_than(self.constant):
-            best = constant_of(self.method, after, self.data) or best
+            best = or_constant(best, self.method, after, self.data)
         scores = scored(self.method.parts, best.weights, self.data)
         if self.team.rank == 0:
             say("\n".join(closing(state, errors, self.method.account, best, scores)))

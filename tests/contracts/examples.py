@@ -58,10 +58,10 @@ def example_of(case: tuple[str, int], examples: Mapping[str, Sequence[Any]], tab
 
 @cache
 def worked_example() -> dict[str, Any]:
-    """The names of the layer and the activation that CONTRIBUTING.md shows."""
+    """The names of the layer and the activation that docs/extending shows."""
     names: dict[str, Any] = {"__name__": "my_layers"}
-    for text in blocks_of_page("CONTRIBUTING.md", "python")[:2]:
-        exec(compile(text, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
+    for page in ("docs/extending/layer.md", "docs/extending/activation.md"):
+        exec(compile(blocks_of_page(page, "python")[0], page, "exec", dont_inherit=True), names)
     return names
 
 

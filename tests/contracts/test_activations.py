@@ -17,7 +17,7 @@ EXTREMES = np.array([[-1e4, -750.0, -37.0, -1e-300, 0.0, 1e-300, 37.0, 750.0, 1e
 
 @pytest.fixture(params=[*FUNCTIONS, "gelu"])
 def function(request: pytest.FixtureRequest) -> Function:
-    """Those of the table, and that of CONTRIBUTING.md, whose slope reads its input."""
+    """Those of the table, and that of docs/extending/activation.md, whose slope reads its input."""
     found: Function = FUNCTIONS[request.param] if request.param in FUNCTIONS else worked_example()["gelu"]
     return found
 

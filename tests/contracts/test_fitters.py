@@ -14,7 +14,7 @@ from contracts.examples import cases, example_of, one_hot, summed
 from contracts.test_trainers import offer
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi import config
+from macmpi import UsageError, config
 from macmpi.config import FITTERS as NAMES
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
@@ -418,3 +418,21 @@ def test_a_users_own_fitter(monkeypatch: pytest.MonkeyPatch) -> None:
     mac, state = begun("worse")
     mac.sweep(state)
     assert_array_equal(mac.parts.weights(state)[1], np.full((4, 6), 1e3))
+
+
+def test_a_fitter_of_a_linear_hidden_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The activation "linear" is none."""
+    offer(monkeypatch, {("macmpi.fitters", "worse"): lambda: Worse(True, (5, 6))})
+    keys = {"model.hidden": [5], "model.activation": "linear", "model.fitters": ["worse", "auto"]}
+    plan = make_plan(configured(keys), 5, 4, 60, 9, 1)
+    assert [r.name for r in plan.choices.regressions if r.by_fitter] == ["worse"]
+    with pytest.raises(UsageError, match=r'which fits no activation .* use model.activation = "linear" there'):
+        make_plan(configured({**keys, "model.activation": "tanh"}), 5, 4, 60, 9, 1)
+
+
+def test_a_fitter_of_the_outputs_is_refused_targets_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, {("macmpi.fitters", "worse"): lambda: Worse(True, (4, 6))})
+    keys = {"model.hidden": [5], "model.activation": "tanh", "model.fitters": ["auto", "worse"], "loss.missing": True}
+    with pytest.raises(UsageError, match=r'"worse".*loss.missing = true.*use model.fitters = "auto" there'):
+        make_plan(configured(keys), 5, 4, 60, 9, 1)
+    make_plan(configured({**keys, "model.fitters": "auto"}), 5, 4, 60, 9, 1)

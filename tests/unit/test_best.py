@@ -12,6 +12,7 @@ from launch.here import run_here
 from numpy.testing import assert_allclose
 
 import macmpi
+from macmpi import config
 from macmpi.config import Model
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
@@ -91,3 +92,30 @@ def test_rectifiers_on_heavy_tails_end_better_than_a_constant(seed: int, tmp_pat
     with h5py.File(tmp_path / "run" / "model.h5") as file:
         assert file.attrs["best_iteration"] > 0
         assert file.attrs["best_E1_train"] < 0.5
+
+
+def test_a_readout_of_convolutions_gives_the_best_constant_of_each_channel(random: np.random.Generator) -> None:
+    data = dataset(random.normal(size=(30, 8)))
+    table = {"model": {"hidden": [4], "activation": "tanh", "readout": {"channels": 2, "image": [2, 2, 1]}}}
+    chain = build_chain(config.validate(table, "this test").model, 3, 8)
+    flat = random.normal(size=sum(h * d for h, d in chain.block_shapes))
+    found = constant_weights(chain, flat, Squared(), data.Y, all_at_hand(30), 30)
+    assert found is not None
+    F = chain.forward(block_views(found, chain.block_shapes), data.X)
+    assert_allclose(F, np.broadcast_to(np.tile(data.Y.reshape(-1, 2).mean(axis=0), 4), F.shape), rtol=1e-12)
+
+
+def test_a_readout_that_no_constant_suits_keeps_its_best_weights(tmp_path: Path) -> None:
+    """The best constant differs from pixel to pixel, and these weights, though worse, are better than one a channel."""
+    random = np.random.default_rng(3)
+    pixels = np.repeat([0.0, 1.0], 8)[random.permutation(16)] + 1e-3 * random.normal(size=(40, 16))
+    np.savez(tmp_path / "t.npz", X=pixels.reshape(40, 4, 4))
+    (tmp_path / "t.toml").write_text(
+        'data = "t.npz"\nmethod.name = "adam"\n[model]\nhidden = [16]\nreadout = { channels = 1, image = [4, 4, 1] }\n'
+    )
+    outcome = run_here("t.toml", "--iterations", 2, "--output", "run", cwd=tmp_path, code=0)
+    found = macmpi.load(tmp_path / "run" / "model.h5")
+    assert found.card is not None
+    assert not found.card.training.constant
+    assert "nothing better than a constant" not in outcome.out
+    assert found.card.errors["best"].training > 0.5 * 16 * pixels.var(axis=0).mean() / np.ptp(pixels) ** 2

@@ -82,3 +82,12 @@ def test_without_constraints_no_metric_is_made(metric: str, folder: Path) -> Non
         "penalty.metric": metric,
     }
     run_here("points.toml", "--iterations", 1, "--output", "run", *words(settings), cwd=folder, code=0)
+
+
+@pytest.mark.parametrize("rows", [3, 4, 7])
+def test_of_a_few_points(rows: int, folder: Path) -> None:
+    """A minibatch is then larger than all of them."""
+    random = np.random.default_rng(1)
+    np.savez(folder / "few.npz", X=random.normal(size=(rows, 3)), Y=random.normal(size=rows))
+    (folder / "few.toml").write_text('data = "few.npz"\n')
+    assert "iteration" in run_here("few.toml", "--check", cwd=folder, code=0).out

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import h5py
 import numpy as np
 import pytest
+from contracts.test_trainers import offer
+from launch.here import run_here
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.signal import correlate2d
 
 from macmpi import UsageError, config
 from macmpi.config import Model
+from macmpi.config import model as model_keys
 from macmpi.config.auto import decide
+from macmpi.data.shards import survey
+from macmpi.data.whole import load
 from macmpi.half_steps.positions import by_position, over_positions
 from macmpi.nets.build import build_chain
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
 from macmpi.reductions import Made, sum_over
+from macmpi.results import pictures, reading
 
 LAYER = {"channels": 3, "kernel": 3}
 
@@ -90,7 +100,8 @@ def test_the_data_tell_the_shape_of_images() -> None:
         ({"hidden": [{**LAYER, "image": [3]}]}, "image = [4, 4, 16]"),
         ({"hidden": [{**LAYER, "upsample": 2, "stride": 2}]}, "upsample goes with stride = 1"),
         ({"hidden": [{**LAYER, "padding": "full"}]}, "model.hidden.0.padding"),
-        ({"hidden": [LAYER], "activation": "rbf"}, 'elementwise activation, not "rbf"'),
+        ({"hidden": [LAYER], "activation": "rbf"}, 'activation = "rbf" where a layer is a convolution'),
+        ({"hidden": [3], "readout": LAYER, "output": "softmax"}, 'output = "softmax" where a layer is a convolution'),
         ({"hidden": [3], "readout": {**LAYER, "pool": 2}}, "no layer reads its pool"),
         ({"hidden": [3], "image": [3]}, "image is a height and a width"),
     ],
@@ -126,3 +137,43 @@ def test_rows_of_positions_are_those_of_points(random: np.random.Generator) -> N
     assert_array_equal(by_position(made, 4, slice(1, 3))[8:16], expected[8:16, 1:3])
     (total,) = over_positions(sum_over([slice(0, 2), slice(2, 5)]), 4)(lambda rows: (expected[rows].sum(axis=0),))
     assert_allclose(total, expected.sum(axis=0), rtol=1e-14)
+
+
+def test_a_kind_of_layer_of_another_package_is_no_activation_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, {("macmpi.layers", "low_rank"): lambda: None})
+    monkeypatch.setattr(model_keys, "extensions", lambda group: ["low_rank"] if group == "macmpi.layers" else [])
+    with pytest.raises(UsageError, match='activation = "low_rank" where a layer is a convolution'):
+        model(LAYER, activation="low_rank")
+
+
+@pytest.mark.parametrize(
+    ("rows", "shape"),
+    [((4, 3), (4, 3)), ((4, 3, 3), (4, 3, 3)), ((4, 3, 1), (4, 3, 1)), ((3, 4, 5), None), ((12,), None)],
+)
+def test_arrays_that_are_images_tell_their_shape(rows: tuple[int, ...], shape: Any, tmp_path: Path) -> None:
+    """Read by one process and surveyed for shards, from either kind of file; they are scaled together then."""
+    X = np.random.default_rng(0).uniform(size=(9, *rows)) * np.arange(1, 1 + rows[-1])
+    np.savez(tmp_path / "t.npz", X=X)
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["X"] = X
+    for name in ("t.npz", "t.h5"):
+        source = config.validate({"data": {"source": str(tmp_path / name)}}, "this test").data
+        found = load(source)
+        assert found.sizes.shape == shape
+        assert survey(source, False).shape == shape
+        assert bool(np.ptp(found.scaling_x.scale)) is (shape is None)
+
+
+def test_colour_images_are_trained_on_drawn_and_known_by_their_shape(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "t.npz", X=random.uniform(size=(30, 6, 4, 3)))
+    (tmp_path / "t.toml").write_text(
+        f'data = "{tmp_path}/t.npz"\n[model]\nhidden = [{{ channels = 2, stride = 2 }}, 24]\n'
+        "readout = { channels = 3, image = [6, 4, 1] }\n"
+    )
+    run_here("t.toml", "--iterations", 1, "--output", "run", cwd=tmp_path, code=0)
+    (picture,) = (p for p in pictures.draw([reading.read(tmp_path / "run", "run")]) if p.name == "reconstructions")
+    shown = picture.figure.axes[0].images[0].get_array()
+    assert shown.shape == (6, 4, 3)
+    assert 0.0 <= shown.min() <= shown.max() <= 1.0

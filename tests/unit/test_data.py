@@ -200,7 +200,8 @@ def test_images_have_a_height_and_a_width(write: Write, random: np.random.Genera
     assert load(of(write(X=images))).shape == (4, 2)
     assert load(of(write(X=images, X_val=images.reshape(12, 8)))).shape == (4, 2)
     assert load(of(write(X=images.reshape(12, 8)))).shape is None
-    assert load(of(write(X=images[..., None]))).shape is None
+    assert load(of(write(X=images[..., None]))).shape == (4, 2, 1)
+    assert load(of(write(X=np.repeat(images[..., None], 5, axis=3)))).shape is None
 
 
 # --- scaling ----------------------------------------------------------------------------------------------------------

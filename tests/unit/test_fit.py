@@ -247,6 +247,20 @@ def test_a_fit_goes_on_from_a_model(tmp_path: Path) -> None:
         assert_allclose(model.history[0]["E1_val"], first.card.errors["best"].validation, rtol=1e-9)
 
 
+def test_a_fit_goes_on_from_a_model_of_images() -> None:
+    """Its convolutions are those of its card; NumPy's numbers are numbers in a layer's table too."""
+    random = np.random.default_rng(0)
+    pixels = random.uniform(size=(50, 4, 4))
+    config = {"method.name": "adam", "start.gradient_step": False, "model.readout": {"channels": 1, "image": [4, 4, 1]}}
+    layer = {"channels": np.int64(2), "pool": 2}
+    first = short(pixels, hidden=[layer, 3, 16], layers="tanh", config=config, validation=pixels[:9])
+    assert first.card is not None
+    del config["model.readout"]
+    model = macmpi.fit(pixels, config=SHORT | config, validation=pixels[:9], start=first)
+    assert model.chain == first.chain
+    assert_allclose(model.history[0]["E1_val"], first.card.errors["best"].validation, rtol=1e-9)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_callback_ends_every_method_with_a_model(method: str) -> None:
     seen: list[int] = []

@@ -123,7 +123,7 @@ def test_one_image_in_colour_makes_all_colour(tmp_path: Path) -> None:
     seen = draw(tmp_path / "c.png", mode="RGBA")
     pixels, _ = images_of(tmp_path, [])
     assert_array_equal(pixels, np.stack([np.repeat(grey[..., None], 3, axis=2), colour, seen[..., :3]]))
-    assert load(Data(source=str(tmp_path))).shape is None
+    assert load(Data(source=str(tmp_path))).shape == (3, 4, 3)
 
 
 def test_images_of_other_sizes_are_refused_and_the_remedy_resizes_them(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {"model": {"hidden": [4], "activation": "kernel_ridge", "width": 2.0, "examples": 7}}, []),
     ("mac", {"model": {"hidden": [4], "trees": 3, "examples": 7}}, ["model.trees", "model.examples"]),
     ("adam", {"model": {"hidden": [4], "fitters": ["auto", "logistic"]}}, ["model.fitters"]),
+    ("adam", {"model": {"hidden": [4], "image": [3, 3]}}, ["model.image"]),
+    ("adam", {"model": {"hidden": [{"channels": 4}], "image": [3, 3]}}, []),
     ("mac", {"penalty": {"tolerance": 0.1}}, []),
     ("mac", {"penalty": {"tolerance": 0.1, "tolerance_decay": 0.5, "mu_every": 3}}, TOLERANCES),
     ("stochastic", {"penalty": {"tolerance": 0.1, "tolerance_decay": 0.5}}, TOLERANCES),

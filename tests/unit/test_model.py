@@ -512,6 +512,69 @@ def test_weights_for_other_scaling_are_the_same_function_of_the_data(targets: in
     assert_array_equal(same, np.concatenate([W.ravel() for W in weights]))
 
 
+IMAGES: dict[str, Any] = {
+    "hidden": [{"channels": 2, "stride": 2}, 4],
+    "activation": "tanh",
+    "image": [4, 4],
+    "readout": {"channels": 1, "image": [2, 2, 1]},
+}
+
+
+def of_images(**keys: Any) -> Chain:
+    return build_chain(config.validate({"model": {**IMAGES, **keys}}, "this test").model, 16, 4)
+
+
+def uniform(shift: float, scale: float, size: int) -> Scaling:
+    return Scaling(np.full(size, shift), np.full(size, scale))
+
+
+@pytest.mark.parametrize(("shift", "targets"), [(0.0, (3.0, 2.0)), (1.0, (-1.0, 1.0))])
+def test_weights_of_images_hold_another_scaling_where_pixels_share_it(
+    shift: float, targets: tuple[float, float], random: np.random.Generator
+) -> None:
+    """Zeros around an image stay zeros, so that inputs may not be moved; targets may."""
+    chain = of_images()
+    weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
+    given = model.Model(chain, weights, uniform(shift, 4.0, 16), uniform(0.5, 3.0, 4), False)
+    data = replace(dataset(random, 16, 4), scaling_x=uniform(shift, 2.5, 16), scaling_y=uniform(*targets, 4))
+    flat = given.weights_for(chain, data)
+    taken = model.Model(chain, block_views(flat, chain.block_shapes), data.scaling_x, data.scaling_y, False)
+    X = shift + random.normal(size=(6, 16))
+    assert_allclose(taken.predict(X), given.predict(X), rtol=1e-10, atol=1e-10)
+    same = replace(data, scaling_x=given.scaling_x, scaling_y=given.scaling_y)
+    assert_array_equal(given.weights_for(chain, same), np.concatenate([W.ravel() for W in weights]))
+    for other in (
+        {"scaling_x": uniform(shift + 1.0, 2.5, 16)},
+        {"scaling_x": scaling(random, 16)},
+        {"scaling_y": scaling(random, 4)},
+    ):
+        with pytest.raises(UsageError, match=r"its weights \(convolution\) keep to the scaling"):
+            given.weights_for(chain, replace(data, **other))
+
+
+def test_outputs_behind_a_link_are_not_rescaled(random: np.random.Generator) -> None:
+    """An autoencoder of shares has logits as outputs, which a scaling of its data does not multiply."""
+    chain, old = net(4, 4), dataset(random, 4, None)
+    weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
+    given = model.Model(chain, weights, old.scaling_x, old.scaling_x, True, link="sigmoid")
+    new = dataset(random, 4, None)
+    flat = given.weights_for(chain, new)
+    assert_array_equal(block_views(flat, chain.block_shapes)[-1], weights[-1])
+
+
+def test_nets_that_differ_in_one_layer_are_told_apart(random: np.random.Generator) -> None:
+    chain, data = of_images(), dataset(random, 16, 4)
+    weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
+    given = model.Model(chain, weights, data.scaling_x, data.scaling_y, False)
+    other = of_images(hidden=[{"channels": 2, "stride": 2, "kernel": 5}, 4])
+    with pytest.raises(
+        UsageError, match=r"\(convolution with kernel 3\) than this config's \(convolution with kernel 5"
+    ):
+        given.weights_for(other, data)
+    with pytest.raises(UsageError, match=r"another net \(16 .*\) than this config's \(16 .*\)"):
+        given.weights_for(of_images(hidden=[4]), data)
+
+
 def test_classes_that_are_text_come_back(tmp_path: Path, random: np.random.Generator) -> None:
     classes = np.array(["a b", "cat", "Übung"])
     Saved(tmp_path / "m.h5", random, 3, classes)

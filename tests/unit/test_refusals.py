@@ -100,7 +100,7 @@ IMAGES: Keys = {"model.image": [2, 2], "model.hidden": [{"channels": 2, "kernel"
 TABLE = {
     "images of no known shape": Row(
         {**IMAGES, "model.image": []},
-        ("model.hidden.0", "reads 4 numbers", "give model.image = [height, width]"),
+        ("model.hidden.0", "reads 4 numbers", "give model.image = [height, width] or [height, width, channels]"),
         ({"model.image": [2, 2]},),
         "a convolution of images of no known or of another shape",
     ),
@@ -183,6 +183,12 @@ TABLE = {
             {"model.hidden": [{"channels": 2, "kernel": 2, "padding": "none"}, 4]},
             {"model.hidden": [{"channels": 2, "kernel": 3}, 4]},
         ),
+        "a kernel or a `pool` larger than the images",
+    ),
+    "a kernel larger than any patch": Row(
+        {**IMAGES, "model.hidden": [{"channels": 2, "kernel": 4}, 4]},
+        ("model.hidden.0.kernel = 4", "2 x 2 pixels", "3 x 3", "use a smaller kernel"),
+        ({"model.hidden": [{"channels": 2, "kernel": 3}, 4]},),
         "a kernel or a `pool` larger than the images",
     ),
     "a pool larger than the image": Row(
@@ -706,6 +712,12 @@ TABLE = {
         ({"w_step.solver": "proximal"}, {"w_step.solver": "auto"}, {"penalty.l1": 0.0}),
         "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
     ),
+    "l1 where a fitter fits": Row(
+        {**LABELS, "model.fitters": ["auto", "auto", "linear_svm"], "penalty.l1": 0.1},
+        ("penalty.l1", '"linear_svm" fits a layer of segment 3', 'model.fitters = "auto"', "a list without it"),
+        ({"model.fitters": "auto"}, {"penalty.l1": [0.1, 0.1, 0.0]}),
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+    ),
     "l1 round a ring": Row(
         {**OWN, "penalty.l1": 0.1, "w_step.schedule": "ring"},
         ('w_step.schedule = "ring"', "exactly 0", 'use w_step.schedule = "units"'),
@@ -799,8 +811,9 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         last = caught.traceback[-1]
         found.add((last.frame.f_globals["__name__"], last.lineno + 1))
     assert found <= raised
-    assert len(raised - found) == 7, (
-        "those that no config reaches: a library, a fitter that nobody gives, activations, weights without a trainer, "
+    assert len(raised - found) == 8, (
+        "those that no config reaches: a library, a fitter that nobody gives, one of numbers, activations, weights "
+        "without a trainer, "
         "layers without biases, many points, restraints on layers of other packages that are not dense"
     )
 
@@ -818,6 +831,7 @@ ELSEWHERE = (
     '`"elastic_embedding"` of',
     "a layer of another package that is not dense, or has no biases",
     "a fitter whose library",
+    "a fitter of numbers for the output layer",
 )
 """Rows that are tested elsewhere: where files are read, or with layers that no config names."""
 

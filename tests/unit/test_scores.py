@@ -120,3 +120,12 @@ def test_where_nothing_is_wrong_no_pair_is_named() -> None:
     found = scores.labels_of(scores.label_sums(Y, 5.0 * Y), np.arange(C))
     assert found.lines() == [f"accuracy 100.00%   balanced 100.00%   log loss {found.log_loss:.4f}"]
     assert found.short.startswith("accuracy 100.00%, ")
+
+
+def test_an_output_of_which_no_target_is_known_has_no_scores() -> None:
+    Y = np.column_stack([np.full(N, np.nan), np.arange(N, dtype=float)])
+    found = scores.numbers_of(scores.numbers_sums(Y, np.zeros((N, 2))), np.ones(2))
+    assert np.isnan([found.rmse[0], found.mae[0], found.r2[0]]).all()
+    assert found.lines()[1] == "output 1: no target is known"
+    nothing = scores.numbers_of(scores.numbers_sums(Y[:, [0, 0]], np.zeros((N, 2))), np.ones(2))
+    assert nothing.lines()[0] == "R^2 undefined of 2 outputs together"

@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_digits, load_iris
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -207,3 +208,37 @@ def test_digits_are_learnt() -> None:
     digits, labels = load_digits(return_X_y=True)
     found = MACClassifier(random_state=0, max_iter=40).fit(digits[:1200], labels[:1200])
     assert found.score(digits[1200:], labels[1200:]) > 0.9
+
+
+def test_targets_may_be_missing_where_the_config_says_so() -> None:
+    y = np.column_stack([NUMBERS, X[:, 1]])
+    y[::3, 0] = np.nan
+    found = MACRegressor(**SHORT, config={"loss": {"missing": True}}).fit(X, y)
+    assert np.isfinite(found.predict(X)).all()
+    known = ~np.isnan(y[:, 0])
+    assert_allclose(
+        found.score(X, y),
+        np.mean([r2_score(y[seen, j], found.predict(X)[seen, j]) for j, seen in enumerate((known, ...))]),
+    )
+    for config in ({}, {"loss.missing": False}):
+        with pytest.raises(ValueError, match="NaN"):
+            MACRegressor(**SHORT, config=config).fit(X, y)
+    with pytest.raises(ValueError, match="inconsistent"):
+        MACRegressor(**SHORT, config={"loss.missing": True}).fit(X, y[:-1])
+    one = MACRegressor(**SHORT, config={"loss.missing": True}).fit(X, y[:, 0])
+    assert one.predict(X).shape == (120,)
+
+
+def test_the_loss_of_a_config_is_trained_with_or_refused() -> None:
+    """Whichever way it is written."""
+    counts = np.random.default_rng(0).poisson(2.0, 120)
+    flat, nested = (
+        MACRegressor(**SHORT, config=config).fit(X, counts)
+        for config in ({"model.loss": "poisson"}, {"model": {"loss": "poisson"}})
+    )
+    assert_array_equal(flat.predict(X), nested.predict(X))
+    assert flat.model_.link == "exp"
+    MACClassifier(**SHORT, config={"model.loss": "auto"}).fit(X, CLASSES)
+    for estimator, loss, Y in ((MACClassifier, "huber", CLASSES), (MACRegressor, "cross_entropy", counts)):
+        with pytest.raises(ValueError, match=f'model.loss = "{loss}" is none of a {estimator.__name__}'):
+            estimator(**SHORT, config={"model.loss": loss}).fit(X, Y)

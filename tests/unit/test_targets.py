@@ -225,10 +225,31 @@ def test_files_of_older_versions_have_no_link(tmp_path: Path) -> None:
 
 
 def test_the_regressor_takes_another_loss_from_its_config() -> None:
-    from macmpi.sklearn import MACClassifier, MACRegressor
+    from macmpi.sklearn import MACRegressor
 
     net = MACRegressor([3], max_iter=2, config={"model.loss": "poisson"}).fit(X, COUNTS)
     assert net.model_.link == "exp"
     assert (net.predict(X) > 0.0).all()
-    other = MACClassifier([3], max_iter=2, config={"model.loss": "poisson"}).fit(X, COUNTS[:, 0] > 2)
-    assert other.model_.link == "softmax"
+
+
+def test_validation_points_of_which_nothing_is_known_are_refused(tmp_path: Path) -> None:
+    """Their error would be 0 whatever a net gives."""
+    given = with_loss(
+        written(tmp_path, X=X, Y=gaps(COUNTS), X_val=X, Y_val=np.full((60, 3), np.nan)), "squared", missing=True
+    )
+    says = "dataset Y_val is missing at every validation point"
+    with pytest.raises(UsageError, match=says):
+        loaded(given)
+    for error in on_ranks(given, 3):
+        assert isinstance(error, UsageError)
+        assert says in str(error)
+
+
+def test_shards_of_an_npz_file_may_have_gaps_too(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", X=X, Y=gaps(COUNTS))
+    (tmp_path / "t.toml").write_text(
+        'data = "t.npz"\nparallel.data = "sharded"\nloss.missing = true\nmodel.hidden = [3]\n'
+    )
+    run_here("t.toml", "--iterations", 1, "--output", "run", cwd=tmp_path, code=0)
+    outcome = run_here("t.toml", "--set", "loss.missing=false", "--output", "no", cwd=tmp_path, code=2)
+    assert "loss.missing = true" in outcome.err
