@@ -12,7 +12,7 @@ from macmpi.config.tables import STRICT, PositiveInt, Width, extensions
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "kernel_ridge")
 LAYERS = (*get_args(Activation), "rbf", "quantise", "binary", *FITTED)
-NOT_OF_IMAGES = ("softmax", "rbf", "quantise", "binary", *FITTED)
+NOT_OF_IMAGES = ("rbf", "quantise", "binary", *FITTED)
 """A convolution cannot have these in place of an activation."""
 
 TRAINERS = ("kmeans", "subset", "points")
@@ -55,7 +55,7 @@ class Convolution:
     upsample: PositiveInt = 1
     padding: Literal["same", "none"] = "same"
     pool: PositiveInt = 1
-    pooling: Literal["max", "average"] = "max"
+    pooling: Literal["max", "average", "sum"] = "max"
     image: list[PositiveInt] = field(default_factory=list)
     __pydantic_config__: ClassVar[Any] = STRICT
 
@@ -118,7 +118,7 @@ class Model:
         kinds = [kind for _, kind, _ in self.layers()]
         for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
             if kind in NOT_OF_IMAGES and layer not in (None, "dense"):
-                raise ValueError(f'a convolution has an elementwise activation, not "{kind}"')
+                raise ValueError(f'a convolution has an elementwise activation or "softmax", not "{kind}"')
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
         for name, owners in (("width", ("rbf", "kernel_ridge")), ("centres", ("rbf", "quantise"))):
