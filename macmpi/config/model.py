@@ -45,8 +45,9 @@ class Convolution:
 
     upsample: above 1 a transposed convolution, whose images are this many times as high and wide.  padding: "same"
     gives ceil(height / stride) rows of pixels, "none" only pixels whose patches lie within the image.  pool: patches of
-    pool x pool pixels become one number each, by their `pooling`, before the next layer reads them.  image: height,
-    width and channels of what the layer reads, where a dense layer is before it.
+    pool x pool pixels become one number each, by their `pooling`, before the next layer reads them.  Under a softmax
+    the channels are words of a codebook, and a sum of their shares is a histogram.  image: height, width and channels
+    of what the layer reads, where a dense layer is before it.
     """
 
     channels: PositiveInt

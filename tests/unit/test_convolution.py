@@ -95,6 +95,13 @@ def test_shares_of_words_add_up_to_1_at_each_pixel_and_to_the_pixels_in_a_histog
     assert_allclose(histograms.sum(axis=1), shares.sum(axis=1), rtol=1e-14)
 
 
+def test_a_softmax_of_output_images_is_one_at_each_pixel(random: np.random.Generator) -> None:
+    chain = build_chain(model(6, image=[2, 2], output="softmax", readout={"channels": 3, "image": [1, 2, 3]}), 4, 6)
+    weights = [random.normal(size=shape) for shape in chain.block_shapes]
+    F = chain.forward(weights, random.normal(size=(5, 4)))
+    assert_allclose(F.reshape(5, 2, 3).sum(axis=2), 1.0, rtol=1e-14)
+
+
 def test_shapes_follow_from_layer_to_layer() -> None:
     layers = [{**LAYER, "stride": 2}, {"channels": 2, "pool": 2}, 8, {"channels": 4, "upsample": 2, "image": [2, 2, 2]}]
     chain = build_chain(model(*layers, image=[8, 6, 2], readout={"channels": 1, "kernel": 5}), 96, 16)
