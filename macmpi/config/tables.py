@@ -41,9 +41,9 @@ class Start:
 
     "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "greedy": each layer trained as an
     autoencoder of its inputs, `iterations` long; "staged": filters and codebooks by model.centres, then the output
-    layer, and no gradient step; "model": the weights of another run's model.h5.  Coordinates of a
-    code: "pca" (where the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`.
-    "auto": "uniform", of bits "pca".
+    layer, and no gradient step; "model": the weights of another run's model.h5.  Coordinates of a code: "pca" (where
+    the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`.  "auto": "uniform",
+    of bits "pca".
     """
 
     method: Literal["auto", "uniform", "pca", "greedy", "staged", "model", "elastic_embedding", "file"] = "auto"

@@ -26,7 +26,8 @@ from macmpi.state import block_views
 from macmpi.typing import Array
 
 ROWS, NUMBERS = 50_000, 2**24
-"""A layer is found from at most ROWS patches, drawn from those of some points, of NUMBERS numbers in all."""
+"""A layer is found from at most ROWS patches, drawn from those of some points, of NUMBERS numbers in all; from as many
+patches as it has units where these are more."""
 
 RUN = 256
 """Points that go through a layer at a time."""
@@ -68,9 +69,10 @@ def staged(method: Method, config: Config) -> Array:
 
 def sample_of(map_: Map, A: Array, random: Stream) -> Array:
     """Some of the rows that a map's weights multiply, those of whole points drawn again: (rows, columns), float64."""
-    points = min(max(NUMBERS // (map_.positions * map_.columns), 1), len(A))
+    units = (map_.parameter_shape or (0, 0))[0]
+    points = max(NUMBERS // (map_.positions * map_.columns), -(-units // map_.positions))
     rows = map_.unfold(A[random.permutation(len(A))[:points]])
-    chosen: Array = rows[random.permutation(len(rows))[:ROWS]].astype(np.float64)
+    chosen: Array = rows[random.permutation(len(rows))[: max(ROWS, units)]].astype(np.float64)
     return chosen
 
 

@@ -121,6 +121,17 @@ def test_a_sample_holds_patches_of_points(random: np.random.Generator) -> None:
     assert_array_equal(np.sort(rows, axis=0), np.sort(every, axis=0))
 
 
+def test_a_sample_has_as_many_rows_as_there_are_units(
+    monkeypatch: pytest.MonkeyPatch, random: np.random.Generator
+) -> None:
+    for name, few in (("ROWS", 3), ("NUMBERS", 1)):
+        monkeypatch.setattr(f"macmpi.methods.staged.{name}", few)
+    A = random.normal(size=(20, 16))
+    assert len(sample_of(Affine(16, 9), A, random)) == 9
+    assert len(sample_of(Convolution(4, 4, 1, 20, 3), A, random)) == 20
+    assert len(sample_of(Convolution(4, 4, 1, 2, 3), A, random)) == 3
+
+
 @pytest.mark.parametrize("name", ["mac", "stochastic", "adam"])
 def test_every_method_begins_at_the_stages_as_they_are(name: str) -> None:
     data = dataset()

@@ -23,9 +23,9 @@ def softmax(A: Array) -> Array:
 class Softmax(SameSize):
     """b_h = exp(a_h) / sum_j exp(a_j), over each of `groups` runs of size / groups numbers by itself.
 
-    Before the output layer's loss there is one group; behind a convolution there is one for each position of an image,
-    and B are the shares that the words of a codebook have in it.  J = diag(b) - E, E = sum_g b_g b_g^T with b_g what is
-    in group g, symmetric.  Cost: about 3 ns an element.
+    Behind a dense layer there is one group; behind a convolution each pixel is one, and B are the shares that the words
+    of a codebook have in it.  J = diag(b) - E, symmetric, with E = sum_g b_g b_g^T and b_g the numbers of group g.
+    Cost: about 3 ns an element.
     """
 
     size: int
