@@ -43,7 +43,7 @@ def _means_nothing(name: str, config: Config) -> bool:
     return {
         "model.sites": nested,
         "model.width": not kinds & {"rbf", "kernel_ridge"},
-        "model.centres": not kinds & {"rbf", "quantise"},
+        "model.centres": start != "staged" and not kinds & {"rbf", "quantise"},
         "model.words": "quantise" not in kinds,
         "model.image": not any(config.model.convolutions) and config.model.readout == "dense",
         "loss.threshold": _is_not_read("threshold", config.model.loss),
@@ -54,7 +54,8 @@ def _means_nothing(name: str, config: Config) -> bool:
         "model.examples": "kernel_ridge" not in kinds,
         "method.acceleration": method != "mac",
         "method.cg_iterations": method != "alternating",
-        "start.gradient_step": method == "stochastic",
+        "start.range": start == "staged",
+        "start.gradient_step": start == "staged" or (method == "stochastic" and start in ("auto", "uniform")),
         "start.iterations": start not in ("greedy", "elastic_embedding"),
         "start.width": start != "elastic_embedding",
         "start.repulsion": start != "elastic_embedding",

@@ -12,7 +12,7 @@ from macmpi.config.tables import STRICT, PositiveInt, Width, extensions
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "kernel_ridge")
 LAYERS = (*get_args(Activation), "rbf", "quantise", "binary", *FITTED)
-NOT_OF_IMAGES = ("softmax", "rbf", "quantise", "binary", *FITTED)
+NOT_OF_IMAGES = ("rbf", "quantise", "binary", *FITTED)
 """A convolution cannot have these in place of an activation."""
 
 TRAINERS = ("kmeans", "subset", "points")
@@ -45,8 +45,9 @@ class Convolution:
 
     upsample: above 1 a transposed convolution, whose images are this many times as high and wide.  padding: "same"
     gives ceil(height / stride) rows of pixels, "none" only pixels whose patches lie within the image.  pool: patches of
-    pool x pool pixels become one number each, by their `pooling`, before the next layer reads them.  image: height,
-    width and channels of what the layer reads, where a dense layer is before it.
+    pool x pool pixels become one number each, by their `pooling`, before the next layer reads them.  Under a softmax
+    the channels are words of a codebook, and a sum of their shares is a histogram.  image: height, width and channels
+    of what the layer reads, where a dense layer is before it.
     """
 
     channels: PositiveInt
@@ -55,7 +56,7 @@ class Convolution:
     upsample: PositiveInt = 1
     padding: Literal["same", "none"] = "same"
     pool: PositiveInt = 1
-    pooling: Literal["max", "average"] = "max"
+    pooling: Literal["max", "average", "sum"] = "max"
     image: list[PositiveInt] = field(default_factory=list)
     __pydantic_config__: ClassVar[Any] = STRICT
 
@@ -149,10 +150,9 @@ class Model:
                 raise ValueError(f'a recurrent layer has an elementwise activation, not "{kind}"')
         for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
             if layer not in (None, "dense") and (kind in NOT_OF_IMAGES or kind in extensions("macmpi.layers")):
-                key = "output" if layer is self.readout else "activation"
                 raise ValueError(
-                    f'{key} = "{kind}" where a layer is a convolution, which has an elementwise activation: '
-                    'use "sigmoid", "tanh", "relu", "leaky_relu" or "linear" there'
+                    f'activation = "{kind}" where a layer is a convolution, which has an elementwise activation or a '
+                    'softmax: use "sigmoid", "tanh", "relu", "leaky_relu", "linear" or "softmax" there'
                 )
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")

@@ -40,12 +40,13 @@ class Start:
     """Initial weights, then one gradient step; or initial coordinates, then a W-step.
 
     "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "greedy": each layer trained as an
-    autoencoder of its inputs, `iterations` long; "model": the weights of another run's model.h5.  Coordinates of a
-    code: "pca" (where the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`.
-    "auto": "uniform", of bits "pca".
+    autoencoder of its inputs, `iterations` long; "staged": filters and codebooks by model.centres, then the output
+    layer, and no gradient step; "model": the weights of another run's model.h5.  Coordinates of a code: "pca" (where
+    the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`.  "auto": "uniform",
+    of bits "pca".
     """
 
-    method: Literal["auto", "uniform", "pca", "greedy", "model", "elastic_embedding", "file"] = "auto"
+    method: Literal["auto", "uniform", "pca", "greedy", "staged", "model", "elastic_embedding", "file"] = "auto"
     range: Annotated[float, Ge(0.0), Le(1e6)] = 0.0
     gradient_step: bool = True
     iterations: Own = 0

@@ -20,7 +20,7 @@ from macmpi.typing import Array
 ACTIVATIONS = {"linear": "identity"} | {name: name for name in ("sigmoid", "tanh", "relu", "leaky_relu")}
 """Name of an activation -> the operation of its step."""
 
-POOLING = {"max_pooling": "max", "average_pooling": "mean"}
+POOLING = {"max_pooling": "max", "average_pooling": "mean", "sum_pooling": "sum"}
 """Operation -> what it takes of each patch."""
 
 OPERATIONS = (
@@ -38,7 +38,7 @@ class Step:
     columns), "bias" (units,) and "index" (positions, columns), of pooling "index" (positions, size^2, channels): the
     columns of [0, A] that are in each patch; "centres" (units, n_in), taken from
     "middle" (n_in,), of radial basis functions and codebooks.  number: the width of radial basis functions, the slope
-    of a leaky rectifier for numbers below 0.
+    of a leaky rectifier for numbers below 0, the groups of a softmax.
     """
 
     operation: str
@@ -207,8 +207,9 @@ STEPS: dict[str, Callable[[Any, Any], Step]] = {
     "transposed_convolution": _convolution,
     "average_pooling": _pooling,
     "max_pooling": _pooling,
+    "sum_pooling": _pooling,
     "activation": _activation,
-    "softmax": lambda map_, W: Step("softmax", map_.n_in, map_.n_out),
+    "softmax": lambda map_, W: Step("softmax", map_.n_in, map_.n_out, number=map_.groups),
     "rbf": _basis,
     "quantiser": lambda map_, W: _centred("quantiser", map_, W),
     "binary": lambda map_, W: Step("binary", map_.n_in, map_.n_out),

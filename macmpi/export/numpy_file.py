@@ -55,6 +55,11 @@ def _pooled(of: str) -> Callable[[str, Step], str]:
     return lambda k, step: f'patches(A, W["index{k}"]).{of}(axis=2).reshape(len(A), {step.n_out})'
 
 
+def _softmax(step: Step) -> str:
+    each = step.n_in // int(step.number)
+    return "softmax(A)" if each == step.n_in else f"softmax(A.reshape(-1, {each})).reshape(A.shape)"
+
+
 LINES: dict[str, Callable[[str, Step], str]] = {
     "affine": lambda k, step: f'A @ W["weight{k}"].T + W["bias{k}"]',
     "linear": lambda k, step: f'A @ W["weight{k}"].T',
@@ -65,7 +70,7 @@ LINES: dict[str, Callable[[str, Step], str]] = {
     "rbf": lambda k, step: f"np.exp({_centred(k)} / {-(step.number**2)!r})",
     "quantiser": lambda k, step: f'(W["centres{k}"] + W["middle{k}"])[{_centred(k)}.argmin(axis=1)]',
     "binary": lambda k, step: "np.where(A > 0.0, 1.0, 0.0).astype(DTYPE)",
-    "softmax": lambda k, step: "softmax(A)",
+    "softmax": lambda k, step: _softmax(step),
     "identity": lambda k, step: "A",
     "exp": lambda k, step: "np.exp(A)",
     "sigmoid": lambda k, step: "sigmoid(A)",

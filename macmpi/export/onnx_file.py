@@ -151,6 +151,13 @@ def _pooling(operator: str) -> Callable[[Graph, str, Step], str]:
     return of
 
 
+def _softmax(g: Graph, A: str, step: Step) -> str:
+    if step.number == 1:
+        return g.node("Softmax", A, axis=1)
+    groups = g.constant(np.array([-1, step.n_in // int(step.number)]))
+    return _flat(g, g.node("Softmax", g.node("Reshape", A, groups), axis=1), step)
+
+
 def _leaky_relu(g: Graph, A: str, step: Step) -> str:
     """max(a, 0) + slope min(a, 0): onnxruntime has no LeakyRelu of float64."""
     zero = g.constant(0.0)
@@ -189,10 +196,11 @@ STEPS: dict[str, Callable[[Graph, str, Step], str]] = {
     "convolution": _convolution,
     "max_pooling": _pooling("ReduceMax"),
     "average_pooling": _pooling("ReduceMean"),
+    "sum_pooling": _pooling("ReduceSum"),
     "rbf": _rbf,
     "quantiser": _quantiser,
     "binary": _binary,
-    "softmax": lambda g, A, step: g.node("Softmax", A, axis=1),
+    "softmax": _softmax,
     "identity": lambda g, A, step: A,
     "exp": lambda g, A, step: g.node("Exp", A),
     "sigmoid": lambda g, A, step: g.node("Sigmoid", A),

@@ -92,7 +92,7 @@ class Convolution(Patches):
 ''',
     "Pooling": '''
 class Pooling(Patches):
-    """The largest number of each patch and channel, or their mean."""
+    """The largest number of each patch and channel, or their mean, or their sum."""
 
     def __init__(self, of, *shape):
         super().__init__(*shape)
@@ -100,7 +100,7 @@ class Pooling(Patches):
 
     def forward(self, A):
         pixels = self.patches(A)
-        return (pixels.amax(2) if self.of == "max" else pixels.mean(2)).flatten(1)
+        return (pixels.amax(2) if self.of == "max" else getattr(pixels, self.of)(2)).flatten(1)
 ''',
     "Centres": '''
 class Centres(nn.Module):
@@ -165,6 +165,13 @@ def _shape(step: Step) -> str:
     return ", ".join(map(str, step.arrays["index"].shape))
 
 
+def _softmax(step: Step) -> str:
+    if step.number == 1:
+        return "nn.Softmax(dim=1)"
+    shape = f"{int(step.number)}, {step.n_in // int(step.number)}"
+    return f"nn.Sequential(nn.Unflatten(1, ({shape})), nn.Softmax(dim=2), nn.Flatten(1))"
+
+
 MODULES: dict[str, Callable[[Step], str]] = {
     "affine": lambda s: f"nn.Linear({s.n_in}, {s.n_out})",
     "linear": lambda s: f"nn.Linear({s.n_in}, {s.n_out}, bias=False)",
@@ -173,7 +180,7 @@ MODULES: dict[str, Callable[[Step], str]] = {
     "rbf": lambda s: f"GaussianBasis({s.n_in}, {s.n_out}, {s.number!r})",
     "quantiser": lambda s: f"Codebook({s.n_in}, {len(s.arrays['centres'])})",
     "binary": lambda s: "Bits()",
-    "softmax": lambda s: "nn.Softmax(dim=1)",
+    "softmax": _softmax,
     "identity": lambda s: "nn.Identity()",
     "exp": lambda s: "Exp()",
     "sigmoid": lambda s: "nn.Sigmoid()",

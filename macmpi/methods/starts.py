@@ -1,4 +1,4 @@
-"""A run starts from random weights, principal components, layers trained one by one, or another run's model."""
+"""A run starts from random weights, principal components, layers trained one by one or in stages, or a model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions
 from macmpi.methods.protocol import Method
+from macmpi.methods.staged import staged
 from macmpi.nets.design import adjoint, gram
 from macmpi.nets.losses.constant import start_targets
 from macmpi.parallel.streams import stream
@@ -51,10 +52,12 @@ def start(method: Method, config: Config, origin: Origin) -> State[Any]:
     flat = np.zeros(method.plan.offsets.weights[-1])
     if keys.method == "greedy":
         flat[:] = greedy(method, config)
+    elif method.parts.team.rank == 0 and origin.weights is not None:
+        flat[:] = origin.weights
     elif method.parts.team.rank == 0:
-        flat[:] = pca(method, config) if origin.weights is None else origin.weights
+        flat[:] = (staged if keys.method == "staged" else pca)(method, config)
     method.parts.team.share_array(flat)
-    return method.start_at(flat, keys.gradient_step)
+    return method.start_at(flat, keys.gradient_step and keys.method != "staged")
 
 
 def range_of(keys: Start) -> float:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from macmpi.config import Model
+from macmpi.config import Convolution, Model
 from macmpi.nets.chain import Chain
 from macmpi.nets.images import convolution, pooling, readout, shape_read
 from macmpi.nets.layers import Map, registered
 from macmpi.nets.layers.activation import Activation, is_function
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.convolution import Shared
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
@@ -24,17 +26,18 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     """The hidden layers and the output layer; sites as the config puts them.
 
     A layer of radial basis functions is one map; a linear layer that reads it has no biases; every other layer is an
-    affine map and its activation, or a convolution, its activation and, behind the site, its pooling.  Other packages
-    give kinds of layers by entry points of the group "macmpi.layers": functions (inputs, units) -> list of maps.
+    affine map and its activation, or a convolution, its activation and, behind the site, its pooling, but that of a
+    codebook (softmax), which belongs to it: its coordinates are histograms.  Other packages give kinds of layers by
+    entry points of the group "macmpi.layers": functions (inputs, units) -> list of maps.
     """
     sites, before = list[int](), 0
     layers = layers_of(model, n_in, n_out)
-    for maps, (_, _, site), cell in zip(layers, model.layers(), model.recurrences, strict=False):
-        before += len(maps)
+    for i, (_, kind, site) in enumerate(model.layers()):
+        before, cell = before + len(layers[i]), model.recurrences[i]
         steps = cell.steps if cell else 1
         if site != "none":
-            ends = [before - 2 * back for back in reversed(range(steps))]
-            sites += ends if site == "after" else [end - 1 for end in ends]
+            last = before if site == "after" else before - 1 - histograms(model.convolutions[i], kind)
+            sites += [last - 2 * back for back in reversed(range(steps))]
     shared = sharing(model, layers)
     return Chain(tuple(m for maps in layers for m in maps), tuple(sites), shared.numbers, shared.reads)
 
@@ -51,8 +54,10 @@ def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
             last = recurrent(cell, kind, size, i)
         elif layer is not None:
             own = convolution(layer, shape_read(layer, image, size, key), key)
-            last = [own, Activation(kind, own.n_out)]
+            last = [own, _of_images(kind, own)]
             pooled, image = pooling(layer, own, key)
+            if histograms(layer, kind):
+                last, pooled = [*last, *pooled], []
         elif kind == "rbf":
             last = [GaussianBasis(size, units, next(widths))]
         elif kind == "kernel_ridge":
@@ -68,7 +73,8 @@ def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
     if model.readout == "dense":
         last = _dense(size, n_out, model.output, model, [*last, *pooled])
     else:
-        last = [readout(model.readout, image, size, n_out), Activation(model.output, n_out)]
+        own = readout(model.readout, image, size, n_out)
+        last = [own, _of_images(model.output, own)]
     if model.output == "linear":
         last.pop()
     layers.append([*pooled, *last])
@@ -81,6 +87,16 @@ AFTER: dict[str, Callable[[int, Model], Map]] = {
     "quantise": lambda units, model: Quantiser(units, model.words),
 }
 """These words put another map after the affine one of a layer than an elementwise activation."""
+
+
+def histograms(layer: Convolution | None, kind: str) -> bool:
+    """A codebook whose shares are pooled: one number for each word and patch of the image."""
+    return layer is not None and kind == "softmax" and layer.pool > 1
+
+
+def _of_images(kind: str, own: Shared) -> Map:
+    """The activation of a convolution; a softmax is one of its channels, at each pixel by itself."""
+    return Softmax(own.n_out, math.prod(own.shape)) if kind == "softmax" else Activation(kind, own.n_out)
 
 
 def _dense(size: int, units: int, kind: str, model: Model, before: list[Map]) -> list[Map]:

@@ -9,12 +9,16 @@ from macmpi import UsageError
 from macmpi.config import Convolution as Layer
 from macmpi.nets.layers import Map
 from macmpi.nets.layers.convolution import Convolution, Shared, TransposedConvolution
-from macmpi.nets.layers.pooling import AveragePooling, MaxPooling
+from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
 
 Shape = tuple[int, int, int]
 """Height, width and channels of images."""
 
-POOLING: dict[str, Callable[..., AveragePooling | MaxPooling]] = {"max": MaxPooling, "average": AveragePooling}
+POOLING: dict[str, Callable[..., SumPooling | MaxPooling]] = {
+    "max": MaxPooling,
+    "average": AveragePooling,
+    "sum": SumPooling,
+}
 
 
 def shape_read(layer: Layer, before: Sequence[int], size: int, key: str) -> Shape:

@@ -6,6 +6,7 @@ from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
+from macmpi.plan.staged_refusals import check_staged
 from macmpi.solvers import ZSolver
 
 MOST_EMBEDDED = 20_000
@@ -46,6 +47,8 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'start.method = "{start.method}" does not go with radial basis functions, whose centres are found from '
             'data; use "elastic_embedding", "pca" or "file"'
         )
+    if start.method == "staged":
+        check_staged(config, chain, n_train)
     if start.method in ("pca", "greedy"):
         for map_ in (m for s in chain.segments for m in s.fitted if "linear" not in m.capabilities):
             raise UsageError(

@@ -33,7 +33,8 @@ def check(config: Config, chain: Chain, choices: Choices) -> None:
     if config.run.refit is True and not can_refit(config):
         raise UsageError(
             "run.refit = true repeats a run on other points: it needs a method without coordinates or penalty.mu_every "
-            '> 0, start.method "uniform", "pca" or "greedy", replicated points and no selection; use run.refit = false'
+            '> 0, start.method "uniform", "pca", "greedy" or "staged", replicated points and no selection; '
+            "use run.refit = false"
         )
     check_bits(config, chain, z_solver)
     _check_metric(config, choices)
@@ -77,7 +78,7 @@ def can_refit(config: Config) -> bool:
         config.method.name == "mac" and config.penalty.method == "quadratic" and config.penalty.value("mu_every") > 0
     )
     whole = config.parallel.data == "replicated" and config.selection.criterion == "none"
-    return scheduled and whole and config.start.method in ("auto", "uniform", "pca", "greedy")
+    return scheduled and whole and config.start.method in ("auto", "uniform", "pca", "greedy", "staged")
 
 
 def _check_metric(config: Config, choices: Choices) -> None:

@@ -23,7 +23,7 @@ from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
-from macmpi.nets.layers.pooling import AveragePooling, MaxPooling
+from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.recurrent import FirstState
 from macmpi.nets.layers.softmax import Softmax
@@ -109,8 +109,8 @@ def activation_example(name: str, random: np.random.Generator) -> MapExample:
     return MapExample(Activation(name, 5), None, away_from_kinks(random, (9, 5)))
 
 
-def softmax_example(size: int, random: np.random.Generator) -> MapExample:
-    return MapExample(Softmax(size), None, 2.0 * random.normal(size=(9, size)))
+def softmax_example(size: int, random: np.random.Generator, groups: int = 1) -> MapExample:
+    return MapExample(Softmax(size, groups), None, 2.0 * random.normal(size=(9, size)))
 
 
 def linear_example(n_in: int, n_out: int, random: np.random.Generator) -> MapExample:
@@ -192,8 +192,12 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
         partial(pooling_example, MaxPooling, (4, 4, 2, 2)),
         partial(pooling_example, MaxPooling, (5, 7, 1, 3)),
     ],
+    "sum_pooling": [
+        partial(pooling_example, SumPooling, (4, 4, 2, 2)),
+        partial(pooling_example, SumPooling, (5, 3, 1, 2)),
+    ],
     "activation": [partial(activation_example, name) for name in FUNCTIONS],
-    "softmax": [partial(softmax_example, 5), partial(softmax_example, 1)],
+    "softmax": [*(partial(softmax_example, size, groups=groups) for size, groups in ((5, 1), (1, 1), (12, 3), (4, 4)))],
     "linear": [partial(linear_example, 4, 3), partial(linear_example, 1, 5), partial(linear_example, 3, 1)],
     "rbf": [partial(rbf_example, 4, 6, 1.7), partial(rbf_example, 1, 3, 0.6), partial(rbf_example, 3, 1, 4.0)],
     "quantiser": [partial(quantiser_example, 3, 5), partial(quantiser_example, 1, 4), partial(quantiser_example, 4, 1)],

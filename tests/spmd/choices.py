@@ -168,6 +168,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield from shared(single, lagrangian)
     yield from images(single, lagrangian)
     yield from one_block(single, lagrangian)
+    yield from cascades(single)
 
 
 def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -210,6 +211,24 @@ def one_block(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tu
         yield WIDE, {**net, "method.acceleration": "momentum"}
         yield WIDE, {**net, "method.name": "adam", "baseline.batch": 9}
     yield CLASSES, {**steps, "model.hidden": [Recurrent(4, 3)], "model.loss": "cross_entropy"}
+
+
+def cascades(single: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Filters, a codebook and its histogram, begun stage by stage, by each kind of method."""
+    words = Convolution(4, 2, pool=2, pooling="sum")
+    net = {"model.image": [3, 3], "model.hidden": [Convolution(5, 2, pool=2), words], "start.method": "staged"}
+    keys = {**net, "model.activation": ["relu", "softmax"], "model.loss": "cross_entropy"}
+    net_of_one = {**keys, "model.hidden": [Convolution(5, 3, pool=3, pooling="average")], "model.activation": "softmax"}
+    drawn = {"method.name": "stochastic", "stochastic.batch": 20, "stochastic.parts": 5}
+    whole = {**keys, "model.hidden": [Convolution(5, 2), words]}
+    yield CLASSES, {**whole, **drawn}
+    yield CLASSES, {**net_of_one, **drawn, **single, "parallel.data": "node"}
+    yield CLASSES, {**whole, "method.name": "adam", "baseline.batch": 9, "model.centres": "subset"}
+    for sites in ("after", "before", ["none", "after"]):
+        yield CLASSES, {**whole, "model.sites": sites}
+    yield CLASSES, {**net_of_one, "parallel.data": "node"}
+    yield SMALL, {"start.method": "staged", "model.activation": ["tanh", "softmax"]}
+    yield CLASSES, {**whole, **drawn, "start.method": "uniform", "parallel.data": "sharded"}
 
 
 def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

@@ -75,6 +75,43 @@ def test_pooling_comes_behind_the_site() -> None:
     assert chain.segments[0].separable and chain.segments[1].separable
 
 
+@pytest.mark.parametrize(
+    ("sites", "kinds", "sizes"),
+    [
+        ("after", [["convolution", "activation"], ["max_pooling", "convolution", "softmax", "sum_pooling"]], (48, 6)),
+        ("before", [["convolution"], ["activation", "max_pooling", "convolution"]], (48, 24)),
+    ],
+)
+def test_coordinates_of_a_codebook_are_histograms_or_what_its_softmax_reads(
+    sites: str, kinds: list[list[str]], sizes: tuple[int, int]
+) -> None:
+    layers = [{**LAYER, "pool": 2}, {"channels": 6, "kernel": 1, "pool": 2, "pooling": "sum"}]
+    chain = build_chain(model(*layers, image=[4, 4], activation=["tanh", "softmax"], sites=sites), 16, 2)
+    assert [[m.spec()["kind"] for m in s.maps] for s in chain.segments[:-1]] == kinds
+    assert chain.site_sizes == sizes
+
+
+def test_shares_of_words_add_up_to_1_at_each_pixel_and_to_the_pixels_in_a_histogram(
+    random: np.random.Generator,
+) -> None:
+    layer = {**LAYER, "pool": 2, "pooling": "sum"}
+    chain = build_chain(model(layer, image=[4, 4], activation="softmax"), 16, 2)
+    weights = [random.normal(size=shape) for shape in chain.block_shapes]
+    A = random.normal(size=(5, 16))
+    shares = chain.part(0, 2).forward(weights, A).reshape(5, 16, 3)
+    assert_allclose(shares.sum(axis=2), 1.0, rtol=1e-14)
+    histograms = chain.part(0, 3).forward(weights, A).reshape(5, 4, 3)
+    assert_allclose(histograms.sum(axis=2), 4.0, rtol=1e-14)
+    assert_allclose(histograms.sum(axis=1), shares.sum(axis=1), rtol=1e-14)
+
+
+def test_a_softmax_of_output_images_is_one_at_each_pixel(random: np.random.Generator) -> None:
+    chain = build_chain(model(6, image=[2, 2], output="softmax", readout={"channels": 3, "image": [1, 2, 3]}), 4, 6)
+    weights = [random.normal(size=shape) for shape in chain.block_shapes]
+    F = chain.forward(weights, random.normal(size=(5, 4)))
+    assert_allclose(F.reshape(5, 2, 3).sum(axis=2), 1.0, rtol=1e-14)
+
+
 def test_shapes_follow_from_layer_to_layer() -> None:
     layers = [{**LAYER, "stride": 2}, {"channels": 2, "pool": 2}, 8, {"channels": 4, "upsample": 2, "image": [2, 2, 2]}]
     chain = build_chain(model(*layers, image=[8, 6, 2], readout={"channels": 1, "kernel": 5}), 96, 16)
@@ -101,7 +138,6 @@ def test_the_data_tell_the_shape_of_images() -> None:
         ({"hidden": [{**LAYER, "upsample": 2, "stride": 2}]}, "upsample goes with stride = 1"),
         ({"hidden": [{**LAYER, "padding": "full"}]}, "model.hidden.0.padding"),
         ({"hidden": [LAYER], "activation": "rbf"}, 'activation = "rbf" where a layer is a convolution'),
-        ({"hidden": [3], "readout": LAYER, "output": "softmax"}, 'output = "softmax" where a layer is a convolution'),
         ({"hidden": [3], "readout": {**LAYER, "pool": 2}}, "no layer reads its pool"),
         ({"hidden": [3], "image": [3]}, "image is a height and a width"),
     ],

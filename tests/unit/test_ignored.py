@@ -40,6 +40,10 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {"penalty": {"tolerance": 0.1, "tolerance_decay": 0.5, "mu_every": 3}}, TOLERANCES),
     ("stochastic", {"penalty": {"tolerance": 0.1, "tolerance_decay": 0.5}}, TOLERANCES),
     ("mac", {"selection": {"every": 3}}, ["selection.every"]),
+    ("mac", {"start": {"method": "staged", "range": 2.0}, "model": {"centres": "subset"}}, ["start.range"]),
+    ("mac", {"start": {"method": "staged", "gradient_step": False}}, ["start.gradient_step"]),
+    ("mac", {"model": {"centres": "subset"}}, ["model.centres"]),
+    ("stochastic", {"start": {"method": "pca", "gradient_step": False}}, []),
     ("mac", {"start": {"method": "greedy", "iterations": 3, "repulsion": 2.0}}, ["start.repulsion"]),
 ]
 

@@ -21,7 +21,15 @@ from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
-from macmpi.plan import fitted, layer_refusals, plan, refusals, shaping_refusals, sharing_refusals
+from macmpi.plan import (
+    fitted,
+    layer_refusals,
+    plan,
+    refusals,
+    shaping_refusals,
+    sharing_refusals,
+    staged_refusals,
+)
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
@@ -467,6 +475,27 @@ TABLE = {
         )
         for kind, keys in {"codewords": CODES, "bits": BITS}.items()
     },
+    **{
+        f"a staged {kind}": Row(
+            keys | {"start.method": "staged"},
+            ('start.method = "staged"', f"a layer ({kind}) is another", 'use "uniform"'),
+            ({"start.method": "uniform"},),
+            "a layer of codewords, trees",
+        )
+        for kind, keys in {"quantiser": CODES, "trees": {"model.activation": ["forest", "tanh"]}}.items()
+    },
+    "staged layers wider than there are points": Row(
+        {"model.hidden": [38], "start.method": "staged"},
+        ('start.method = "staged"', "38 units of a layer (affine) among 37 patches", "use at most 37"),
+        ({"model.hidden": [37]}, {"start.method": "uniform"}),
+        "more filters or words",
+    ),
+    "staged layers of all patches": Row(
+        {"start.method": "staged", "model.centres": "points"},
+        ('start.method = "staged"', "a word of each", 'use centres = "kmeans" or "subset"'),
+        ({"model.centres": "kmeans"}, {"model.centres": "subset"}),
+        '`start.method = "staged"` with',
+    ),
     # --- alternating optimisation
     "halves of a net that has more": Row(
         HALVES | {"model.sites": "after"},
@@ -796,11 +825,23 @@ def test_no_ridge_is_another_way_out_with_a_metric() -> None:
     planned({"penalty.metric": "variance", "penalty.ridge_scale": "objective", "penalty.ridge": 0.0})
 
 
+MODULES = (
+    refusals,
+    layer_refusals,
+    images,
+    fitted,
+    shaping_refusals,
+    sharing,
+    sharing_refusals,
+    staged_refusals,
+)
+
+
 def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
     """Each UsageError of these modules is raised by some row here or by one of the tests below."""
     raised = {
         (module.__name__, i + 1)
-        for module in (refusals, layer_refusals, images, fitted, shaping_refusals, sharing, sharing_refusals)
+        for module in MODULES
         for i, line in enumerate(inspect.getsource(module).splitlines())
         if "raise UsageError(" in line
     }

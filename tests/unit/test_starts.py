@@ -73,7 +73,12 @@ def pca_error(X: Array, components: int) -> float:
     return 0.5 * float(np.sum(values[components:] ** 2)) / len(X)
 
 
-METHODS: list[dict[str, Any]] = [{"method": "uniform"}, {"method": "pca"}, {"method": "greedy", "iterations": 2}]
+METHODS: list[dict[str, Any]] = [
+    {"method": "uniform"},
+    {"method": "pca"},
+    {"method": "greedy", "iterations": 2},
+    {"method": "staged"},
+]
 
 
 @pytest.mark.parametrize("keys", METHODS, ids=lambda keys: keys["method"])

@@ -117,17 +117,19 @@ class Stochastic(Nested[StochasticState]):
         return state
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[StochasticState]:
-        """The given weights (flat), the output layer fitted to some points (0 for labels).  Collective: yes."""
-        return self._started(weights, self._sample())
+        """The given weights (flat), and with a step the output layer fitted to some points.  Collective: yes."""
+        return self._started(weights, self._sample(), gradient_step)
 
     def _sample(self) -> opening.Sample:
         return opening.Sample(self.data, self.rows, self.sum)
 
-    def _started(self, weights: Array, sample: opening.Sample) -> State[StochasticState]:
-        """sample: no further through the net than the weights before have been seen.  Collective: yes."""
+    def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> State[StochasticState]:
+        """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
+        been seen.  Collective: yes.
+        """
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.choices.loss
         found = list(self.weights(state))
-        if {"linear", "patches", "bias"} & chain.maps[-1].capabilities > {"bias"}:
+        if fitted and {"linear", "patches", "bias"} & chain.maps[-1].capabilities > {"bias"}:
             if loss.labels:
                 found[-1][:] = 0.0
             else:

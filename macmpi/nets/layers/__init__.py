@@ -232,7 +232,7 @@ from macmpi.nets.layers.convolution import Convolution, TransposedConvolution  #
 from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
 from macmpi.nets.layers.kernels import Kernels  # noqa: E402
 from macmpi.nets.layers.linear import Linear  # noqa: E402
-from macmpi.nets.layers.pooling import AveragePooling, MaxPooling  # noqa: E402
+from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling  # noqa: E402
 from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
 from macmpi.nets.layers.recurrent import FirstState  # noqa: E402
 from macmpi.nets.layers.softmax import Softmax  # noqa: E402
@@ -246,6 +246,7 @@ KINDS: dict[str, Callable[..., Map]] = {
     "transposed_convolution": TransposedConvolution,
     "average_pooling": AveragePooling,
     "max_pooling": MaxPooling,
+    "sum_pooling": SumPooling,
     "activation": Activation,
     "softmax": Softmax,
     "rbf": GaussianBasis,

@@ -1,4 +1,4 @@
-"""Pooling: each channel of an image, patch by patch, becomes its mean or its largest number."""
+"""Pooling: each channel of an image, patch by patch, becomes its sum, its mean or its largest number."""
 
 from __future__ import annotations
 
@@ -80,14 +80,24 @@ class Pooling(Kind):
 
 
 @dataclass(frozen=True)
-class AveragePooling(Pooling):
+class SumPooling(Pooling):
+    """The sum of each patch: its pixels have the share 1.  Of a codebook's shares it is a histogram of words."""
+
+    kind: ClassVar[str] = "sum_pooling"
+
+    def shares(self, A: Array) -> Array:
+        inside = self.patches.add(np.ones((self.patches.positions, self.patches.columns), A.dtype))
+        return np.repeat(inside, len(A), axis=0)
+
+
+@dataclass(frozen=True)
+class AveragePooling(SumPooling):
     """The mean of each patch: its pixels have equal shares."""
 
     kind: ClassVar[str] = "average_pooling"
 
     def shares(self, A: Array) -> Array:
-        inside = self.patches.add(np.ones((self.patches.positions, self.patches.columns), A.dtype))
-        return np.repeat(inside / self.size**2, len(A), axis=0)
+        return super().shares(A) / self.size**2
 
 
 @dataclass(frozen=True)

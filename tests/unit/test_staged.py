@@ -1,0 +1,179 @@
+"""The staged start: filters, codebooks and an output layer, each found by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from macmpi import config
+from macmpi.config import Config
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import unscaled
+from macmpi.methods.choose import choose
+from macmpi.methods.protocol import Method
+from macmpi.methods.staged import RIDGE, WHITE, codebook, filters, fitted, sample_of, staged, whitening
+from macmpi.methods.starts import Origin, start
+from macmpi.nets.chain import Segment
+from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.convolution import Convolution
+from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.losses import LOSSES
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.serial import Serial
+from macmpi.parallel.streams import Stream
+from macmpi.plan.plan import make_plan
+from macmpi.state import State, block_views
+from macmpi.typing import Array
+
+CASCADE = {
+    "hidden": [{"channels": 6, "kernel": 3}, {"channels": 8, "kernel": 2, "pool": 4, "pooling": "sum"}],
+    "activation": ["relu", "softmax"],
+    "image": [8, 8],
+    "loss": "cross_entropy",
+}
+
+
+def bars(n: int, random: np.random.Generator, noise: float = 0.3) -> tuple[Array, Array]:
+    """Images of 8 x 8 pixels with a bar somewhere, and the class of each: upright, or lying."""
+    images, labels = noise * random.normal(size=(n, 8, 8)), random.integers(2, size=n)
+    for image, lying, place, first in zip(images, labels, *random.integers(1, 5, size=(2, n)), strict=True):
+        (image.T if lying else image)[first : first + 4, place] += 1.0
+    return images.reshape(n, -1), np.eye(2)[labels]
+
+
+def dataset(n: int = 200, **keys: Any) -> Dataset:
+    random = np.random.default_rng(7)
+    (X, Y), (X_val, Y_val) = bars(n, random, **keys), bars(50, random, **keys)
+    return Dataset(X, Y, X_val, Y_val, unscaled(64), unscaled(2), "")
+
+
+def method_of(name: str, data: Dataset, **tables: Any) -> tuple[Method, Config]:
+    table = {"model": CASCADE, "start": {"method": "staged"}, "method": {"name": name}} | tables
+    given = config.validate(table, "this test")
+    plan = make_plan(given, 64, 2, len(data.X), len(data.X_val), 1)
+    return choose(given, plan, data, Serial(), Clock()), given
+
+
+def begun(name: str, data: Dataset, **tables: Any) -> tuple[Method, State[Any]]:
+    method, given = method_of(name, data, **tables)
+    return method, start(method, given, Origin())
+
+
+class Given:
+    """A trainer that gives some of the rows."""
+
+    copies = True
+
+    def fit(self, inputs: Array, count: int, start: Array | None, random: Stream) -> Array:
+        return inputs[3 : 3 + count]
+
+
+def test_the_softmax_of_a_codebook_is_that_of_squared_distances(random: np.random.Generator) -> None:
+    rows = random.normal(size=(40, 5)) + 3.0
+    W = codebook(rows, 6, Given(), random)
+    words = rows[3:9]
+    distances = np.square(rows[:, None] - words).sum(axis=2)
+    width2 = 0.5 * distances.min(axis=1).mean()
+    found = softmax(rows @ W[:, :-1].T + W[:, -1])
+    assert_allclose(found, softmax(-distances / width2), rtol=1e-10, atol=1e-14)
+
+
+def test_filters_say_how_much_nearer_a_word_is_than_others_are(random: np.random.Generator) -> None:
+    rows = random.normal(size=(50, 4)) @ random.normal(size=(4, 4)) + 2.0
+    W, centred = filters(rows, 5, Given(), random), rows - rows.mean(axis=0)
+    white = centred @ whitening(centred)
+    distances = np.square(white[:, None] - white[3:8]).sum(axis=2)
+    expected = distances.mean(axis=1, keepdims=True) - distances
+    found = rows @ W[:, :-1].T + W[:, -1]
+    assert_allclose(found, expected / np.sqrt(np.mean(expected**2)), rtol=1e-9, atol=1e-11)
+    assert np.mean(found**2) == pytest.approx(1.0)
+
+
+def test_whitened_rows_have_the_covariance_of_noise(random: np.random.Generator) -> None:
+    rows = random.normal(size=(200, 4)) * [5.0, 1.0, 0.1, 0.0]
+    rows -= rows.mean(axis=0)
+    T, S = whitening(rows), rows.T @ rows / len(rows)
+    assert_allclose(T @ (S + WHITE * np.trace(S) / 4 * np.eye(4)) @ T, np.eye(4), atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy", "huber"])
+def test_the_output_layer_is_a_minimum(loss: str, random: np.random.Generator) -> None:
+    A, labels = 0.01 * random.normal(size=(300, 4)) + 1.0, random.integers(3, size=300)
+    Y = np.eye(3)[labels]
+    A[:, 0] += 0.02 * labels
+    layer = Segment((Affine(4, 3),), (0,))
+    W, ridge = fitted(layer, LOSSES[loss], A, Y), RIDGE * 300 * A.var(axis=0).mean()
+
+    def slope(W: Array) -> Array:
+        G = layer.maps[0].weight_vjp(W, A, -LOSSES[loss].residual(Y, layer.forward([W], A)))
+        return G + ridge * W * [1, 1, 1, 1, 0]
+
+    assert np.abs(slope(W)).max() < 0.01 * np.abs(slope(np.zeros_like(W))).max()
+
+
+def test_a_sample_holds_patches_of_points(random: np.random.Generator) -> None:
+    map_, A = Convolution(4, 4, 1, 2, 3), random.normal(size=(20, 16)).astype(np.float32)
+    rows, every = sample_of(map_, A, random), map_.unfold(A)
+    assert rows.shape == every.shape and rows.dtype == np.float64
+    assert_array_equal(np.sort(rows, axis=0), np.sort(every, axis=0))
+
+
+def test_a_sample_has_as_many_rows_as_there_are_units(
+    monkeypatch: pytest.MonkeyPatch, random: np.random.Generator
+) -> None:
+    for name, few in (("ROWS", 3), ("NUMBERS", 1)):
+        monkeypatch.setattr(f"macmpi.methods.staged.{name}", few)
+    A = random.normal(size=(20, 16))
+    assert len(sample_of(Affine(16, 9), A, random)) == 9
+    assert len(sample_of(Convolution(4, 4, 1, 20, 3), A, random)) == 20
+    assert len(sample_of(Convolution(4, 4, 1, 2, 3), A, random)) == 3
+
+
+@pytest.mark.parametrize("name", ["mac", "stochastic", "adam"])
+def test_every_method_begins_at_the_stages_as_they_are(name: str) -> None:
+    data = dataset()
+    method, state = begun(name, data)
+    assert_array_equal(state.weights, staged(*method_of(name, data)))
+    assert method.evaluate(state, feasible=True).train < 0.5 * np.log(2.0)
+
+
+def test_stages_see_what_random_weights_do_not() -> None:
+    data = dataset()
+    errors = [
+        method.evaluate(state, feasible=True).validation
+        for method, state in (begun("mac", data, start={"method": how}) for how in ("staged", "uniform"))
+    ]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_joint_training_goes_on_from_there() -> None:
+    method, state = begun("lbfgs", dataset(noise=0.6))
+    before = method.evaluate(state).train
+    method.begin(state)
+    for _ in range(10):
+        method.sweep(state)
+    assert method.evaluate(state).train < 0.8 * before
+
+
+def test_words_that_are_some_of_the_patches_are_another_start() -> None:
+    data, model = dataset(), {**CASCADE, "centres": "subset"}
+    found = [begun("adam", data, model=given)[1].weights for given in (CASCADE, model)]
+    assert (found[0] != found[1]).any()
+
+
+def test_images_that_are_all_alike_give_finite_weights() -> None:
+    data = dataset()
+    data.X[:] = 0.25
+    _, state = begun("adam", data)
+    assert np.isfinite(state.weights).all()
+
+
+def test_stochastic_mac_fits_its_output_layer_only_where_a_step_is_asked_for() -> None:
+    data, tables = dataset(), {"model": {"hidden": [3], "activation": "tanh", "loss": "cross_entropy"}}
+    for step in (True, False):
+        method, state = begun("stochastic", data, start={"method": "pca", "gradient_step": step}, **tables)
+        output = block_views(state.weights, method.plan.chain.block_shapes)[-1]
+        assert (output == 0.0).all() == step
