@@ -62,7 +62,7 @@ def layers(model: Model) -> list[str]:
 def net_lines(model: Model, weights: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The net itself, which every model.h5 has.  weights: the names of those in the file."""
     sizes = "-".join(f"{n}" for n in model.chain.layer_sizes)
-    yield "net", f"{sizes} {kind(model)}, {sum(W.size for W in model.weights):,} weights"
+    yield "net", f"{sizes} {kind(model)}, {model.chain.existing:,} weights"
     yield "layers", shortened(layers(model), " > ")
     if model.classes is not None:
         yield "classes", shortened([str(c) for c in model.classes.tolist()], ", ")

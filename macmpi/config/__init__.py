@@ -14,6 +14,7 @@ from macmpi.config.reading import (
     read_table,
     validate,
 )
+from macmpi.config.sparse import Sparse
 from macmpi.config.tables import (
     NESTED,
     Baseline,
@@ -48,6 +49,7 @@ __all__ = [
     "Run",
     "Selection",
     "Site",
+    "Sparse",
     "Start",
     "Stochastic",
     "WStep",

@@ -7,13 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from annotated_types import Ge, Le, Len, Predicate
 
+from macmpi.config.sparse import Sparse
 from macmpi.config.tables import STRICT, PositiveInt, Width, extensions
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "kernel_ridge")
 LAYERS = (*get_args(Activation), "rbf", "quantise", "binary", *FITTED)
 NOT_OF_IMAGES = ("softmax", "rbf", "quantise", "binary", *FITTED)
-"""A convolution cannot have these in place of an activation."""
+"""A convolution or a sparse layer cannot have these in place of an activation."""
 
 TRAINERS = ("kmeans", "subset", "points")
 LOSSES = ("squared", "cross_entropy", "logistic", "poisson", "huber", "absolute")
@@ -70,14 +71,14 @@ class Convolution:
 class Model:
     """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
 
-    `hidden` has a number of units, or a table (a Convolution), for each hidden layer; `readout` says whether the output
+    `hidden` has a number of units, or a table (Convolution, Sparse), for each hidden layer; `readout` says whether the output
     layer is dense or a convolution; `image` is the shape of the inputs, [] as the data have it.
     `activation` and `sites` hold one word for all hidden layers or a list with one for each; `width` and `centres` one
     for all layers of radial basis functions (and quantisers) or one for each of them.  `fitters` name the algorithm of
     each hidden layer and of the output layer, where it is no W-solver.
     """
 
-    hidden: Annotated[list[PositiveInt | Convolution], Len(1)] | Literal["auto"] = "auto"
+    hidden: Annotated[list[PositiveInt | Convolution | Sparse], Len(1)] | Literal["auto"] = "auto"
     activation: HiddenName | list[LayerName] = "auto"
     output: Activation = "linear"
     sites: Literal["auto", "after", "before", "none"] | list[Site] = "auto"
@@ -119,6 +120,9 @@ class Model:
         for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
             if kind in NOT_OF_IMAGES and layer not in (None, "dense"):
                 raise ValueError(f'a convolution has an elementwise activation, not "{kind}"')
+        for kind, sparse in zip(kinds, self.sparse, strict=True):
+            if kind in NOT_OF_IMAGES and sparse is not None:
+                raise ValueError(f'a sparse layer has an elementwise activation, not "{kind}"')
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
         for name, owners in (("width", ("rbf", "kernel_ridge")), ("centres", ("rbf", "quantise"))):
@@ -133,13 +137,25 @@ class Model:
     def units(self) -> list[int]:
         """Units of each hidden layer, of a convolution its channels, once they are decided."""
         assert isinstance(self.hidden, list)
-        return [layer if isinstance(layer, int) else layer.channels for layer in self.hidden]
+        sizes = {Convolution: "channels", Sparse: "units"}
+        return [layer if isinstance(layer, int) else getattr(layer, sizes[type(layer)]) for layer in self.hidden]
 
     @property
     def convolutions(self) -> list[Convolution | None]:
         """The convolution that each hidden layer is, or None."""
         assert isinstance(self.hidden, list)
-        return [None if isinstance(layer, int) else layer for layer in self.hidden]
+        return [layer if isinstance(layer, Convolution) else None for layer in self.hidden]
+
+    @property
+    def sparse(self) -> list[Sparse | None]:
+        """The sparse layer that each hidden layer is, or None."""
+        assert isinstance(self.hidden, list)
+        return [layer if isinstance(layer, Sparse) else None for layer in self.hidden]
+
+    @property
+    def reads_images(self) -> bool:
+        """Some layer sees what it reads as images."""
+        return any(self.convolutions) or any(layer and layer.connections == "local" for layer in self.sparse)
 
     def each(self, name: str, count: int) -> list[Any]:
         """A key's entries, or its one word `count` times."""

@@ -15,7 +15,8 @@ from macmpi import UsageError
 from macmpi.config.data import Data
 from macmpi.config.gone import gone
 from macmpi.config.loss import Loss
-from macmpi.config.model import Convolution, Model, words
+from macmpi.config.layer_tables import LAYERS, known, meant
+from macmpi.config.model import Model, words
 from macmpi.config.tables import (
     STRICT,
     Baseline,
@@ -149,10 +150,11 @@ def validate(table: dict[str, Any], name: str) -> Config:
 
 def _told(mistakes: list[Any]) -> list[str]:
     """A line for each mistake: of a value that may be of several kinds, for the kind that it was meant for, or one."""
+    mistakes = meant(mistakes)
     auto = {m["loc"][:-1] for m in mistakes if m["loc"][-1:] == (AUTO_BRANCH,)}
     said = [m for m in mistakes if m["loc"][-1:] != (AUTO_BRANCH,)]
-    meant = {m["loc"][:n] for m in said for n in (-1, -2) if not _other_branch(m)}
-    own = [m for m in said if not _other_branch(m) or (m["loc"][:-1] in auto and m["loc"][:-1] not in meant)]
+    asked = {m["loc"][:n] for m in said for n in (-1, -2) if not _other_branch(m)}
+    own = [m for m in said if not _other_branch(m) or (m["loc"][:-1] in auto and m["loc"][:-1] not in asked)]
     for mistake in said:
         place = mistake["loc"][:-1]
         if not any(m["loc"][: len(place)] == place for m in own):
@@ -200,14 +202,10 @@ BRANCH = re.compile(
 """Pydantic marks by these the two branches of "one value, or a list of them" in the place of a mistake."""
 
 
-LAYER = "Convolution"
-"""The branch that is a table within the list of layers."""
-
-
 def _other_branch(mistake: Any) -> bool:
     """The branch that the value was not meant for: a list or a table as one value, or one value as one of these."""
     last, value = str((mistake["loc"] or [""])[-1]), mistake["input"]
-    if last == LAYER:
+    if last in LAYERS:
         return not isinstance(value, dict)
     branch = BRANCH.fullmatch(last)
     return branch is not None and bool(branch["one"]) is isinstance(value, list | dict)
@@ -233,14 +231,14 @@ def _elsewhere(name: str) -> list[str]:
 
 def _unknown(where: list[str]) -> str:
     """The key that is meant: one much like it in its table, or one of its name in other tables."""
-    known, elsewhere = known_keys(where[:-1]), _elsewhere(where[-1])
-    close = [".".join([*where[:-1], word]) for word in difflib.get_close_matches(where[-1], known, n=1)]
-    meant = " or ".join(close or elsewhere)
-    return f"did you mean {meant}?" if meant else f"known here: {', '.join(known)}"
+    here, elsewhere = [key for key in known_keys(where[:-1]) if key != where[-1]], _elsewhere(where[-1])
+    close = [".".join([*where[:-1], word]) for word in difflib.get_close_matches(where[-1], here, n=1)]
+    likely = " or ".join(close or elsewhere)
+    return f"did you mean {likely}?" if likely else f"known here: {', '.join(here)}"
 
 
 def _explain(mistake: Any, otherwise: str = "") -> str:
-    parts = [str(part) for part in mistake["loc"] if part != LAYER and not BRANCH.fullmatch(str(part))]
+    parts = [str(part) for part in mistake["loc"] if part not in LAYERS and not BRANCH.fullmatch(str(part))]
     where = [part if part.isprintable() else repr(part) for part in parts]
     key = ".".join(where) or "the file"
     if mistake["type"] == "unexpected_keyword_argument":
@@ -264,7 +262,7 @@ def known_keys(tables: list[str]) -> list[str]:
     for name in tables:
         node = getattr(node, name, None)
     if tables[:1] == ["model"] and len(tables) > 1:
-        node = Convolution
+        return known()
     return [f.name for f in fields(node)] if is_dataclass(node) else []
 
 

@@ -178,6 +178,7 @@ def _basis(map_: Any, W: Any) -> Step:
 STEPS: dict[str, Callable[[Any, Any], Step]] = {
     "affine": _affine,
     "linear": _linear,
+    "masked": _affine,
     "convolution": _convolution,
     "transposed_convolution": _convolution,
     "average_pooling": _pooling,

@@ -195,5 +195,7 @@ class Parts:
         if not plan.choices.shaping.sparse:
             return None
         blocks = plan.choices.shaping.restrained
-        found, count = zeros([weights[b] for b in blocks], [plan.chain.blocks[b].penalised for b in blocks])
+        maps = [plan.chain.blocks[b] for b in blocks]
+        marks = [m.penalised if m.connected is None else m.penalised & m.connected for m in maps]
+        found, count = zeros([weights[b] for b in blocks], marks)
         return found / count

@@ -109,12 +109,13 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
         inputs, rounded = (by_position(A, P) for A in (given.features[k], given.rounded[k]))
         term, W = Term(inputs, by_position(T, P, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
         shared, points = layer_gram(given, k).G, P * plan.n_train
-        (restraint,) = plan.restraints(k, state.mu)
-        return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces, restraint)
+        (restraint,), mask = plan.restraints(k, state.mu), segment.fitted[0].connected
+        own = None if mask is None else mask[job.units.rows]
+        return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces, restraint, own)
     loss = plan.choices.loss if k == len(plan.chain.sites) else Squared(unit_metric(plan, k, state))
     part = plan.features[k] if segment.leading else segment
     numbers = {block: i for i, block in enumerate(segment.regressed)}
-    own = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
+    alone = Segment(part.maps, tuple(None if b is None else numbers[b] for b in part.blocks))
     A, T = given.features[k], targets(given, k)
     shaped = plan.ridges(k, state.mu), plan.restraints(k, state.mu)
-    return SegmentProblem(own, loss, A, T, shapes, ridge, flat, key, plan.n_train, pieces, *shaped)
+    return SegmentProblem(alone, loss, A, T, shapes, ridge, flat, key, plan.n_train, pieces, *shaped)

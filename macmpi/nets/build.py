@@ -17,6 +17,7 @@ from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.softmax import Softmax
 from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import loss_named
+from macmpi.nets.masks import masked
 
 
 def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
@@ -47,6 +48,8 @@ def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
             own = convolution(layer, shape_read(layer, image, size, key), key)
             last = [own, Activation(kind, own.n_out)]
             pooled, image = pooling(layer, own, key)
+        elif (sparse := model.sparse[i]) is not None:
+            last = [masked(sparse, i, image, size), Activation(kind, units)]
         elif kind == "rbf":
             last = [GaussianBasis(size, units, next(widths))]
         elif kind == "kernel_ridge":

@@ -212,6 +212,12 @@ class Chain:
         """Maps start, ..., stop - 1 as one segment."""
         return self.whole.part(start, stop)
 
+    @property
+    def existing(self) -> int:
+        """The number of weights, without those that masks leave out."""
+        sizes = zip(self.blocks, self.block_shapes, strict=True)
+        return sum(h * d if m.connected is None else int(m.connected.sum()) for m, (h, d) in sizes)
+
     def inputs(self, block: int) -> int:
         """The numbers that a row of a parameter block multiplies: of a linear map its columns but for the biases."""
         return self.blocks[block].columns

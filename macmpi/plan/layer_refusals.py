@@ -47,7 +47,8 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             'data; use "elastic_embedding", "pca" or "file"'
         )
     if start.method in ("pca", "greedy"):
-        for map_ in (m for s in chain.segments for m in s.fitted if "linear" not in m.capabilities):
+        fitted = [m for s in chain.segments for m in s.fitted]
+        for map_ in (m for m in fitted if "linear" not in m.capabilities or m.connected is not None):
             raise UsageError(
                 f'start.method = "{start.method}" fits dense layers, and a layer ({map_.spec()["kind"]}) is another; '
                 'use "uniform"'

@@ -165,7 +165,8 @@ class RunningCurvature:
 
         points: of the minibatch.
         """
-        shared = [k for k, m in enumerate(self.plan.chain.blocks) if "patches" in m.capabilities]
+        blocks = enumerate(self.plan.chain.blocks)
+        shared = [k for k, m in blocks if "patches" in m.capabilities or m.connected is not None]
         return choose_sides(self.layout.shapes, points, list(self._identity), shared)
 
     def direction(self, summed: Array, n: float, sides: Sides, state: State[StochasticState]) -> Array:
@@ -187,6 +188,8 @@ class RunningCurvature:
                     found[k][units] = own
                 else:
                     np.matmul(own, G, out=found[k][units])
+                if (mask := self.plan.chain.blocks[k].connected) is not None:
+                    found[k][units] *= mask[units]
         return direction
 
     @property

@@ -115,7 +115,7 @@ def choose_sides(
 ) -> list[tuple[bool, bool]]:
     """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
     times h or n.  points: of a minibatch; identity: layers whose metric M is the identity; shared: layers whose weights
-    are shared over positions, so that factors have many rows.
+    are shared over positions, so that factors have many rows, or masked, whose gradient is, before any inverse.
     """
     return [
         (points < FEWER * d and k not in (*identity, *shared), points < FEWER * h and k not in shared)
@@ -134,7 +134,7 @@ def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequenc
     """
     for k, (step, Q) in zip(reversed(range(len(sides))), seen.tape.backwards(-seen.residual), strict=True):
         outputs, inputs = sides[k]
-        if "patches" in step.map.capabilities:
+        if "patches" in step.map.capabilities or step.map.connected is not None:
             out[k][:] = step.map.weight_vjp(step.W, step.A, Q)
             continue
         if outputs:

@@ -72,7 +72,8 @@ def code_of(chain: Chain) -> int | None:
     place = sizes.index(narrowest)
     alone = sizes.count(narrowest) == 1 and 0 < place < len(sizes) - 1
     dense = len(chain.blocks) == len(sizes) - 1 and all("bias" in m.capabilities for m in chain.blocks)
-    return place - 1 if alone and dense and "linear" in chain.blocks[place - 1].capabilities else None
+    own = chain.blocks[place - 1] if alone and dense else None
+    return place - 1 if own and "linear" in own.capabilities and own.connected is None else None
 
 
 def slope(chain: Chain) -> float:

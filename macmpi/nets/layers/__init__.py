@@ -50,7 +50,9 @@ class Map(Protocol):
     penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
     fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Its
         weights begin at 0, with which forward must give something.
-    fan_in -- random weights begin within start.range / sqrt(fan_in).
+    fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
+    connected -- where weights exist, of their shape: the others are 0 and stay 0; None where all do.  Such a map is
+        "linear", and has "units".
     """
 
     @property
@@ -84,7 +86,10 @@ class Map(Protocol):
     def fitter(self) -> str: ...
 
     @property
-    def fan_in(self) -> int: ...
+    def fan_in(self) -> int | Array: ...
+
+    @property
+    def connected(self) -> Array | None: ...
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         """B (n, n_out)."""
@@ -155,8 +160,12 @@ class Kind:
         return self.positions * h * d
 
     @property
-    def fan_in(self: Map) -> int:
+    def fan_in(self: Map) -> int | Array:
         return self.n_in
+
+    @property
+    def connected(self) -> Array | None:
+        return None
 
     def unfold(self, A: Array) -> Array:
         return A
@@ -232,6 +241,7 @@ from macmpi.nets.layers.convolution import Convolution, TransposedConvolution  #
 from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
 from macmpi.nets.layers.kernels import Kernels  # noqa: E402
 from macmpi.nets.layers.linear import Linear  # noqa: E402
+from macmpi.nets.layers.masked import Masked  # noqa: E402
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling  # noqa: E402
 from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
 from macmpi.nets.layers.softmax import Softmax  # noqa: E402
@@ -240,6 +250,7 @@ from macmpi.nets.layers.trees import Trees  # noqa: E402
 KINDS: dict[str, Callable[..., Map]] = {
     "affine": Affine,
     "linear": Linear,
+    "masked": Masked,
     "convolution": Convolution,
     "transposed_convolution": TransposedConvolution,
     "average_pooling": AveragePooling,
