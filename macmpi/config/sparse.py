@@ -14,7 +14,7 @@ RULES = ("random", "banded", "local")
 """The words of `connections`; all else is a file."""
 
 GIVEN = "given "
-"""What a mask that has been read from its file begins with: its text follows."""
+"""A mask that has been read from its file begins with this: its text follows."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Sparse:
 
     connections: "random", a share of all inputs; "banded", `width` neighbouring inputs, windows evenly spaced; "local",
     squares of width x width pixels in a square grid, all channels of them; or a file of a matrix (units, inputs) that
-    is not 0 where a weight exists, .npy or .csv.  groups: so many different masks, each of neighbouring units; 0 is one
-    for each unit, or for "local" as many as a square grid can have.  seed: of "random".  image: height, width and
+    is not 0 where a weight exists, .npy or .csv.  groups: the number of different masks, each of
+    neighbouring units; 0 is one for each unit, or for "local" as many as a square grid can have.  seed: of "random".  image: height, width and
     channels of what "local" reads behind a dense layer.
     """
 

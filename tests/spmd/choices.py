@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from macmpi.config import Activation, Config, Convolution, Method
+from macmpi.config import Activation, Config, Convolution, Method, Sparse
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.methods.selection import CRITERIA
@@ -167,6 +167,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})
     yield from shared(single, lagrangian)
     yield from images(single, lagrangian)
+    yield from masks(single, lagrangian)
 
 
 def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -192,6 +193,29 @@ def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
         yield CLASSES, {**label, **drawn, "model.activation": "relu", "model.loss": "cross_entropy", **keys}
     yield WIDE, {"model.hidden": [24], **back, **drawn, "model.activation": "tanh"}
     yield WIDE, {**code, "method.name": "adam", "baseline.batch": 9, "model.activation": "tanh"}
+
+
+def masks(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Sparse layers, one mask a unit and one for several, by every W-solver, by each kind of method and of points."""
+    wide = [Sparse(50, "random", 0.3), 5, Sparse(50, "banded", width=3, groups=7)]
+    code = {"model.hidden": wide, "model.activation": "tanh"}
+    narrow = {"model.hidden": [Sparse(70, "local", width=2, image=[3, 3, 1]), Sparse(5, "random", seed=3)]}
+    places = cycle(("replicated", "sharded", "node"))
+    for keys in ({}, {**lagrangian, "model.sites": "before"}, {"model.sites": ["none", "after", "before"]}, single):
+        for place in ("replicated", "sharded"):
+            yield WIDE, {**code, **keys, "parallel.data": place}
+    for solver in (*WHOLE, *APART):
+        place = next(places) if W_SOLVERS[solver].by_sums else "node"  # type: ignore[attr-defined]
+        yield SMALL, {**narrow, "model.activation": "tanh", "w_step.solver": solver, "parallel.data": place}
+    yield CLASSES, {**narrow, "model.activation": "relu", "model.loss": "cross_entropy", "model.sites": "none"}
+    for keys in ({"penalty.l1": 0.05}, {"penalty.group_lasso": 0.05}, {"method.acceleration": "momentum"}):
+        yield WIDE, {**code, **keys, "parallel.data": next(places)}
+    drawn = {"method.name": "stochastic", "stochastic.batch": 20, "stochastic.parts": 5}
+    for keys in ({}, {"parallel.data": "sharded"}, {"parallel.data": "node", **single}):
+        yield WIDE, {**code, **drawn, **keys}
+        yield CLASSES, {**narrow, **drawn, "model.activation": "relu", "model.loss": "cross_entropy", **keys}
+    for name in ("adam", "lbfgs"):
+        yield WIDE, {**code, "method.name": name, "baseline.batch": 9}
 
 
 def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,12 +16,13 @@ from hypothesis import strategies as st
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.config.tables import SHAPING
-from macmpi.nets import images
+from macmpi.nets import images, masks
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
+from macmpi.nets.layers.masked import as_text
 from macmpi.plan import fitted, layer_refusals, plan, refusals, shaping_refusals
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
@@ -92,24 +94,26 @@ TOGETHER = 'use parallel.data = "replicated" or "node"'
 
 IMAGES: Keys = {"model.image": [2, 2], "model.hidden": [{"channels": 2, "kernel": 3}, 4], "model.activation": "tanh"}
 
+SPARSE: Keys = {"model.hidden": [{"units": 6, "connections": "random"}, 4], "model.activation": "tanh"}
+
 TABLE = {
     "images of no known shape": Row(
         {**IMAGES, "model.image": []},
-        ("model.hidden.0", "reads 4 numbers", "give model.image = [height, width]"),
+        ("model.hidden.0", "given 4 numbers", "give model.image = [height, width]"),
         ({"model.image": [2, 2]},),
-        "a convolution of images of no known or of another shape",
+        "a convolution of images of no known or of another shape, windows of such",
     ),
     "images behind a dense layer": Row(
         {**IMAGES, "model.hidden": [6, {"channels": 2}]},
-        ("model.hidden.1", "reads 6 numbers", "give model.hidden.1.image = [height, width, channels]"),
+        ("model.hidden.1", "given 6 numbers", "give model.hidden.1.image = [height, width, channels]"),
         ({"model.hidden": [6, {"channels": 2, "image": [3, 2, 1]}]},),
-        "a convolution of images of no known or of another shape",
+        "a convolution of images of no known or of another shape, windows of such",
     ),
     "images of another shape": Row(
         {**IMAGES, "model.image": [3, 2]},
         ("model.image = [3, 2] has 6 numbers", "reads 4", "whose product is 4"),
         ({"model.image": [4, 1]},),
-        "a convolution of images of no known or of another shape",
+        "a convolution of images of no known or of another shape, windows of such",
     ),
     "a kernel larger than the image": Row(
         {**IMAGES, "model.hidden": [{"channels": 2, "kernel": 3, "padding": "none"}, 4]},
@@ -142,7 +146,55 @@ TABLE = {
         {**IMAGES, "start.method": "pca"},
         ('start.method = "pca"', "a layer (convolution)", 'use "uniform"'),
         ({"start.method": "uniform"},),
-        "a convolution, or a layer of another package that is not dense, or of trees or kernels, with",
+        "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees or kernels, with",
+    ),
+    "sparse layers on a ring": Row(
+        {**SPARSE, "parallel.data": "sharded", "w_step.schedule": "ring"},
+        ('w_step.schedule = "ring"', "sparse layers", 'w_step.schedule = "units"'),
+        ({"w_step.schedule": "units"},),
+        '`w_step.schedule = "ring"` with',
+    ),
+    "sparse layers and principal components": Row(
+        {**SPARSE, "start.method": "pca"},
+        ('start.method = "pca"', "a layer (masked)", 'use "uniform"'),
+        ({"start.method": "uniform"},),
+        "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees or kernels, with",
+    ),
+    "a band wider than the inputs": Row(
+        {"model.hidden": [{"units": 6, "connections": "banded"}, 4]},
+        ("model.hidden.0.width = 5", "4 to choose from", "use width = 4"),
+        ({"model.hidden": [{"units": 6, "connections": "banded", "width": 4}, 4]},),
+        "a `width` of a band or a window",
+    ),
+    "a window wider than the images": Row(
+        {"model.hidden": [{"units": 6, "connections": "local", "width": 3}, 4], "model.image": [2, 2]},
+        ("model.hidden.0.width = 3", "2 to choose from", "use width = 2"),
+        ({"model.hidden": [{"units": 6, "connections": "local", "width": 2}, 4]},),
+        "a `width` of a band or a window",
+    ),
+    "windows of what is no image": Row(
+        {"model.hidden": [6, {"units": 6, "connections": "local", "width": 1}]},
+        ("model.hidden.1", "reads images", "give model.hidden.1.image = [height, width, channels]"),
+        ({"model.hidden": [6, {"units": 6, "connections": "local", "width": 1, "image": [3, 2, 1]}]},),
+        "a convolution of images of no known or of another shape, windows of such",
+    ),
+    "a mask of another size": Row(
+        {"model.hidden": [{"units": 6, "connections": f"given {as_text(np.ones((6, 5)))}"}, 4]},
+        ("model.hidden.0.connections", "6 units that read 4 inputs", "6 rows and 4 columns"),
+        ({"model.hidden": [{"units": 6, "connections": f"given {as_text(np.ones((6, 4)))}"}, 4]},),
+        "`connections` of another number",
+    ),
+    "a unit that reads nothing": Row(
+        {"model.hidden": [{"units": 4, "connections": f"given {as_text(np.diag([1, 1, 0, 1]))}"}, 4]},
+        ("model.hidden.0.connections: unit 2 reads nothing", "give each row a connection"),
+        ({"model.hidden": [{"units": 4, "connections": f"given {as_text(np.eye(4))}"}, 4]},),
+        "`connections` of another number",
+    ),
+    "a mask that nobody has read": Row(
+        {"model.hidden": [{"units": 6, "connections": "mask.npy"}, 4]},
+        ('model.hidden.0.connections = "mask.npy"', "no file that has been read", 'use "random", "banded" or "local"'),
+        ({"model.hidden": [{"units": 6, "connections": "random"}, 4]},),
+        "`connections` of another number",
     ),
     "a softmax of its own": Row(
         {"model.loss": "cross_entropy", "model.output": "sigmoid"},
@@ -501,7 +553,7 @@ TABLE = {
         {**FOREST, "start.method": "pca"},
         ('start.method = "pca" fits dense layers, and a layer (trees) is another; use "uniform"',),
         ({"start.method": "uniform"},),
-        "a convolution, or a layer of another package that is not dense, or of trees",
+        "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees",
     ),
     # --- model selection
     "selection of nothing": Row(
@@ -723,7 +775,7 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
     """Each UsageError of these modules is raised by some row here or by one of the tests below."""
     raised = {
         (module.__name__, i + 1)
-        for module in (refusals, layer_refusals, images, fitted, shaping_refusals)
+        for module in (refusals, layer_refusals, images, masks, fitted, shaping_refusals)
         for i, line in enumerate(inspect.getsource(module).splitlines())
         if "raise UsageError(" in line
     }
@@ -734,9 +786,9 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         last = caught.traceback[-1]
         found.add((last.frame.f_globals["__name__"], last.lineno + 1))
     assert found <= raised
-    assert len(raised - found) == 7, (
+    assert len(raised - found) == 8, (
         "those that no config reaches: a library, a fitter that nobody gives, activations, weights without a trainer, "
-        "layers without biases, many points, restraints on layers of other packages that are not dense"
+        "layers without biases, many points, restraints on layers of other packages that are not dense, W-solvers of other packages that keep no masks"
     )
 
 
@@ -753,6 +805,7 @@ ELSEWHERE = (
     '`"elastic_embedding"` of',
     "a layer of another package that is not dense, or has no biases",
     "a fitter whose library",
+    "a W-solver of another package with a sparse layer",
 )
 """Rows that are tested elsewhere: where files are read, or with layers that no config names."""
 
@@ -859,6 +912,17 @@ def test_weights_that_nothing_trains_are_named_with_their_segment(monkeypatch: p
     assert re.search(
         r"segment 2 \(opaque\) offers neither 'weight_jacobian' nor 'centres'", refusal({"method.acceleration": "none"})
     )
+
+
+def test_a_solver_that_does_not_say_that_it_keeps_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unaware(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
+        masks = False
+
+    monkeypatch.setitem(W_SOLVERS, "lbfgs", Unaware)
+    planned({"w_step.solver": "lbfgs"})
+    with pytest.raises(UsageError, match='w_step.solver = "lbfgs" does not say .* segment 1 is sparse; use auto'):
+        planned({**SPARSE, "w_step.solver": "lbfgs"})
+    planned(SPARSE)
 
 
 def test_an_activation_that_a_solver_cannot_train_under(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ class Masked(Affine):
 
 def as_text(connections: Array) -> str:
     """A matrix (units, inputs) of truth values as text.  Collective: no."""
-    packed = zlib.compress(np.packbits(connections).tobytes(), 9)
+    packed = zlib.compress(np.packbits(np.asarray(connections, dtype=bool)).tobytes(), 9)
     return base64.b64encode(packed).decode("ascii")
 
 
