@@ -75,7 +75,8 @@ class Model:
     layer is dense or a convolution; `image` is the shape of the inputs, [] as the data have it.
     `activation` and `sites` hold one word for all hidden layers or a list with one for each; `width` and `centres` one
     for all layers of radial basis functions (and quantisers) or one for each of them.  `fitters` name the algorithm of
-    each hidden layer and of the output layer, where it is no W-solver.
+    each hidden layer and of the output layer, where it is no W-solver.  `skips` have pairs of layers: what the first of
+    a pair gives also joins what the second reads, by `joining`; 0 are the inputs.
     """
 
     hidden: Annotated[list[PositiveInt | Convolution | Sparse], Len(1)] | Literal["auto"] = "auto"
@@ -93,12 +94,14 @@ class Model:
     precision: Literal["float64", "float32"] = "float64"
     image: list[PositiveInt] = field(default_factory=list)
     readout: Convolution | Literal["dense"] = "dense"
+    skips: list[Annotated[list[Annotated[int, Ge(0)]], Len(2, 2)]] = field(default_factory=list)
+    joining: Literal["add", "append"] = "add"
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
         if self.hidden == "auto":
-            for name in ("activation", "sites", "width", "centres", "fitters"):
-                if isinstance(getattr(self, name), list):
+            for name in ("activation", "sites", "width", "centres", "fitters", "skips"):
+                if isinstance(getattr(self, name), list) and getattr(self, name):
                     raise ValueError(f"{name} is a list, one for each layer: give hidden too, as in hidden = [100]")
             return
         for name in ("activation", "sites"):
@@ -116,6 +119,12 @@ class Model:
             )
         if len(self.image) not in (0, 2, 3):
             raise ValueError("image is a height and a width, and channels where there are several: [28, 28, 3]")
+        for first, last in self.skips:
+            if not first + 1 < last <= layers:
+                raise ValueError(
+                    f"skips has [{first}, {last}]: a layer, 0 for the inputs, and one at least two later, at most "
+                    f"{layers}, the output layer"
+                )
         kinds = [kind for _, kind, _ in self.layers()]
         for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
             if kind in NOT_OF_IMAGES and layer not in (None, "dense"):

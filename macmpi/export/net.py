@@ -191,5 +191,5 @@ STEPS: dict[str, Callable[[Any, Any], Step]] = {
 }
 """Kind of map -> the step of a map and its weights."""
 
-NOT_EXPORTED = ("trees", "kernels")
+NOT_EXPORTED = ("trees", "kernels", "carrying", "copy", "add")
 """Kinds of map that no format has a step for."""

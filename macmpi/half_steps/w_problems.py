@@ -25,7 +25,7 @@ class WInputs:
 
     coordinates: z_k - u_k of all sites, or sharded z_k; first: what never changes, if it is needed; features, rounded:
     what each segment multiplies, by points, and that as directions and Grams read it; cores: the targets of this rank's
-    regressions that a quantiser follows.
+    regressions that a quantiser follows; passed: what comes before units that something is added to, all of it.
     """
 
     parts: Parts
@@ -36,6 +36,7 @@ class WInputs:
     features: dict[int, Rows] = field(default_factory=dict)
     rounded: dict[int, Rows] = field(default_factory=dict)
     cores: dict[int, Array] = field(default_factory=dict)
+    passed: dict[int, Rows] = field(default_factory=dict)
 
 
 def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
@@ -46,7 +47,11 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     for k in work.segments | work.fresh:
         given.features[k] = given.rounded[k] = parts.inputs(k, state)
     for k in work.features:
-        given.features[k] = parts.unfolded(k, parts.features(k, state)) if k or first is None else first.unfolded
+        own, adds = k or first is None, parts.plan.chain.segments[k].added
+        made = parts.features(k, state) if own else first.features
+        if adds and parts.plan.choices.regressions[k].by_unit:
+            given.passed[k] = made
+        given.features[k] = parts.unfolded(k, made) if own else first.unfolded
         given.rounded[k] = parts.rounded(k, given.features[k]) if k or first is None else first.rounded
     for k in {job.segment for job in work.jobs_of(parts.team.rank)}:
         if parts.plan.chain.segments[k].trailing:
@@ -73,6 +78,23 @@ def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:
     u, form = given.state.own.multipliers[:, columns[k]], given.metrics[k]
     shape = len(z), z[:0, units].shape[1]
     return Made(lambda rows: (z[rows] - times(u[rows], form.inverse))[:, units], shape, z.dtype)
+
+
+def _unit_targets(given: WInputs, k: int, units: slice) -> Rows:
+    """Units of segment k's regression have to give the targets of the segment, less what is added.  Collective: no."""
+    own = given.parts.plan.chain.segments[k].fitted[0]
+    if k in given.cores:
+        return by_position(given.cores[k], own.positions, units)
+    T = by_position(targets(given, k, slice(own.n_out)), own.positions, units)
+    if k not in given.passed:
+        return T
+    A, segment = given.passed[k], given.parts.plan.chain.segments[k]
+    added = [by_position(by_position(A, 1, columns), own.positions, units) for columns in segment.added]
+
+    def rest(rows: Any) -> Array:
+        return T[rows] - sum(part[rows] for part in added)
+
+    return Made(rest, T.shape, T.dtype) if given.parts.plan.sharded else rest(EVERY)
 
 
 def _core_targets(given: WInputs, k: int) -> Array:
@@ -105,9 +127,9 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     shapes, segment = plan.chain.regressed_shapes(k), plan.chain.segments[k]
     flat, pieces = state.weights[job.place], parts.points.in_pieces
     if job.units is not None:
-        P, T = segment.fitted[0].positions, given.cores[k] if k in given.cores else targets(given, k)
+        P = segment.fitted[0].positions
         inputs, rounded = (by_position(A, P) for A in (given.features[k], given.rounded[k]))
-        term, W = Term(inputs, by_position(T, P, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
+        term, W = Term(inputs, _unit_targets(given, k, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
         shared, points = layer_gram(given, k).G, P * plan.n_train
         (restraint,), mask = plan.restraints(k, state.mu), segment.fitted[0].connected
         own = None if mask is None else mask[job.units.rows]

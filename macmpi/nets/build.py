@@ -18,6 +18,7 @@ from macmpi.nets.layers.softmax import Softmax
 from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import loss_named
 from macmpi.nets.masks import masked
+from macmpi.nets.skips import layers_with_skips
 
 
 def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
@@ -32,12 +33,15 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     for maps, (_, _, site) in zip(layers, model.layers(), strict=False):
         before += len(maps)
         if site != "none":
-            sites.append(before if site == "after" else before - 1)
+            adds = sum("adds" in m.own.capabilities for m in maps)
+            sites.append(before if site == "after" else before - 1 - adds)
     return Chain(tuple(m for maps in layers for m in maps), tuple(sites))
 
 
 def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
     """The maps of each hidden layer and of the output layer; a layer begins with the pooling of the one before."""
+    if model.skips:
+        return layers_with_skips(model, n_in, n_out)
     layers: list[list[Map]] = []
     size, last, pooled, image = n_in, list[Map](), list[Map](), tuple(model.image)
     widths, convolutions = iter(model.each("width", len(model.units))), model.convolutions

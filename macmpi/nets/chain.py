@@ -48,8 +48,8 @@ class Segment:
 
     @property
     def fitted(self) -> tuple[Map, ...]:
-        """The maps whose blocks those are."""
-        return tuple(m for m, b in zip(self.maps, self.blocks, strict=True) if b in self.regressed)
+        """The maps whose blocks those are, without the columns that they pass on."""
+        return tuple(m.own for m, b in zip(self.maps, self.blocks, strict=True) if b in self.regressed)
 
     @property
     def core(self) -> int:
@@ -71,21 +71,33 @@ class Segment:
     def separable(self) -> bool:
         """Row h of the core's weights is fitted to output h alone: one block [A, 1] W^T, elementwise maps after it.
 
-        A is the core's inputs, or patches of them.  A quantiser after it counts as the identity.
+        A is the core's inputs, or patches of them.  A quantiser after it counts as the identity; what the core passes
+        on may be added in the end.
         """
-        after = self.maps[self.core + 1 :]
+        after = [m.own for m in self.maps[self.core + 1 :]]
+        while after and "adds" in after[-1].capabilities:
+            after.pop()
         return (
             len(self.regressed) == 1
-            and "units" in self.maps[self.core].capabilities
-            and bool({"linear", "patches"} & self.maps[self.core].capabilities)
+            and "units" in self.fitted[0].capabilities
+            and bool({"linear", "patches"} & self.fitted[0].capabilities)
             and all("elementwise" in m.capabilities or m.trained_as == "linear" for m in after)
         )
 
     @property
+    def added(self) -> tuple[slice, ...]:
+        """The columns that the core passes on and that are added to its units' outputs, one slice a join."""
+        start, own, found = self.fitted[0].n_in, self.fitted[0].n_out, list[slice]()
+        for map_ in self.maps[self.core + 1 :]:
+            if "adds" in map_.own.capabilities:
+                found.append(slice(start, start + own))
+                start += own
+        return tuple(found)
+
+    @property
     def activation(self) -> str:
         """The elementwise function under which the core of a separable segment is fitted."""
-        names = [m.trained_as for m in self.maps[self.core + 1 :]]
-        return names[0] if names else "linear"
+        return next((m.trained_as for m in self.maps[self.core + 1 :] if m.trained_as), "linear")
 
     def features(self, weights: Sequence[Array], A: Array) -> Array:
         """Apply the maps before the core to A: its weights see the result."""
@@ -241,7 +253,7 @@ class Chain:
     @cached_property
     def layer_sizes(self) -> tuple[int, ...]:
         """Inputs and units of every layer with weights, whether it has coordinates or not: (D, H_1, ..., L)."""
-        return (self.n_in, *(m.n_out for m in self.blocks if _begins_layer(m)))
+        return (self.n_in, *(m.own.n_out for m in self.blocks if _begins_layer(m)))
 
     @cached_property
     def layer_ends(self) -> tuple[int, ...]:

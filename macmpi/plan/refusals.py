@@ -154,6 +154,8 @@ def check_ring(config: Config, chain: Chain, choices: Choices) -> None:
         raise UsageError(f"{key} trains dense layers, and the net has convolutions; use {units}")
     if any(m.connected is not None for m in chain.blocks):
         raise UsageError(f"{key} trains units that read all inputs, and the net has sparse layers; use {units}")
+    if config.model.skips:
+        raise UsageError(f"{key} trains layers that read one another in turn, and the net has skips; use {units}")
     if all(r.solver.exact for r in choices.regressions):
         raise UsageError(
             f"{key}: every layer is linear and fitted in closed form, so that nothing travels; use {units}, or "

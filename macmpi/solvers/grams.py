@@ -96,8 +96,8 @@ class Subsystems:
 
 def inputs_gram(step: Step) -> Array:
     """The Gram of [a, 1] of a linear map with biases, of a without; else the mean of a^2 over inputs, (1, 1)."""
-    if "linear" in step.map.capabilities:
-        return gram_of(step.A, "bias" in step.map.capabilities)
+    if "linear" in step.map.own.capabilities:
+        return gram_of(step.map.unfold(step.A), "bias" in step.map.own.capabilities)
     return np.full((1, 1), np.square(step.A, dtype=float).sum() / step.map.n_in)
 
 

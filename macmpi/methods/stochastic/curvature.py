@@ -17,6 +17,7 @@ from macmpi.methods.stochastic.factors import (
     add_grams,
     choose_sides,
     metrics,
+    plain,
     shifted_inverse,
     shifts,
 )
@@ -166,7 +167,7 @@ class RunningCurvature:
         points: of the minibatch.
         """
         blocks = enumerate(self.plan.chain.blocks)
-        shared = [k for k, m in blocks if "patches" in m.capabilities or m.connected is not None]
+        shared = [k for k, m in blocks if not plain(m)]
         return choose_sides(self.layout.shapes, points, list(self._identity), shared)
 
     def direction(self, summed: Array, n: float, sides: Sides, state: State[StochasticState]) -> Array:

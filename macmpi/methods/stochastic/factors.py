@@ -20,6 +20,7 @@ import numpy as np
 
 from macmpi.nets.design import adjoint, apply, gram
 from macmpi.nets.inverse import inverse
+from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
 from macmpi.typing import Array
@@ -115,7 +116,7 @@ def choose_sides(
 ) -> list[tuple[bool, bool]]:
     """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
     times h or n.  points: of a minibatch; identity: layers whose metric M is the identity; shared: layers whose weights
-    are shared over positions, so that factors have many rows, or masked, whose gradient is, before any inverse.
+    are shared over positions, so that factors have many rows, or whose gradient is no product of factors (`plain`).
     """
     return [
         (points < FEWER * d and k not in (*identity, *shared), points < FEWER * h and k not in shared)
@@ -134,7 +135,7 @@ def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequenc
     """
     for k, (step, Q) in zip(reversed(range(len(sides))), seen.tape.backwards(-seen.residual), strict=True):
         outputs, inputs = sides[k]
-        if "patches" in step.map.capabilities or step.map.connected is not None:
+        if not plain(step.map):
             out[k][:] = step.map.weight_vjp(step.W, step.A, Q)
             continue
         if outputs:
@@ -166,7 +167,8 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> li
     products, M, found = dict(zip(bent, found_slopes, strict=True)), M.astype(dtype, copy=False), []
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.W is not None:
-            found.append(shared_metric(M, len(step.W)))
+            own = step.map.own.n_out
+            found.append(shared_metric(M[:own, :own], len(step.W)))
         if i in products:
             M = products[i] * M
         elif i and step.W is not None and "linear" in step.map.capabilities:
@@ -176,6 +178,11 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> li
         elif i:
             (M,) = means([(_carried(i, points, M), step.map.n_in)])
     return found[::-1]
+
+
+def plain(map_: Map) -> bool:
+    """Its gradient is Q^T [A, 1], for the derivatives Q of the losses by its outputs and its inputs A."""
+    return "linear" in map_.capabilities and map_.connected is None
 
 
 def shared_metric(M: Array, units: int) -> Array:

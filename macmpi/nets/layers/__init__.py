@@ -41,7 +41,9 @@ class Map(Protocol):
         "patches"          that of each of `positions` patches of an input: [unfold(A), 1] W^T, position by position;
                            `matrix` is then the derivative, the same at every point;
         "elementwise"      B[n, h] depends on A[n, h] alone;
-        "bits"             the outputs are 0 or 1.
+        "bits"             the outputs are 0 or 1;
+        "adds"             B = a + c of [a, c].
+    own -- the map within, of one that passes other columns on behind those of another map; else the map itself.
     trained_as -- the name of the activation.Function under which the weights before this map are fitted; "" if they
         cannot be.
     parameter_shape -- shape of the weights, one row a unit where there are "units", or None when there are none.
@@ -54,6 +56,9 @@ class Map(Protocol):
     connected -- where weights exist, of their shape: the others are 0 and stay 0; None where all do.  Such a map is
         "linear", and has "units".
     """
+
+    @property
+    def own(self) -> Map: ...
 
     @property
     def n_in(self) -> int: ...
@@ -139,6 +144,10 @@ class Kind:
 
     kind: ClassVar[str]
     fitter: str = ""
+
+    @property
+    def own(self: Map) -> Map:
+        return self
 
     @property
     def penalised(self: Map) -> Array:
@@ -237,6 +246,7 @@ def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
 
 from macmpi.nets.layers.activation import Activation  # noqa: E402
 from macmpi.nets.layers.affine import Affine  # noqa: E402
+from macmpi.nets.layers.carrying import Add, Copy, carrying  # noqa: E402
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution  # noqa: E402
 from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
 from macmpi.nets.layers.kernels import Kernels  # noqa: E402
@@ -260,6 +270,9 @@ KINDS: dict[str, Callable[..., Map]] = {
     "rbf": GaussianBasis,
     "quantiser": Quantiser,
     "binary": Binary,
+    "carrying": carrying,
+    "copy": Copy,
+    "add": Add,
     "trees": Trees,
     "kernels": Kernels,
 }
