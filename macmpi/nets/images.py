@@ -26,9 +26,7 @@ def shape_read(layer: Layer | Sparse, before: Sequence[int], size: int, key: str
     given, where = (layer.image, f"{key}.image") if layer.image else (list(before), "model.image")
     if not given:
         remedy = "model.image = [height, width]" if key.endswith(".0") else f"{key}.image = [height, width, channels]"
-        raise UsageError(
-            f"{key} reads images, and is given {size:,} numbers of no known shape; give {remedy}"
-        )
+        raise UsageError(f"{key} reads images, and is given {size:,} numbers of no known shape; give {remedy}")
     height, width, channels = (*given, 1)[:3]
     if height * width * channels != size:
         raise UsageError(

@@ -210,7 +210,11 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "activation": [partial(activation_example, name) for name in FUNCTIONS],
     "softmax": [partial(softmax_example, 5), partial(softmax_example, 1)],
     "linear": [partial(linear_example, 4, 3), partial(linear_example, 1, 5), partial(linear_example, 3, 1)],
-    "masked": [partial(masked_example, 4, 3, 0.4), partial(masked_example, 7, 5, 0.6), partial(masked_example, 1, 6, 1.0)],
+    "masked": [
+        partial(masked_example, 4, 3, 0.4),
+        partial(masked_example, 7, 5, 0.6),
+        partial(masked_example, 1, 6, 1.0),
+    ],
     "rbf": [partial(rbf_example, 4, 6, 1.7), partial(rbf_example, 1, 3, 0.6), partial(rbf_example, 3, 1, 4.0)],
     "carrying": [
         partial(carrying_example, partial(affine_example, 4, 3), 2),

@@ -16,7 +16,18 @@ from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.typing import Array
 
-CAPABILITIES = {"jacobian", "weight_jacobian", "bias", "centres", "units", "linear", "patches", "elementwise", "bits", "adds"}
+CAPABILITIES = {
+    "jacobian",
+    "weight_jacobian",
+    "bias",
+    "centres",
+    "units",
+    "linear",
+    "patches",
+    "elementwise",
+    "bits",
+    "adds",
+}
 ROWS = np.array([4, 0, 7, 7])
 
 

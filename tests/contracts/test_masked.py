@@ -127,7 +127,8 @@ def test_a_mask_of_ones_leaves_a_layer_dense(name: str, random: np.random.Genera
 
 
 @pytest.mark.parametrize(
-    "restraint", [Restraint(l1=0.5), Restraint(group=0.5), Restraint(least=-0.1, most=0.2), Restraint(l1=0.1, kept=True)]
+    "restraint",
+    [Restraint(l1=0.5), Restraint(group=0.5), Restraint(least=-0.1, most=0.2), Restraint(l1=0.1, kept=True)],
 )
 @pytest.mark.parametrize("activation", ["linear", "tanh"])
 def test_restraints_hold_for_the_weights_that_exist(

@@ -168,6 +168,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield from shared(single, lagrangian)
     yield from images(single, lagrangian)
     yield from masks(single, lagrangian)
+    yield from skips(single, lagrangian)
 
 
 def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -216,6 +217,26 @@ def masks(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[
         yield CLASSES, {**narrow, **drawn, "model.activation": "relu", "model.loss": "cross_entropy", **keys}
     for name in ("adam", "lbfgs"):
         yield WIDE, {**code, "method.name": name, "baseline.batch": 9}
+
+
+def skips(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Residual layers, and columns carried past sites, added or appended, with every kind of points."""
+    residual = {"model.hidden": [50, 50, 50], "model.skips": [[1, 3], [2, 4]], "model.activation": "tanh"}
+    appended = {"model.hidden": [Sparse(7, "random", 0.5), 5, 6], "model.skips": [[0, 3], [1, 4]]}
+    appended |= {"model.joining": "append", "model.activation": "sigmoid"}
+    places = cycle(("replicated", "sharded", "node"))
+    for keys in ({}, lagrangian, {"model.sites": "before"}, {"model.sites": ["none", "after", "before"]}, single):
+        for place in ("replicated", "sharded"):
+            yield WIDE, {**residual, **keys, "parallel.data": place}
+        yield SMALL, {**appended, **keys, "parallel.data": next(places)}
+    yield CLASSES, {**appended, "model.loss": "cross_entropy", "model.sites": "none"}
+    yield WIDE, {**residual, "penalty.l1": 0.05, "parallel.data": "sharded"}
+    yield WIDE, {**residual, "method.acceleration": "momentum", "w_step.cg_precision": "single"}
+    drawn = {"method.name": "stochastic", "stochastic.batch": 20, "stochastic.parts": 5}
+    for keys in ({}, {"parallel.data": "sharded"}, {"parallel.data": "node", **single}):
+        yield WIDE, {**residual, **drawn, **keys}
+        yield CLASSES, {**appended, **drawn, "model.loss": "cross_entropy", **keys}
+    yield WIDE, {**residual, "method.name": "adam", "baseline.batch": 9}
 
 
 def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -416,7 +437,7 @@ def made() -> Iterator[Choice]:
         for name, value in keys.items():
             part, key = name.split(".")
             most = len(hidden) + (key == "fitters")
-            each = isinstance(value, list) and part == "model" and key != "image"
+            each = isinstance(value, list) and part == "model" and key not in ("image", "skips")
             table.setdefault(part, {})[key] = value[:most] if each else value
         tables = {name: TABLES[name](**values) for name, values in table.items()}
         config = Config(**{"method": Method("mac"), **tables})

@@ -196,10 +196,16 @@ METHODS: list[dict[str, Any]] = [
 def test_every_method_lowers_the_error_and_leaves_them_at_0(keys: dict[str, Any], tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     X = np.tanh(random.normal(size=(150, 4)) @ random.normal(size=(4, 12)))
-    hidden = [{"units": 20, "connections": "random", "share": 0.3}, 3, {"units": 24, "connections": "banded", "width": 2}]
+    hidden = [
+        {"units": 20, "connections": "random", "share": 0.3},
+        3,
+        {"units": 24, "connections": "banded", "width": 2},
+    ]
     settings = {**keys, "run": {"max_iterations": 4}}
     model = macmpi.fit(X, hidden=hidden, layers="tanh", config=settings, output=tmp_path / "run")
-    blocks = [(W, m.connected) for W, m in zip(model.weights, model.chain.blocks, strict=True) if m.connected is not None]
+    blocks = [
+        (W, m.connected) for W, m in zip(model.weights, model.chain.blocks, strict=True) if m.connected is not None
+    ]
     assert len(blocks) == 2
     for W, connected in blocks:
         assert_array_equal(W[~connected], 0.0)

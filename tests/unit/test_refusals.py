@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.config.tables import SHAPING
-from macmpi.nets import images, masks
+from macmpi.nets import images, masks, skips
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
@@ -94,6 +94,7 @@ TOGETHER = 'use parallel.data = "replicated" or "node"'
 
 IMAGES: Keys = {"model.image": [2, 2], "model.hidden": [{"channels": 2, "kernel": 3}, 4], "model.activation": "tanh"}
 
+SKIPS: Keys = {"model.hidden": [5, 5, 5], "model.skips": [[1, 3]], "model.activation": "tanh"}
 SPARSE: Keys = {"model.hidden": [{"units": 6, "connections": "random"}, 4], "model.activation": "tanh"}
 
 TABLE = {
@@ -195,6 +196,48 @@ TABLE = {
         ('model.hidden.0.connections = "mask.npy"', "no file that has been read", 'use "random", "banded" or "local"'),
         ({"model.hidden": [{"units": 6, "connections": "random"}, 4]},),
         "`connections` of another number",
+    ),
+    "skips over bits": Row(
+        {**SKIPS, "model.activation": ["binary", "tanh", "tanh"], "model.sites": ["after", "none", "none"]},
+        ("model.skips join dense and sparse layers", 'layer 1 is of "binary"', "skips = []"),
+        ({"model.activation": "tanh", "model.sites": "after"}, {"model.skips": []}),
+        "`skips` with other layers than",
+    ),
+    "skips over convolutions": Row(
+        {**IMAGES, "model.skips": [[1, 3]]},
+        ("model.skips join dense and sparse layers", "layer 1 is a convolution", "skips = []"),
+        ({"model.hidden": [4, 4]}, {"model.skips": []}),
+        "`skips` with other layers than",
+    ),
+    "sums of other sizes": Row(
+        {"model.hidden": [5, 4, 6], "model.skips": [[1, 3]]},
+        ('model.joining = "add" adds 5 numbers to the 4 that layer 3 reads', 'use "append", or layers of equal sizes'),
+        ({"model.joining": "append"}, {"model.hidden": [5, 5, 6]}),
+        '`joining = "add"` of other sizes',
+    ),
+    "skips and principal components": Row(
+        {**SKIPS, "start.method": "pca"},
+        ('start.method = "pca"', "model.skips", 'use "uniform"'),
+        ({"start.method": "uniform"}, {"model.skips": []}),
+        "`skips` with `start.method",
+    ),
+    "skips and alternating optimisation": Row(
+        {**SKIPS, "method.name": "alternating"},
+        ('method.name = "alternating"', "model.skips", 'use method.name = "mac"'),
+        ({"method.name": "mac"},),
+        "`skips` with `start.method",
+    ),
+    "skips and a full metric": Row(
+        {**SKIPS, "penalty.metric": "curvature", "model.sites": "before"},
+        ('penalty.metric = "curvature"', "model.skips", 'use "variance", or skips = []'),
+        ({"penalty.metric": "variance"}, {"model.skips": []}),
+        "`skips` with `start.method",
+    ),
+    "skips on a ring": Row(
+        {**SKIPS, "parallel.data": "sharded", "w_step.schedule": "ring"},
+        ('w_step.schedule = "ring"', "skips", 'w_step.schedule = "units"'),
+        ({"w_step.schedule": "units"},),
+        '`w_step.schedule = "ring"` with',
     ),
     "a softmax of its own": Row(
         {"model.loss": "cross_entropy", "model.output": "sigmoid"},
@@ -775,7 +818,7 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
     """Each UsageError of these modules is raised by some row here or by one of the tests below."""
     raised = {
         (module.__name__, i + 1)
-        for module in (refusals, layer_refusals, images, masks, fitted, shaping_refusals)
+        for module in (refusals, layer_refusals, images, masks, skips, fitted, shaping_refusals)
         for i, line in enumerate(inspect.getsource(module).splitlines())
         if "raise UsageError(" in line
     }
