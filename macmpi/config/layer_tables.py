@@ -18,7 +18,7 @@ def known() -> list[str]:
 
 
 def meant(mistakes: list[Any]) -> list[Any]:
-    """The mistakes without what is wrong with a table as a layer of another kind than it is meant for.  Collective: no."""
+    """The mistakes without what is wrong with a table as a layer of another kind than its own.  Collective: no."""
     told: dict[Any, list[str]] = {}
     for loc in (m["loc"] for m in mistakes if m["type"] == "unexpected_keyword_argument"):
         told.setdefault(loc[:-2], []).extend(name for name, key in LAYERS.items() if loc[-1] == key)

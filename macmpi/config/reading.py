@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from macmpi import UsageError
 from macmpi.config.data import Data
 from macmpi.config.gone import gone
-from macmpi.config.loss import Loss
 from macmpi.config.layer_tables import LAYERS, known, meant
+from macmpi.config.loss import Loss
 from macmpi.config.model import Model, words
 from macmpi.config.tables import (
     STRICT,

@@ -23,9 +23,9 @@ class Sparse:
 
     connections: "random", a share of all inputs; "banded", `width` neighbouring inputs, windows evenly spaced; "local",
     squares of width x width pixels in a square grid, all channels of them; or a file of a matrix (units, inputs) that
-    is not 0 where a weight exists, .npy or .csv.  groups: the number of different masks, each of
-    neighbouring units; 0 is one for each unit, or for "local" as many as a square grid can have.  seed: of "random".  image: height, width and
-    channels of what "local" reads behind a dense layer.
+    is not 0 where a weight exists, .npy or .csv.  groups: the number of different masks, each of neighbouring units; 0
+    is one for each unit, or for "local" as many as a square grid can have.  seed: of "random".  image: height, width
+    and channels of what "local" reads behind a dense layer.
     """
 
     units: PositiveInt

@@ -47,12 +47,12 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     for k in work.segments | work.fresh:
         given.features[k] = given.rounded[k] = parts.inputs(k, state)
     for k in work.features:
-        own, adds = k or first is None, parts.plan.chain.segments[k].added
-        made = parts.features(k, state) if own else first.features
-        if adds and parts.plan.choices.regressions[k].by_unit:
+        kept = None if k else first
+        made = kept.features if kept else parts.features(k, state)
+        if parts.plan.choices.regressions[k].by_unit and parts.plan.chain.segments[k].added:
             given.passed[k] = made
-        given.features[k] = parts.unfolded(k, made) if own else first.unfolded
-        given.rounded[k] = parts.rounded(k, given.features[k]) if k or first is None else first.rounded
+        given.features[k] = kept.unfolded if kept else parts.unfolded(k, made)
+        given.rounded[k] = kept.rounded if kept else parts.rounded(k, given.features[k])
     for k in {job.segment for job in work.jobs_of(parts.team.rank)}:
         if parts.plan.chain.segments[k].trailing:
             given.cores[k] = _core_targets(given, k)

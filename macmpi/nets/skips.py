@@ -37,7 +37,7 @@ class Carried:
         return copy
 
     def joined(self, size: int, layer: int, adds: bool) -> tuple[list[Map], int]:
-        """The maps that join what is carried to a layer to the `size` numbers that it reads, and how many it reads then.
+        """The maps that join what is carried to a layer to `size` numbers that it reads, and how many it reads then.
 
         Raises UsageError where numbers do not fit.
         """

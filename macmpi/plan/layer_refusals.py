@@ -168,7 +168,7 @@ def check_method(config: Config, chain: Chain) -> None:
 def _check_skips(config: Config) -> None:
     if config.method.name == "alternating":
         raise UsageError(
-            'method.name = "alternating" fits a decoder that reads the code alone, and model.skips go on beyond a site; '
+            'method.name = "alternating" fits a decoder that reads the code alone, and model.skips may go past it; '
             'use method.name = "mac", or skips = []'
         )
     if config.penalty.metric == "curvature":

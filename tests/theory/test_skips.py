@@ -243,7 +243,7 @@ def test_a_skip_goes_two_layers_on_at_least(skip: list[int]) -> None:
 
 @pytest.mark.parametrize("skip", [[1], [1, 2, 3], [-1, 2], [1.0, 3]])
 def test_a_skip_is_a_pair_of_numbers(skip: list[Any]) -> None:
-    with pytest.raises(UsageError, match="model.skips.0"):
+    with pytest.raises(UsageError, match=r"model\.skips\.0"):
         configured("residual", model={"skips": [skip]})
 
 

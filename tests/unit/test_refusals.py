@@ -831,7 +831,8 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
     assert found <= raised
     assert len(raised - found) == 8, (
         "those that no config reaches: a library, a fitter that nobody gives, activations, weights without a trainer, "
-        "layers without biases, many points, restraints on layers of other packages that are not dense, W-solvers of other packages that keep no masks"
+        "layers without biases, many points, restraints on layers of other packages that are not dense, their "
+        "W-solvers without masks"
     )
 
 
@@ -963,7 +964,7 @@ def test_a_solver_that_does_not_say_that_it_keeps_masks(monkeypatch: pytest.Monk
 
     monkeypatch.setitem(W_SOLVERS, "lbfgs", Unaware)
     planned({"w_step.solver": "lbfgs"})
-    with pytest.raises(UsageError, match='w_step.solver = "lbfgs" does not say .* segment 1 is sparse; use auto'):
+    with pytest.raises(UsageError, match=r'"lbfgs" does not say .* segment 1 is sparse; use auto'):
         planned({**SPARSE, "w_step.solver": "lbfgs"})
     planned(SPARSE)
 

@@ -32,7 +32,7 @@ class Carrying(Kind):
         return self.map.n_out + self.carried
 
     @property
-    def capabilities(self) -> frozenset[str]:  # type: ignore[override]
+    def capabilities(self) -> frozenset[str]:
         return self.map.capabilities & {"jacobian", "weight_jacobian"}
 
     @property
