@@ -26,7 +26,8 @@ from contracts.examples import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.nets.chain import Segment
+from macmpi.methods.stochastic.factors import Seen, plain, put_slopes
+from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.masked import as_text, from_text
@@ -36,7 +37,7 @@ from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.grams import KEPT, Subsystems, System
 from macmpi.solvers.restraint import Restraint
-from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, values
+from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, gradients, values
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -227,3 +228,26 @@ def test_damaged_connections_are_a_value_error(text: str) -> None:
 def test_every_solver_of_units_or_segments_keeps_masks() -> None:
     """A new one is held to the laws above once it says so."""
     assert [name for name, kind in W_SOLVERS.items() if not kind.masks] == []  # type: ignore[attr-defined]
+
+
+def test_no_gradient_has_weights_that_do_not_exist(random: np.random.Generator) -> None:
+    """What W-solvers of other packages rest on."""
+    A, T, W, connected = well_posed(random, "tanh")
+    problem, over_points = masked(W_SOLVERS["lbfgs"](), A, T, W, "tanh", 0.1, connected)
+    dense, _ = masked(W_SOLVERS["lbfgs"](), A, T, W, "tanh", 0.1, None)
+    (_, found), (_, whole) = (gradients(each, W, over_points) for each in (problem, dense))
+    assert_array_equal(found, np.where(connected, whole, 0.0))
+    assert (whole[~connected] != 0.0).any()
+
+
+def test_stochastic_gradients_are_masked_before_any_inverse(random: np.random.Generator) -> None:
+    """So that a direction whose mask is applied last is one of descent."""
+    first, last = masked_example(6, 5, 0.4, random).map, Affine(5, 3)
+    assert not plain(first) and plain(last) and first.connected is not None
+    chain = Chain((first, Activation("tanh", 5), last), ())
+    weights = [random.normal(size=(5, 7)) * first.connected, random.normal(size=(3, 6))]
+    tape = chain.whole.tape(weights, random.normal(size=(30, 6)))
+    found = [np.empty((5, 7)), np.empty((3, 6))]
+    put_slopes(Seen(tape, tape.F, random.normal(size=(30, 3))), [], [(False, False)] * 2, found)
+    assert_array_equal(found[0][~first.connected], 0.0)
+    assert (found[0][first.connected] != 0.0).all()
