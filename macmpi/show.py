@@ -55,8 +55,13 @@ def kind(model: Model) -> str:
 
 def layers(model: Model) -> list[str]:
     """The maps of the net, each as a word or two: "affine 64", "sigmoid"."""
-    specs = [(map_.spec(), map_.n_out) for map_ in model.chain.maps]
-    return [str(spec["name"]) if "name" in spec else f"{spec['kind']} {n_out:,}" for spec, n_out in specs]
+    return [_layer(map_) for map_ in model.chain.maps]
+
+
+def _layer(map_: Any) -> str:
+    spec, carried = map_.own.spec(), map_.n_out - map_.own.n_out
+    word = str(spec["name"]) if "name" in spec else f"{spec['kind']} {map_.own.n_out:,}"
+    return f"{word} ({carried:,} carried)" if carried else word
 
 
 def net_lines(model: Model, weights: Sequence[str]) -> Iterator[tuple[str, str]]:

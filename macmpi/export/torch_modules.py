@@ -181,4 +181,4 @@ BASES = {
     "Convolution": "Patches",
     "Pooling": "Patches",
 }
-"""What some of them are subclasses of."""
+"""Some of them are subclasses of these."""

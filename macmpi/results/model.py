@@ -114,6 +114,8 @@ class Model:
                 " ".join([str(c.n_in), *(str(m.get("name", m.get("n_out", m["kind"]))) for m in maps)])
                 for c, maps in ((self.chain, theirs), (chain, ours))
             ]
+            if nets[0] == nets[1]:
+                raise UsageError("it is a net of other connections than this config's: [model] must agree")
             raise UsageError(f"it is another net ({nets[0]}) than this config's ({nets[1]}): [model] must agree")
         classes = [None if c is None else c.tolist() for c in (self.classes, data.classes)]
         if classes[0] != classes[1]:

@@ -211,3 +211,14 @@ def test_every_method_lowers_the_error_and_leaves_them_at_0(keys: dict[str, Any]
         assert_array_equal(W[~connected], 0.0)
         assert (W[connected] != 0.0).any()
     assert np.square(X - model.predict(X)).sum() < 0.9 * np.square(X - X.mean(axis=0)).sum()
+
+
+def test_a_run_does_not_start_from_a_net_of_other_connections(random: np.random.Generator) -> None:
+    X, hidden = random.normal(size=(60, 6)), {"units": 8, "connections": "random", "share": 0.5}
+    short = {"method": {"name": "adam"}, "run": {"max_iterations": 1}}
+    model = macmpi.fit(X, X[:, :2], hidden=[hidden], layers="tanh", config=short)
+    again = macmpi.fit(X, X[:, :2], config=short, start=model)
+    assert again.chain.blocks[0].connected is not None
+    assert_array_equal(again.chain.blocks[0].connected, model.chain.blocks[0].connected)
+    with pytest.raises(UsageError, match="a net of other connections than this config's"):
+        macmpi.fit(X, X[:, :2], hidden=[{**hidden, "seed": 1}], layers="tanh", config=short, start=model)
