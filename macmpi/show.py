@@ -55,21 +55,27 @@ def kind(model: Model) -> str:
 
 def layers(model: Model) -> list[str]:
     """The maps of the net, each as a word or two: "affine 64", "sigmoid"; the steps of a recurrent layer as one."""
-    chain, specs, skipped = model.chain, list[tuple[dict[str, Any], int]](), set[int]()
+    chain, found, skipped = model.chain, list[str](), set[int]()
     for i, map_ in enumerate(chain.maps):
         if chain.reads and chain.reads[i]:  # the first step has its first state, the others are as this one
-            spec = {"kind": f"recurrent, {chain.whole.blocks.count(chain.whole.blocks[i + 1])} steps of"}
-            specs += [] if i else [(spec, chain.maps[i + 1].n_out)]
+            steps = chain.whole.blocks.count(chain.whole.blocks[i + 1])
+            found += [] if i else [f"recurrent, {steps} steps of {chain.maps[i + 1].n_out:,}"]
             skipped |= {i, i + 1}
         elif i not in skipped:
-            specs.append((map_.spec(), map_.n_out))
-    return [str(spec["name"]) if "name" in spec else f"{spec['kind']} {n_out:,}" for spec, n_out in specs]
+            found.append(_layer(map_))
+    return found
+
+
+def _layer(map_: Any) -> str:
+    spec, carried = map_.own.spec(), map_.n_out - map_.own.n_out
+    word = str(spec["name"]) if "name" in spec else f"{spec['kind']} {map_.own.n_out:,}"
+    return f"{word} ({carried:,} carried)" if carried else word
 
 
 def net_lines(model: Model, weights: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The net itself, which every model.h5 has.  weights: the names of those in the file."""
     sizes = "-".join(f"{n}" for n in model.chain.layer_sizes)
-    yield "net", f"{sizes} {kind(model)}, {sum(W.size for W in model.weights):,} weights"
+    yield "net", f"{sizes} {kind(model)}, {model.chain.existing:,} weights"
     yield "layers", shortened(layers(model), " > ")
     if model.classes is not None:
         yield "classes", shortened([str(c) for c in model.classes.tolist()], ", ")

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.config import Config, Data, read_table, validate
+from macmpi.config import Config, Data, read_table, sparse, validate
 from macmpi.data.checks import as_array
 from macmpi.data.frame_targets import targets_of
 from macmpi.data.frames import Columns
 from macmpi.data.gathered import of_frame
 from macmpi.data.series import is_frame, is_series, series_of
+from macmpi.nets.layers import Map
 from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.masked import as_text
 from macmpi.results.model import Model
 from macmpi.typing import Array
 
@@ -109,18 +111,28 @@ def _net_of(start: Model, hidden: Any, layers: Layers) -> tuple[Any, Any]:
         hidden = own["hidden"]
     elif hidden == "auto":
         hidden = list(chain.layer_sizes[1:-1])
-    found = [m.name for m in chain.maps[:-1] if isinstance(m, Activation)]
+        if len(chain.blocks) == len(hidden) + 1:
+            hidden = [_layer_of(m.own, units) for m, units in zip(chain.blocks, hidden, strict=False)]
+    found = [m.own.name for m in chain.maps[:-1] if isinstance(m.own, Activation)]
     if layers == "auto" and len(found) == len(chain.layer_sizes) - 2:
         layers = found
     return hidden, layers
 
 
 def _images_of(start: Model) -> dict[str, Any]:
-    """Keys of [model] that describe convolutions, as the model's card has them; {} of a net without any."""
-    if start.card is None or not any("patches" in map_.capabilities for map_ in start.chain.maps):
+    """Keys of [model] that describe convolutions or shared weights, as the model's card has them."""
+    images = any("patches" in map_.capabilities for map_ in start.chain.maps)
+    if start.card is None or not (images or start.chain.numbers):
         return {}
     own = tomllib.loads(start.card.config)["model"]
-    return {key: own[key] for key in ("hidden", "image", "readout") if key in own}
+    return {key: own[key] for key in ("hidden", "image", "readout", "tied") if key in own}
+
+
+def _layer_of(map_: Map, units: int) -> Any:
+    """The entry of model.hidden for a layer that begins with this map: its units, or a table of its connections."""
+    if map_.connected is None:
+        return units
+    return {"units": units, "connections": f"{sparse.GIVEN}{as_text(map_.connected[:, :-1])}"}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The config of a run: its tables with their defaults, and how a TOML file becomes one."""
 
 from macmpi.config.data import Data
+from macmpi.config.layer_tables import Convolution, Recurrent
 from macmpi.config.loss import Loss
-from macmpi.config.model import FITTERS, LAYERS, LOSSES, TRAINERS, Activation, Convolution, Model, Recurrent, Site
+from macmpi.config.model import FITTERS, LAYERS, LOSSES, TRAINERS, Activation, Model, Site
 from macmpi.config.reading import (
     RUN_TIME_KEYS,
     Config,
@@ -12,6 +13,7 @@ from macmpi.config.reading import (
     read_table,
     validate,
 )
+from macmpi.config.sparse import Sparse
 from macmpi.config.tables import (
     NESTED,
     Baseline,
@@ -48,6 +50,7 @@ __all__ = [
     "Run",
     "Selection",
     "Site",
+    "Sparse",
     "Start",
     "Stochastic",
     "WStep",

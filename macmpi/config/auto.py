@@ -42,7 +42,7 @@ def decide(
 ) -> tuple[Config, list[Decision]]:
     """The config without "auto", and what was decided.  n_in: columns of X; shape: of its images.  Collective: no."""
     config, found = decide_net(config, n_in, autoencoder)
-    if shape and not config.model.image and any(config.model.convolutions):
+    if shape and not config.model.image and config.model.reads_images:
         config = replace(config, model=replace(config.model, image=[*shape]))
         found.append(Decision("model.image", [*shape], AS_THE_DATA))
     method, penalty = config.method, config.penalty

@@ -49,6 +49,7 @@ def _means_nothing(name: str, config: Config) -> bool:
         "loss.threshold": _is_not_read("threshold", config.model.loss),
         "loss.smoothing": _is_not_read("smoothing", config.model.loss),
         "model.fitters": nested,
+        "model.joining": not config.model.skips,
         "model.trees": not kinds & {"forest", "boosted"},
         "model.depth": not kinds & {"forest", "boosted"},
         "model.examples": "kernel_ridge" not in kinds,

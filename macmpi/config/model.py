@@ -7,6 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from annotated_types import Ge, Le, Len, Predicate
 
+from macmpi.config.layer_tables import Convolution, Layer, Recurrent, units_of
+from macmpi.config.sparse import Sparse
 from macmpi.config.tables import STRICT, PositiveInt, Width, extensions
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
@@ -14,6 +16,9 @@ FITTED = ("forest", "boosted", "kernel_ridge")
 LAYERS = (*get_args(Activation), "rbf", "quantise", "binary", *FITTED)
 NOT_OF_IMAGES = ("rbf", "quantise", "binary", *FITTED)
 """A convolution cannot have these in place of an activation."""
+
+NOT_ELEMENTWISE = ("softmax", *NOT_OF_IMAGES)
+"""A sparse or a recurrent layer cannot have these in place of an activation."""
 
 TRAINERS = ("kmeans", "subset", "points")
 LOSSES = ("squared", "cross_entropy", "logistic", "poisson", "huber", "absolute")
@@ -40,69 +45,15 @@ Site = Literal["after", "before", "none"]
 
 
 @dataclass(frozen=True)
-class Convolution:
-    """A layer of `channels` images, each a kernel that moves over the images before, `stride` pixels at a time.
-
-    upsample: above 1 a transposed convolution, whose images are this many times as high and wide.  padding: "same"
-    gives ceil(height / stride) rows of pixels, "none" only pixels whose patches lie within the image.  pool: patches of
-    pool x pool pixels become one number each, by their `pooling`, before the next layer reads them.  Under a softmax
-    the channels are words of a codebook, and a sum of their shares is a histogram.  image: height, width and channels
-    of what the layer reads, where a dense layer is before it.
-    """
-
-    channels: PositiveInt
-    kernel: PositiveInt = 3
-    stride: PositiveInt = 1
-    upsample: PositiveInt = 1
-    padding: Literal["same", "none"] = "same"
-    pool: PositiveInt = 1
-    pooling: Literal["max", "average", "sum"] = "max"
-    image: list[PositiveInt] = field(default_factory=list)
-    __pydantic_config__: ClassVar[Any] = STRICT
-
-    def __post_init__(self) -> None:
-        if self.upsample > 1 and (self.stride > 1 or self.padding != "same"):
-            raise ValueError('upsample goes with stride = 1 and padding = "same"')
-        if len(self.image) not in (0, 3):
-            raise ValueError("image is a height, a width and channels, as in image = [4, 4, 16]")
-
-
-@dataclass(frozen=True)
-class Recurrent:
-    """A layer of `recurrent` units whose state h_t = s(V [h_{t-1}, x_t] + c) reads a share of the inputs at each step.
-
-    The inputs are `steps` equal parts x_1, ..., x_T, one after the other; one block of weights is that of all steps,
-    and what the next layer reads is the last state.  memory: the recurrent weights begin as this share of the identity
-    (of "relu", "leaky_relu", "linear") or of an orthogonal matrix; 0 draws them as all others.
-    """
-
-    recurrent: PositiveInt
-    steps: Annotated[int, Ge(2)]
-    memory: Annotated[float, Ge(0.0)] = 1.0
-    __pydantic_config__: ClassVar[Any] = STRICT
-
-
-TABLES: dict[str, type] = {"recurrent": Recurrent, "channels": Convolution}
-"""The tables that a layer of `hidden` may be, each by the key that none of the others has."""
-
-
-def table_meant(value: dict[str, Any]) -> type:
-    """The table that a layer is meant to be, by its keys; a Convolution where none of them tells."""
-    return next((kind for key, kind in TABLES.items() if key in value), Convolution)
-
-
-Layer = PositiveInt | Convolution | Recurrent
-
-
-@dataclass(frozen=True)
 class Model:
     """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
 
-    `hidden` has a number of units, or a table (a Convolution), for each hidden layer; `readout` says whether the output
-    layer is dense or a convolution; `image` is the shape of the inputs, [] as the data have it.
+    `hidden` has a number of units, or a table (Convolution, Sparse), for each hidden layer; `readout` says whether the
+    output layer is dense or a convolution; `image` is the shape of the inputs, [] as the data have it.
     `activation` and `sites` hold one word for all hidden layers or a list with one for each; `width` and `centres` one
     for all layers of radial basis functions (and quantisers) or one for each of them.  `fitters` name the algorithm of
-    each hidden layer and of the output layer, where it is no W-solver.
+    each hidden layer and of the output layer, where it is no W-solver.  `skips` have pairs of layers: what the first of
+    a pair gives also joins what the second reads, by `joining`; 0 are the inputs.
     """
 
     hidden: Annotated[list[Layer], Len(1)] | Literal["auto"] = "auto"
@@ -121,12 +72,14 @@ class Model:
     image: list[PositiveInt] = field(default_factory=list)
     readout: Convolution | Literal["dense"] = "dense"
     tied: bool = False
+    skips: list[Annotated[list[Annotated[int, Ge(0)]], Len(2, 2)]] = field(default_factory=list)
+    joining: Literal["add", "append"] = "add"
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
         if self.hidden == "auto":
-            for name in ("activation", "sites", "width", "centres", "fitters"):
-                if isinstance(getattr(self, name), list):
+            for name in ("activation", "sites", "width", "centres", "fitters", "skips"):
+                if isinstance(getattr(self, name), list) and getattr(self, name):
                     raise ValueError(f"{name} is a list, one for each layer: give hidden too, as in hidden = [100]")
             return
         for name in ("activation", "sites"):
@@ -144,9 +97,19 @@ class Model:
             )
         if len(self.image) not in (0, 2, 3):
             raise ValueError("image is a height and a width, and channels where there are several: [28, 28, 3]")
+        for first, last in self.skips:
+            if not first + 1 < last <= layers:
+                raise ValueError(
+                    f"skips has [{first}, {last}]: a layer, 0 for the inputs, and one at least two later, at most "
+                    f"{layers}, the output layer"
+                )
+        if self.skips and (self.tied or any(self.recurrences)):
+            raise ValueError(
+                "skips join layers with weights of their own: leave skips out, or tied and recurrent layers"
+            )
         kinds = [kind for _, kind, _ in self.layers()]
         for kind, cell in zip(kinds, self.recurrences, strict=True):
-            if kind in NOT_OF_IMAGES and cell:
+            if kind in NOT_ELEMENTWISE and cell:
                 raise ValueError(f'a recurrent layer has an elementwise activation, not "{kind}"')
         for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
             if layer not in (None, "dense") and (kind in NOT_OF_IMAGES or kind in extensions("macmpi.layers")):
@@ -154,6 +117,9 @@ class Model:
                     f'activation = "{kind}" where a layer is a convolution, which has an elementwise activation or a '
                     'softmax: use "sigmoid", "tanh", "relu", "leaky_relu", "linear" or "softmax" there'
                 )
+        for kind, sparse in zip(kinds, self.sparse, strict=True):
+            if kind in NOT_ELEMENTWISE and sparse is not None:
+                raise ValueError(f'a sparse layer has an elementwise activation, not "{kind}"')
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
         for name, owners in (("width", ("rbf", "kernel_ridge")), ("centres", ("rbf", "quantise"))):
@@ -168,7 +134,7 @@ class Model:
     def units(self) -> list[int]:
         """Units of each hidden layer, of a convolution its channels, once they are decided."""
         assert isinstance(self.hidden, list)
-        return [_units(layer) for layer in self.hidden]
+        return [units_of(layer) for layer in self.hidden]
 
     @property
     def convolutions(self) -> list[Convolution | None]:
@@ -182,6 +148,17 @@ class Model:
         assert isinstance(self.hidden, list)
         return [layer if isinstance(layer, Recurrent) else None for layer in self.hidden]
 
+    @property
+    def sparse(self) -> list[Sparse | None]:
+        """The sparse layer that each hidden layer is, or None."""
+        assert isinstance(self.hidden, list)
+        return [layer if isinstance(layer, Sparse) else None for layer in self.hidden]
+
+    @property
+    def reads_images(self) -> bool:
+        """Some layer sees what it reads as images."""
+        return any(self.convolutions) or any(layer and layer.connections == "local" for layer in self.sparse)
+
     def each(self, name: str, count: int) -> list[Any]:
         """A key's entries, or its one word `count` times."""
         given = getattr(self, name)
@@ -193,16 +170,6 @@ class Model:
         kinds = self.each("activation", K)
         sites = sites_for(kinds) if self.sites == "auto" else self.each("sites", K)
         return list(zip(self.units, kinds, sites, strict=True))
-
-
-def _units(layer: int | Convolution | Recurrent) -> int:
-    match layer:
-        case Convolution():
-            return layer.channels
-        case Recurrent():
-            return layer.recurrent
-        case _:
-            return layer
 
 
 def sites_for(kinds: list[str]) -> list[Site]:

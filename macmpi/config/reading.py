@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 from macmpi import UsageError
 from macmpi.config.data import Data
 from macmpi.config.gone import gone
+from macmpi.config.layer_tables import TABLES, table_meant
 from macmpi.config.loss import Loss
-from macmpi.config.model import TABLES, Model, table_meant, words
+from macmpi.config.model import Model, words
 from macmpi.config.tables import (
     STRICT,
     Baseline,
@@ -152,8 +153,8 @@ def _told(mistakes: list[Any]) -> list[str]:
     """A line for each mistake: of a value that may be of several kinds, for the kind that it was meant for, or one."""
     auto = {m["loc"][:-1] for m in mistakes if m["loc"][-1:] == (AUTO_BRANCH,)}
     said = [m for m in mistakes if m["loc"][-1:] != (AUTO_BRANCH,)]
-    meant = {m["loc"][:n] for m in said for n in (-1, -2) if not _other_branch(m)}
-    own = [m for m in said if not _other_branch(m) or (m["loc"][:-1] in auto and m["loc"][:-1] not in meant)]
+    asked = {m["loc"][:n] for m in said for n in (-1, -2) if not _other_branch(m)}
+    own = [m for m in said if not _other_branch(m) or (m["loc"][:-1] in auto and m["loc"][:-1] not in asked)]
     for mistake in said:
         place = mistake["loc"][:-1]
         if not any(m["loc"][: len(place)] == place for m in own):
@@ -247,13 +248,13 @@ def _elsewhere(name: str) -> list[str]:
 
 def _unknown(where: list[str]) -> str:
     """The key that is meant: one much like it in its table, or one of its name in other tables."""
-    known, elsewhere = known_keys(where[:-1]), _elsewhere(where[-1])
-    if where[-1] in known:  # of another kind of layer
+    here, elsewhere = known_keys(where[:-1]), _elsewhere(where[-1])
+    if where[-1] in here:  # of another kind of layer
         kinds = [[f.name for f in fields(kind)] for kind in TABLES.values()]
         return f"keys that go together: {'; '.join(', '.join(names) for names in kinds)}"
-    close = [".".join([*where[:-1], word]) for word in difflib.get_close_matches(where[-1], known, n=1)]
-    meant = " or ".join(close or elsewhere)
-    return f"did you mean {meant}?" if meant else f"known here: {', '.join(known)}"
+    close = [".".join([*where[:-1], word]) for word in difflib.get_close_matches(where[-1], here, n=1)]
+    likely = " or ".join(close or elsewhere)
+    return f"did you mean {likely}?" if likely else f"known here: {', '.join(here)}"
 
 
 def _explain(mistake: Any, otherwise: str = "") -> str:

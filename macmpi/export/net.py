@@ -24,7 +24,7 @@ POOLING = {"max_pooling": "max", "average_pooling": "mean", "sum_pooling": "sum"
 """Operation -> what it takes of each patch."""
 
 OPERATIONS = (
-    *("affine", "linear", "convolution", *POOLING, "softmax", "exp", "rbf", "quantiser", "binary"),
+    *("affine", "linear", "convolution", *POOLING, "softmax", "exp", "rbf", "quantiser", "binary", "copy", "add"),
     *ACTIVATIONS.values(),
 )
 """Every format knows these."""
@@ -38,7 +38,8 @@ class Step:
     columns), "bias" (units,) and "index" (positions, columns), of pooling "index" (positions, size^2, channels): the
     columns of [0, A] that are in each patch; "centres" (units, n_in), taken from
     "middle" (n_in,), of radial basis functions and codebooks.  number: the width of radial basis functions, the slope
-    of a leaky rectifier for numbers below 0, the groups of a softmax.
+    of a leaky rectifier for numbers below 0, the groups of a softmax.  size: the columns that are copied, or added to
+    others.  carried: columns behind the n_in that go on as they are, behind the n_out.
     """
 
     operation: str
@@ -46,6 +47,8 @@ class Step:
     n_out: int
     arrays: dict[str, Array] = field(default_factory=dict)
     number: float = 0.0
+    size: int = 0
+    carried: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,16 +73,16 @@ class Net:
 
     @property
     def n_in(self) -> int:
-        return self.steps[0].n_in
+        return self.steps[0].n_in + self.steps[0].carried
 
     @property
     def n_out(self) -> int:
-        return self.steps[-1].n_out
+        return self.steps[-1].n_out + self.steps[-1].carried
 
     @property
     def n_code(self) -> int:
         """The numbers of a code."""
-        return self.steps[self.code].n_in if self.code else 0
+        return self.steps[self.code].n_in + self.steps[self.code].carried if self.code else 0
 
     @property
     def title(self) -> str:
@@ -134,7 +137,7 @@ def labels(classes: Array) -> Array:
 
 def _cast(step: Step, dtype: np.dtype) -> Step:
     arrays = {name: np.ascontiguousarray(array, dtype) for name, array in step.arrays.items()}
-    return Step(step.operation, step.n_in, step.n_out, arrays, step.number)
+    return replace(step, arrays=arrays)
 
 
 def _affine(map_: Any, W: Any) -> Step:
@@ -198,11 +201,17 @@ def _basis(map_: Any, W: Any) -> Step:
     return Step("rbf", step.n_in, step.n_out, step.arrays, float(map_.width))
 
 
+def _carrying(map_: Any, W: Any) -> Step:
+    step = STEPS[map_.map.kind](map_.map, W)
+    return replace(step, carried=step.carried + map_.carried)
+
+
 STEPS: dict[str, Callable[[Any, Any], Step]] = {
     "affine": _affine,
     "linear": _linear,
     "transposed": _transposed,
     "shift": _shift,
+    "masked": _affine,
     "convolution": _convolution,
     "transposed_convolution": _convolution,
     "average_pooling": _pooling,
@@ -213,6 +222,9 @@ STEPS: dict[str, Callable[[Any, Any], Step]] = {
     "rbf": _basis,
     "quantiser": lambda map_, W: _centred("quantiser", map_, W),
     "binary": lambda map_, W: Step("binary", map_.n_in, map_.n_out),
+    "carrying": _carrying,
+    "copy": lambda map_, W: Step("copy", map_.n_in, map_.n_out, size=map_.size),
+    "add": lambda map_, W: Step("add", map_.n_in, map_.n_out, size=map_.size),
 }
 """Kind of map -> the step of a map and its weights."""
 

@@ -70,6 +70,8 @@ LINES: dict[str, Callable[[str, Step], str]] = {
     "rbf": lambda k, step: f"np.exp({_centred(k)} / {-(step.number**2)!r})",
     "quantiser": lambda k, step: f'(W["centres{k}"] + W["middle{k}"])[{_centred(k)}.argmin(axis=1)]',
     "binary": lambda k, step: "np.where(A > 0.0, 1.0, 0.0).astype(DTYPE)",
+    "copy": lambda k, step: f"np.hstack([A, A[:, :{step.size}]])",
+    "add": lambda k, step: f"A[:, :{step.size}] + A[:, {step.size}:]",
     "softmax": lambda k, step: _softmax(step),
     "identity": lambda k, step: "A",
     "exp": lambda k, step: "np.exp(A)",
@@ -140,7 +142,10 @@ def body(net: Net, part: slice) -> Iterator[str]:
     """The lines of some steps."""
     for k, step in list(enumerate(net.steps))[part]:
         if step.operation != "identity":
-            yield f"A = {LINES[step.operation](str(k), step)}"
+            made = LINES[step.operation](str(k), step)
+            if step.carried:
+                made = f"np.hstack([(lambda A: {made})(A[:, :{step.n_in}]), A[:, {step.n_in}:]])"
+            yield f"A = {made}"
 
 
 def tailed(side: str, scaling: Scaling) -> list[str]:

@@ -76,7 +76,7 @@ def written(net: Net, decoder: bool = False) -> tuple[bytes, list[str]]:
     name, columns = ("codes", net.n_code) if decoder else ("X", net.n_in)
     codes = A = name if decoder else _scaled(g, name, net.inputs)
     for i, step in enumerate(net.steps[net.code if decoder else 0 :], start=net.code if decoder else 0):
-        A = STEPS[step.operation](g, A, step)
+        A = _step(g, A, step)
         codes = A if i + 1 == net.code else codes
     outputs = _results(g, _unscaled(g, A, net.outputs), net, decoder)
     if net.code and not decoder:
@@ -119,6 +119,25 @@ def _results(g: Graph, F: str, net: Net, decoder: bool) -> dict[str, tuple[str, 
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _step(g: Graph, A: str, step: Step) -> str:
+    if not step.carried:
+        return STEPS[step.operation](g, A, step)
+    found = STEPS[step.operation](g, _columns(g, A, 0, step.n_in), step)
+    return g.node("Concat", found, _columns(g, A, step.n_in, step.n_in + step.carried), axis=1)
+
+
+def _columns(g: Graph, A: str, start: int, stop: int) -> str:
+    return g.node("Slice", A, *(g.constant(np.array([i])) for i in (start, stop, 1)))
+
+
+def _copy(g: Graph, A: str, step: Step) -> str:
+    return g.node("Concat", A, _columns(g, A, 0, step.size), axis=1)
+
+
+def _add(g: Graph, A: str, step: Step) -> str:
+    return g.node("Add", _columns(g, A, 0, step.size), _columns(g, A, step.size, 2 * step.size))
 
 
 def _affine(g: Graph, A: str, step: Step) -> str:
@@ -200,6 +219,8 @@ STEPS: dict[str, Callable[[Graph, str, Step], str]] = {
     "rbf": _rbf,
     "quantiser": _quantiser,
     "binary": _binary,
+    "copy": _copy,
+    "add": _add,
     "softmax": _softmax,
     "identity": lambda g, A, step: A,
     "exp": lambda g, A, step: g.node("Exp", A),

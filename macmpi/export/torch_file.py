@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -9,156 +10,8 @@ import numpy as np
 from macmpi.data.scaling import Scaling
 from macmpi.export.net import POOLING, Net, Step
 from macmpi.export.source import head, names_lines, packed, usage
+from macmpi.export.torch_modules import BASES, CLASSES
 from macmpi.typing import Array
-
-CLASSES = {
-    "Scale": '''
-class Scale(nn.Module):
-    """x -> (x - shift) / scale, by column."""
-
-    def __init__(self, columns):
-        super().__init__()
-        self.register_buffer("shift", torch.zeros(columns))
-        self.register_buffer("scale", torch.ones(columns))
-
-    def forward(self, X):
-        return (X - self.shift) / self.scale
-''',
-    "Unscale": '''
-class Unscale(Scale):
-    """The inverse of Scale."""
-
-    def forward(self, X):
-        return X * self.scale + self.shift
-''',
-    "Compress": '''
-class Compress(nn.Module):
-    """x -> asinh((x - centre) / width) in the columns with long tails."""
-
-    def __init__(self, columns):
-        super().__init__()
-        for name in ("centre", "width", "long"):
-            self.register_buffer(name, torch.ones(columns))
-
-    def forward(self, X):
-        return torch.where(self.long > 0, torch.asinh((X - self.centre) / self.width), X)
-''',
-    "Stretch": '''
-class Stretch(Compress):
-    """The inverse of Compress."""
-
-    def forward(self, X):
-        return torch.where(self.long > 0, torch.sinh(X * self.long) * self.width + self.centre, X)
-''',
-    "Again": '''
-class Again(nn.Module):
-    """x -> asinh(x) in the columns with tails that are long still."""
-
-    def __init__(self, columns):
-        super().__init__()
-        self.register_buffer("again", torch.ones(columns))
-
-    def forward(self, X):
-        return torch.where(self.again > 0, torch.asinh(X), X)
-''',
-    "StretchAgain": '''
-class StretchAgain(Again):
-    """The inverse of Again."""
-
-    def forward(self, X):
-        return torch.where(self.again > 0, torch.sinh(X * self.again), X)
-''',
-    "Patches": '''
-class Patches(nn.Module):
-    """The numbers of each patch of images, 0 around them."""
-
-    def __init__(self, *shape):
-        super().__init__()
-        self.register_buffer("index", torch.zeros(shape))
-
-    def patches(self, A):
-        return nn.functional.pad(A, (1, 0))[:, self.index.long()]
-''',
-    "Convolution": '''
-class Convolution(Patches):
-    """One linear map of every patch, channels last."""
-
-    def __init__(self, units, *shape):
-        super().__init__(*shape)
-        self.weight, self.bias = nn.Parameter(torch.empty(units, shape[-1])), nn.Parameter(torch.empty(units))
-
-    def forward(self, A):
-        return nn.functional.linear(self.patches(A), self.weight, self.bias).flatten(1)
-''',
-    "Pooling": '''
-class Pooling(Patches):
-    """The largest number of each patch and channel, or their mean, or their sum."""
-
-    def __init__(self, of, *shape):
-        super().__init__(*shape)
-        self.of = of
-
-    def forward(self, A):
-        pixels = self.patches(A)
-        return (pixels.amax(2) if self.of == "max" else getattr(pixels, self.of)(2)).flatten(1)
-''',
-    "Centres": '''
-class Centres(nn.Module):
-    """Points in the space of the inputs, taken from their middle."""
-
-    def __init__(self, inputs, count):
-        super().__init__()
-        self.centres = nn.Parameter(torch.empty(count, inputs))
-        self.register_buffer("middle", torch.zeros(inputs))
-
-    def distances(self, A):
-        A, C = A - self.middle, self.centres
-        return ((A * A).sum(1, keepdim=True) + (C * C).sum(1) - 2.0 * A @ C.T).clamp(min=0.0)
-''',
-    "GaussianBasis": '''
-class GaussianBasis(Centres):
-    """b_h = exp(-||a - c_h||^2 / width^2)."""
-
-    def __init__(self, inputs, units, width):
-        super().__init__(inputs, units)
-        self.width = width
-
-    def forward(self, A):
-        return torch.exp(self.distances(A) / -self.width**2)
-''',
-    "Codebook": '''
-class Codebook(Centres):
-    """The codeword nearest to a; no derivative by a."""
-
-    def forward(self, A):
-        return (self.centres + self.middle)[self.distances(A).argmin(1)]
-''',
-    "Exp": '''
-class Exp(nn.Module):
-    """exp(a), the mean of counts."""
-
-    def forward(self, A):
-        return torch.exp(A)
-''',
-    "Bits": '''
-class Bits(nn.Module):
-    """1 where a > 0, else 0; no derivative."""
-
-    def forward(self, A):
-        return (A > 0).to(A.dtype)
-''',
-}
-"""Modules that torch does not have, of which a file has those that it uses."""
-
-BASES = {
-    "Unscale": "Scale",
-    "Stretch": "Compress",
-    "StretchAgain": "Again",
-    "GaussianBasis": "Centres",
-    "Codebook": "Centres",
-    "Convolution": "Patches",
-    "Pooling": "Patches",
-}
 
 
 def _shape(step: Step) -> str:
@@ -180,6 +33,8 @@ MODULES: dict[str, Callable[[Step], str]] = {
     "rbf": lambda s: f"GaussianBasis({s.n_in}, {s.n_out}, {s.number!r})",
     "quantiser": lambda s: f"Codebook({s.n_in}, {len(s.arrays['centres'])})",
     "binary": lambda s: "Bits()",
+    "copy": lambda s: f"Copy({s.size})",
+    "add": lambda s: f"Add({s.size})",
     "softmax": _softmax,
     "identity": lambda s: "nn.Identity()",
     "exp": lambda s: "Exp()",
@@ -203,10 +58,16 @@ def load():
 
 def modules(net: Net) -> tuple[list[tuple[str, dict[str, Array]]], list[tuple[str, dict[str, Array]]]]:
     """Encoder and decoder: the call that makes each module, and the arrays of its state."""
-    steps = [(MODULES[step.operation](step), step.arrays) for step in net.steps]
+    steps = [_carrying(step, MODULES[step.operation](step)) for step in net.steps]
     first = [*_tails("Compress", net.inputs), *_again("Again", net.inputs), _scale("Scale", net.inputs)]
     last = [_scale("Unscale", net.outputs), *_again("StretchAgain", net.outputs), *_tails("Stretch", net.outputs)]
     return [*first, *steps[: net.code]], [*steps[net.code :], *last]
+
+
+def _carrying(step: Step, call: str) -> tuple[str, dict[str, Array]]:
+    if not step.carried:
+        return call, step.arrays
+    return f"Carrying({call}, {step.n_in})", {f"module.{name}": array for name, array in step.arrays.items()}
 
 
 def _scale(name: str, scaling: Scaling) -> tuple[str, dict[str, Array]]:
@@ -235,7 +96,7 @@ def written(net: Net) -> str:
         for i, (_, arrays) in enumerate(every)
         for name, array in arrays.items()
     }
-    calls = {call.split("(")[0] for every in parts.values() for call, _ in every}
+    calls = {name for every in parts.values() for call, _ in every for name in re.findall(r"\b([A-Z]\w*)\(", call)}
     used = calls | {BASES[name] for name in calls & BASES.keys()}
     return "\n".join(
         [

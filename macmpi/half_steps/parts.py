@@ -11,6 +11,7 @@ import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import Evaluation
+from macmpi.half_steps.positions import by_position
 from macmpi.nets.chain import with_data
 from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
@@ -116,9 +117,13 @@ class Parts:
         Of sharded points, and of many patches, they are made where they are needed.  Collective: yes.
         """
         segment, dtype = self.plan.chain.segments[k], self.plan.dtype
-        if not self.plan.choices.regressions[k].by_unit or segment.fitted[0].positions == 1:
+        if not self.plan.choices.regressions[k].by_unit:
             return A
         map_ = segment.fitted[0]
+        if map_.n_in < A.shape[1]:
+            A = by_position(A, 1, slice(map_.n_in))
+        if map_.positions == 1:
+            return A
         width = map_.positions * map_.columns
 
         def make(rows: Any) -> Array:
@@ -200,5 +205,7 @@ class Parts:
         if not plan.choices.shaping.sparse:
             return None
         blocks = plan.choices.shaping.restrained
-        found, count = zeros([weights[b] for b in blocks], [plan.chain.blocks[b].penalised for b in blocks])
+        maps = [plan.chain.blocks[b] for b in blocks]
+        marks = [m.penalised if m.connected is None else m.penalised & m.connected for m in maps]
+        found, count = zeros([weights[b] for b in blocks], marks)
         return found / count

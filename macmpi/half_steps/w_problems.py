@@ -26,7 +26,7 @@ class WInputs:
 
     coordinates: z_k - u_k of all sites, or sharded z_k; first: what never changes, if it is needed; features, rounded:
     what each segment multiplies, by points, and that as directions and Grams read it; cores: the targets of this rank's
-    regressions that a quantiser follows.
+    regressions that a quantiser follows; passed: what comes before units that something is added to, all of it.
     """
 
     parts: Parts
@@ -37,6 +37,7 @@ class WInputs:
     features: dict[int, Rows] = field(default_factory=dict)
     rounded: dict[int, Rows] = field(default_factory=dict)
     cores: dict[int, Array] = field(default_factory=dict)
+    passed: dict[int, Rows] = field(default_factory=dict)
 
 
 def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
@@ -52,8 +53,12 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
             given.features[k] = joined([parts.features(j, state) for j in groups[k]])
             given.rounded[k] = parts.rounded(k, given.features[k])
             continue
-        given.features[k] = parts.unfolded(k, parts.features(k, state)) if k or first is None else first.unfolded
-        given.rounded[k] = parts.rounded(k, given.features[k]) if k or first is None else first.rounded
+        kept = None if k else first
+        made = kept.features if kept else parts.features(k, state)
+        if parts.plan.choices.regressions[k].by_unit and parts.plan.chain.segments[k].added:
+            given.passed[k] = made
+        given.features[k] = kept.unfolded if kept else parts.unfolded(k, made)
+        given.rounded[k] = kept.rounded if kept else parts.rounded(k, given.features[k])
     for k in {job.segment for job in work.jobs_of(parts.team.rank)}:
         if parts.plan.chain.segments[k].trailing:
             given.cores[k] = _core_targets(given, k)
@@ -102,6 +107,25 @@ def _is_made(rows: Rows) -> bool:
     return False
 
 
+def _unit_targets(given: WInputs, k: int, units: slice) -> Rows:
+    """Units of segment k's regression have to give the targets of the segment, less what is added.  Collective: no."""
+    if len(given.parts.plan.chain.groups[k]) > 1:
+        return by_position(targets_of_group(given, k), given.parts.plan.chain.rows(k), units)
+    own = given.parts.plan.chain.segments[k].fitted[0]
+    if k in given.cores:
+        return by_position(given.cores[k], own.positions, units)
+    T = by_position(targets(given, k, slice(own.n_out)), own.positions, units)
+    if k not in given.passed:
+        return T
+    A, segment = given.passed[k], given.parts.plan.chain.segments[k]
+    added = [by_position(by_position(A, 1, columns), own.positions, units) for columns in segment.added]
+
+    def rest(rows: Any) -> Array:
+        return T[rows] - sum(part[rows] for part in added)
+
+    return Made(rest, T.shape, T.dtype) if given.parts.plan.sharded else rest(EVERY)
+
+
 def _core_targets(given: WInputs, k: int) -> Array:
     """t + (a - q(a)), the targets of segment k's regression under a quantiser q; t are those of the segment.
 
@@ -132,12 +156,13 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     shapes, segment = plan.chain.regressed_shapes(k), plan.chain.segments[k]
     flat, pieces = state.weights[job.place], parts.points.in_pieces
     if job.units is not None:
-        P, T = plan.chain.rows(k), given.cores[k] if k in given.cores else targets_of_group(given, k)
+        P = plan.chain.rows(k)
         inputs, rounded = (by_position(A, P) for A in (given.features[k], given.rounded[k]))
-        term, W = Term(inputs, by_position(T, P, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
+        term, W = Term(inputs, _unit_targets(given, k, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
         shared, points = layer_gram(given, k).G, P * plan.n_train
-        (restraint,) = plan.restraints(k, state.mu)
-        return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces, restraint)
+        (restraint,), mask = plan.restraints(k, state.mu), segment.fitted[0].connected
+        own = None if mask is None else mask[job.units.rows]
+        return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces, restraint, own)
     shaped = plan.ridges(k, state.mu), plan.restraints(k, state.mu)
     segments, loss = _net_and_loss(given, k)
     A, T = given.features[k], targets_of_group(given, k)

@@ -84,9 +84,10 @@ class Solving:
         self._factor(segment, self.given.parts.in_pieces)
 
     def _factor(self, k: int, in_pieces: InPieces = ALONE) -> Any:
-        system = self.given.parts.plan.choices.regressions[k].system
+        plan, gram = self.given.parts.plan, layer_gram(self.given, k)
+        system, masked = plan.choices.regressions[k].system, plan.chain.segments[k].fitted[0].connected is not None
         if system and k not in self.factors:
-            self.factors[k] = system.factor(layer_gram(self.given, k), in_pieces)
+            self.factors[k] = system.of_masks(gram) if masked else system.factor(gram, in_pieces)
         return self.factors.get(k)
 
     def solve(self, job: Job) -> None:

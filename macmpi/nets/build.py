@@ -19,7 +19,9 @@ from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.softmax import Softmax
 from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import loss_named
+from macmpi.nets.masks import masked
 from macmpi.nets.sharing import recurrent, sharing, tied
+from macmpi.nets.skips import layers_with_skips
 
 
 def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
@@ -36,7 +38,8 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
         before, cell = before + len(layers[i]), model.recurrences[i]
         steps = cell.steps if cell else 1
         if site != "none":
-            last = before if site == "after" else before - 1 - histograms(model.convolutions[i], kind)
+            adds = sum("adds" in m.own.capabilities for m in layers[i])
+            last = before if site == "after" else before - 1 - adds - histograms(model.convolutions[i], kind)
             sites += [last - 2 * back for back in reversed(range(steps))]
     shared = sharing(model, layers)
     return Chain(tuple(m for maps in layers for m in maps), tuple(sites), shared.numbers, shared.reads)
@@ -44,6 +47,8 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
 
 def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
     """The maps of each hidden layer and of the output layer; a layer begins with the pooling of the one before."""
+    if model.skips:
+        return layers_with_skips(model, n_in, n_out)
     layers: list[list[Map]] = []
     size, last, pooled, image = n_in, list[Map](), list[Map](), tuple(model.image)
     widths, convolutions = iter(model.each("width", len(model.units))), model.convolutions
@@ -58,6 +63,8 @@ def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
             pooled, image = pooling(layer, own, key)
             if histograms(layer, kind):
                 last, pooled = [*last, *pooled], []
+        elif (sparse := model.sparse[i]) is not None:
+            last = [masked(sparse, i, image, size), Activation(kind, units)]
         elif kind == "rbf":
             last = [GaussianBasis(size, units, next(widths))]
         elif kind == "kernel_ridge":

@@ -83,6 +83,12 @@ class Chain:
         """Maps start, ..., stop - 1 as one segment."""
         return self.whole.part(start, stop)
 
+    @property
+    def existing(self) -> int:
+        """The number of weights, without those that masks leave out."""
+        sizes = zip(self.blocks, self.block_shapes, strict=True)
+        return sum(h * d if m.connected is None else int(m.connected.sum()) for m, (h, d) in sizes)
+
     def inputs(self, block: int) -> int:
         """The numbers that a row of a parameter block multiplies: of a linear map its columns but for the biases."""
         return self.blocks[block].columns
@@ -130,7 +136,7 @@ class Chain:
     @cached_property
     def layer_sizes(self) -> tuple[int, ...]:
         """Inputs and units of every layer with weights, whether it has coordinates or not: (D, H_1, ..., L)."""
-        return (self.n_in, *(self.maps[i].n_out for i in self._layer_starts))
+        return (self.n_in, *(self.maps[i].own.n_out for i in self._layer_starts))
 
     @property
     def layer_blocks(self) -> tuple[int | None, ...]:

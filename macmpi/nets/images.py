@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from macmpi import UsageError
 from macmpi.config import Convolution as Layer
+from macmpi.config import Sparse
 from macmpi.nets.layers import Map
 from macmpi.nets.layers.convolution import Convolution, Shared, TransposedConvolution
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
@@ -21,7 +22,7 @@ POOLING: dict[str, Callable[..., SumPooling | MaxPooling]] = {
 }
 
 
-def shape_read(layer: Layer, before: Sequence[int], size: int, key: str) -> Shape:
+def shape_read(layer: Layer | Sparse, before: Sequence[int], size: int, key: str) -> Shape:
     """Height, width and channels of what a layer reads: its own `image`, or that of the layer before.
 
     before: () where that gives no images, but `size` numbers.  Raises UsageError.
@@ -30,9 +31,7 @@ def shape_read(layer: Layer, before: Sequence[int], size: int, key: str) -> Shap
     if not given:
         shape = "[height, width, channels]"
         remedy = f"model.image = [height, width] or {shape}" if key.endswith(".0") else f"{key}.image = {shape}"
-        raise UsageError(
-            f"{key} is a convolution of images, and reads {size:,} numbers of no known shape; give {remedy}"
-        )
+        raise UsageError(f"{key} reads images, and is given {size:,} numbers of no known shape; give {remedy}")
     height, width, channels = (*given, 1)[:3]
     if height * width * channels != size:
         raise UsageError(

@@ -63,8 +63,8 @@ class Segment:
 
     @property
     def fitted(self) -> tuple[Map, ...]:
-        """The first maps of those blocks."""
-        return tuple(self.maps[self.blocks.index(b)] for b in self.regressed)
+        """The first maps of those blocks, without the columns that they pass on."""
+        return tuple(self.maps[self.blocks.index(b)].own for b in self.regressed)
 
     @property
     def _pairs(self) -> Iterator[tuple[Map, int | None]]:
@@ -90,22 +90,34 @@ class Segment:
     def separable(self) -> bool:
         """Row h of the core's weights is fitted to output h alone: one block [A, 1] W^T, elementwise maps after it.
 
-        A is the core's inputs, or patches of them.  A quantiser after it counts as the identity.
+        A is the core's inputs, or patches of them.  A quantiser after it counts as the identity; what the core passes
+        on may be added in the end.
         """
-        after = self.maps[self.core + 1 :]
+        after = [m.own for m in self.maps[self.core + 1 :]]
+        while after and "adds" in after[-1].capabilities:
+            after.pop()
         return (
             len(self.regressed) == 1
             and self.blocks.count(self.regressed[0]) == 1
-            and "units" in self.maps[self.core].capabilities
-            and bool({"linear", "patches"} & self.maps[self.core].capabilities)
+            and "units" in self.fitted[0].capabilities
+            and bool({"linear", "patches"} & self.fitted[0].capabilities)
             and all("elementwise" in m.capabilities or m.trained_as == "linear" for m in after)
         )
 
     @property
+    def added(self) -> tuple[slice, ...]:
+        """The columns that the core passes on and that are added to its units' outputs, one slice a join."""
+        start, own, found = self.fitted[0].n_in, self.fitted[0].n_out, list[slice]()
+        for map_ in self.maps[self.core + 1 :]:
+            if "adds" in map_.own.capabilities:
+                found.append(slice(start, start + own))
+                start += own
+        return tuple(found)
+
+    @property
     def activation(self) -> str:
         """The elementwise function under which the core of a separable segment is fitted."""
-        names = [m.trained_as for m in self.maps[self.core + 1 :]]
-        return names[0] if names else "linear"
+        return next((m.trained_as for m in self.maps[self.core + 1 :] if m.trained_as), "linear")
 
     @property
     def fixed_maps(self) -> int:

@@ -59,7 +59,8 @@ def tied(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]]:
     """
     units, K = model.units, len(model.units)
     sizes = [n_in, *units, layers[-1][0].n_out]
-    plain = all("linear" in maps[0].capabilities and "bias" in maps[0].capabilities for maps in layers)
+    first = [maps[0] for maps in layers]
+    plain = all({"linear", "bias"} <= m.capabilities and m.connected is None for m in first)
     if K % 2 == 0 or sizes != sizes[::-1] or not plain or any(model.recurrences):
         fitting = [*units[: (K + 1) // 2], *units[: K // 2][::-1]]
         raise UsageError(

@@ -40,5 +40,6 @@ def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray
     h, d = plan.chain.block_shapes[block]
     if block in plan.choices.trainers or plan.chain.blocks[block].fitter:
         return np.zeros(h * d)
-    largest = range_ / np.sqrt(plan.chain.blocks[block].fan_in)
-    return stream(seed, "start", block).uniform(-1.0, 1.0, h * d) * largest
+    map_ = plan.chain.blocks[block]
+    drawn = stream(seed, "start", block).uniform(-1.0, 1.0, (h, d)) * (range_ / np.sqrt(map_.fan_in))
+    return np.ravel(drawn if map_.connected is None else drawn * map_.connected)

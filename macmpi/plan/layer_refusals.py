@@ -50,7 +50,13 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     if start.method == "staged":
         check_staged(config, chain, n_train)
     if start.method in ("pca", "greedy"):
-        for map_ in (m for s in chain.segments for m in s.fitted if "linear" not in m.capabilities):
+        if model.skips:
+            raise UsageError(
+                f'start.method = "{start.method}" fits layers that read one another in turn, and model.skips have them '
+                'read others too; use "uniform"'
+            )
+        fitted = [m for s in chain.segments for m in s.fitted]
+        for map_ in (m for m in fitted if "linear" not in m.capabilities or m.connected is not None):
             raise UsageError(
                 f'start.method = "{start.method}" fits dense layers, and a layer ({map_.spec()["kind"]}) is another; '
                 'use "uniform"'
@@ -97,6 +103,8 @@ def check_method(config: Config, chain: Chain) -> None:
     """Refuse what the method and model selection cannot do."""
     keys = config.selection
     basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
+    if config.model.skips:
+        _check_skips(config)
     if config.method.name == "alternating":
         first = chain.segments[0]
         linear = first.separable and first.activation == "linear" and first.fitted[0].positions == 1
@@ -160,11 +168,25 @@ def check_method(config: Config, chain: Chain) -> None:
             raise UsageError(f'selection.criterion = "{keys.criterion}" needs {key} = "{needed}"')
 
 
+def _check_skips(config: Config) -> None:
+    if config.method.name == "alternating":
+        raise UsageError(
+            'method.name = "alternating" fits a decoder that reads the code alone, and model.skips may go past it; '
+            'use method.name = "mac", or skips = []'
+        )
+    if config.penalty.metric == "curvature":
+        raise UsageError(
+            'penalty.metric = "curvature" couples units with what model.skips carry past them; use "variance", or '
+            "skips = []"
+        )
+
+
 def _check_affine(chain: Chain) -> None:
     """Stochastic MAC multiplies a gradient by the inverse Gram of [a, 1]: weights W with outputs W [a, 1] alone."""
     for map_ in (m for m in chain.blocks if m.columns):
-        affine = "patches" if "patches" in map_.capabilities else "linear"
-        for need in sorted({affine, "bias"} - map_.capabilities):
+        offered = map_.own.capabilities
+        affine = "patches" if "patches" in offered else "linear"
+        for need in sorted({affine, "bias"} - offered):
             raise UsageError(
                 f"method.name = \"stochastic\" trains dense layers with biases: it needs '{need}', which "
                 f'{map_.spec()["kind"]} does not offer; use method.name = "adam", which needs derivatives alone'

@@ -43,6 +43,12 @@ def check(config: Config, chain: Chain, choices: Choices) -> None:
     for k, regression in enumerate(choices.regressions):
         if chain.groups[k]:
             _check_segment(config, chain, k, regression.solver, regression.by_unit)
+    for k, (segment, regression) in enumerate(zip(chain.segments, choices.regressions, strict=True), start=1):
+        if any(m.connected is not None for m in segment.fitted) and not regression.solver.masks:
+            raise UsageError(
+                f'w_step.solver = "{config.w_step.solver}" does not say that it leaves weights at 0 that do not exist, '
+                f"and a layer of segment {k} is sparse; use auto"
+            )
     for k, segment in enumerate(chain.segments[1:], start=2):
         for map_ in segment.maps:
             for need in z_solver.needs - map_.capabilities:
@@ -148,6 +154,10 @@ def check_ring(config: Config, chain: Chain, choices: Choices) -> None:
         )
     if any(m.positions > 1 for m in chain.blocks):
         raise UsageError(f"{key} trains dense layers, and the net has convolutions; use {units}")
+    if any(m.connected is not None for m in chain.blocks):
+        raise UsageError(f"{key} trains units that read all inputs, and the net has sparse layers; use {units}")
+    if config.model.skips:
+        raise UsageError(f"{key} trains layers that read one another in turn, and the net has skips; use {units}")
     if all(r.solver.exact for r in choices.regressions):
         raise UsageError(
             f"{key}: every layer is linear and fitted in closed form, so that nothing travels; use {units}, or "

@@ -177,10 +177,14 @@ def _another(n_in: int, maps: list[dict[str, Any]], other_in: int, others: list[
         for n, specs in ((n_in, maps), (other_in, others))
     ]
     told = nets
+    if maps == others:
+        return "its weights are shared, or read the data, in another way than this config's: [model] must agree"
     if nets[0] == nets[1]:
         one, two = next((a, b) for a, b in zip(maps, others, strict=True) if a != b)
+        if "mask" in one:
+            return "it is a net of other connections than this config's: [model] must agree"
         told = [
-            f"{one['kind']} with {', '.join(f'{key} {m[key]}' for key in m if one.get(key) != two.get(key))}"
+            f"{one['kind']} with {', '.join(f'{key} {m[key]!s:.40}' for key in m if one.get(key) != two.get(key))}"
             for m in (one, two)
         ]
     return f"it is another net ({told[0]}) than this config's ({told[1]}): [model] must agree"

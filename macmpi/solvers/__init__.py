@@ -64,6 +64,7 @@ class WSolver:
     exact -- it ends in the minimum, whatever the start;
     by_sums -- it reads the points through sums over runs of them alone;
     restrains -- it heeds the problem's restraints (l1, groups, bounds);
+    masks -- weights that do not exist stay 0 (UnitProblem.connected, Map.connected);
     system -- the Gram that the units of a layer share, or None where they share nothing.
     """
 
@@ -72,6 +73,7 @@ class WSolver:
     exact: ClassVar[bool] = False
     by_sums: ClassVar[bool] = True
     restrains: ClassVar[bool] = False
+    masks: ClassVar[bool] = False
 
     @property
     def system(self) -> System | None:

@@ -13,6 +13,7 @@ from macmpi.parallel import tiles
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import PASS, WSolver
 from macmpi.solvers.grams import System
+from macmpi.solvers.masks import groups, scattered
 from macmpi.solvers.regular import NORMAL, jitter, regular_factor
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
 from macmpi.typing import Array
@@ -59,6 +60,7 @@ class ClosedForm(WSolver):
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
     activations: ClassVar[frozenset[str] | None] = frozenset({"linear"})
     exact: ClassVar[bool] = True
+    masks: ClassVar[bool] = True
     system: ClassVar[System] = NormalEquations()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
@@ -67,27 +69,37 @@ class ClosedForm(WSolver):
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
-        factor = problem.factor
-        crossed = _crossed(problem, over_points, W if ridge == 0.0 else None)
+        crossed, mask = _crossed(problem, over_points, W if ridge == 0.0 else None), problem.connected
         cut = tiles.solved_tiles(len(W))
 
         def solved(i: int) -> Array:
             own, right = W[cut[i].rows], crossed[cut[i].rows]
-            if not factor.regular:
-                return self._corrected(problem, factor, own, right)
-            best = self._solved(factor, right)
-            return best if self.relaxation == 1.0 else own + self.relaxation * (best - own)
+            if mask is None:
+                return self._moved(problem, problem.shared, problem.factor, own, right)
+            return scattered(
+                groups(mask[cut[i].rows], problem.factor),
+                own,
+                lambda part, V: self._moved(problem, part.G, part.factor, V, right[part.places]),
+            )
 
         return problem.in_pieces.rows([tile.rows for tile in cut], W.shape[1], solved)
 
-    def _corrected(self, problem: UnitProblem, factor: Factor, W: Array, crossed: Array) -> Array:
-        """Some units' weights moved, where that lowers their objective; crossed: T^T [A, 1], without a ridge R^T."""
-        ridge, V, G = problem.ridge, W[:, : problem.n_in], problem.shared
+    def _moved(self, problem: UnitProblem, G: Array, factor: Factor, W: Array, crossed: Array) -> Array:
+        """Units of the same Gram with new weights; crossed: T^T [A, 1], without a ridge R^T [A, 1]."""
+        if not factor.regular:
+            return self._corrected(problem, G, factor, W, crossed)
+        best = self._solved(factor, crossed)
+        return best if self.relaxation == 1.0 else W + self.relaxation * (best - W)
+
+    def _corrected(self, problem: UnitProblem, G: Array, factor: Factor, W: Array, crossed: Array) -> Array:
+        """Their weights moved, where that lowers their objective."""
+        ridge, n_in = problem.ridge, W.shape[1] - problem.bias
+        V = W[:, :n_in]
         gradient = crossed - _symmetric(W, G) if ridge > 0.0 else crossed
         full = gradient.copy()
-        full[:, : problem.n_in] -= ridge * V
+        full[:, :n_in] -= ridge * V
         step = self.relaxation * self._solved(factor, full)
-        moved = step[:, : problem.n_in]
+        moved = step[:, :n_in]
         curvature = row_dots(_symmetric(step, G), step)
         change = curvature - 2.0 * row_dots(step, gradient) + ridge * row_dots(moved, moved + 2.0 * V)
         return np.where((change < 0.0)[:, None], W + step, W)

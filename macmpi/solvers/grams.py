@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,11 +66,38 @@ class System:
         L = regular_factor(gram.G, gram.ridge + jitter(gram.G, PRECONDITIONER, gram.dtype), in_pieces)
         return L if whole(len(L)) else np.asfortranarray(np.tril(L))
 
+    def of_masks(self, gram: LayerGram) -> Any:
+        """In the place of the factor, for units that read some inputs each: all that solvers need for any of these."""
+        return Subsystems(self, gram)
+
+
+KEPT = 2**24
+"""Numbers of submatrices and their factors that are kept for the next units with the same mask."""
+
+
+class Subsystems:
+    """The submatrices of a layer's Gram that belong to some of its columns, and their factors."""
+
+    def __init__(self, system: System, gram: LayerGram) -> None:
+        self._system, self._gram, self._size = system, gram, 0
+        self._made: dict[bytes, tuple[Array, Any]] = {}
+
+    def of(self, columns: Array) -> tuple[Array, Any]:
+        """G of these columns, in their order, from the diagonal on at least, and its factor.  Collective: no."""
+        found = self._made.get(columns.tobytes())
+        if found is None:
+            G = self._gram.G[columns[:, None], columns]
+            found = G, self._system.factor(replace(self._gram, G=G))
+            if self._size + 2 * G.size <= KEPT:
+                self._made[columns.tobytes()] = found
+                self._size += 2 * G.size
+        return found
+
 
 def inputs_gram(step: Step) -> Array:
     """The Gram of [a, 1] of a linear map with biases, of a without; else the mean of a^2 over inputs, (1, 1)."""
-    if "linear" in step.map.capabilities:
-        return gram_of(step.A, "bias" in step.map.capabilities)
+    if "linear" in step.map.own.capabilities:
+        return gram_of(step.map.unfold(step.A), "bias" in step.map.own.capabilities)
     return np.full((1, 1), np.square(step.A, dtype=float).sum() / step.map.n_in)
 
 

@@ -35,6 +35,10 @@ class MeasuringGram(System):
         added[: len(G) - gram.bias] += ridge
         return form_of(G, added)
 
+    def of_masks(self, gram: LayerGram) -> Form:
+        """The whole form: weights that do not exist are held at 0, and the others have its submatrix."""
+        return self.factor(gram)
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -151,7 +155,8 @@ class UnitFit(Fit):
 
     def step(self, theta: Array, slope: Array, scale: Array, forms: Sequence[Form], rows: Array) -> Array:
         own, found = (np.arange(len(theta)) if self.joins else np.flatnonzero(rows)), theta.copy()
-        model = Quadratic(forms[0], theta, slope, scale, self.problem.penalised, self.problem.restraint)
+        asked = self.problem.penalised, self.problem.restraint, self.problem.connected
+        model = Quadratic(forms[0], theta, slope, scale, *asked)
         found[own] = self._solved(model.of(own))
         return found
 
@@ -231,10 +236,10 @@ class SegmentFit(Fit):
 
     def step(self, theta: Array, slope: Array, scale: Array, forms: Sequence[Form], rows: Array) -> Array:
         found = []
-        for (W, marks, restraint), own, form in zip(
-            self._blocks(theta), self.problem.blocks(slope[0]), forms, strict=True
-        ):
-            found.append(self._solved(Quadratic(form, W, own, np.full(len(W), scale[0]), marks, restraint)))
+        slopes, maps = self.problem.blocks(slope[0]), self.problem.segment.fitted
+        for (W, marks, restraint), own, form, map_ in zip(self._blocks(theta), slopes, forms, maps, strict=True):
+            asked = marks, restraint, map_.connected
+            found.append(self._solved(Quadratic(form, W, own, np.full(len(W), scale[0]), *asked)))
         return stacked(found)
 
     def curvature(self, move: Array, forms: Sequence[Form]) -> Array:

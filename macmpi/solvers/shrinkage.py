@@ -46,7 +46,10 @@ def form_of(G: Array, added: Array | float) -> Form:
 
 @dataclass(frozen=True)
 class Quadratic:
-    """Rows W (w, P) of such a problem; penalised (w, P): where the restraint holds."""
+    """Rows W (w, P) of such a problem; penalised (w, P): where the restraint holds.
+
+    connected: where weights exist; the others are 0 and stay 0.
+    """
 
     form: Form
     start: Array
@@ -54,11 +57,13 @@ class Quadratic:
     scale: Array
     penalised: Array
     restraint: Restraint
+    connected: Array | None = None
 
     def of(self, rows: slice | Array) -> Quadratic:
         """Some rows; not of a restraint that joins them."""
         start, slope, scale, penalised = (A[rows] for A in (self.start, self.slope, self.scale, self.penalised))
-        return Quadratic(self.form, start, slope, scale, penalised, self.restraint)
+        connected = None if self.connected is None else self.connected[rows]
+        return Quadratic(self.form, start, slope, scale, penalised, self.restraint, connected)
 
     def smooth(self, W: Array) -> tuple[Array, Array]:
         """Value (w,) and gradient (w, P) without the restraint's penalty."""
@@ -95,6 +100,8 @@ class Quadratic:
 
     def _round(self, W: Array) -> Array:
         low, high = self.restraint.limits(self.start, self.penalised)
+        if self.connected is not None:
+            low, high = (np.where(self.connected, bound, 0.0) for bound in (low, high))
         W = W.copy() if self.restraint.joins else self._newton(W, low, high)
         for _ in range(SWEEPS):
             self._sweep(W, low, high)

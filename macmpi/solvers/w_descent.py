@@ -10,7 +10,8 @@ import numpy as np
 from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, minimise
-from macmpi.solvers.grams import System, Whitening
+from macmpi.solvers.grams import System
+from macmpi.solvers.masks import whitening
 from macmpi.solvers.w_problem import WProblem, gradients, values
 from macmpi.typing import Array
 
@@ -28,12 +29,13 @@ class DescentW(WSolver):
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
+    masks: ClassVar[bool] = True
     system: ClassVar[System] = System()
     direction: ClassVar[type[Direction]] = Direction
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
-        whitened = Whitening(problem.factor)
+        whitened = whitening(problem)
         begun = problem.in_pieces.agreed(whitened.into(start))
 
         def slopes(phi: Array) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import ELEMENTWISE, PASS, SINGLE, WSolver
 from macmpi.solvers.grams import System
 from macmpi.solvers.linear_systems import conjugate_gradients
+from macmpi.solvers.masks import groups, scattered
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
 from macmpi.typing import Array
 
@@ -50,6 +51,7 @@ class GaussNewtonW(WSolver):
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
+    masks: ClassVar[bool] = True
 
     @property
     def system(self) -> System:
@@ -85,12 +87,13 @@ class GaussNewtonW(WSolver):
         ridge, agreed = problem.ridge, problem.in_pieces.agreed
         residual, slopes = over_points(fit.gradient)
         residual[:, :-1] -= ridge * W[:, :-1]
-        factor, n = (problem.factor, True), problem.rows
-        scale = np.maximum(slopes / n, 1e-30)[:, None]
+        scale, mask = np.maximum(slopes / problem.rows, 1e-30)[:, None], problem.connected
+        parts = None if mask is None else groups(mask, problem.factor)
 
         def precondition(R: Array) -> Array:
-            solved: Array = linalg.cho_solve(factor, R.T, check_finite=False)
-            return solved.T / scale
+            if parts is None:
+                return _solved(problem.factor, R) / scale
+            return scattered(parts, R, lambda part, own: _solved(part.factor, own)) / scale
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
             curvature, *products = over_points(lambda rows: fit.product(P, last, rows))
@@ -148,6 +151,12 @@ class GaussNewtonW(WSolver):
             over = False
         length[pending] = 0.0
         return length, np.where(length > 0.0, trial, errors), bool(pending.any())
+
+
+def _solved(lower: Array, R: Array) -> Array:
+    """Rows of R times (L L^T)^-1."""
+    found: Array = linalg.cho_solve((lower, True), R.T, check_finite=False).T
+    return found
 
 
 class Fit:

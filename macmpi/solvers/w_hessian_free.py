@@ -38,6 +38,7 @@ class HessianFreeW(WSolver):
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"segment"})
+    masks: ClassVar[bool] = True
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
         theta, agreed = np.asarray(problem.start, dtype=np.float64).copy(), problem.in_pieces.agreed
@@ -80,9 +81,11 @@ class HessianFreeW(WSolver):
             scale[np.diag_indices_from(scale)] += ridge + jitter(scale, SEGMENT)
             inverses.append(np.linalg.inv(scale))
 
+        masks = [1.0 if m.connected is None else m.connected for m in problem.segment.fitted]
+
         def precondition(R: Array) -> Array:
-            pairs = zip(problem.blocks(R[0]), inverses, strict=True)
-            return np.concatenate([(B @ M if M.size > 1 else M * B).ravel() for B, M in pairs])[None]
+            blocks = zip(problem.blocks(R[0]), inverses, masks, strict=True)
+            return np.concatenate([np.ravel((B @ M if M.size > 1 else M * B) * mask) for B, M, mask in blocks])[None]
 
         agreed = problem.in_pieces.agreed
 

@@ -113,7 +113,8 @@ class UnitProblem:
     from the diagonal on at least, and `factor` what the solver's system has made of it.  Without biases W is V, (w, D).
      points: their number, where this rank holds only some of them (0: it holds all); in_pieces: how ranks
     that solve it share what does not depend on points.  restraint: what else is asked of V; only of solvers that
-    declare `restrains`.
+    declare `restrains`.  connected: where weights exist, of the shape of W; the others are 0 and stay 0, only of
+    solvers that declare `masks`.
     """
 
     term: Term
@@ -126,6 +127,7 @@ class UnitProblem:
     points: int = 0
     in_pieces: InPieces = ALONE
     restraint: Restraint = FREE
+    connected: Array | None = None
     by_unit: ClassVar[bool] = True
 
     @property
@@ -161,6 +163,8 @@ class UnitProblem:
         r *= own.slope(a, s, np.empty_like(s))
         G = np.zeros(theta.shape)
         G -= adjoint(r, A, self.bias)
+        if self.connected is not None:
+            G *= self.connected
         return errors, G
 
     def ridge_part(self, theta: Array) -> tuple[Array, Array]:

@@ -11,7 +11,8 @@ import numpy as np
 from macmpi.parallel.streams import stream
 from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
-from macmpi.solvers.grams import System, Whitening
+from macmpi.solvers.grams import System
+from macmpi.solvers.masks import whitening
 from macmpi.solvers.w_problem import WProblem, values
 from macmpi.typing import Array
 
@@ -33,11 +34,12 @@ class SGDW(WSolver):
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
     by_sums: ClassVar[bool] = False
+    masks: ClassVar[bool] = True
     system: ClassVar[System] = System()
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
-        whitened, N = Whitening(problem.factor), problem.rows
+        whitened, N = whitening(problem), problem.rows
         phi = whitened.into(start)
         velocity, scale = np.zeros_like(phi), float(N) if problem.factor is not None else 1.0
 

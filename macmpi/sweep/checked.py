@@ -11,6 +11,7 @@ from macmpi import UsageError
 from macmpi import config as configs
 from macmpi.config import RUN_TIME_KEYS, Config, flat
 from macmpi.config.auto import decide
+from macmpi.data.connections import with_connections
 from macmpi.data.dataset import Dataset, Sizes
 from macmpi.data.source import source_of
 from macmpi.data.targets import with_loss
@@ -77,7 +78,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def decided(path: Path, one: Combination, ranks: int, known: Known) -> Config:
     """The config of a run, as that run decides it.  Raises UsageError where the run would refuse it."""
-    config = configs.read(path, one.words[1::2])
+    config = with_connections(configs.read(path, one.words[1::2]))
     if not config.data.source:
         raise UsageError(f'{path}: no data are named; write data = "points.npz"')
     config, sizes = known.sizes(config)

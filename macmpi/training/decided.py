@@ -47,7 +47,7 @@ def decided(
     with_loss: the config with a loss, by the kind of the targets, on rank 0; source_of: the data of such a config.
     """
     began = now()
-    config, losses = team.from_root(lambda: with_loss(config))
+    config, losses = team.from_root(lambda: with_loss(_with_connections(config)))
     source = source_of(config)
     sizes = team.from_root(source.sizes)
     notes = source.notes(now() - began)
@@ -55,6 +55,12 @@ def decided(
 
     config, others = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
     return Decided(config, losses + others, source, sizes, notes)
+
+
+def _with_connections(config: Config) -> Config:
+    from macmpi.data.connections import with_connections
+
+    return with_connections(config)
 
 
 def plan_for(config: Config, sizes: Sizes, ranks: int) -> Plan:

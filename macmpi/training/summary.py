@@ -16,10 +16,9 @@ def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
     chain = plan.chain
     sizes = "-".join(str(n) for n in chain.layer_sizes)
     kind = "classifier" if plan.choices.loss.labels else "autoencoder" if data.autoencoder else "regression"
-    weights = sum(h * d for h, d in chain.block_shapes)
     line = (
-        f"macmpi: {sizes} {kind}, {weights:,} weights, {plan.n_train:,} training and {plan.n_val:,} validation points, "
-        f"{ranks} rank{'s' if ranks > 1 else ''}"
+        f"macmpi: {sizes} {kind}, {chain.existing:,} weights, "
+        f"{plan.n_train:,} training and {plan.n_val:,} validation points, {ranks} rank{'s' if ranks > 1 else ''}"
     )
     if plan.has_basis:
         line += "\n  E1 train holds the ridge on the linear weights, as in eq. (6)"

@@ -19,10 +19,12 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import KINDS, Map, Tangent
 from macmpi.nets.layers.activation import FUNCTIONS, Activation
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.carrying import Add, Carrying, Copy
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
+from macmpi.nets.layers.masked import Masked, as_text
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.recurrent import FirstState
@@ -165,6 +167,25 @@ def pooling_example(kind: Callable[..., Map], shape: tuple[int, ...], random: np
     return MapExample(map_, None, random.permuted(np.tile(np.arange(map_.n_in) / 4.0, (9, 1)), axis=1))
 
 
+def masked_example(n_in: int, n_out: int, share: float, random: np.random.Generator) -> MapExample:
+    """Each unit reads at least one input."""
+    connections = random.uniform(size=(n_out, n_in)) < share
+    connections[np.arange(n_out), random.integers(n_in, size=n_out)] = True
+    map_ = Masked(n_in, n_out, as_text(connections))
+    return MapExample(map_, random.normal(size=map_.parameter_shape) * map_.connected, random.normal(size=(9, n_in)))
+
+
+def carrying_example(
+    inner: Callable[[np.random.Generator], MapExample], carried: int, random: np.random.Generator
+) -> MapExample:
+    own = inner(random)
+    return MapExample(Carrying(own.map, carried), own.W, np.hstack([own.A, random.normal(size=(9, carried))]))
+
+
+def weightless_example(map_: Map, random: np.random.Generator) -> MapExample:
+    return MapExample(map_, None, random.normal(size=(9, map_.n_in)))
+
+
 def low_rank_example(n_in: int, n_out: int, random: np.random.Generator) -> MapExample:
     map_ = worked_example()["LowRank"](n_in, n_out, 2)
     return MapExample(map_, random.normal(size=map_.parameter_shape), random.normal(size=(9, n_in)))
@@ -199,7 +220,22 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "activation": [partial(activation_example, name) for name in FUNCTIONS],
     "softmax": [*(partial(softmax_example, size, groups=groups) for size, groups in ((5, 1), (1, 1), (12, 3), (4, 4)))],
     "linear": [partial(linear_example, 4, 3), partial(linear_example, 1, 5), partial(linear_example, 3, 1)],
+    "masked": [
+        partial(masked_example, 4, 3, 0.4),
+        partial(masked_example, 7, 5, 0.6),
+        partial(masked_example, 1, 6, 1.0),
+    ],
     "rbf": [partial(rbf_example, 4, 6, 1.7), partial(rbf_example, 1, 3, 0.6), partial(rbf_example, 3, 1, 4.0)],
+    "carrying": [
+        partial(carrying_example, partial(affine_example, 4, 3), 2),
+        partial(carrying_example, partial(masked_example, 5, 3, 0.5), 1),
+        partial(carrying_example, partial(activation_example, "tanh"), 3),
+        partial(carrying_example, partial(softmax_example, 4), 2),
+        partial(carrying_example, partial(weighted_example, Convolution, (4, 3, 2, 3, 3)), 2),
+        partial(carrying_example, partial(weightless_example, Add(2)), 3),
+    ],
+    "copy": [partial(weightless_example, Copy(3)), partial(weightless_example, Copy(2, 4))],
+    "add": [partial(weightless_example, Add(3)), partial(weightless_example, Add(1))],
     "quantiser": [partial(quantiser_example, 3, 5), partial(quantiser_example, 1, 4), partial(quantiser_example, 4, 1)],
     "binary": [partial(binary_example, 5)],
     "trees": [partial(trees_example, 4, 3, 5, 3), partial(trees_example, 1, 1, 1, 1)],
@@ -341,7 +377,8 @@ def factored(solver: Any, problem: UnitProblem) -> UnitProblem:
     """The problem with the factor of the Gram that it has."""
     dtype = problem.term.read.dtype
     gram = LayerGram(problem.shared, problem.ridge, dtype, problem.bias, problem.activation)
-    return replace(problem, factor=solver.system.factor(gram))
+    factor = solver.system.factor if problem.connected is None else solver.system.of_masks
+    return replace(problem, factor=factor(gram))
 
 
 def summed(n: int, chunks: int) -> OverPoints:

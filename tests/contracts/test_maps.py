@@ -16,7 +16,18 @@ from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.typing import Array
 
-CAPABILITIES = {"jacobian", "weight_jacobian", "bias", "centres", "units", "linear", "patches", "elementwise", "bits"}
+CAPABILITIES = {
+    "jacobian",
+    "weight_jacobian",
+    "bias",
+    "centres",
+    "units",
+    "linear",
+    "patches",
+    "elementwise",
+    "bits",
+    "adds",
+}
 ROWS = np.array([4, 0, 7, 7])
 
 
@@ -162,6 +173,9 @@ def test_weight_vjp_is_the_gradient_with_respect_to_the_weights(
         step[index] = h
         ahead, behind = (example.map.forward(example.W + sign * step, example.A) for sign in (1.0, -1.0))
         expected[index] = np.sum(dB * (ahead - behind)) / (2.0 * h)
+    if (existing := example.map.connected) is not None:
+        expected[~existing] = 0.0
+        assert_array_equal(example.map.weight_vjp(example.W, example.A, dB)[~existing], 0.0)
     assert_allclose(example.map.weight_vjp(example.W, example.A, dB), expected, rtol=1e-7, atol=1e-7)
 
 
@@ -171,8 +185,10 @@ def test_weight_jvp_is_the_derivative_with_respect_to_the_weights(
 ) -> None:
     assert example.W is not None
     dW, h = random.normal(size=example.W.shape), 1e-6
-    ahead, behind = (example.map.forward(example.W + sign * h * dW, example.A) for sign in (1.0, -1.0))
     found = example.map.weight_jvp(example.W, example.A, dW)
+    if (existing := example.map.connected) is not None:
+        dW *= existing
+    ahead, behind = (example.map.forward(example.W + sign * h * dW, example.A) for sign in (1.0, -1.0))
     assert_allclose(found, (ahead - behind) / (2.0 * h), rtol=1e-7, atol=1e-7)
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from macmpi.config import Activation, Config, Convolution, Method, Recurrent
+from macmpi.config import Activation, Config, Convolution, Method, Recurrent, Sparse
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.methods.selection import CRITERIA
@@ -169,6 +169,8 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield from images(single, lagrangian)
     yield from one_block(single, lagrangian)
     yield from cascades(single)
+    yield from masks(single, lagrangian)
+    yield from skips(single, lagrangian)
 
 
 def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -229,6 +231,49 @@ def cascades(single: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]
     yield CLASSES, {**net_of_one, "parallel.data": "node"}
     yield SMALL, {"start.method": "staged", "model.activation": ["tanh", "softmax"]}
     yield CLASSES, {**whole, **drawn, "start.method": "uniform", "parallel.data": "sharded"}
+
+
+def masks(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Sparse layers, one mask a unit and one for several, by every W-solver, by each kind of method and of points."""
+    wide = [Sparse(50, "random", 0.3), 5, Sparse(50, "banded", width=3, groups=7)]
+    code = {"model.hidden": wide, "model.activation": "tanh"}
+    narrow = {"model.hidden": [Sparse(70, "local", width=2, image=[3, 3, 1]), Sparse(5, "random", seed=3)]}
+    places = cycle(("replicated", "sharded", "node"))
+    for keys in ({}, {**lagrangian, "model.sites": "before"}, {"model.sites": ["none", "after", "before"]}, single):
+        for place in ("replicated", "sharded"):
+            yield WIDE, {**code, **keys, "parallel.data": place}
+    for solver in (*WHOLE, *APART):
+        place = next(places) if W_SOLVERS[solver].by_sums else "node"  # type: ignore[attr-defined]
+        yield SMALL, {**narrow, "model.activation": "tanh", "w_step.solver": solver, "parallel.data": place}
+    yield CLASSES, {**narrow, "model.activation": "relu", "model.loss": "cross_entropy", "model.sites": "none"}
+    for keys in ({"penalty.l1": 0.05}, {"penalty.group_lasso": 0.05}, {"method.acceleration": "momentum"}):
+        yield WIDE, {**code, **keys, "parallel.data": next(places)}
+    drawn = {"method.name": "stochastic", "stochastic.batch": 20, "stochastic.parts": 5}
+    for keys in ({}, {"parallel.data": "sharded"}, {"parallel.data": "node", **single}):
+        yield WIDE, {**code, **drawn, **keys}
+        yield CLASSES, {**narrow, **drawn, "model.activation": "relu", "model.loss": "cross_entropy", **keys}
+    for name in ("adam", "lbfgs"):
+        yield WIDE, {**code, "method.name": name, "baseline.batch": 9}
+
+
+def skips(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Residual layers, and columns carried past sites, added or appended, with every kind of points."""
+    residual = {"model.hidden": [50, 50, 50], "model.skips": [[1, 3], [2, 4]], "model.activation": "tanh"}
+    appended = {"model.hidden": [Sparse(7, "random", 0.5), 5, 6], "model.skips": [[0, 3], [1, 4]]}
+    appended |= {"model.joining": "append", "model.activation": "sigmoid"}
+    places = cycle(("replicated", "sharded", "node"))
+    for keys in ({}, lagrangian, {"model.sites": "before"}, {"model.sites": ["none", "after", "before"]}, single):
+        for place in ("replicated", "sharded"):
+            yield WIDE, {**residual, **keys, "parallel.data": place}
+        yield SMALL, {**appended, **keys, "parallel.data": next(places)}
+    yield CLASSES, {**appended, "model.loss": "cross_entropy", "model.sites": "none"}
+    yield WIDE, {**residual, "penalty.l1": 0.05, "parallel.data": "sharded"}
+    yield WIDE, {**residual, "method.acceleration": "momentum", "w_step.cg_precision": "single"}
+    drawn = {"method.name": "stochastic", "stochastic.batch": 20, "stochastic.parts": 5}
+    for keys in ({}, {"parallel.data": "sharded"}, {"parallel.data": "node", **single}):
+        yield WIDE, {**residual, **drawn, **keys}
+        yield CLASSES, {**appended, **drawn, "model.loss": "cross_entropy", **keys}
+    yield WIDE, {**residual, "method.name": "adam", "baseline.batch": 9}
 
 
 def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -429,7 +474,7 @@ def made() -> Iterator[Choice]:
         for name, value in keys.items():
             part, key = name.split(".")
             most = len(hidden) + (key == "fitters")
-            each = isinstance(value, list) and part == "model" and key != "image"
+            each = isinstance(value, list) and part == "model" and key not in ("image", "skips")
             table.setdefault(part, {})[key] = value[:most] if each else value
         tables = {name: TABLES[name](**values) for name, values in table.items()}
         config = Config(**{"method": Method("mac"), **tables})

@@ -42,6 +42,8 @@ MISTAKES: dict[str, list[Any]] = {
     "parallel.data": ["Sharded", "", 1, True],
     "model.hidden": [[], 5, "5", True, 2.0],
     "model.image": [16, "16", True, 2.0],
+    "model.skips": ["all", 1, True, 2.0],
+    "model.joining": ["Add", "", 1, ["add"]],
     "model.readout": ["Dense", "", 1, True, [1]],
     "model.tied": [0, 1, "true", []],
     "model.activation": ["sigmoidal", "", 1, False],

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,12 +16,13 @@ from hypothesis import strategies as st
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.config.tables import SHAPING
-from macmpi.nets import images, sharing
+from macmpi.nets import images, masks, sharing, skips
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
+from macmpi.nets.layers.masked import as_text
 from macmpi.plan import (
     fitted,
     layer_refusals,
@@ -105,12 +107,15 @@ TOGETHER = 'use parallel.data = "replicated" or "node"'
 
 IMAGES: Keys = {"model.image": [2, 2], "model.hidden": [{"channels": 2, "kernel": 3}, 4], "model.activation": "tanh"}
 
+SKIPS: Keys = {"model.hidden": [5, 5, 5], "model.skips": [[1, 3]], "model.activation": "tanh"}
+SPARSE: Keys = {"model.hidden": [{"units": 6, "connections": "random"}, 4], "model.activation": "tanh"}
+
 TABLE = {
     "images of no known shape": Row(
         {**IMAGES, "model.image": []},
-        ("model.hidden.0", "reads 4 numbers", "give model.image = [height, width] or [height, width, channels]"),
+        ("model.hidden.0", "given 4 numbers", "give model.image = [height, width] or [height, width, channels]"),
         ({"model.image": [2, 2]},),
-        "a convolution of images of no known or of another shape",
+        "a convolution of images of no known or of another shape, windows of such",
     ),
     "a recurrent layer behind another": Row(
         {"model.hidden": [5, STEPS]},
@@ -174,15 +179,15 @@ TABLE = {
     ),
     "images behind a dense layer": Row(
         {**IMAGES, "model.hidden": [6, {"channels": 2}]},
-        ("model.hidden.1", "reads 6 numbers", "give model.hidden.1.image = [height, width, channels]"),
+        ("model.hidden.1", "given 6 numbers", "give model.hidden.1.image = [height, width, channels]"),
         ({"model.hidden": [6, {"channels": 2, "image": [3, 2, 1]}]},),
-        "a convolution of images of no known or of another shape",
+        "a convolution of images of no known or of another shape, windows of such",
     ),
     "images of another shape": Row(
         {**IMAGES, "model.image": [3, 2]},
         ("model.image = [3, 2] has 6 numbers", "reads 4", "whose product is 4"),
         ({"model.image": [4, 1]},),
-        "a convolution of images of no known or of another shape",
+        "a convolution of images of no known or of another shape, windows of such",
     ),
     "a kernel larger than the image": Row(
         {**IMAGES, "model.hidden": [{"channels": 2, "kernel": 3, "padding": "none"}, 4]},
@@ -221,7 +226,97 @@ TABLE = {
         {**IMAGES, "start.method": "pca"},
         ('start.method = "pca"', "a layer (convolution)", 'use "uniform"'),
         ({"start.method": "uniform"},),
-        "a convolution, or a layer of another package that is not dense, or of trees or kernels, with",
+        "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees or kernels, with",
+    ),
+    "sparse layers on a ring": Row(
+        {**SPARSE, "parallel.data": "sharded", "w_step.schedule": "ring"},
+        ('w_step.schedule = "ring"', "sparse layers", 'w_step.schedule = "units"'),
+        ({"w_step.schedule": "units"},),
+        '`w_step.schedule = "ring"` with',
+    ),
+    "sparse layers and principal components": Row(
+        {**SPARSE, "start.method": "pca"},
+        ('start.method = "pca"', "a layer (masked)", 'use "uniform"'),
+        ({"start.method": "uniform"},),
+        "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees or kernels, with",
+    ),
+    "a band wider than the inputs": Row(
+        {"model.hidden": [{"units": 6, "connections": "banded"}, 4]},
+        ("model.hidden.0.width = 5", "4 to choose from", "use width = 4"),
+        ({"model.hidden": [{"units": 6, "connections": "banded", "width": 4}, 4]},),
+        "a `width` of a band or a window",
+    ),
+    "a window wider than the images": Row(
+        {"model.hidden": [{"units": 6, "connections": "local", "width": 3}, 4], "model.image": [2, 2]},
+        ("model.hidden.0.width = 3", "2 to choose from", "use width = 2"),
+        ({"model.hidden": [{"units": 6, "connections": "local", "width": 2}, 4]},),
+        "a `width` of a band or a window",
+    ),
+    "windows of what is no image": Row(
+        {"model.hidden": [6, {"units": 6, "connections": "local", "width": 1}]},
+        ("model.hidden.1", "reads images", "give model.hidden.1.image = [height, width, channels]"),
+        ({"model.hidden": [6, {"units": 6, "connections": "local", "width": 1, "image": [3, 2, 1]}]},),
+        "a convolution of images of no known or of another shape, windows of such",
+    ),
+    "a mask of another size": Row(
+        {"model.hidden": [{"units": 6, "connections": f"given {as_text(np.ones((6, 5)))}"}, 4]},
+        ("model.hidden.0.connections", "6 units that read 4 inputs", "6 rows and 4 columns"),
+        ({"model.hidden": [{"units": 6, "connections": f"given {as_text(np.ones((6, 4)))}"}, 4]},),
+        "`connections` of another number",
+    ),
+    "a unit that reads nothing": Row(
+        {"model.hidden": [{"units": 4, "connections": f"given {as_text(np.diag([1, 1, 0, 1]))}"}, 4]},
+        ("model.hidden.0.connections: unit 2 reads nothing", "give each row a connection"),
+        ({"model.hidden": [{"units": 4, "connections": f"given {as_text(np.eye(4))}"}, 4]},),
+        "`connections` of another number",
+    ),
+    "a mask that nobody has read": Row(
+        {"model.hidden": [{"units": 6, "connections": "mask.npy"}, 4]},
+        ('model.hidden.0.connections = "mask.npy"', "no file that has been read", 'use "random", "banded" or "local"'),
+        ({"model.hidden": [{"units": 6, "connections": "random"}, 4]},),
+        "`connections` of another number",
+    ),
+    "skips over bits": Row(
+        {**SKIPS, "model.activation": ["binary", "tanh", "tanh"], "model.sites": ["after", "none", "none"]},
+        ("model.skips join dense and sparse layers", 'layer 1 is of "binary"', "skips = []"),
+        ({"model.activation": "tanh", "model.sites": "after"}, {"model.skips": []}),
+        "`skips` with other layers than",
+    ),
+    "skips over convolutions": Row(
+        {**IMAGES, "model.skips": [[1, 3]]},
+        ("model.skips join dense and sparse layers", "layer 1 is a convolution", "skips = []"),
+        ({"model.hidden": [4, 4]}, {"model.skips": []}),
+        "`skips` with other layers than",
+    ),
+    "sums of other sizes": Row(
+        {"model.hidden": [5, 4, 6], "model.skips": [[1, 3]]},
+        ('model.joining = "add" adds 5 numbers to the 4 that layer 3 reads', 'use "append", or layers of equal sizes'),
+        ({"model.joining": "append"}, {"model.hidden": [5, 5, 6]}),
+        '`joining = "add"` of other sizes',
+    ),
+    "skips and principal components": Row(
+        {**SKIPS, "start.method": "pca"},
+        ('start.method = "pca"', "model.skips", 'use "uniform"'),
+        ({"start.method": "uniform"}, {"model.skips": []}),
+        "`skips` with `start.method",
+    ),
+    "skips and alternating optimisation": Row(
+        {**SKIPS, "method.name": "alternating"},
+        ('method.name = "alternating"', "model.skips", 'use method.name = "mac"'),
+        ({"method.name": "mac"},),
+        "`skips` with `start.method",
+    ),
+    "skips and a full metric": Row(
+        {**SKIPS, "penalty.metric": "curvature", "model.sites": "before"},
+        ('penalty.metric = "curvature"', "model.skips", 'use "variance", or skips = []'),
+        ({"penalty.metric": "variance"}, {"model.skips": []}),
+        "`skips` with `start.method",
+    ),
+    "skips on a ring": Row(
+        {**SKIPS, "parallel.data": "sharded", "w_step.schedule": "ring"},
+        ('w_step.schedule = "ring"', "skips", 'w_step.schedule = "units"'),
+        ({"w_step.schedule": "units"},),
+        '`w_step.schedule = "ring"` with',
     ),
     "a softmax of its own": Row(
         {"model.loss": "cross_entropy", "model.output": "sigmoid"},
@@ -601,7 +696,7 @@ TABLE = {
         {**FOREST, "start.method": "pca"},
         ('start.method = "pca" fits dense layers, and a layer (trees) is another; use "uniform"',),
         ({"start.method": "uniform"},),
-        "a convolution, or a layer of another package that is not dense, or of trees",
+        "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees",
     ),
     # --- model selection
     "selection of nothing": Row(
@@ -829,6 +924,8 @@ MODULES = (
     refusals,
     layer_refusals,
     images,
+    masks,
+    skips,
     fitted,
     shaping_refusals,
     sharing,
@@ -852,10 +949,10 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         last = caught.traceback[-1]
         found.add((last.frame.f_globals["__name__"], last.lineno + 1))
     assert found <= raised
-    assert len(raised - found) == 8, (
+    assert len(raised - found) == 9, (
         "those that no config reaches: a library, a fitter that nobody gives, one of numbers, activations, weights "
-        "without a trainer, "
-        "layers without biases, many points, restraints on layers of other packages that are not dense"
+        "without a trainer, layers without biases, many points, restraints on layers of other packages that are not "
+        "dense, their W-solvers without masks"
     )
 
 
@@ -873,6 +970,7 @@ ELSEWHERE = (
     "a layer of another package that is not dense, or has no biases",
     "a fitter whose library",
     "a fitter of numbers for the output layer",
+    "a W-solver of another package with a sparse layer",
 )
 """Rows that are tested elsewhere: where files are read, or with layers that no config names."""
 
@@ -979,6 +1077,17 @@ def test_weights_that_nothing_trains_are_named_with_their_segment(monkeypatch: p
     assert re.search(
         r"segment 2 \(opaque\) offers neither 'weight_jacobian' nor 'centres'", refusal({"method.acceleration": "none"})
     )
+
+
+def test_a_solver_that_does_not_say_that_it_keeps_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unaware(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
+        masks = False
+
+    monkeypatch.setitem(W_SOLVERS, "lbfgs", Unaware)
+    planned({"w_step.solver": "lbfgs"})
+    with pytest.raises(UsageError, match=r'"lbfgs" does not say .* segment 1 is sparse; use auto'):
+        planned({**SPARSE, "w_step.solver": "lbfgs"})
+    planned(SPARSE)
 
 
 def test_an_activation_that_a_solver_cannot_train_under(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from macmpi.methods.stochastic.factors import (
     add_grams,
     choose_sides,
     metrics,
+    plain,
     shifted_inverse,
     shifts,
 )
@@ -171,7 +172,7 @@ class RunningCurvature:
         points: of the minibatch.
         """
         numbers, blocks = self.plan.chain.whole.blocks, self.plan.chain.blocks
-        shared = [k for k, m in enumerate(blocks) if "linear" not in m.capabilities or numbers.count(k) > 1]
+        shared = [k for k, m in enumerate(blocks) if not plain(m) or numbers.count(k) > 1]
         return choose_sides(self.layout.shapes, points, list(self._identity), shared)
 
     def direction(self, summed: Array, n: float, sides: Sides, state: State[StochasticState]) -> Array:
@@ -193,6 +194,8 @@ class RunningCurvature:
                     found[k][units] = own
                 else:
                     np.matmul(own, G, out=found[k][units])
+                if (mask := self.plan.chain.blocks[k].connected) is not None:
+                    found[k][units] *= mask[units]
         return direction
 
     @property

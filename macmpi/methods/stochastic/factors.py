@@ -20,6 +20,7 @@ import numpy as np
 
 from macmpi.nets.design import adjoint, apply, gram
 from macmpi.nets.inverse import inverse
+from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
 from macmpi.typing import Array
@@ -115,7 +116,7 @@ def choose_sides(
 ) -> list[tuple[bool, bool]]:
     """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
     times h or n.  points: of a minibatch; identity: layers whose metric M is the identity; shared: layers whose weights
-    are shared over positions, so that factors have many rows.
+    are shared over positions, so that factors have many rows, or whose gradient is no product of factors (`plain`).
     """
     return [
         (points < FEWER * d and k not in (*identity, *shared), points < FEWER * h and k not in shared)
@@ -141,7 +142,7 @@ def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequenc
             out[k] += step.map.weight_vjp(step.W, step.A, Q)
             continue
         put.add(k)
-        if "linear" not in step.map.capabilities:
+        if not plain(step.map):
             out[k][:] = step.map.weight_vjp(step.W, step.A, Q)
             continue
         if outputs:
@@ -195,7 +196,8 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> tu
             (Z,) = means([(_squares(i, points), step.map.n_in)])
             transposed[step.block] = Z, M
         elif step.block is not None:
-            found.setdefault(step.block, []).append(shared_metric(M, units(step)))
+            own = step.map.own.n_out
+            found.setdefault(step.block, []).append(shared_metric(M[:own, :own], units(step)))
         if i in products:
             M = products[i] * M
         elif i and step.W is not None and "linear" in step.map.capabilities:
@@ -221,6 +223,11 @@ def _squares(i: int, points: int) -> OfSeen:
         return A.T @ A / max(len(A), 1)
 
     return of
+
+
+def plain(map_: Map) -> bool:
+    """Its gradient is Q^T [A, 1], for the derivatives Q of the losses by its outputs and its inputs A."""
+    return "linear" in map_.capabilities and map_.connected is None
 
 
 def shared_metric(M: Array, units: int) -> Array:

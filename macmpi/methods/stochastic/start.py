@@ -82,12 +82,13 @@ def code_of(chain: Chain) -> int | None:
     block = chain.layer_blocks[place - 1] if place else None
     if block is None or not alone or not dense or any(chain.reads):
         return None
-    return block if "linear" in chain.blocks[block].capabilities else None
+    own = chain.blocks[block]
+    return block if "linear" in own.capabilities and own.connected is None else None
 
 
 def slope(chain: Chain) -> float:
     """The geometric mean of the hidden activations' steepest slopes; 1 where none is known.  Collective: no."""
-    bent = [m.trained_as for m in chain.maps[:-1] if "elementwise" in m.capabilities]
+    bent = [m.trained_as for m in chain.maps[:-1] if "elementwise" in m.own.capabilities]
     known = [function(name).steepest for name in bent if is_function(name)]
     return float(np.exp(np.mean(np.log(known)))) if known else 1.0
 

@@ -41,7 +41,9 @@ class Map(Protocol):
         "patches"          that of each of `positions` patches of an input: [unfold(A), 1] W^T, position by position;
                            `matrix` is then the derivative, the same at every point;
         "elementwise"      B[n, h] depends on A[n, h] alone;
-        "bits"             the outputs are 0 or 1.
+        "bits"             the outputs are 0 or 1;
+        "adds"             B = a + c of [a, c].
+    own -- the map within, of one that passes other columns on behind those of another map; else the map itself.
     trained_as -- the name of the activation.Function under which the weights before this map are fitted; "" if they
         cannot be.
     parameter_shape -- shape of the weights, one row a unit where there are "units", or None when there are none.
@@ -50,8 +52,13 @@ class Map(Protocol):
     penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
     fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Its
         weights begin at 0, with which forward must give something.
-    fan_in -- random weights begin within start.range / sqrt(fan_in).
+    fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
+    connected -- where weights exist, of their shape: the others are 0 and stay 0; None where all do.  Such a map is
+        "linear", and has "units".
     """
+
+    @property
+    def own(self) -> Map: ...
 
     @property
     def n_in(self) -> int: ...
@@ -84,7 +91,10 @@ class Map(Protocol):
     def fitter(self) -> str: ...
 
     @property
-    def fan_in(self) -> int: ...
+    def fan_in(self) -> int | Array: ...
+
+    @property
+    def connected(self) -> Array | None: ...
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         """B (n, n_out)."""
@@ -136,6 +146,10 @@ class Kind:
     fitter: str = ""
 
     @property
+    def own(self: Map) -> Map:
+        return self
+
+    @property
     def penalised(self: Map) -> Array:
         found = np.full(self.parameter_shape or (0, 0), not self.fitter)
         found[:, -1:] &= "bias" not in self.capabilities
@@ -155,8 +169,12 @@ class Kind:
         return self.positions * h * d
 
     @property
-    def fan_in(self: Map) -> int:
+    def fan_in(self: Map) -> int | Array:
         return self.n_in
+
+    @property
+    def connected(self) -> Array | None:
+        return None
 
     def unfold(self, A: Array) -> Array:
         return A
@@ -228,10 +246,12 @@ def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
 
 from macmpi.nets.layers.activation import Activation  # noqa: E402
 from macmpi.nets.layers.affine import Affine  # noqa: E402
+from macmpi.nets.layers.carrying import Add, Copy, carrying  # noqa: E402
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution  # noqa: E402
 from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
 from macmpi.nets.layers.kernels import Kernels  # noqa: E402
 from macmpi.nets.layers.linear import Linear  # noqa: E402
+from macmpi.nets.layers.masked import Masked  # noqa: E402
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling  # noqa: E402
 from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
 from macmpi.nets.layers.recurrent import FirstState  # noqa: E402
@@ -242,6 +262,7 @@ from macmpi.nets.layers.trees import Trees  # noqa: E402
 KINDS: dict[str, Callable[..., Map]] = {
     "affine": Affine,
     "linear": Linear,
+    "masked": Masked,
     "convolution": Convolution,
     "transposed_convolution": TransposedConvolution,
     "average_pooling": AveragePooling,
@@ -252,6 +273,9 @@ KINDS: dict[str, Callable[..., Map]] = {
     "rbf": GaussianBasis,
     "quantiser": Quantiser,
     "binary": Binary,
+    "carrying": carrying,
+    "copy": Copy,
+    "add": Add,
     "trees": Trees,
     "kernels": Kernels,
     "transposed": Transposed,

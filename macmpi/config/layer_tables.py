@@ -1,0 +1,79 @@
+"""Tables within the list of hidden layers: convolutions, recurrent and sparse layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge
+
+from macmpi.config.sparse import Sparse
+from macmpi.config.tables import STRICT, PositiveInt
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A layer of `channels` images, each a kernel that moves over the images before, `stride` pixels at a time.
+
+    upsample: above 1 a transposed convolution, whose images are this many times as high and wide.  padding: "same"
+    gives ceil(height / stride) rows of pixels, "none" only pixels whose patches lie within the image.  pool: patches of
+    pool x pool pixels become one number each, by their `pooling`, before the next layer reads them.  Under a softmax
+    the channels are words of a codebook, and a sum of their shares is a histogram.  image: height, width and channels
+    of what the layer reads, where a dense layer is before it.
+    """
+
+    channels: PositiveInt
+    kernel: PositiveInt = 3
+    stride: PositiveInt = 1
+    upsample: PositiveInt = 1
+    padding: Literal["same", "none"] = "same"
+    pool: PositiveInt = 1
+    pooling: Literal["max", "average", "sum"] = "max"
+    image: list[PositiveInt] = field(default_factory=list)
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    def __post_init__(self) -> None:
+        if self.upsample > 1 and (self.stride > 1 or self.padding != "same"):
+            raise ValueError('upsample goes with stride = 1 and padding = "same"')
+        if len(self.image) not in (0, 3):
+            raise ValueError("image is a height, a width and channels, as in image = [4, 4, 16]")
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """A layer of `recurrent` units whose state h_t = s(V [h_{t-1}, x_t] + c) reads a share of the inputs at each step.
+
+    The inputs are `steps` equal parts x_1, ..., x_T, one after the other; one block of weights is that of all steps,
+    and what the next layer reads is the last state.  memory: the recurrent weights begin as this share of the identity
+    (of "relu", "leaky_relu", "linear") or of an orthogonal matrix; 0 draws them as all others.
+    """
+
+    recurrent: PositiveInt
+    steps: Annotated[int, Ge(2)]
+    memory: Annotated[float, Ge(0.0)] = 1.0
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+
+TABLES: dict[str, type] = {"recurrent": Recurrent, "connections": Sparse, "channels": Convolution}
+"""The tables that a layer of `hidden` may be, each by the key that none of the others has."""
+
+
+def table_meant(value: dict[str, Any]) -> type:
+    """The table that a layer is meant to be, by its keys; a Convolution where none of them tells."""
+    return next((kind for key, kind in TABLES.items() if key in value), Convolution)
+
+
+Layer = PositiveInt | Convolution | Sparse | Recurrent
+
+
+def units_of(layer: int | Convolution | Sparse | Recurrent) -> int:
+    """Units of a layer, of a convolution its channels."""
+    match layer:
+        case Convolution():
+            return layer.channels
+        case Recurrent():
+            return layer.recurrent
+        case Sparse():
+            return layer.units
+        case _:
+            return layer

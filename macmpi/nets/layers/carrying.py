@@ -1,0 +1,196 @@
+"""Skip connections as maps of a flat chain: columns that are passed on, copied, and added later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from macmpi.nets.layers import Kind, Map, Tangent, build
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class Carrying(Kind):
+    """[b, c] of [a, c]: a map b(a) of the first columns, and the last `carried` columns c as they are."""
+
+    map: Map
+    carried: int
+    kind: ClassVar[str] = "carrying"
+
+    @property
+    def own(self) -> Map:
+        return self.map
+
+    @property
+    def n_in(self) -> int:
+        return self.map.n_in + self.carried
+
+    @property
+    def n_out(self) -> int:
+        return self.map.n_out + self.carried
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return self.map.capabilities & {"jacobian", "weight_jacobian"}
+
+    @property
+    def parameter_shape(self) -> tuple[int, int] | None:
+        return self.map.parameter_shape
+
+    @property
+    def trained_as(self) -> str:
+        return self.map.trained_as
+
+    @property
+    def positions(self) -> int:
+        return self.map.positions
+
+    @property
+    def columns(self) -> int:
+        return self.map.columns
+
+    @property
+    def multiplications(self) -> int:
+        return self.map.multiplications
+
+    @property
+    def penalised(self) -> Array:
+        return self.map.penalised
+
+    @property
+    def connected(self) -> Array | None:
+        return self.map.connected
+
+    @property
+    def fan_in(self) -> int | Array:
+        return self.map.fan_in
+
+    def unfold(self, A: Array) -> Array:
+        return self.map.unfold(A[:, : self.map.n_in])
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        a, c = self._split(A)
+        return np.hstack([self.map.forward(W, a), c])
+
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
+        own, n_in, n_out = self._tangent(W, A, B), self.map.n_in, self.map.n_out
+        return Tangent(
+            jvp=lambda dA: np.hstack([own.jvp(dA[:, :n_in]), dA[:, n_in:]]),
+            vjp=lambda dB: np.hstack([own.vjp(dB[:, :n_out]), dB[:, n_out:]]),
+        )
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        a, c = self._split(A)
+        return np.hstack([self.map.weight_jvp(W, a, dW), np.zeros_like(c)])
+
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        return self.map.weight_vjp(W, self._split(A)[0], dB[:, : self.map.n_out])
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        n, J = self.map.n_in, self._mean_derivative(W, A)
+        return _bordered(self.map.congruence(W, A[:, :n], M[:n, :n]), J @ M[:n, n:], M[n:, n:])
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        n, J = self.map.n_out, self._mean_derivative(W, A)
+        return _bordered(self.map.pullback(W, A[:, : self.map.n_in], M[:n, :n]), J.T @ M[:n, n:], M[n:, n:])
+
+    def _split(self, A: Array) -> tuple[Array, Array]:
+        return A[:, : self.map.n_in], A[:, self.map.n_in :]
+
+    def _tangent(self, W: Any, A: Array, B: Array) -> Tangent:
+        return self.map.tangent(W, A[:, : self.map.n_in], B[:, : self.map.n_out])
+
+    def _mean_derivative(self, W: Any, A: Array) -> Array:
+        """The mean over the rows of J of the map (its n_out, its n_in).  Cost: of most kinds n_out backward passes."""
+        if "linear" in self.map.capabilities:
+            V: Array = W[:, : self.map.n_in]
+            return V
+        own, n_out = self._tangent(W, A, self.forward(W, A)), self.map.n_out
+        if "elementwise" in self.map.capabilities:
+            return np.diag(own.vjp(np.ones((len(A), n_out), A.dtype)).mean(axis=0))
+        units = np.eye(n_out, dtype=A.dtype)
+        return np.stack([own.vjp(np.tile(unit, (len(A), 1))).mean(axis=0) for unit in units])
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind, "map": self.map.spec(), "carried": self.carried}
+
+
+def carrying(map: dict[str, Any], carried: int) -> Carrying:
+    """The map of a spec.  Collective: no."""
+    return Carrying(build(map), carried)
+
+
+def carry(map_: Map, carried: int) -> Map:
+    """A map that passes columns on where there are any.  Collective: no."""
+    return Carrying(map_, carried) if carried else map_
+
+
+def _bordered(inner: Array, corner: Array, rest: Array) -> Array:
+    return np.block([[inner, corner], [corner.T, rest]])
+
+
+@dataclass(frozen=True)
+class Copy(Kind):
+    """[a, m, a] of [a, m]: a copy of the first `size` columns, behind `between` others."""
+
+    size: int
+    between: int = 0
+    kind: ClassVar[str] = "copy"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
+
+    @property
+    def n_in(self) -> int:
+        return self.size + self.between
+
+    @property
+    def n_out(self) -> int:
+        return self.n_in + self.size
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        return np.hstack([A, A[:, : self.size]])
+
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
+        return Tangent(jvp=lambda dA: self.forward(None, dA), vjp=self._gathered)
+
+    def _gathered(self, dB: Array) -> Array:
+        dA = dB[:, : self.n_in].copy()
+        dA[:, : self.size] += dB[:, self.n_in :]
+        return dA
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        return self.forward(None, self.forward(None, M).T)
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        return self._gathered(self._gathered(M).T)
+
+
+@dataclass(frozen=True)
+class Add(Kind):
+    """a + c of [a, c], both of `size` columns."""
+
+    size: int
+    kind: ClassVar[str] = "add"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "adds"})
+
+    @property
+    def n_in(self) -> int:
+        return 2 * self.size
+
+    @property
+    def n_out(self) -> int:
+        return self.size
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        found: Array = A[:, : self.size] + A[:, self.size :]
+        return found
+
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
+        return Tangent(jvp=lambda dA: self.forward(None, dA), vjp=lambda dB: np.hstack([dB, dB]))
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        return self.forward(None, self.forward(None, M).T)
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        return np.tile(M, (2, 2))
