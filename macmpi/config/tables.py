@@ -215,9 +215,11 @@ HALF_STEPS = ("penalty", "z_step", "w_step")
 
 @dataclass(frozen=True)
 class Selection:
-    """The number of centres of each RBF layer is selected in the W-step of every `every`-th iteration.
+    """The sizes of layers are selected in every `every`-th iteration: numbers of centres, or units of dense layers.
 
-    Candidates: smallest, smallest + step, ..., and the number at the start.  epsilon2: for all layers or for each.
+    Candidates: smallest, smallest + step, ..., and the number at the start; or `sizes`, a list for each hidden layer.
+    epsilon2: for all layers or for each.  iterations: those for which a net of fewer units is trained before it is
+    compared.
     """
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
@@ -225,6 +227,8 @@ class Selection:
     every: Annotated[int, Ge(1)] = 11
     smallest: PositiveInt = 150
     step: PositiveInt = 25
+    sizes: list[list[PositiveInt]] = field(default_factory=list)
+    iterations: Annotated[int, Ge(0)] = 1
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def epsilons(self, count: int) -> list[float]:
