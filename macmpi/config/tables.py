@@ -219,7 +219,7 @@ class Selection:
 
     Candidates: smallest, smallest + step, ..., and the number at the start; or `sizes`, a list for each hidden layer.
     epsilon2: for all layers or for each.  iterations: those for which a net of fewer units is trained before it is
-    compared.
+    compared.  low_bias: a run whose errors give epsilon2.
     """
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
@@ -229,7 +229,12 @@ class Selection:
     step: PositiveInt = 25
     sizes: list[list[PositiveInt]] = field(default_factory=list)
     iterations: Annotated[int, Ge(0)] = 1
+    low_bias: str = ""
     __pydantic_config__: ClassVar[Any] = STRICT
+
+    def __post_init__(self) -> None:
+        if self.low_bias and self.epsilon2 != []:
+            raise ValueError("low_bias names a run that gives epsilon2: leave one of them out")
 
     def epsilons(self, count: int) -> list[float]:
         """One for each of `count` nets; as they are if there are several."""

@@ -43,6 +43,12 @@ class Net(NamedTuple):
     state: State[MacState]
     value: float
 
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """The shapes of its parameter blocks."""
+        found: tuple[tuple[int, int], ...] = self.method.plan.chain.block_shapes
+        return found
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -69,17 +75,16 @@ class UnitSelection(Around):
 
     def notes(self) -> dict[str, Any]:
         """For the record: C per point, the sizes, what a selection did, and iterations of its nets.  Collective: no."""
-        said = {"cost": self._cost(self.plan), "units": self._sizes}
+        said = {"cost": self._cost(self.plan), "units": self._sizes(self.mac)}
         if self.changed is None:
             return said
         return said | {"phase": "selection", "changed": self.changed, "trained": self.trained}
 
-    @property
-    def _sizes(self) -> list[int]:
-        """Units of each hidden layer."""
+    def _sizes(self, method: Any) -> list[int]:
+        """Units of each hidden layer of a method's net.  Collective: no."""
         found = list(self.config.model.units)
         for place in self.places:
-            found[place.layer] = self.plan.chain.maps[place.at].n_out
+            found[place.layer] = method.plan.chain.maps[place.at].n_out
         return found
 
     def _cost(self, plan: Plan) -> float:
@@ -97,103 +102,118 @@ class UnitSelection(Around):
 
     def _select(self, state: State[MacState]) -> None:
         """Each layer takes its best candidate, or stays as it is.  Collective: yes."""
-        before = self.mac
+        net = first = Net(self.mac, state, self._value(self.mac, state))
         for place in reversed(self.places):
-            self._choose(place, state)
-        self.changed = self.mac is not before
+            net = self._chosen(place, net)
+        self.changed = net is not first
         if self.changed:
+            self.mac = net.method
+            state.weights, state.Z, state.own = net.state.weights, net.state.Z, net.state.own
             state.history.forget()
             state.history.e1_val = math.inf  # two nets' errors say nothing of whether one has settled
 
-    def _choose(self, place: Place, state: State[MacState]) -> None:
-        """Cost: a pass through the net for all candidates, and `iterations` of each one that is trained.
+    def _chosen(self, place: Place, net: Net) -> Net:
+        """The net with the best size of a layer; itself if that is the size it has.  Collective: yes.
 
-        Collective: yes.
+        Cost: a pass through the net and a fit of the output layer for each candidate, and `iterations` for each one
+        that is trained.
         """
-        now = self._value(self.mac, state)
-        candidates = self._candidates(place, state) if math.isfinite(now) else []
+        candidates = self._candidates(place, net) if math.isfinite(net.value) else []
         if not candidates:
-            return
-        first = int(np.argmin([c.value for c in candidates]))
-        if candidates[first].value >= now:
+            return net
+        first, bound = int(np.argmin([c.value for c in candidates])), net.value
+        if candidates[first].value >= net.value:
             nearest, first = candidates[0], 0
-            if not self.config.selection.iterations or nearest.value + nearest.saved - now > HOPELESS * nearest.saved:
-                return
-            now = min(now, self._trained(self._net(self._sizes, state.result, state)).value)
-        best: Net | None = None
+            rise = nearest.value + nearest.saved - net.value
+            if not self.config.selection.iterations or rise > HOPELESS * nearest.saved:
+                return net
+            bound = min(bound, self._trained(self._net(net, self._sizes(net.method), net.state.result)).value)
+        best = net
         for candidate in candidates[first:]:
-            found = self._made(candidate, state)
-            if best is not None and found.value >= best.value:
+            found = self._made(candidate, net)
+            if best is not net and found.value >= best.value:
                 break
             best = found
-        if best is not None and best.value < now:
-            self.mac = best.method
-            state.weights, state.Z, state.own = best.state.weights, best.state.Z, best.state.own
+        return best if best.value < bound else net
 
     def _value(self, method: Any, state: State[MacState]) -> float:
-        """E1 + C per point of the weights that a run shows, decided by rank 0's rounding.  Collective: yes."""
-        shapes = method.plan.chain.block_shapes
-        error = method.parts.evaluation.nested(block_views(state.result, shapes)).error
+        """E1 + C per point as the run would end here: with the output layer fitted.  Collective: yes."""
+        after = method.finish(state)
+        error = method.parts.evaluation.nested(method.parts.weights(after)).error
         value: float = self.team.from_root(lambda: error + self._cost(method.plan))
         return value
 
-    def _weights(self, state: State[MacState]) -> tuple[Array, ...]:
-        return block_views(state.result, self.plan.chain.block_shapes)
-
-    def _candidates(self, place: Place, state: State[MacState]) -> list[Candidate]:
+    def _candidates(self, place: Place, net: Net) -> list[Candidate]:
         """The smaller sizes of a layer, the largest first, each with its best units.  Collective: yes."""
-        plan, parts, weights = self.plan, self.parts, self._weights(state)
-        sizes = [size for size in place.sizes[::-1] if size < len(weights[place.block])]
+        plan, parts, weights = net.method.plan, net.method.parts, block_views(net.state.result, net.shapes)
+        chain, data = plan.chain, self.data
+        units, row = chain.block_shapes[place.block]
+        sizes = [size for size in place.sizes[::-1] if size < units]
         if not sizes:
             return []
-        chain, loss, data = plan.chain, plan.choices.loss, self.data
-        before, after = chain.part(0, place.end), chain.part(place.end, len(chain.maps))
-        reads, dtype = after.part(0, 1), data.X.dtype
-        A = parts.points.rows(lambda rows: before.forward(weights, data.X[rows]), before.n_out, dtype)
-        T = data.Y
-        if not (len(after.maps) == 1 and plan.choices.regressions[-1].solver.exact):
-            T = parts.points.rows(lambda rows: reads.forward(weights, A[rows]), reads.n_out, dtype)
-        ridge = plan.choices.shaping.ridge(place.block + 1, state.mu, len(after.weighted) == 1)
-        sums = moments(A, T, ridge, parts.points.jointly)
-        found = self.team.from_root(lambda: prefixes(sums, ranked(sums), sizes))
-        others = [
-            [*weights[: place.block + 1], kept.weights.astype(dtype), *weights[place.block + 2 :]] for kept in found
-        ]
+        with self.clock("w"):
+            before, after = chain.part(0, place.end), chain.part(place.end, len(chain.maps))
+            reads, dtype = after.part(0, 1), data.X.dtype
+            A = parts.points.rows(lambda rows: before.forward(weights, data.X[rows]), before.n_out, dtype)
+            exact, last = plan.choices.regressions[-1].solver.exact, len(after.maps) == 1
+            T = data.Y
+            if not (last and exact):
+                T = parts.points.rows(lambda rows: reads.forward(weights, A[rows]), reads.n_out, dtype)
+            ridge = plan.choices.shaping.ridge(place.block + 1, net.state.mu, last)
+            sums = moments(A, T, ridge, parts.points.jointly)
+            found = self.team.from_root(lambda: prefixes(sums, ranked(sums), sizes))
+            errors = [self._error(net, place, kept, A) for kept in found]
+        saved = [self.price * (row + reads.n_out) * (units - size) / plan.n_train for size in sizes]
+        cost = self._cost(plan)
+        return [Candidate(place, k, e + cost - s, s) for k, e, s in zip(found, errors, saved, strict=True)]
+
+    def _error(self, net: Net, place: Place, kept: Kept, A: Array) -> float:
+        """E1 per point with some units of a layer, whose outputs are A, and with the output layer fitted if exactly.
+
+        Collective: yes.
+        """
+        plan, parts, data = net.method.plan, net.method.parts, self.data
+        weights = list(block_views(net.state.result, net.shapes))
+        weights[place.block + 1] = kept.weights.astype(A.dtype)
+        after = plan.chain.part(place.end, len(plan.chain.maps))
+        if len(after.maps) > 1 and plan.choices.regressions[-1].solver.exact:
+            inner = after.part(0, len(after.maps) - 1)
+            F = parts.points.rows(lambda rows: inner.forward(weights, A[rows][:, kept.inputs]), inner.n_out, A.dtype)
+            ridge = plan.choices.shaping.ridge(after.weighted[-1], net.state.mu, True)
+            sums = moments(F, data.Y, ridge, parts.points.jointly)
+            (fitted,) = self.team.from_root(lambda: prefixes(sums, np.arange(inner.n_out), [inner.n_out]))
+            weights[after.weighted[-1]] = fitted.weights.astype(A.dtype)
 
         def part(rows: slice) -> list[float]:
-            outputs = (after.forward(W, A[rows][:, kept.inputs]) for W, kept in zip(others, found, strict=True))
-            return [loss.value(data.Y[rows], F).sum(dtype=float) for F in outputs]
+            outputs = after.forward(weights, A[rows][:, kept.inputs])
+            return [plan.choices.loss.value(data.Y[rows], outputs).sum(dtype=float)]
 
-        errors = parts.evaluation.total(plan.work.train, part, len(sizes)) / plan.n_train
-        errors = self.team.from_root(lambda: errors)
-        row, read = (chain.block_shapes[place.block][1], chain.block_shapes[place.block + 1][0])
-        saved = [self.price * (row + read) * (len(weights[place.block]) - size) / plan.n_train for size in sizes]
-        return [
-            Candidate(place, kept, float(error) + self._cost(plan) - less, less)
-            for kept, error, less in zip(found, errors, saved, strict=True)
-        ]
+        (error,) = parts.evaluation.total(plan.work.train, part, 1) / plan.n_train
+        return float(self.team.from_root(lambda: error))
 
-    def _made(self, candidate: Candidate, state: State[MacState]) -> Net:
+    def _made(self, candidate: Candidate, net: Net) -> Net:
         """The net of a candidate, trained where that lowers E1 + C.  Collective: yes."""
-        place, kept, blocks = candidate.place, candidate.kept, list(self._weights(state))
+        place, kept, blocks = candidate.place, candidate.kept, list(block_views(net.state.result, net.shapes))
         blocks[place.block : place.block + 2] = [blocks[place.block][kept.inputs], kept.weights]
-        sizes = self._sizes
+        sizes = self._sizes(net.method)
         sizes[place.layer] = len(kept.inputs)
-        flat = np.concatenate([W.ravel() for W in blocks])
-        trained = self._trained(self._net(sizes, flat, state))
-        return trained if trained.value < candidate.value else self._net(sizes, flat, state)
+        made = self._net(net, sizes, np.concatenate([W.ravel() for W in blocks]))
+        value = made.value
+        trained = self._trained(made)
+        if trained.value <= value:
+            return trained
+        return self._net(net, sizes, np.concatenate([W.ravel() for W in blocks]))
 
-    def _net(self, sizes: Sequence[int], weights: Array, state: State[MacState]) -> Net:
+    def _net(self, of: Net, sizes: Sequence[int], weights: Array) -> Net:
         """The net of some sizes and weights (flat), with feasible coordinates.  Collective: yes."""
-        old = self.plan
+        old = of.method.plan
         counts = old.chain.n_in, old.chain.n_out, old.n_train, old.n_val, old.ranks
         method = self.inside(make_plan(resized(self.config, sizes), *counts))
-        made = method.parts.new_state(weights)
-        method.parts.feasible(made)
-        own = type(state.own)(sizes=np.array(sizes))
-        made = replace(state, weights=made.weights, Z=made.Z, own=own, history=replace(state.history))
-        method.begin(made)
-        return Net(method, made, self._value(method, made))
+        made = method.start_at(weights, gradient_step=False)
+        made.own.sizes = np.array(sizes)
+        state = replace(of.state, weights=made.weights, Z=made.Z, own=made.own, history=replace(of.state.history))
+        method.begin(state)
+        return Net(method, state, self._value(method, state))
 
     def _trained(self, net: Net) -> Net:
         """The net after some more iterations.  Collective: yes."""

@@ -24,7 +24,7 @@ LEAST, ROUNDED = 1e-8, 1e-12
 
 
 class Moments(NamedTuple):
-    """Of inputs A (N, D) and targets T (N, L): their means; G = A^T A + ridge I and C = A^T T of the centred ones."""
+    """Means of inputs A (N, D) and targets T (N, L); G = A^T A + ridge I and C = A^T T of the centred ones."""
 
     inputs: Array
     targets: Array
