@@ -13,7 +13,7 @@ import argparse
 import json
 import math
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def trained(hidden: list[int], keys: dict[str, Any]) -> dict[str, Any]:
 def cost(hidden: list[int], criterion: str, epsilon2: float) -> float:
     """C per point, by its definition."""
     sizes = [INPUTS, *hidden, INPUTS]
-    weights = sum(b * (a + 1) for a, b in zip(sizes, sizes[1:], strict=False))
+    weights = sum(b * (a + 1) for a, b in pairwise(sizes))
     return {"aic": 2.0, "bic": math.log(POINTS)}[criterion] * epsilon2 * weights / POINTS
 
 

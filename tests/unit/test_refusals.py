@@ -21,7 +21,7 @@ from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
-from macmpi.plan import fitted, layer_refusals, plan, refusals, shaping_refusals
+from macmpi.plan import fitted, layer_refusals, plan, refusals, resizable, shaping_refusals
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
@@ -82,6 +82,7 @@ SELECTED: Keys = {
     "selection.epsilon2": [0.1],
     "selection.smallest": 2,
 }
+UNITS: Keys = {"selection.criterion": "aic", "selection.epsilon2": 0.1, "selection.sizes": [[2, 5], [3]]}
 FOREST = {"model.activation": ["forest", "tanh"], "model.trees": 3, "model.depth": 2}
 LABELS = {"model.loss": "cross_entropy"}
 FIRST = "make the binary layer the first of model.hidden"
@@ -506,8 +507,8 @@ TABLE = {
     # --- model selection
     "selection of nothing": Row(
         {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
-        ('selection.criterion = "bic"', "no layer has radial basis functions", 'or criterion = "none"'),
-        ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED),
+        ('selection.criterion = "bic"', "no layer has radial basis functions", "selection.sizes", 'or criterion = "none"'),
+        ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED, {"selection.sizes": [[2], [3]]}),
         "`selection.criterion` without",
     ),
     "selection of centres that are not nested": Row(
@@ -572,6 +573,75 @@ TABLE = {
         ({"w_step.linear_solver": "closed_form"},),
         "`selection.criterion` with centres",
     ),
+    "sizes of other layers than there are": Row(
+        UNITS | {"selection.sizes": [[2, 5]]},
+        ("selection.sizes has 1 lists", "2 hidden layers", "give one for each, []"),
+        ({"selection.sizes": [[2, 5], []]},),
+        "`selection.sizes` with another number",
+    ),
+    "sizes above the start": Row(
+        UNITS | {"selection.sizes": [[2], [3, 8]]},
+        ("a candidate of 8 for layer 2", "starts with 4", "leave it out, or start with more (model.hidden)"),
+        ({"selection.sizes": [[2], [3]]}, {"model.hidden": [5, 8]}),
+        "`selection.sizes` with another number",
+    ),
+    **{
+        f"sizes of {kind}": Row(
+            UNITS | keys,
+            ("selection.sizes has candidates for layer 1", "a dense layer of elementwise activation", "empty list []"),
+            ({"selection.sizes": [[], [3]]},),
+            "`selection.sizes` for",
+        )
+        for kind, keys in {
+            "softmax": {"model.activation": ["softmax", "tanh"]},
+            "codewords": {**CODES, "start.method": "pca"},
+            "trees": FOREST,
+            "images": {**IMAGES, "model.hidden": [{"channels": 5, "kernel": 3}, 4]},
+        }.items()
+    },
+    "sizes before images": Row(
+        UNITS | {"model.hidden": [8, {"channels": 3, "image": [2, 2, 2]}]},
+        ("selection.sizes has candidates for layer 1", "that a dense one reads", "empty list []"),
+        ({"selection.sizes": [[], []], "selection.criterion": "none"},),
+        "`selection.sizes` for",
+    ),
+    "sizes of units and of centres": Row(
+        {**SELECTED, **UNITS, "model.activation": ["rbf", "linear", "tanh"], "model.hidden": [6, 2, 6]}
+        | {"model.sites": ["none", "after", "none"], "selection.sizes": [[3], [], [3, 6]]},
+        ("radial basis functions by E_Q and units by E1", "empty list []"),
+        ({"selection.sizes": [[3], [], []]},),
+        "`selection.sizes` for",
+    ),
+    **{
+        f"sizes without a price: {given}": Row(
+            UNITS | {"selection.epsilon2": given},
+            ('selection.criterion = "aic" of dense layers needs selection.epsilon2', f"({len(given)} given)"),
+            ({"selection.epsilon2": 0.1}, {"selection.epsilon2": [0.1]}),
+            "`selection.sizes` without one",
+        )
+        for given in ([], [0.1, 0.2])
+    },
+    **{
+        f"sizes by {name}": Row(
+            UNITS | {"method.name": name},
+            ('of dense layers goes with method.name = "mac"', f'not "{name}"', 'use "mac"'),
+            ({"method.name": "mac"},),
+            "`selection.sizes` without one",
+        )
+        for name in config.NESTED
+    },
+    **{
+        f"sizes and {key}": Row(
+            UNITS | {key: value},
+            ("begins each net with feasible coordinates", f'{key} = "{value}"', f'use {key} = "{needed}"'),
+            ({key: needed},),
+            "`selection.sizes` without one",
+        )
+        for key, value, needed in (
+            ("penalty.method", "augmented_lagrangian", "quadratic"),
+            ("penalty.metric", "variance", "identity"),
+        )
+    },
     "codewords of sharded points": Row(
         {**OWN, **CODES},
         ('parallel.data = "sharded"', "needs the points themselves", TOGETHER),
@@ -723,7 +793,7 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
     """Each UsageError of these modules is raised by some row here or by one of the tests below."""
     raised = {
         (module.__name__, i + 1)
-        for module in (refusals, layer_refusals, images, fitted, shaping_refusals)
+        for module in (refusals, layer_refusals, images, fitted, shaping_refusals, resizable)
         for i, line in enumerate(inspect.getsource(module).splitlines())
         if "raise UsageError(" in line
     }
