@@ -218,8 +218,8 @@ class Selection:
     """The sizes of layers are selected in every `every`-th iteration: numbers of centres, or units of dense layers.
 
     Candidates: smallest, smallest + step, ..., and the number at the start; or `sizes`, a list for each hidden layer.
-    epsilon2: for all layers or for each.  iterations: those for which a net of fewer units is trained before it is
-    compared.  low_bias: a run whose errors give epsilon2.
+    epsilon2: for all layers or for each.  iterations: nets of fewer units are trained for these, at most.
+    low_bias: a run whose errors give epsilon2.
     """
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
@@ -228,7 +228,7 @@ class Selection:
     smallest: PositiveInt = 150
     step: PositiveInt = 25
     sizes: list[list[PositiveInt]] = field(default_factory=list)
-    iterations: Annotated[int, Ge(0)] = 1
+    iterations: Annotated[int, Ge(0)] = 5
     low_bias: str = ""
     __pydantic_config__: ClassVar[Any] = STRICT
 

@@ -5,8 +5,8 @@
 In some iterations, layer by layer from the last to the first, the units of a layer are ranked by what the regression
 of the next layer loses without them (`solvers/elimination.py`).  Candidates are the first units of that order: the next
 layer is fitted to its present pre-activations (the output layer to the targets, where that is exact), and a pass
-through the rest of the net gives E1 + C of each.  That is an upper bound, since the other layers would follow: so the
-best one, or else the next smaller size, is trained for an iteration, then smaller ones as long as E1 + C falls.
+through the rest of the net gives E1 + C of each.  That is an upper bound, since the other layers would follow: a
+candidate that seems worse is trained for some iterations, the net as it is too, while the gap between them closes fast.
 
 E_Q + C, which the paper compares, says too little of a hidden layer here: its errors weigh mu, whatever they do to the
 outputs (docs/methods.md has figures).
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,16 +32,21 @@ from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
 HOPELESS = 4.0
-"""A candidate whose error would rise by more than this number of times what it saves is not trained: measured, the
-other layers took back two thirds of the rise."""
+"""A candidate whose error rises by more than this number of times what it saves is not trained: measured, the other
+layers took back two thirds of the rise."""
+
+CLOSING, CLOSE = 0.5, 0.01
+"""The gap to a candidate closes fast where an iteration leaves at most this share of it.  One that closes at all and is
+at most this share of E1 + C is none: the smaller net has farther to go."""
 
 
-class Net(NamedTuple):
-    """A net of its own sizes: its Method, its State, and E1 + C per point."""
+@dataclass
+class Net:
+    """A net of its own sizes: its Method, its State, and E1 + C per point after 0, 1, ... more iterations."""
 
     method: Any
     state: State[MacState]
-    value: float
+    values: list[float]
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:
@@ -96,13 +101,14 @@ class UnitSelection(Around):
         self.changed, self.trained = None, 0
         if not self.mac.sweep(state, pause):
             return False
-        if state.iteration % self.config.selection.every == 0:
+        times, rest = divmod(state.iteration, self.config.selection.every)
+        if not rest and times.bit_count() == 1:
             self._select(state)
         return True
 
     def _select(self, state: State[MacState]) -> None:
         """Each layer takes its best candidate, or stays as it is.  Collective: yes."""
-        net = first = Net(self.mac, state, self._value(self.mac, state))
+        net = first = Net(self.mac, state, [self._value(self.mac, state)])
         for place in reversed(self.places):
             net = self._chosen(place, net)
         self.changed = net is not first
@@ -115,26 +121,47 @@ class UnitSelection(Around):
     def _chosen(self, place: Place, net: Net) -> Net:
         """The net with the best size of a layer; itself if that is the size it has.  Collective: yes.
 
-        Cost: a pass through the net and a fit of the output layer for each candidate, and `iterations` for each one
-        that is trained.
+        Cost: a pass through the net and a fit of the output layer for each candidate, and iterations of those that
+        seem worse.
         """
-        candidates = self._candidates(place, net) if math.isfinite(net.value) else []
+        now = net.values[-1]
+        candidates = self._candidates(place, net) if math.isfinite(now) else []
         if not candidates:
             return net
-        first, bound = int(np.argmin([c.value for c in candidates])), net.value
-        if candidates[first].value >= net.value:
-            nearest, first = candidates[0], 0
-            rise = nearest.value + nearest.saved - net.value
-            if not self.config.selection.iterations or rise > HOPELESS * nearest.saved:
-                return net
-            bound = min(bound, self._trained(self._net(net, self._sizes(net.method), net.state.result)).value)
-        best = net
+        values = [c.value for c in candidates]
+        first = int(np.argmin(values)) if min(values) < now else 0
+        best, saved = self._net(net, self._sizes(net.method), net.state.result), 0.0
+        best.values = [now]
+        kept = best
         for candidate in candidates[first:]:
-            found = self._made(candidate, net)
-            if best is not net and found.value >= best.value:
+            rival, saves = self._made(candidate, net), candidate.saved - saved
+            if not self._beats(rival, best, saves):
                 break
-            best = found
-        return best if best.value < bound else net
+            best, saved = rival, candidate.saved
+        return net if best is kept or best.values[-1] >= now else best
+
+    def _beats(self, rival: Net, best: Net, saves: float) -> bool:
+        """Trains both for as long as the rival is behind and coming closer fast; whether it has a lower E1 + C then.
+
+        saves: of C, against the best.  Collective: yes.
+        """
+        gap = rival.values[0] - best.values[0]
+        if gap + saves > HOPELESS * saves:
+            return False
+        for i in range(1, self.config.selection.iterations + 1):
+            if gap < 0.0:
+                break
+            for net in (rival, best):
+                if len(net.values) == i:
+                    net.method.sweep(net.state)
+                    net.values.append(self._value(net.method, net.state))
+                    self.trained += 1
+            before, gap = gap, rival.values[i] - min(best.values[: i + 1])
+            if gap < before and gap <= CLOSE * best.values[i]:
+                return True
+            if gap > CLOSING * before:
+                break
+        return gap < 0.0
 
     def _value(self, method: Any, state: State[MacState]) -> float:
         """E1 + C per point as the run would end here: with the output layer fitted.  Collective: yes."""
@@ -192,16 +219,11 @@ class UnitSelection(Around):
         return float(self.team.from_root(lambda: error))
 
     def _made(self, candidate: Candidate, net: Net) -> Net:
-        """The net of a candidate, trained where that lowers E1 + C.  Collective: yes."""
+        """The net of a candidate.  Collective: yes."""
         place, kept, blocks = candidate.place, candidate.kept, list(block_views(net.state.result, net.shapes))
         blocks[place.block : place.block + 2] = [blocks[place.block][kept.inputs], kept.weights]
         sizes = self._sizes(net.method)
         sizes[place.layer] = len(kept.inputs)
-        made = self._net(net, sizes, np.concatenate([W.ravel() for W in blocks]))
-        value = made.value
-        trained = self._trained(made)
-        if trained.value <= value:
-            return trained
         return self._net(net, sizes, np.concatenate([W.ravel() for W in blocks]))
 
     def _net(self, of: Net, sizes: Sequence[int], weights: Array) -> Net:
@@ -213,11 +235,4 @@ class UnitSelection(Around):
         made.own.sizes = np.array(sizes)
         state = replace(of.state, weights=made.weights, Z=made.Z, own=made.own, history=replace(of.state.history))
         method.begin(state)
-        return Net(method, state, self._value(method, state))
-
-    def _trained(self, net: Net) -> Net:
-        """The net after some more iterations.  Collective: yes."""
-        for _ in range(self.config.selection.iterations):
-            net.method.sweep(net.state)
-            self.trained += 1
-        return net._replace(value=self._value(net.method, net.state))
+        return Net(method, state, [self._value(method, state)])
