@@ -35,9 +35,9 @@ HOPELESS = 4.0
 """A candidate whose error rises by more than this number of times what it saves is not trained: measured, the other
 layers took back two thirds of the rise."""
 
-CLOSING, CLOSE = 0.5, 0.01
+CLOSING, CLOSE = 0.5, 0.05
 """The gap to a candidate closes fast where an iteration leaves at most this share of it.  One that closes at all and is
-at most this share of E1 + C is none: the smaller net has farther to go."""
+at most this share of what is saved counts as none: the smaller net has farther to go."""
 
 
 @dataclass
@@ -157,7 +157,7 @@ class UnitSelection(Around):
                     net.values.append(self._value(net.method, net.state))
                     self.trained += 1
             before, gap = gap, rival.values[i] - min(best.values[: i + 1])
-            if gap < before and gap <= CLOSE * best.values[i]:
+            if gap < before and gap <= CLOSE * saves:
                 return True
             if gap > CLOSING * before:
                 break

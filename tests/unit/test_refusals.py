@@ -507,7 +507,12 @@ TABLE = {
     # --- model selection
     "selection of nothing": Row(
         {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
-        ('selection.criterion = "bic"', "no layer has radial basis functions", "selection.sizes", 'or criterion = "none"'),
+        (
+            'selection.criterion = "bic"',
+            "no layer has radial basis functions",
+            "selection.sizes",
+            'or criterion = "none"',
+        ),
         ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED, {"selection.sizes": [[2], [3]]}),
         "`selection.criterion` without",
     ),
