@@ -91,14 +91,14 @@ def runs(acceleration: str) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/sizes.jsonl"))
+    parser.add_argument("--acceleration", choices=("momentum", "feasible", "none"), default="momentum")
     args = parser.parse_args()
     args.output.parent.mkdir(parents=True, exist_ok=True)
     with args.output.open("w") as file:
-        for acceleration in ("momentum", "none"):
-            for found in runs(acceleration):
-                file.write(json.dumps(found) + "\n")
-                file.flush()
-                print(json.dumps(found), flush=True)
+        for found in runs(args.acceleration):
+            file.write(json.dumps(found) + "\n")
+            file.flush()
+            print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

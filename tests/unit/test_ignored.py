@@ -15,6 +15,9 @@ from macmpi.config.ignored import ignored
 
 TOLERANCES = ["penalty.tolerance", "penalty.tolerance_decay"]
 
+SIZES = {"criterion": "aic", "epsilon2": 0.1, "sizes": [[2]]}
+STEPS, ITERATIONS = ["selection.smallest", "selection.step"], ["selection.iterations"]
+
 TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {}, []),
     ("mac", {"penalty": {"mu0": 1.0}, "z_step": {"iterations": 2}, "w_step": {"solver": "lbfgs"}}, []),
@@ -38,6 +41,9 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {"penalty": {"tolerance": 0.1, "tolerance_decay": 0.5, "mu_every": 3}}, TOLERANCES),
     ("stochastic", {"penalty": {"tolerance": 0.1, "tolerance_decay": 0.5}}, TOLERANCES),
     ("mac", {"selection": {"every": 3}}, ["selection.every"]),
+    ("mac", {"model": {"hidden": [4]}, "selection": {**SIZES, "smallest": 3, "step": 1}}, STEPS),
+    ("mac", {"model": {"hidden": [4]}, "selection": {**SIZES, "every": 3, "iterations": 2}}, []),
+    ("mac", {"model": {"hidden": [4], "activation": "rbf"}, "selection": {**SIZES, "iterations": 2}}, ITERATIONS),
     ("mac", {"start": {"method": "greedy", "iterations": 3, "repulsion": 2.0}}, ["start.repulsion"]),
 ]
 
