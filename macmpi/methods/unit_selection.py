@@ -186,7 +186,7 @@ class UnitSelection(Around):
             T = data.Y
             if not (last and exact):
                 T = parts.points.rows(lambda rows: reads.forward(weights, A[rows]), reads.n_out, dtype)
-            ridge = plan.choices.shaping.ridge(place.block + 1, net.state.mu, last)
+            ridge = plan.choices.shaping.ridge(place.block + 1, net.state.mu, len(after.weighted) == 1)
             sums = moments(A, T, ridge, parts.points.jointly)
             found = self.team.from_root(lambda: prefixes(sums, ranked(sums), sizes))
             errors = [self._error(net, place, kept, A) for kept in found]
