@@ -39,7 +39,8 @@ def _means_nothing(name: str, config: Config) -> bool:
     if table == "baseline":
         return key not in BASELINE_KEYS.get(method, ())
     if table == "selection":
-        return config.selection.criterion == "none"
+        unread = ("smallest", "step") if config.selection.sizes else ()
+        return config.selection.criterion == "none" or key in (*unread, *(("iterations",) if "rbf" in kinds else ()))
     return {
         "model.sites": nested,
         "model.width": not kinds & {"rbf", "kernel_ridge"},

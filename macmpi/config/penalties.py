@@ -56,8 +56,8 @@ def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
 def _kind(config: Config, autoencoder: bool) -> str:
     """Gives "bits", "labels" or "numbers"; "" where the paper's values stay.
 
-    Those are for autoencoders of other layers than bits, layers without derivatives, other penalties, selection, and a
-    tolerance that is given.
+    Those are for autoencoders of other layers than bits, layers without derivatives, other penalties, selection of
+    centres, and a tolerance that is given.
     """
     penalty, layers, asked = config.penalty, config.model.layers(), given(config)
     usual = (
@@ -65,7 +65,7 @@ def _kind(config: Config, autoencoder: bool) -> str:
         and penalty.metric == "identity"
         and "penalty.tolerance" not in asked
         and "penalty.tolerance_decay" not in asked
-        and config.selection.criterion == "none"
+        and (config.selection.criterion == "none" or bool(config.selection.sizes))
         and any(site != "none" for _, _, site in layers)
     )
     if usual and starts_with_bits(config):

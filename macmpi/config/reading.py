@@ -273,7 +273,9 @@ def _explain(mistake: Any, otherwise: str = "") -> str:
         hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(map(repr, known))}"
         return f"{key}: unknown word; {hint}{given}"
     said = PLAIN.get(mistake["type"], mistake["msg"].removeprefix("Value error, ").removeprefix("Input "))
-    return f"{key}: {said.format(name=where[-1]) if mistake['type'] in PLAIN else said}{otherwise}{given}"
+    if mistake["type"] in PLAIN:
+        said = said.format(name=where[-1]).replace(f"{where[-1]} = ", "" if where[-1].isdigit() else f"{where[-1]} = ")
+    return f"{key}: {said}{otherwise}{given}"
 
 
 def known_keys(tables: list[str]) -> list[str]:

@@ -216,9 +216,11 @@ HALF_STEPS = ("penalty", "z_step", "w_step")
 
 @dataclass(frozen=True)
 class Selection:
-    """The number of centres of each RBF layer is selected in the W-step of every `every`-th iteration.
+    """The sizes of layers are selected in every `every`-th iteration: numbers of centres, or units of dense layers.
 
-    Candidates: smallest, smallest + step, ..., and the number at the start.  epsilon2: for all layers or for each.
+    Candidates: smallest, smallest + step, ..., and the number at the start; or `sizes`, a list for each hidden layer.
+    epsilon2: for all layers or for each.  iterations: nets of fewer units are trained for these, at most.
+    low_bias: a run whose errors give epsilon2.
     """
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
@@ -226,7 +228,14 @@ class Selection:
     every: Annotated[int, Ge(1)] = 11
     smallest: PositiveInt = 150
     step: PositiveInt = 25
+    sizes: list[list[PositiveInt]] = field(default_factory=list)
+    iterations: Annotated[int, Ge(0)] = 5
+    low_bias: str = ""
     __pydantic_config__: ClassVar[Any] = STRICT
+
+    def __post_init__(self) -> None:
+        if self.low_bias and self.epsilon2 != []:
+            raise ValueError("low_bias names a run that gives epsilon2: leave one of them out")
 
     def epsilons(self, count: int) -> list[float]:
         """One for each of `count` nets; as they are if there are several."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from scipy import linalg
 
 from macmpi.config import Config
+from macmpi.config.resized import resized
 from macmpi.half_steps.carry_out import carry_out
 from macmpi.half_steps.w_problems import WInputs, prepare_w, targets
 from macmpi.half_steps.w_step import fit
@@ -70,9 +71,9 @@ class Selection(Around):
         self.changed: bool | None = None
 
     def _plan(self, hidden: list[int]) -> Plan:
-        old, model = self.mac.plan, replace(self.config.model, hidden=[*hidden])
+        old = self.mac.plan
         chain = old.chain
-        return make_plan(replace(self.config, model=model), chain.n_in, chain.n_out, old.n_train, old.n_val, old.ranks)
+        return make_plan(resized(self.config, hidden), chain.n_in, chain.n_out, old.n_train, old.n_val, old.ranks)
 
     def notes(self) -> dict[str, Any]:
         """For the record: C per point, and what a selection did.  Collective: no."""
@@ -243,15 +244,15 @@ def _carried(flat: Array, old: Sequence[int], new: Sequence[int]) -> Array:
 
 
 def bases(config: Config, plan: Plan) -> list[Basis]:
-    """The nets of radial basis functions; candidates from the smallest to the plan's own number.  Collective: no."""
+    """The nets of radial basis functions; candidates up to the plan's own number.  Collective: no."""
     keys, found = config.selection, list[Basis]()
     a_parameter = CRITERIA[keys.criterion](plan.n_train)
     epsilons = keys.epsilons(len(plan.basis_sizes))
     for k, segment in enumerate(plan.chain.segments):
         if segment.leading:
             own = segment.maps[0]
-            steps = np.arange(keys.smallest, own.n_out, keys.step)
             price = a_parameter * epsilons[len(found)] * (own.n_in + segment.n_out)
             layer = next(i for i, m in enumerate(plan.hidden) if m is own)
-            found.append(Basis(k, layer, np.append(steps, own.n_out), price))
+            steps = keys.sizes[layer] if keys.sizes else np.arange(keys.smallest, own.n_out, keys.step)
+            found.append(Basis(k, layer, np.unique([*steps, own.n_out]), price))
     return found

@@ -221,7 +221,7 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
         grams = plan.offsets.grams[-1] + 2 * sum(n * n for n in large)
         if selecting:
             grams += plan.offsets.grams[-1]
-            shared += N * sum(plan.basis_sizes)
+            shared += N * (sum(plan.basis_sizes) if plan.has_basis else sites + made + 2 * max(chain.layer_sizes))
         return float(plan.dtype.itemsize * shared + 4 * N * rounded_width(plan) + 8 * grams + 2 * sums_bytes(plan))
     largest, grams = max(max(shape) for shape in chain.block_shapes) ** 2, sum(d * d for _, d in chain.block_shapes)
     turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares + largest)

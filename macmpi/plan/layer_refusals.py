@@ -6,6 +6,7 @@ from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
+from macmpi.plan.resizable import check_places, check_sizes, places
 from macmpi.plan.staged_refusals import check_staged
 from macmpi.solvers import ZSolver
 
@@ -89,7 +90,7 @@ def _check_acceleration(config: Config, chain: Chain) -> None:
     key, remedy = f'method.acceleration = "{config.method.acceleration}"', 'method.acceleration = "none"'
     mistakes = {
         f'method.name = "{config.method.name}"': config.method.name != "mac",
-        "selection.criterion": config.selection.criterion != "none",
+        "selection.criterion": config.selection.criterion != "none" and not config.selection.sizes,
         "penalty.method, whose multipliers belong to coordinates that are not feasible": config.penalty.method
         != "quadratic",
         'model.sites = "none"': not chain.sites,
@@ -128,10 +129,13 @@ def check_method(config: Config, chain: Chain) -> None:
         _check_affine(chain)
     if keys.criterion == "none":
         return
+    check_sizes(config)
+    if places(config, chain):
+        return check_places(config, chain)
     if not basis:
         raise UsageError(
             f'selection.criterion = "{keys.criterion}" chooses numbers of centres, and no layer has radial basis '
-            'functions; use model.activation = "rbf" at some, or criterion = "none"'
+            'functions; use model.activation = "rbf" at some, selection.sizes for dense layers, or criterion = "none"'
         )
     if set(config.model.each("centres", 1)) != {"subset"}:
         raise UsageError(
@@ -145,7 +149,7 @@ def check_method(config: Config, chain: Chain) -> None:
             f"({len(epsilons)} given)"
         )
     fewest = min(m.n_out for m in basis)
-    if keys.smallest > fewest:
+    if keys.smallest > fewest and not keys.sizes:
         raise UsageError(
             f"selection.smallest = {keys.smallest:,} is more than the {fewest:,} centres that a layer starts with; "
             "use fewer"

@@ -251,9 +251,10 @@ def selection(curve: Curve) -> Figure:
         at = [i for i, r in enumerate(curve) if r.get("phase") == "selection" and bool(r.get("changed")) is changed]
         if at:
             ax.plot(x[at], y[at], "s", ms=7.0, mec=GREEN, mfc=face, ls="none", zorder=3, label=f"selection: {name}")
-    shown = [i for i, r in enumerate(curve) if r.get("changed") and "centres" in r]
-    for i in sorted({*shown, 0} if "centres" in curve[0] else shown):
-        text = "(" + ", ".join(f"{n}" for n in curve[i]["centres"]) + ")"
+    named = [r.get("centres", r.get("units")) for r in curve]
+    shown = [i for i, r in enumerate(curve) if r.get("changed") and named[i]]
+    for i in sorted({*shown, 0} if named[0] else shown):
+        text = "(" + ", ".join(f"{n}" for n in named[i] or []) + ")"
         ax.annotate(text, (x[i], y[i]), (6, 9), textcoords="offset points", fontsize=8)
     if y.max() > 3.0 * y.min() > 0.0:
         ax.set_yscale("log")

@@ -262,8 +262,8 @@ def selection(result: Result, name: str) -> Picture:
     chosen = [r for r in records if r["phase"] == "selection"]
     text = (
         f"E1 + C per point, C the cost of the architecture, against iterations. {len(chosen)} iterations selected "
-        f"(green), {sum(bool(r.get('changed')) for r in chosen)} of them changed the numbers of centres (solid, with "
-        f"the numbers). E1 + C rose {rises} time{'' if rises == 1 else 's'} in {max(len(records) - 1, 0)} steps."
+        f"(green), {sum(bool(r.get('changed')) for r in chosen)} of them changed the sizes of layers (solid, with the "
+        f"sizes). E1 + C rose {rises} time{'' if rises == 1 else 's'} in {max(len(records) - 1, 0)} steps."
     )
     if figures.mu_changes(records):
         text += " Red: the iteration after which mu was changed."

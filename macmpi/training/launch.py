@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from macmpi import Done, UsageError
 from macmpi.config import Config
 from macmpi.config.ignored import ignored
+from macmpi.config.resized import resized
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset, Sizes, share_arrays
 from macmpi.data.source import Source
@@ -58,7 +58,7 @@ def launch_training(request: Request, known: Decided, plan: Plan, team: Team) ->
         state = state_of(found, plan, team)
         found = None
         if hidden := [] if state is None else state.own.hidden:
-            plan = make_plan(replace(config, model=replace(config.model, hidden=hidden)), *sizes.counts, team.size)
+            plan = make_plan(resized(config, hidden), *sizes.counts, team.size)
         return train(Job(config, request, directory, state, origin, arithmetic), plan, data, team)
 
 

@@ -88,6 +88,8 @@ SELECTING = {
     "selection.every": 1,
 }
 
+UNITS = {"selection.criterion": "aic", "selection.epsilon2": 0.05, "selection.every": 1}
+
 
 def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     """Data and keys of each choice: every word of the config occurs, most of them several times."""
@@ -421,6 +423,27 @@ def selections(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[t
     yield SMALL, {**BASIS, **SELECTING, "start.method": "pca", **single}
     halves = {"model.activation": ["rbf", "linear", "sigmoid"], "model.hidden": [30, 2, 7], "model.width": 3.0}
     yield SMALL, {**BASIS, **SELECTING, **halves}
+    yield SMALL, {**BASIS, **SELECTING, **halves, "selection.sizes": [[5, 12], [], []]}
+    yield from units(single)
+
+
+def units(single: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Sizes of dense layers, by every kind of points, sites, output layers and trials."""
+    keys = {**UNITS, "model.activation": "tanh"}
+    few, wide = {"selection.sizes": [[2, 4], [2, 3, 4]]}, {"selection.sizes": [[9, 45], [2, 4], []]}
+    for place in ("replicated", "node", "sharded"):
+        own = {"parallel.data": place}
+        yield WIDE, {**keys, **wide, **own}
+        yield SMALL, {**keys, **few, **own, "model.sites": "before"}
+        labels = {"model.loss": "cross_entropy", "selection.iterations": 0, "selection.epsilon2": 0.5}
+        yield CLASSES, {**keys, **few, **own, **labels}
+        yield WIDE, {**keys, **wide, **own, "method.acceleration": "momentum", "selection.every": 2}
+    yield SMALL, {**keys, **few, **single, "model.sites": "none", "selection.iterations": 2}
+    yield LONG, {**keys, "selection.sizes": [[1, 2]], "selection.epsilon2": 100.0}
+    ring = {"parallel.data": "sharded", "w_step.schedule": "ring", "w_step.batch": 9, "w_step.rate": 0.05}
+    yield WIDE, {**keys, **wide, **ring}
+    code = {"model.image": [4, 3], "model.hidden": [Convolution(3, 3, pool=2), 9, 5], "selection.sizes": [[], [4], []]}
+    yield WIDE, {**keys, **code}
 
 
 def discrete(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

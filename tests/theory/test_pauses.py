@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -12,6 +11,7 @@ from theory import basis_nets
 from theory.nets import points
 
 from macmpi.config import Config, Method
+from macmpi.config.resized import resized
 from macmpi.methods.choose import choose
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.parallel.clock import Clock
@@ -39,6 +39,10 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         "start": {"method": "pca"},
         "selection": {"criterion": "aic", "epsilon2": [0.03], "every": 2, "smallest": 4, "step": 2},
     },
+    "sizes": {
+        "model": {**NET, "activation": "sigmoid", "loss": "squared"},
+        "selection": {"criterion": "aic", "epsilon2": 0.03, "every": 1, "sizes": [[2, 5], [2, 4]]},
+    },
 }
 ITERATIONS = 3
 
@@ -46,15 +50,14 @@ ITERATIONS = 3
 def begun(tables: dict[str, dict[str, Any]]) -> tuple[Any, Any]:
     """A config and its data."""
     config = Config(**{"method": Method("mac"), **{name: TABLES[name](**keys) for name, keys in tables.items()}})
-    data = basis_nets.autoencoder() if "selection" in tables else points(0, 150, 4, 3)
+    data = basis_nets.autoencoder() if "centres" in tables["model"] else points(0, 150, 4, 3)
     return config, data
 
 
 def method_of(config: Config, data: Any, state: State | None = None) -> Any:
     """As `run.py` makes it: of the sizes that a selection has found."""
     hidden = (state.own.hidden if state else []) or config.model.hidden
-    now = replace(config, model=replace(config.model, hidden=hidden))
-    plan = make_plan(now, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    plan = make_plan(resized(config, hidden), data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
     return choose(config, plan, data, Serial(), Clock())
 
 
@@ -65,7 +68,7 @@ def test_a_run_that_pauses_wherever_it_may_has_the_bits_of_one_that_never_does(
     monkeypatch.setattr(stochastic, "REMADE", 4)
     config, data = begun(tables)
     straight = method_of(config, data)
-    first = straight.start(1.0, True, 0) if "selection" not in tables else _codes(straight.mac)
+    first = straight.start(1.0, True, 0) if "centres" not in tables["model"] else _codes(straight.mac)
     kept, _ = checkpoint.read(checkpoint.save(tmp_path, first, {}, 1))
     straight.begin(first)
     for _ in range(ITERATIONS):
@@ -96,7 +99,7 @@ def _codes(mac: Any) -> State:
 def test_where_nothing_asks_for_it_no_sweep_pauses(tables: dict[str, dict[str, Any]]) -> None:
     config, data = begun(tables)
     method = method_of(config, data)
-    state = method.start(1.0, True, 0) if "selection" not in tables else _codes(method.mac)
+    state = method.start(1.0, True, 0) if "centres" not in tables["model"] else _codes(method.mac)
     method.begin(state)
     assert method.sweep(state, lambda: False)
     assert state.iteration == 1

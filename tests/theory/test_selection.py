@@ -265,6 +265,14 @@ def test_candidates_step_from_the_smallest_to_the_layers_own_number(
     assert method.bases[0].candidates.tolist() == first, "not from the present number"
 
 
+def test_candidates_may_be_listed() -> None:
+    """For each hidden layer; the number at the start is among them, and alone where the list is empty."""
+    method, state = selecting(selection={"sizes": [[9, 3], [], []]})
+    assert [b.candidates.tolist() for b in method.bases] == [[3, 9, 12], [10]]
+    select(method, state)
+    assert method.plan.basis_sizes in ([3, 10], [9, 10], [12, 10])
+
+
 # --- descent ----------------------------------------------------------------------------------------------------------
 
 

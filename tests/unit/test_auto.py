@@ -117,6 +117,13 @@ def test_the_penalty_is_the_papers_where_no_other_was_measured(tables: dict[str,
     assert found.method.acceleration == "none"
 
 
+def test_a_selection_of_dense_sizes_leaves_the_penalty_to_the_loss() -> None:
+    tables = {"selection": {"criterion": "aic", "sizes": [[2]]}, "model": {"hidden": [4], "loss": "cross_entropy"}}
+    found = decide(config.validate(FULL | tables, "this test"), 9)[0]
+    assert found.penalty == decide(config.validate(FULL | {"model": tables["model"]}, "this test"), 9)[0].penalty
+    assert found.penalty.mu0 != PAPER["mu0"]
+
+
 def test_autoencoders_have_the_papers_penalty_and_the_head_of_the_table_does_not_mention_it() -> None:
     found, decisions = decide(config.validate(FULL, "this test"), 9, autoencoder=True)
     assert {key: getattr(found.penalty, key) for key in PAPER} == PAPER

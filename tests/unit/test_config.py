@@ -130,6 +130,9 @@ MISTAKES: dict[str, list[Any]] = {
     "selection.every": NOT_A_COUNT,
     "selection.smallest": NOT_A_COUNT,
     "selection.step": NOT_A_COUNT,
+    "selection.sizes": [5, "50", True],
+    "selection.iterations": [-1, 0.5, "", True],
+    "selection.low_bias": [1, True, []],
     "run.refit": ["yes", 1, 0.5, []],
     "run.max_iterations": [-1, 3.0, True, "3", NAN],
     "run.threads": [1025, *NOT_A_COUNT],
@@ -287,6 +290,10 @@ def test_a_start_from_a_file_names_it(text: str, folder: Path) -> None:
 
 
 def test_mean_squared_errors_are_positive_numbers(folder: Path) -> None:
+    text = refusal("selection.sizes = [5, [], ['a', 2, 0, 1.5]]", folder)
+    assert "3 mistakes" not in text
+    assert all(f"selection.sizes.{place}: " in text for place in ("0", "2.0", "2.2", "2.3"))
+    assert "should be a list, as in [5] (given: 5)" in text
     text = refusal("selection.epsilon2 = [0.1, 0.0, -1, 'a', inf]", folder)
     assert text.startswith("4 mistakes")
     assert all(f"selection.epsilon2.{i}: " in text for i in (1, 2, 3, 4))

@@ -15,6 +15,9 @@ from macmpi.config.ignored import ignored
 
 TOLERANCES = ["penalty.tolerance", "penalty.tolerance_decay"]
 
+SIZES = {"criterion": "aic", "epsilon2": 0.1, "sizes": [[2]]}
+STEPS, ITERATIONS = ["selection.smallest", "selection.step"], ["selection.iterations"]
+
 TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {}, []),
     ("mac", {"penalty": {"mu0": 1.0}, "z_step": {"iterations": 2}, "w_step": {"solver": "lbfgs"}}, []),
@@ -44,6 +47,9 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {"start": {"method": "staged", "gradient_step": False}}, ["start.gradient_step"]),
     ("mac", {"model": {"centres": "subset"}}, ["model.centres"]),
     ("stochastic", {"start": {"method": "pca", "gradient_step": False}}, []),
+    ("mac", {"model": {"hidden": [4]}, "selection": {**SIZES, "smallest": 3, "step": 1}}, STEPS),
+    ("mac", {"model": {"hidden": [4]}, "selection": {**SIZES, "every": 3, "iterations": 2}}, []),
+    ("mac", {"model": {"hidden": [4], "activation": "rbf"}, "selection": {**SIZES, "iterations": 2}}, ITERATIONS),
     ("mac", {"start": {"method": "greedy", "iterations": 3, "repulsion": 2.0}}, ["start.repulsion"]),
 ]
 

@@ -28,6 +28,7 @@ from macmpi.plan import (
     layer_refusals,
     plan,
     refusals,
+    resizable,
     shaping_refusals,
     sharing_refusals,
     staged_refusals,
@@ -97,6 +98,7 @@ SELECTED: Keys = {
     "selection.epsilon2": [0.1],
     "selection.smallest": 2,
 }
+UNITS: Keys = {"selection.criterion": "aic", "selection.epsilon2": 0.1, "selection.sizes": [[2, 5], [3]]}
 FOREST = {"model.activation": ["forest", "tanh"], "model.trees": 3, "model.depth": 2}
 LABELS = {"model.loss": "cross_entropy"}
 FIRST = "make the binary layer the first of model.hidden"
@@ -701,8 +703,13 @@ TABLE = {
     # --- model selection
     "selection of nothing": Row(
         {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
-        ('selection.criterion = "bic"', "no layer has radial basis functions", 'or criterion = "none"'),
-        ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED),
+        (
+            'selection.criterion = "bic"',
+            "no layer has radial basis functions",
+            "selection.sizes",
+            'or criterion = "none"',
+        ),
+        ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED, {"selection.sizes": [[2], [3]]}),
         "`selection.criterion` without",
     ),
     "selection of centres that are not nested": Row(
@@ -767,6 +774,75 @@ TABLE = {
         ({"w_step.linear_solver": "closed_form"},),
         "`selection.criterion` with centres",
     ),
+    "sizes of other layers than there are": Row(
+        UNITS | {"selection.sizes": [[2, 5]]},
+        ("selection.sizes has 1 lists", "2 hidden layers", "give one for each, []"),
+        ({"selection.sizes": [[2, 5], []]},),
+        "`selection.sizes` with another number",
+    ),
+    "sizes above the start": Row(
+        UNITS | {"selection.sizes": [[2], [3, 8]]},
+        ("a candidate of 8 for layer 2", "starts with 4", "leave it out, or start with more (model.hidden)"),
+        ({"selection.sizes": [[2], [3]]}, {"model.hidden": [5, 8]}),
+        "`selection.sizes` with another number",
+    ),
+    **{
+        f"sizes of {kind}": Row(
+            UNITS | keys,
+            ("selection.sizes has candidates for layer 1", "a dense layer of elementwise activation", "empty list []"),
+            ({"selection.sizes": [[], [3]]},),
+            "`selection.sizes` for",
+        )
+        for kind, keys in {
+            "softmax": {"model.activation": ["softmax", "tanh"]},
+            "codewords": {**CODES, "start.method": "pca"},
+            "trees": FOREST,
+            "images": {**IMAGES, "model.hidden": [{"channels": 5, "kernel": 3}, 4]},
+        }.items()
+    },
+    "sizes before images": Row(
+        UNITS | {"model.hidden": [8, {"channels": 3, "image": [2, 2, 2]}]},
+        ("selection.sizes has candidates for layer 1", "that a dense one reads", "empty list []"),
+        ({"selection.sizes": [[], []], "selection.criterion": "none"},),
+        "`selection.sizes` for",
+    ),
+    "sizes of units and of centres": Row(
+        {**SELECTED, **UNITS, "model.activation": ["rbf", "linear", "tanh"], "model.hidden": [6, 2, 6]}
+        | {"model.sites": ["none", "after", "none"], "selection.sizes": [[3], [], [3, 6]]},
+        ("radial basis functions by E_Q and units by E1", "empty list []"),
+        ({"selection.sizes": [[3], [], []]},),
+        "`selection.sizes` for",
+    ),
+    **{
+        f"sizes without a price: {given}": Row(
+            UNITS | {"selection.epsilon2": given},
+            ('selection.criterion = "aic" of dense layers needs selection.epsilon2', f"({len(given)} given)"),
+            ({"selection.epsilon2": 0.1}, {"selection.epsilon2": [0.1]}),
+            "`selection.sizes` without one",
+        )
+        for given in ([], [0.1, 0.2])
+    },
+    **{
+        f"sizes by {name}": Row(
+            UNITS | {"method.name": name},
+            ('of dense layers goes with method.name = "mac"', f'not "{name}"', 'use "mac"'),
+            ({"method.name": "mac"},),
+            "`selection.sizes` without one",
+        )
+        for name in config.NESTED
+    },
+    **{
+        f"sizes and {key}": Row(
+            UNITS | {key: value},
+            ("begins each net with feasible coordinates", f'{key} = "{value}"', f'use {key} = "{needed}"'),
+            ({key: needed},),
+            "`selection.sizes` without one",
+        )
+        for key, value, needed in (
+            ("penalty.method", "augmented_lagrangian", "quadratic"),
+            ("penalty.metric", "variance", "identity"),
+        )
+    },
     "codewords of sharded points": Row(
         {**OWN, **CODES},
         ('parallel.data = "sharded"', "needs the points themselves", TOGETHER),
@@ -922,6 +998,7 @@ def test_no_ridge_is_another_way_out_with_a_metric() -> None:
 
 MODULES = (
     refusals,
+    resizable,
     layer_refusals,
     images,
     masks,

@@ -1,0 +1,238 @@
+"""Learning the sizes of dense hidden layers while they train (section 2.4): units go where that lowers E1 + C(W).
+
+    C(W) = c eps^2 |W|,   |W| all weights and biases
+
+In some iterations, layer by layer from the last to the first, the units of a layer are ranked by what the regression
+of the next layer loses without them (`solvers/elimination.py`).  Candidates are the first units of that order: the next
+layer is fitted to its present pre-activations (the output layer to the targets, where that is exact), and a pass
+through the rest of the net gives E1 + C of each.  That is an upper bound, since the other layers would follow: a
+candidate that seems worse is trained for some iterations, the net as it is too, while the gap between them closes fast.
+
+E_Q + C, which the paper compares, says too little of a hidden layer here: its errors weigh mu, whatever they do to the
+outputs (docs/methods.md has figures).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from macmpi.config import Config
+from macmpi.config.resized import resized
+from macmpi.methods.around import Around
+from macmpi.methods.selection import CRITERIA
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.resizable import Place, places
+from macmpi.solvers.elimination import Kept, moments, prefixes, ranked
+from macmpi.state import MacState, Pause, State, block_views, never
+from macmpi.typing import Array
+
+HOPELESS = 4.0
+"""A candidate whose error rises by more than this number of times what it saves is not trained: measured, the other
+layers took back two thirds of the rise."""
+
+CLOSING, CLOSE = 0.5, 0.05
+"""The gap to a candidate closes fast where an iteration leaves at most this share of it.  One that closes at all and is
+at most this share of what is saved counts as none: the smaller net has farther to go."""
+
+
+@dataclass
+class Net:
+    """A net of its own sizes: its Method, its State, and E1 + C per point after 0, 1, ... more iterations."""
+
+    method: Any
+    state: State[MacState]
+    values: list[float]
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """The shapes of its parameter blocks."""
+        found: tuple[tuple[int, int], ...] = self.method.plan.chain.block_shapes
+        return found
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Some units of a layer, the weights of the next one, and E1 + C per point; saved: of C."""
+
+    place: Place
+    kept: Kept
+    value: float
+    saved: float
+
+
+class UnitSelection(Around):
+    """A Method around MAC: behind an iteration in `every`, units are selected.  A selection never raises E1 + C.
+
+    inside: makes MAC, or what is around it, of a plan.  Collective: where a method says so.
+    """
+
+    def __init__(self, config: Config, plan: Plan, inside: Callable[[Plan], Any]) -> None:
+        super().__init__(inside(plan))
+        self.config, self.inside, self.places = config, inside, places(config, plan.chain)
+        self.price = CRITERIA[config.selection.criterion](plan.n_train) * config.selection.epsilons(1)[0]
+        self.changed: bool | None = None
+        self.trained = 0
+
+    def notes(self) -> dict[str, Any]:
+        """For the record: C per point, the sizes, what a selection did, and iterations of its nets.  Collective: no."""
+        said = {"cost": self._cost(self.plan), "units": self._sizes(self.mac)}
+        if self.changed is None:
+            return said
+        return said | {"phase": "selection", "changed": self.changed, "trained": self.trained}
+
+    def _sizes(self, method: Any) -> list[int]:
+        """Units of each hidden layer of a method's net.  Collective: no."""
+        found = list(self.config.model.units)
+        for place in self.places:
+            found[place.layer] = method.plan.chain.maps[place.at].n_out
+        return found
+
+    def _cost(self, plan: Plan) -> float:
+        """C per point.  Collective: no."""
+        return self.price * plan.offsets.weights[-1] / plan.n_train
+
+    def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
+        """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
+        self.changed, self.trained = None, 0
+        if not self.mac.sweep(state, pause):
+            return False
+        times, rest = divmod(state.iteration, self.config.selection.every)
+        if not rest and times.bit_count() == 1:
+            self._select(state)
+        return True
+
+    def _select(self, state: State[MacState]) -> None:
+        """Each layer takes its best candidate, or stays as it is.  Collective: yes."""
+        net = first = Net(self.mac, state, [self._value(self.mac, state)])
+        for place in reversed(self.places):
+            net = self._chosen(place, net)
+        self.changed = net is not first
+        if self.changed:
+            self.mac = net.method
+            state.weights, state.Z, state.own = net.state.weights, net.state.Z, net.state.own
+            state.history.forget()
+            state.history.e1_val = math.inf  # two nets' errors say nothing of whether one has settled
+
+    def _chosen(self, place: Place, net: Net) -> Net:
+        """The net with the best size of a layer; itself if that is the size it has.  Collective: yes.
+
+        Cost: a pass through the net and a fit of the output layer for each candidate, and iterations of those that
+        seem worse.
+        """
+        now = net.values[-1]
+        candidates = self._candidates(place, net) if math.isfinite(now) else []
+        if not candidates:
+            return net
+        values = [c.value for c in candidates]
+        first = int(np.argmin(values)) if min(values) < now else 0
+        best, saved = self._net(net, self._sizes(net.method), net.state.result), 0.0
+        best.values = [now]
+        kept = best
+        for candidate in candidates[first:]:
+            rival, saves = self._made(candidate, net), candidate.saved - saved
+            if not self._beats(rival, best, saves):
+                break
+            best, saved = rival, candidate.saved
+        return net if best is kept or best.values[-1] >= now else best
+
+    def _beats(self, rival: Net, best: Net, saves: float) -> bool:
+        """Trains both for as long as the rival is behind and coming closer fast; whether it has a lower E1 + C then.
+
+        saves: of C, against the best.  Collective: yes.
+        """
+        gap = rival.values[0] - best.values[0]
+        if gap + saves > HOPELESS * saves:
+            return False
+        for i in range(1, self.config.selection.iterations + 1):
+            if gap < 0.0:
+                break
+            for net in (rival, best):
+                if len(net.values) == i:
+                    net.method.sweep(net.state)
+                    net.values.append(self._value(net.method, net.state))
+                    self.trained += 1
+            before, gap = gap, rival.values[i] - min(best.values[: i + 1])
+            if gap < before and gap <= CLOSE * saves:
+                return True
+            if gap > CLOSING * before:
+                break
+        return gap < 0.0
+
+    def _value(self, method: Any, state: State[MacState]) -> float:
+        """E1 + C per point as the run would end here: with the output layer fitted.  Collective: yes."""
+        after = method.finish(state)
+        error = method.parts.evaluation.nested(method.parts.weights(after)).error
+        value: float = self.team.from_root(lambda: error + self._cost(method.plan))
+        return value
+
+    def _candidates(self, place: Place, net: Net) -> list[Candidate]:
+        """The smaller sizes of a layer, the largest first, each with its best units.  Collective: yes."""
+        plan, parts, weights = net.method.plan, net.method.parts, block_views(net.state.result, net.shapes)
+        chain, data = plan.chain, self.data
+        units, row = chain.block_shapes[place.block]
+        sizes = [size for size in place.sizes[::-1] if size < units]
+        if not sizes:
+            return []
+        with self.clock("w"):
+            before, after = chain.part(0, place.end), chain.part(place.end, len(chain.maps))
+            reads, dtype = after.part(0, 1), data.X.dtype
+            A = parts.points.rows(lambda rows: before.forward(weights, data.X[rows]), before.n_out, dtype)
+            exact, last = plan.choices.regressions[-1].solver.exact, len(after.maps) == 1
+            T = data.Y
+            if not (last and exact):
+                T = parts.points.rows(lambda rows: reads.forward(weights, A[rows]), reads.n_out, dtype)
+            ridge = plan.choices.shaping.ridge(place.block + 1, net.state.mu, len(after.weighted) == 1)
+            sums = moments(A, T, ridge, parts.points.jointly)
+            found = self.team.from_root(lambda: prefixes(sums, ranked(sums), sizes))
+            errors = [self._error(net, place, kept, A) for kept in found]
+        saved = [self.price * (row + reads.n_out) * (units - size) / plan.n_train for size in sizes]
+        cost = self._cost(plan)
+        return [Candidate(place, k, e + cost - s, s) for k, e, s in zip(found, errors, saved, strict=True)]
+
+    def _error(self, net: Net, place: Place, kept: Kept, A: Array) -> float:
+        """E1 per point with some units of a layer, whose outputs are A, and with the output layer fitted if exactly.
+
+        Collective: yes.
+        """
+        plan, parts, data = net.method.plan, net.method.parts, self.data
+        weights = list(block_views(net.state.result, net.shapes))
+        weights[place.block + 1] = kept.weights.astype(A.dtype)
+        after = plan.chain.part(place.end, len(plan.chain.maps))
+        if len(after.maps) > 1 and plan.choices.regressions[-1].solver.exact:
+            inner = after.part(0, len(after.maps) - 1)
+            F = parts.points.rows(lambda rows: inner.forward(weights, A[rows][:, kept.inputs]), inner.n_out, A.dtype)
+            ridge = plan.choices.shaping.ridge(after.weighted[-1], net.state.mu, True)
+            sums = moments(F, data.Y, ridge, parts.points.jointly)
+            (fitted,) = self.team.from_root(lambda: prefixes(sums, np.arange(inner.n_out), [inner.n_out]))
+            weights[after.weighted[-1]] = fitted.weights.astype(A.dtype)
+
+        def part(rows: slice) -> list[float]:
+            outputs = after.forward(weights, A[rows][:, kept.inputs])
+            return [plan.choices.loss.value(data.Y[rows], outputs).sum(dtype=float)]
+
+        (error,) = parts.evaluation.total(plan.work.train, part, 1) / plan.n_train
+        return float(self.team.from_root(lambda: error))
+
+    def _made(self, candidate: Candidate, net: Net) -> Net:
+        """The net of a candidate.  Collective: yes."""
+        place, kept, blocks = candidate.place, candidate.kept, list(block_views(net.state.result, net.shapes))
+        blocks[place.block : place.block + 2] = [blocks[place.block][kept.inputs], kept.weights]
+        sizes = self._sizes(net.method)
+        sizes[place.layer] = len(kept.inputs)
+        return self._net(net, sizes, np.concatenate([W.ravel() for W in blocks]))
+
+    def _net(self, of: Net, sizes: Sequence[int], weights: Array) -> Net:
+        """The net of some sizes and weights (flat), with feasible coordinates.  Collective: yes."""
+        old = of.method.plan
+        counts = old.chain.n_in, old.chain.n_out, old.n_train, old.n_val, old.ranks
+        method = self.inside(make_plan(resized(self.config, sizes), *counts))
+        made = method.start_at(weights, gradient_step=False)
+        made.own.sizes = np.array(sizes)
+        state = replace(of.state, weights=made.weights, Z=made.Z, own=made.own, history=replace(of.state.history))
+        method.begin(state)
+        return Net(method, state, [self._value(method, state)])

@@ -1,0 +1,271 @@
+"""Selection of the units of dense layers: E1 + C never rises, estimates are exact, the rest keeps its bits."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from theory.nets import points
+
+from macmpi.config import Config
+from macmpi.config.resized import resized
+from macmpi.data.dataset import Dataset
+from macmpi.methods.choose import choose, half_steps
+from macmpi.methods.selection import CRITERIA
+from macmpi.methods.unit_selection import Net, UnitSelection
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.serial import Serial
+from macmpi.plan.plan import make_plan
+from macmpi.state import State
+from macmpi.training import checkpoint
+from macmpi.training.stored import contents
+
+TABLES = get_type_hints(Config)
+SIZES = [[2, 4, 6], [], [1, 3, 5]]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "after": {},
+    "before": {"model": {"sites": "before", "activation": "tanh"}},
+    "some sites": {"model": {"sites": ["none", "after", "none"]}},
+    "momentum": {"method": {"acceleration": "momentum"}},
+    "labels": {"model": {"loss": "cross_entropy"}},
+    "an output activation": {"model": {"output": "tanh"}},
+    "not trained": {"selection": {"iterations": 0}},
+}
+ROUNDING = 1.0 + 1e-11
+
+
+def selecting(epsilon2: float = 0.02, every: int = 1, **tables: dict[str, Any]) -> tuple[UnitSelection, State]:
+    """A net of 4-8-6-7-3 units, the second hidden layer keeps its size; the state at the start."""
+    keys: dict[str, dict[str, Any]] = {
+        "model": {"hidden": [8, 6, 7], "activation": "sigmoid", "loss": "squared"},
+        "method": {"name": "mac"},
+        "selection": {"criterion": "aic", "epsilon2": epsilon2, "every": every, "sizes": SIZES},
+        "start": {"range": 2.0},
+    }
+    for name, own in tables.items():
+        keys[name] = {**keys.get(name, {}), **own}
+    config = Config(**{name: TABLES[name](**own) for name, own in keys.items()})
+    data = points(0, 80, 4, 3, keys["model"]["loss"])
+    method = of(config, data)
+    state = method.start(2.0, True, 0)
+    method.begin(state)
+    return method, state
+
+
+def of(config: Config, data: Dataset, hidden: list[int] | None = None) -> UnitSelection:
+    now = resized(config, hidden) if hidden else config
+    plan = make_plan(now, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    method = choose(config, plan, data, Serial(), Clock())
+    assert isinstance(method, UnitSelection)
+    return method
+
+
+def units(method: UnitSelection) -> list[int]:
+    return [m.n_out for m in method.plan.hidden]
+
+
+def cost(method: UnitSelection, hidden: list[int]) -> float:
+    """C per point, by its definition."""
+    sizes, keys = [4, *hidden, 3], method.config.selection
+    weights = sum(b * (a + 1) for a, b in pairwise(sizes))
+    return {"aic": 2.0, "bic": math.log(80)}[keys.criterion] * float(keys.epsilons(1)[0]) * weights / 80
+
+
+def total(method: UnitSelection, state: State) -> float:
+    """E1 + C as the run would end here."""
+    after = method.finish(deepcopy(state))
+    return method.evaluate(after, feasible=True).E_Q + cost(method, units(method))
+
+
+@pytest.mark.parametrize("epsilon2", [1e-4, 0.02, 0.2])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_no_selection_raises_e1_and_the_cost(setting: str, epsilon2: float) -> None:
+    method, state = selecting(epsilon2, every=100, **SETTINGS[setting])
+    changes = 0
+    for _ in range(4):
+        method.sweep(state)
+        before, hidden = total(method, state), units(method)
+        method._select(state)
+        assert total(method, state) <= before * ROUNDING
+        assert method.changed == (units(method) != hidden)
+        assert all(now <= old for now, old in zip(units(method), hidden, strict=True))
+        changes += method.changed is True
+    assert changes or epsilon2 < 0.01
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_what_a_candidate_is_said_to_have_is_what_its_net_has(setting: str) -> None:
+    """E1 and C of the net of those sizes and weights, the output layer fitted where that is exact; what C falls by."""
+    method, state = selecting(every=100, **SETTINGS[setting])
+    for _ in range(2):
+        method.sweep(state)
+    net = Net(method.mac, state, [0.0])
+    for place in method.places:
+        hidden = units(method)
+        found = method._candidates(place, net)
+        assert [len(c.kept.inputs) for c in found] == [s for s in place.sizes[::-1] if s < hidden[place.layer]]
+        for candidate in found:
+            smaller = [*hidden]
+            smaller[place.layer] = len(candidate.kept.inputs)
+            assert_allclose(candidate.saved, cost(method, hidden) - cost(method, smaller), rtol=1e-12)
+            made = method._made(candidate, net)
+            assert [m.n_out for m in made.method.plan.hidden] == smaller
+            exact = method.plan.choices.regressions[-1].solver.exact
+            weights = made.method.finish(made.state).weights if exact else made.state.weights
+            error = made.method.evaluate(replace(made.state, weights=weights), feasible=True).E_Q
+            if method.config.method.acceleration == "none":
+                assert_allclose(candidate.value, error + cost(method, smaller), rtol=1e-7)
+
+
+def test_a_dear_parameter_leaves_the_fewest() -> None:
+    method, state = selecting(1e3)
+    method.sweep(state)
+    assert (units(method), method.changed) == ([2, 6, 1], True)
+    assert state.own.sizes.tolist() == [2, 6, 1]
+    assert state.Z.shape == (80, 9)
+    assert len(state.weights) == 2 * 5 + 6 * 3 + 1 * 7 + 3 * 2
+
+
+@pytest.mark.parametrize("setting", ["after", "momentum"])
+def test_where_no_candidate_wins_the_run_keeps_its_bits(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where one was trained before it lost."""
+    monkeypatch.setattr(UnitSelection, "_beats", loses)
+    method, state = selecting(0.02, **SETTINGS[setting])
+    plain = half_steps(method.config, method.plan, method.data, method.team, method.clock)
+    twin = deepcopy(state)
+    for _ in range(3):
+        method.sweep(state)
+        plain.sweep(twin)
+        assert method.changed is (None if state.iteration == 3 else False)
+        for name, array in contents(twin).items():
+            assert_array_equal(contents(state)[name], array, err_msg=name)
+
+
+def loses(method: UnitSelection, rival: Net, best: Net, saves: float) -> bool:
+    for net in (rival, best):
+        net.method.sweep(net.state)
+        net.values.append(0.0)
+    return False
+
+
+def test_selections_come_in_iterations_that_lie_farther_and_farther_apart() -> None:
+    method, state = selecting(every=2, selection={"sizes": [[8], [], []]})
+    found = []
+    for i in range(1, 17):
+        method.sweep(state)
+        found += [i] if method.changed is not None else []
+    assert found == [2, 4, 8, 16]
+
+
+@pytest.mark.parametrize("criterion", ["aic", "bic"])
+def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None:
+    method, state = selecting(0.05, every=2, selection={"criterion": criterion})
+    for phase in (None, "selection", None, "selection"):
+        method.sweep(state)
+        notes = method.notes()
+        assert notes.get("phase") == phase
+        assert notes["units"] == units(method)
+        assert_allclose(notes["cost"], cost(method, units(method)), rtol=1e-12)
+        assert ("trained" in notes) == (phase is not None)
+    assert CRITERIA[criterion](80) > 0.0
+
+
+def test_a_change_forgets_the_best_weights_and_does_not_settle_the_run() -> None:
+    method, state = selecting(0.05, every=100)
+    method.sweep(state)
+    state.note_validation(method.evaluate(state).validation)
+    assert len(state.history.best_weights)
+    method._select(state)
+    assert method.changed
+    assert not len(state.history.best_weights)
+    assert (state.history.e1_val, state.history.best_e1_val) == (math.inf, math.inf)
+    assert (state.iteration, state.position) == (1, 0)
+
+
+RACES: dict[str, tuple[list[float], list[float], bool, int]] = {
+    "it is better at once": ([4.0], [5.0], True, 0),
+    "its error rises by more than the others could take back": ([9.5], [5.0], False, 0),
+    "it overtakes": ([7.0, 5.5, 4.0], [5.0, 4.9, 4.8], True, 4),
+    "it comes closer too slowly": ([7.0, 6.5, 4.0], [5.0, 5.0, 5.0], False, 2),
+    "it falls behind": ([7.0, 8.0], [5.0, 5.0], False, 2),
+    "it is as good as level": ([7.0, 5.04], [5.0, 5.0], True, 2),
+    "it is as good as level, but not nearer than before": ([5.04, 5.05], [5.0, 5.0], False, 2),
+    "the best rises: what it has had counts": ([7.0, 5.9], [5.0, 6.0], False, 4),
+    "three iterations are all there are": ([7.0, 5.9, 5.4, 5.15, 4.0], [5.0] * 5, False, 6),
+}
+"""E1 + C of a net that saves 1 and of the best one, iteration by iteration: who wins, and how many are trained."""
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_a_smaller_net_is_trained_for_as_long_as_it_comes_closer_fast(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, state = selecting(selection={"iterations": 3})
+    rival, best, wins, trained = RACES[name]
+    monkeypatch.setattr(UnitSelection, "_value", lambda self, script, state: script.value)
+    nets = [Net(Scripted(values), state, values[:1]) for values in (rival, best)]
+    assert method._beats(nets[0], nets[1], 1.0) is wins
+    assert method.trained == trained
+
+
+class Scripted:
+    """A method that has these values, one after the other."""
+
+    def __init__(self, values: list[float]) -> None:
+        self.values, self.at = [*values, *values[-1:] * 3], 0
+
+    def sweep(self, state: State) -> None:
+        self.at += 1
+
+    @property
+    def value(self) -> float:
+        return self.values[self.at]
+
+
+def test_a_net_that_is_trained_is_not_trained_again() -> None:
+    method, state = selecting(0.03, every=100)
+    method.sweep(state)
+    best = method._net(Net(method.mac, state, [0.0]), units(method), state.weights)
+    place = method.places[0]
+    first, second = (method._made(c, best) for c in method._candidates(place, best)[:2])
+    best.values[0] = first.values[0] - 0.01
+    method._beats(first, best, 1.0)
+    trained, values = method.trained, len(best.values)
+    assert trained >= 2
+    method._beats(second, best, 1.0)
+    assert method.trained - trained == len(second.values) - 1 + len(best.values) - values
+
+
+@pytest.mark.parametrize("setting", ["after", "momentum", "labels"])
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
+    cut: int, setting: str, tmp_path: Path
+) -> None:
+    method, state = selecting(0.05, every=2, **SETTINGS[setting])
+    for _ in range(cut):
+        method.sweep(state)
+    saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
+    assert (len(saved.own.sizes) > 0) == (cut >= 2)
+    other = of(method.config, method.data, saved.own.hidden)
+    other.begin(saved)
+    for _ in range(3):
+        method.sweep(state)
+        other.sweep(saved)
+        ours, theirs = contents(state), contents(saved)
+        for name in ours:
+            assert_array_equal(theirs[name], ours[name], err_msg=name)
+        assert other.notes() == method.notes()
+    assert_array_equal(other.finish(saved).weights, method.finish(state).weights)
+
+
+def test_a_config_of_other_sizes_drops_the_candidates_above_them() -> None:
+    method, _ = selecting()
+    found = resized(method.config, [4, 6, 2])
+    assert found.model.hidden == [4, 6, 2]
+    assert found.selection.sizes == [[2, 4], [], [1, 2]]
