@@ -48,6 +48,8 @@ EXAMPLES = {
     "usps_sparse": Example(("usps_sparse", "usps_sparse_fit"), net="usps_mac"),
     "usps_deep": Example(("usps_deep",), 20),
     "usps_classify": Example(("usps_classify",), 15),
+    "usps_tied": Example(("usps_tied",), 40),
+    "recurrent": Example(("recurrent",), 30),
     "usps_conv": Example(("usps_conv",), 15),
     "usps_conv_classify": Example(("usps_conv_classify",), 8),
 }
