@@ -15,6 +15,10 @@ from theory.nets import ACTIVATIONS, SITES, SMOOTH, anywhere, method, points, st
 from macmpi.config import Model, Recurrent
 from macmpi.mac import Mac
 from macmpi.nets.build import build_chain
+from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.softmax import Softmax
+from macmpi.nets.segment import Segment
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
@@ -179,3 +183,22 @@ def test_memory_keeps_the_length_of_a_state(kind: str) -> None:
     assert_allclose(U @ U.T, np.eye(UNITS), atol=1e-12)
     if kind == "recurrent":
         assert_array_equal(U, np.eye(UNITS))
+
+
+@pytest.mark.parametrize("first", [Affine(5, 4), Softmax(5)])
+def test_forms_go_through_a_segment_that_reads_data_as_through_its_derivative(first: Any) -> None:
+    """J M J^T and J^T M J, with J by differences in the coordinates alone, for the mean over points."""
+    random = np.random.default_rng(0)
+    segment = Segment(
+        (first, Activation("tanh", first.n_out)), (0 if first.parameter_shape else None, None), ((6, 8), None)
+    )
+    weights = [random.normal(size=(4, 6))]
+    assert segment.n_in == 3
+    A = random.normal(size=(1, 5))
+    steps = 1e-6 * np.eye(3, 5)
+    J = ((segment.forward(weights, A + steps) - segment.forward(weights, A - steps)) / 2e-6).T
+    for M, found, expected in (
+        (np.diag([1.0, 2.0, 3.0]) + 0.3, segment.congruence, lambda M: J @ M @ J.T),
+        (np.eye(first.n_out) + 0.3, segment.pullback, lambda M: J.T @ M @ J),
+    ):
+        assert_allclose(found(weights, A, M), expected(M), atol=1e-7)
