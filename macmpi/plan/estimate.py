@@ -203,9 +203,9 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
 
 def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -> float:
     """The ranks of a node share points, coordinates (twice, at the end), multipliers, a W-step's features, and
-    rounded; Grams and, twice, factors of large ones; features and Grams that a selection tries; two arrays in turn for
-    sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their average and last step,
-    running Grams.
+    rounded; Grams and, twice, factors of large ones; features and Grams, or nets, that a selection tries; two arrays in
+    turn for sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their average and
+    last step, running Grams.
     """
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
@@ -219,9 +219,12 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
     if not plan.minibatch_parts:
         large = [plan.offsets.gram_shapes[k][1] for k in range(len(chain.segments)) if plan.offsets.large(k)]
         grams = plan.offsets.grams[-1] + 2 * sum(n * n for n in large)
-        if selecting:
+        if selecting and plan.has_basis:
             grams += plan.offsets.grams[-1]
-            shared += N * (sum(plan.basis_sizes) if plan.has_basis else sites + made + 2 * max(chain.layer_sizes))
+            shared += N * sum(plan.basis_sizes)
+        elif selecting:  # two nets more, and inputs, targets and features of a layer
+            grams += 2 * plan.offsets.grams[-1]
+            shared += N * (2 * (sites + made) + 3 * max(chain.layer_sizes))
         return float(plan.dtype.itemsize * shared + 4 * N * rounded_width(plan) + 8 * grams + 2 * sums_bytes(plan))
     largest, grams = max(max(shape) for shape in chain.block_shapes) ** 2, sum(d * d for _, d in chain.block_shapes)
     turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares + largest)

@@ -228,18 +228,28 @@ class Scripted:
         return self.values[self.at]
 
 
-def test_a_net_that_is_trained_is_not_trained_again() -> None:
-    method, state = selecting(0.03, every=100)
+def test_a_net_that_was_trained_is_not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, state = selecting(selection={"iterations": 3})
+    monkeypatch.setattr(UnitSelection, "_value", lambda self, script, state: script.value)
+    first, second, best = (Net(Scripted(v), state, v[:1]) for v in ([7.0, 6.5], [7.0, 5.9, 5.8], [5.0, 4.9, 4.8]))
+    assert not method._beats(first, best, 1.0)
+    assert method.trained == 2
+    assert not method._beats(second, best, 1.0)
+    assert method.trained == 2 + 2 + 1
+    assert best.values == [5.0, 4.9, 4.8]
+
+
+def test_a_winner_that_would_raise_e1_and_the_cost_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose error rises while it is trained further, against a smaller one."""
+
+    def spoilt(method: UnitSelection, rival: Net, best: Net, saves: float) -> bool:
+        rival.values.append(1e9)
+        return True
+
+    monkeypatch.setattr(UnitSelection, "_beats", spoilt)
+    method, state = selecting(0.05)
     method.sweep(state)
-    best = method._net(Net(method.mac, state, [0.0]), units(method), state.weights)
-    place = method.places[0]
-    first, second = (method._made(c, best) for c in method._candidates(place, best)[:2])
-    best.values[0] = first.values[0] - 0.01
-    method._beats(first, best, 1.0)
-    trained, values = method.trained, len(best.values)
-    assert trained >= 2
-    method._beats(second, best, 1.0)
-    assert method.trained - trained == len(second.values) - 1 + len(best.values) - values
+    assert (units(method), method.changed) == ([8, 6, 7], False)
 
 
 @pytest.mark.parametrize("setting", ["after", "momentum", "labels"])

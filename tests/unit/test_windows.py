@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.config import Config, Method, Model, Parallel, WStep
+from macmpi.config import Config, Method, Model, Parallel, Start, WStep
 from macmpi.parallel import shared_memory
 from macmpi.parallel.packing import pack, starts_of, unpack
 from macmpi.parallel.shared_memory import placed, populated, runs_by_turn
@@ -154,5 +154,13 @@ def test_a_node_has_two_factors_of_a_large_gram() -> None:
         2,
     )
     assert node_bytes(plan) == 8 * (1100 * 7 + 2 * 1000 * 512 + 5 * 5 + 3 * 513 * 513 + 2 * 2 * 5 * 5)
-    tried = 1000 * (512 + 2 * 512)  # coordinates of a candidate, and inputs and outputs of its widest layer
-    assert node_bytes(plan, selecting=True) - node_bytes(plan) == 8 * (5 * 5 + 513 * 513 + tried)
+    tried = 2 * (5 * 5 + 513 * 513) + 1000 * (2 * 512 + 3 * 512)
+    assert node_bytes(plan, selecting=True) - node_bytes(plan) == 8 * tried
+
+
+def test_a_node_has_the_features_and_grams_of_all_centres_while_their_numbers_are_selected() -> None:
+    net = Model([20, 2, 15], activation=["rbf", "linear", "rbf"], sites=["none", "after", "none"], centres="subset")
+    config = Config(model=net, parallel=Parallel("node"), method=Method("mac"), start=Start("pca"))
+    plan = make_plan(config, 4, 4, 100, 10, 2)
+    tried = 20 * 20 + 15 * 15 + 100 * (20 + 15)
+    assert node_bytes(plan, selecting=True) - node_bytes(plan) == 8 * tried
