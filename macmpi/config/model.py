@@ -80,7 +80,8 @@ class Model:
         if self.hidden == "auto":
             for name in ("activation", "sites", "width", "centres", "fitters", "skips"):
                 if isinstance(getattr(self, name), list) and getattr(self, name):
-                    raise ValueError(f"{name} is a list, one for each layer: give hidden too, as in hidden = [100]")
+                    what = "names layers" if name == "skips" else "is a list, one for each layer"
+                    raise ValueError(f"{name} {what}: give hidden too, as in hidden = [100]")
             return
         for name in ("activation", "sites"):
             given = getattr(self, name)
@@ -97,7 +98,9 @@ class Model:
             )
         if len(self.image) not in (0, 2, 3):
             raise ValueError("image is a height and a width, and channels where there are several: [28, 28, 3]")
-        for first, last in self.skips:
+        for i, (first, last) in enumerate(self.skips):
+            if [first, last] in self.skips[:i]:
+                raise ValueError(f"skips has [{first}, {last}] twice: give each pair once")
             if not first + 1 < last <= layers:
                 raise ValueError(
                     f"skips has [{first}, {last}]: a layer, 0 for the inputs, and one at least two later, at most "
@@ -110,7 +113,7 @@ class Model:
         kinds = [kind for _, kind, _ in self.layers()]
         for kind, cell in zip(kinds, self.recurrences, strict=True):
             if kind in NOT_ELEMENTWISE and cell:
-                raise ValueError(f'a recurrent layer has an elementwise activation, not "{kind}"')
+                raise ValueError(f'activation = "{kind}" where a layer is recurrent: use an elementwise one, as "tanh"')
         for kind, layer in zip([*kinds, self.output], [*self.convolutions, self.readout], strict=True):
             if layer not in (None, "dense") and (kind in NOT_OF_IMAGES or kind in extensions("macmpi.layers")):
                 raise ValueError(
@@ -119,7 +122,7 @@ class Model:
                 )
         for kind, sparse in zip(kinds, self.sparse, strict=True):
             if kind in NOT_ELEMENTWISE and sparse is not None:
-                raise ValueError(f'a sparse layer has an elementwise activation, not "{kind}"')
+                raise ValueError(f'activation = "{kind}" where a layer is sparse: use an elementwise one, as "relu"')
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
         for name, owners in (("width", ("rbf", "kernel_ridge")), ("centres", ("rbf", "quantise"))):

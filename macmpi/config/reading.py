@@ -228,10 +228,14 @@ def _other_branch(mistake: Any) -> bool:
     return branch is not None and bool(branch["one"]) is isinstance(value, list | dict)
 
 
+NESTED_LISTS = {"model.skips": "[[1, 3]]", "selection.sizes": "[[50, 100], []]"}
+"""Keys whose lists hold lists, with an example of each."""
+
 PLAIN = {
-    "too_short": "is an empty list; give one value or more, as in {name} = [5]",
-    "list_type": "should be a list, as in {name} = [5]",
+    "too_short": "is an empty list; give one value or more, as in {name} = {example}",
+    "list_type": "should be a list, as in {name} = {example}",
     "bool_type": "should be true or false",
+    "too_long": "has too many values, as against {name} = {example}",
     "int_type": "should be a whole number",
     "missing": "is missing; give it a value",
     "int_from_float": "should be a whole number",
@@ -250,8 +254,8 @@ def _unknown(where: list[str]) -> str:
     """The key that is meant: one much like it in its table, or one of its name in other tables."""
     here, elsewhere = known_keys(where[:-1]), _elsewhere(where[-1])
     if where[-1] in here:  # of another kind of layer
-        kinds = [[f.name for f in fields(kind)] for kind in TABLES.values()]
-        return f"keys that go together: {'; '.join(', '.join(names) for names in kinds)}"
+        kinds = [(key, [f.name for f in fields(kind) if f.name != key]) for key, kind in TABLES.items()]
+        return f"it goes with another key; {'; '.join(f'with {key}: ' + ', '.join(names) for key, names in kinds)}"
     close = [".".join([*where[:-1], word]) for word in difflib.get_close_matches(where[-1], here, n=1)]
     likely = " or ".join(close or elsewhere)
     return f"did you mean {likely}?" if likely else f"known here: {', '.join(here)}"
@@ -274,7 +278,9 @@ def _explain(mistake: Any, otherwise: str = "") -> str:
         return f"{key}: unknown word; {hint}{given}"
     said = PLAIN.get(mistake["type"], mistake["msg"].removeprefix("Value error, ").removeprefix("Input "))
     if mistake["type"] in PLAIN:
-        said = said.format(name=where[-1]).replace(f"{where[-1]} = ", "" if where[-1].isdigit() else f"{where[-1]} = ")
+        example = NESTED_LISTS.get(".".join(where[:2]), "[5]")
+        name = where[1] if where[-1].isdigit() and len(where) > 1 else where[-1]
+        said = said.format(name=name, example=example)
     return f"{key}: {said}{otherwise}{given}"
 
 

@@ -31,8 +31,17 @@ def _read(layer: Sparse, key: str) -> Sparse:
     if layer.connections in RULES or layer.connections.startswith(GIVEN):
         return layer
     path = Path(layer.connections)
+    if not path.suffix and not path.exists():
+        raise UsageError(
+            f'{key}.connections = "{layer.connections}" is no file (.npy, .csv), nor "random", "banded" or "local"'
+        )
     check_there(path, f"{key}.connections")
-    found = _numbers(path) != 0
+    numbers = _numbers(path)
+    if np.isnan(numbers).any():
+        raise UsageError(
+            f"{key}.connections: {path} holds NaN; use 0 where a weight does not exist, and 1 where it does"
+        )
+    found = numbers != 0
     if found.ndim != 2 or len(found) != layer.units:
         raise UsageError(
             f"{key}.connections: {path} holds {' x '.join(map(str, found.shape))} numbers; "

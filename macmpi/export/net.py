@@ -105,7 +105,7 @@ def net_of(model: Model, precision: str) -> Net:
     kinds = [str(spec["kind"]) for spec in specs]
     functions = {str(spec["name"]) for spec in specs if spec["kind"] == "activation"}
     for what, used, known in (("layers of the kind", set(kinds), STEPS), ("activations", functions, ACTIVATIONS)):
-        if foreign := sorted(used - known.keys()):
+        if foreign := [PLAIN_WORDS.get(name, name) for name in sorted(used - known.keys())]:
             raise UsageError(
                 f"{what} {', '.join(map(repr, foreign))} cannot be exported, only these: {', '.join(known)}; "
                 "a net with these stays usable by macmpi.load"
@@ -227,6 +227,9 @@ STEPS: dict[str, Callable[[Any, Any], Step]] = {
     "add": lambda map_, W: Step("add", map_.n_in, map_.n_out, size=map_.size),
 }
 """Kind of map -> the step of a map and its weights."""
+
+PLAIN_WORDS = {"first_state": "recurrent"}
+"""Kinds of map that a config calls by another word."""
 
 NOT_EXPORTED = ("trees", "kernels", "first_state")
 """Kinds of map that no format has a step for."""

@@ -61,12 +61,22 @@ def tied(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]]:
     sizes = [n_in, *units, layers[-1][0].n_out]
     first = [maps[0] for maps in layers]
     plain = all({"linear", "bias"} <= m.capabilities and m.connected is None for m in first)
-    if K % 2 == 0 or sizes != sizes[::-1] or not plain or any(model.recurrences):
-        fitting = [*units[: (K + 1) // 2], *units[: K // 2][::-1]]
+    if not plain or any(model.recurrences):
+        raise UsageError(
+            "model.tied = true makes the decoder the transpose of an encoder of dense layers, and model.hidden has "
+            "others (sparse, recurrent, convolutions, ...); use numbers of units there, or tied = false"
+        )
+    if sizes[0] != sizes[-1]:
+        raise UsageError(
+            f"model.tied = true goes with an autoencoder, and here {sizes[0]:,} columns are to give {sizes[-1]:,} "
+            "targets; use data without targets (data.target = []), or tied = false"
+        )
+    if K % 2 == 0 or sizes != sizes[::-1]:
+        encoder = units[: (K + 1) // 2]
         raise UsageError(
             "model.tied = true makes the decoder the transpose of the encoder, and the sizes "
-            f"{'-'.join(map(str, sizes))} are no mirror of dense layers; use model.hidden = {fitting} for an "
-            "autoencoder, or tied = false"
+            f"{'-'.join(map(str, sizes))} are no mirror with one code in the middle; use model.hidden = "
+            f"{[*encoder, *encoder[-2::-1]]}, or tied = false"
         )
     half = (K + 1) // 2
     mirror = [list[Map]([Transposed(m[0].n_in, m[0].n_out), Shift(m[0].n_out), *m[1:]]) for m in layers[half:]]

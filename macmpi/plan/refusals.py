@@ -116,7 +116,9 @@ def _check_metric(config: Config, choices: Choices) -> None:
 def _check_segment(config: Config, chain: Chain, number: int, solver: WSolver, by_unit: bool) -> None:
     name, segment, k, last = config.w_step.solver, chain.segments[number], number + 1, number == len(chain.sites)
     if not by_unit and "segment" not in solver.takes:
-        if len(segment.weighted) > 1:
+        if len(chain.groups[number]) > 1:
+            why = "shares its weights with another"
+        elif len(segment.weighted) > 1:
             why = f"holds {len(segment.weighted)} layers between two sites"
         elif lacking := _lacking(segment):
             why = f"is {segment.fitted[0].spec()['kind']}, without '{lacking[0]}'"

@@ -40,7 +40,7 @@ def places(config: Config, chain: Chain) -> list[Place]:
             if not dense or not all("elementwise" in m.capabilities for m in after) or not _dense(reading[0]):
                 raise UsageError(
                     f"selection.sizes has candidates for layer {i + 1}, and it takes a dense layer of elementwise "
-                    "activation that a dense one reads; give it the empty list []"
+                    "activation that a dense one reads, neither sparse nor with a skip; give it the empty list []"
                 )
             at = len(before) + dense[0]
             block = sum(m.parameter_shape is not None for m in [*before, *own[: dense[0]]])

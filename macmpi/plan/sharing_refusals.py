@@ -29,6 +29,10 @@ def check_sharing(config: Config, chain: Chain) -> None:
         raise UsageError(
             f'{what} and method.name = "alternating", which fits encoder and decoder in turn; use method.name = "mac"'
         )
+    if model.tied and isinstance(penalty.value("ridge"), list):
+        raise UsageError(
+            f"{what} and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
+        )
     if penalty.metric != "identity":
         raise UsageError(
             f'{what} and penalty.metric = "{penalty.metric}", which weighs each layer\'s units in another way; '

@@ -249,7 +249,7 @@ def test_a_skip_is_a_pair_of_numbers(skip: list[Any]) -> None:
 
 
 def test_skips_want_layers() -> None:
-    with pytest.raises(UsageError, match="skips is a list, one for each layer: give hidden too"):
+    with pytest.raises(UsageError, match="skips names layers: give hidden too"):
         config.validate({"model": {"skips": [[1, 3]]}}, "this test")
 
 

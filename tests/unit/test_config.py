@@ -293,7 +293,7 @@ def test_mean_squared_errors_are_positive_numbers(folder: Path) -> None:
     text = refusal("selection.sizes = [5, [], ['a', 2, 0, 1.5]]", folder)
     assert "3 mistakes" not in text
     assert all(f"selection.sizes.{place}: " in text for place in ("0", "2.0", "2.2", "2.3"))
-    assert "should be a list, as in [5] (given: 5)" in text
+    assert "should be a list, as in sizes = [[50, 100], []] (given: 5)" in text
     text = refusal("selection.epsilon2 = [0.1, 0.0, -1, 'a', inf]", folder)
     assert text.startswith("4 mistakes")
     assert all(f"selection.epsilon2.{i}: " in text for i in (1, 2, 3, 4))

@@ -158,7 +158,7 @@ def test_mistakes_in_a_table_are_named(table: dict[str, Any], says: str) -> None
 
 
 def test_an_activation_is_one_of_each_unit() -> None:
-    with pytest.raises(UsageError, match='a sparse layer has an elementwise activation, not "softmax"'):
+    with pytest.raises(UsageError, match='activation = "softmax" where a layer is sparse'):
         given({"units": 3, "connections": "random"}, activation="softmax")
 
 

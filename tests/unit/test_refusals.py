@@ -131,9 +131,15 @@ TABLE = {
         ({"model.hidden": [STEPS]}, {"model.hidden": [{"recurrent": 3, "steps": 4}]}),
         "`steps` that do not divide",
     ),
-    "no mirror": Row(
-        {**TIED, "model.hidden": [5, 2]},
-        ("model.tied = true", "4-5-2-3 are no mirror of dense layers", "model.hidden = [5, 5]"),
+    "a tied net that is no autoencoder": Row(
+        {**TIED, "model.hidden": [5, 2, 5]},
+        ("model.tied = true", "4 columns are to give 3 targets", "data.target = []"),
+        ({"model.tied": False},),
+        "`model.tied = true` of a net that is no mirror",
+    ),
+    "a tied net with other layers": Row(
+        {**TIED, "model.hidden": [5, {"units": 4, "connections": "random", "share": 0.5}, 5]},
+        ("model.tied = true", "model.hidden has others (sparse, recurrent", "or tied = false"),
         ({"model.tied": False},),
         "`model.tied = true` of a net that is no mirror",
     ),
@@ -1026,10 +1032,10 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         last = caught.traceback[-1]
         found.add((last.frame.f_globals["__name__"], last.lineno + 1))
     assert found <= raised
-    assert len(raised - found) == 9, (
+    assert len(raised - found) == 11, (
         "those that no config reaches: a library, a fitter that nobody gives, one of numbers, activations, weights "
         "without a trainer, layers without biases, many points, restraints on layers of other packages that are not "
-        "dense, their W-solvers without masks"
+        "dense, their W-solvers without masks; and two of autoencoders, tested by themselves"
     )
 
 
@@ -1251,3 +1257,19 @@ def test_a_remedy_names_nothing_that_the_config_has_already(keys: Keys, named: s
     text = refusal({"penalty.metric": "curvature", **keys}).rsplit("use ", 1)[1]
     assert named in text
     assert not_named not in text
+
+
+def test_a_tied_net_has_one_code_and_one_ridge_a_layer() -> None:
+    """Refusals of autoencoders, whose targets are as many as their inputs."""
+
+    def autoencoder(keys: Keys) -> Plan:
+        return make_plan(configured({**TIED, **keys}), 4, 4, 37, 11, 2)
+
+    with pytest.raises(UsageError) as caught:
+        autoencoder({"model.hidden": [5, 2, 2, 5]})
+    assert "4-5-2-2-5-4 are no mirror with one code in the middle; use model.hidden = [5, 2, 5]" in str(caught.value)
+    with pytest.raises(UsageError) as caught:
+        autoencoder({"model.hidden": [5, 2, 5], "penalty.ridge": [0.1] * 8})
+    assert "a list penalty.ridge" in str(caught.value)
+    assert "give one number" in str(caught.value)
+    assert autoencoder({"model.hidden": [5, 2, 5], "penalty.ridge": 0.1}).chain.groups == ((0, 3), (1, 2), (), ())
