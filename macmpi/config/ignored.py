@@ -53,7 +53,7 @@ def _means_nothing(name: str, config: Config) -> bool:
         "model.joining": not config.model.skips,
         "model.trees": not kinds & {"forest", "boosted"},
         "model.depth": not kinds & {"forest", "boosted"},
-        "model.examples": "kernel_ridge" not in kinds,
+        "model.examples": not kinds & {"kernel_ridge", "nearest_neighbours"},
         "method.acceleration": method != "mac",
         "method.cg_iterations": method != "alternating",
         "start.range": start == "staged",

@@ -12,7 +12,7 @@ from macmpi.config.sparse import Sparse
 from macmpi.config.tables import STRICT, PositiveInt, Width, extensions
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
-FITTED = ("forest", "boosted", "kernel_ridge")
+FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
 LAYERS = (*get_args(Activation), "rbf", "quantise", "binary", *FITTED)
 NOT_OF_IMAGES = ("rbf", "quantise", "binary", *FITTED)
 """A convolution cannot have these in place of an activation."""

@@ -231,5 +231,5 @@ STEPS: dict[str, Callable[[Any, Any], Step]] = {
 PLAIN_WORDS = {"first_state": "recurrent"}
 """Kinds of map that a config calls by another word."""
 
-NOT_EXPORTED = ("trees", "kernels", "first_state")
+NOT_EXPORTED = ("trees", "kernels", "nearest_neighbours", "first_state")
 """Kinds of map that no format has a step for."""

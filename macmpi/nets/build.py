@@ -15,6 +15,7 @@ from macmpi.nets.layers.convolution import Shared
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
+from macmpi.nets.layers.neighbours import Neighbours
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.softmax import Softmax
 from macmpi.nets.layers.trees import Trees
@@ -67,6 +68,8 @@ def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
             last = [masked(sparse, i, image, size), Activation(kind, units)]
         elif kind == "rbf":
             last = [GaussianBasis(size, units, next(widths))]
+        elif kind == "nearest_neighbours":
+            last = [Neighbours(size, units, model.examples)]
         elif kind == "kernel_ridge":
             last = [Kernels(size, units, model.examples, next(widths))]
         elif kind in ("forest", "boosted"):

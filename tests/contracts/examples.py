@@ -25,6 +25,7 @@ from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
 from macmpi.nets.layers.masked import Masked, as_text
+from macmpi.nets.layers.neighbours import Neighbours
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.recurrent import FirstState
@@ -240,6 +241,10 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "binary": [partial(binary_example, 5)],
     "trees": [partial(trees_example, 4, 3, 5, 3), partial(trees_example, 1, 1, 1, 1)],
     "kernels": [partial(kernels_example, 4, 3, 6, 1.7), partial(kernels_example, 1, 2, 1, 0.6)],
+    "nearest_neighbours": [
+        partial(weighted_example, Neighbours, (4, 3, 9)),
+        partial(weighted_example, Neighbours, (1, 2, 3)),
+    ],
     "transposed": [partial(weighted_example, Transposed, (4, 3)), partial(weighted_example, Transposed, (1, 5))],
     "shift": [partial(weighted_example, Shift, (4,))],
     "first_state": [partial(first_state_example, 3, 4), partial(first_state_example, 1, 1)],

@@ -26,6 +26,7 @@ from macmpi.nets.layers import Map
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.discrete import Binary
 from macmpi.nets.layers.kernels import Kernels
+from macmpi.nets.layers.neighbours import Neighbours
 from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
@@ -92,6 +93,11 @@ EXAMPLES: dict[str, list[Callable[[np.random.Generator], Example]]] = {
         partial(curved, Kernels(3, 2, 20, 1.5)),
         partial(curved, Kernels(3, 1, 70, 1.5)),
         partial(alike, Kernels(2, 2, 5, 1.0)),
+    ],
+    "nearest_neighbours": [
+        partial(curved, Neighbours(3, 2, 20)),
+        partial(curved, Neighbours(3, 1, 70, 1)),
+        partial(alike, Neighbours(2, 2, 3)),
     ],
     "linear_svm": [classes, partial(classes, present=2), bits],
     "logistic": [classes, partial(classes, present=2), bits],
@@ -242,6 +248,20 @@ def test_more_boosted_trees_fit_more_closely(random: np.random.Generator) -> Non
     assert errors[-1] < 0.2 * np.square(example.targets - example.targets.mean(axis=0)).sum()
 
 
+def test_one_neighbour_of_all_points_is_the_targets(random: np.random.Generator) -> None:
+    """And five are scikit-learn's mean of means: each example stands for the five points nearest to it."""
+    from sklearn.neighbors import KNeighborsRegressor
+
+    example = curved(Neighbours(3, 2, 60, 1), random)
+    W = FITTERS["nearest_neighbours"]().fit(example.map, example.inputs, example.targets, None, drawn())
+    assert_allclose(example.map.forward(W, example.inputs), example.targets, rtol=1e-12)
+    map_ = Neighbours(3, 2, 60)
+    W = FITTERS["nearest_neighbours"]().fit(map_, example.inputs, example.targets, None, drawn())
+    near = KNeighborsRegressor(5, algorithm="brute").fit(example.inputs, example.targets)
+    expected = KNeighborsRegressor(5, algorithm="brute").fit(example.inputs, near.predict(example.inputs))
+    assert_allclose(map_.forward(W, example.inputs), expected.predict(example.inputs), rtol=1e-9)
+
+
 def test_kernel_ridge_on_all_points_is_kernel_ridge_regression(random: np.random.Generator) -> None:
     from sklearn.kernel_ridge import KernelRidge
 
@@ -303,6 +323,11 @@ RUNS: dict[str, dict[str, Any]] = {
     "forest": {"model.hidden": [3], "model.activation": "forest"},
     "boosted": {"model.hidden": [3, 5], "model.activation": ["boosted", "tanh"]},
     "kernel_ridge": {"model.hidden": [6, 3], "model.activation": ["tanh", "kernel_ridge"], "model.width": 2.0},
+    "nearest_neighbours": {
+        "model.hidden": [4, 3],
+        "model.activation": ["nearest_neighbours", "tanh"],
+        "model.examples": 30,
+    },
     "linear_svm": {"model.hidden": [5], "model.activation": "binary", "model.fitters": ["linear_svm", "auto"]},
     "logistic": {
         "model.hidden": [5],

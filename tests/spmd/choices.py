@@ -312,6 +312,7 @@ def fitted(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
         loss = "cross_entropy" if data is CLASSES else "squared"
         yield data, {**trees, "model.activation": [kind, "tanh", "tanh"], "model.loss": loss}
         yield SMALL, {**trees, "model.activation": [kind, "kernel_ridge"], "model.examples": 9, **lagrangian}
+    yield WIDE, {"model.activation": ["nearest_neighbours", "tanh", "tanh"], "model.examples": 40}
     yield SMALL, {**trees, **single, "model.activation": ["forest", "sigmoid"], "penalty.metric": "variance"}
     yield WIDE, {**trees, "model.activation": ["boosted", "tanh", "tanh"], "parallel.data": "node"}
     for name in ("linear_svm", "logistic"):

@@ -252,6 +252,7 @@ from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
 from macmpi.nets.layers.kernels import Kernels  # noqa: E402
 from macmpi.nets.layers.linear import Linear  # noqa: E402
 from macmpi.nets.layers.masked import Masked  # noqa: E402
+from macmpi.nets.layers.neighbours import Neighbours  # noqa: E402
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling  # noqa: E402
 from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
 from macmpi.nets.layers.recurrent import FirstState  # noqa: E402
@@ -278,6 +279,7 @@ KINDS: dict[str, Callable[..., Map]] = {
     "add": Add,
     "trees": Trees,
     "kernels": Kernels,
+    "nearest_neighbours": Neighbours,
     "transposed": Transposed,
     "shift": Shift,
     "first_state": FirstState,

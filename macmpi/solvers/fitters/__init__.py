@@ -47,11 +47,13 @@ class Fitter(Protocol):
 from macmpi.solvers.fitters.by_trees import Boosted, Forest  # noqa: E402
 from macmpi.solvers.fitters.classifiers import LinearSVM, Logistic  # noqa: E402
 from macmpi.solvers.fitters.kernel_ridge import KernelRidge  # noqa: E402
+from macmpi.solvers.fitters.nearest import Nearest  # noqa: E402
 
 FITTERS: dict[str, Callable[[], Fitter]] = {
     "forest": Forest,
     "boosted": Boosted,
     "kernel_ridge": KernelRidge,
+    "nearest_neighbours": Nearest,
     "linear_svm": LinearSVM,
     "logistic": Logistic,
 }
