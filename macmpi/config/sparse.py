@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Le
@@ -15,6 +15,10 @@ RULES = ("random", "banded", "local")
 
 GIVEN = "given "
 """A mask that has been read from its file begins with this: its text follows."""
+
+
+READ = {"random": ("share", "groups", "seed"), "banded": ("width", "groups"), "local": ("width", "groups", "image")}
+"""The keys that each of these words has something to say to."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,11 @@ class Sparse:
             raise ValueError(f"windows lie in a square grid: groups is 1, 4, 9, 16 or so on, not {self.groups}")
         if len(self.image) not in (0, 3):
             raise ValueError("image is a height, a width and channels, as in image = [4, 4, 16]")
+        read = READ.get(self.connections, ())
+        for key in (own.name for own in fields(self) if own.name not in ("units", "connections", *read)):
+            if getattr(self, key) not in (getattr(type(self), key, None), []):
+                what = f'connections = "{self.connections}" reads {", ".join(read)}' if read else "a file says it all"
+                raise ValueError(f"{what}: leave {key} out")
 
     @property
     def masks(self) -> int:
