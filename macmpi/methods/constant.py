@@ -14,12 +14,18 @@ def constant_weights(chain: Chain, flat: Array, loss: Loss, Y: Array, over: Over
     """The weights (flat) with a last layer that gives the best constant of a loss.
 
     A convolution has one bias a channel: it gives the mean of the constants of its pixels, the best one of squares.
+    Biases behind a tied layer give it where the weights of that layer are 0, those of the encoder's too.
     None where the outputs are not affine with biases.  n: training points.  Collective: where `over` is.
     """
     if chain.maps[-1].parameter_shape is None or "bias" not in chain.maps[-1].capabilities:
         return None
     found = flat.copy()
-    last = block_views(found, chain.block_shapes)[-1]
+    weights, numbers = block_views(found, chain.block_shapes), chain.whole.blocks
+    multiplied = numbers[-1] if chain.ends_affine else numbers[-2]
+    if numbers[-1] is None or multiplied is None:
+        return None
+    last = weights[numbers[-1]]
+    weights[multiplied][:] = 0.0
     last[:] = 0.0
     last[:, -1] = best_constant(loss, Y, over, n).reshape(-1, len(last)).mean(axis=0)
     return found

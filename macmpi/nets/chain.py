@@ -174,6 +174,12 @@ class Chain:
         return found
 
     @property
+    def ends_affine(self) -> bool:
+        """The last map is a dense layer or a convolution with biases: its block is [V, c]."""
+        last = self.maps[-1].capabilities
+        return "bias" in last and bool(last & {"linear", "patches"})
+
+    @property
     def quantised(self) -> bool:
         """Some segment ends in a quantiser."""
         return any(segment.trailing for segment in self.segments)

@@ -29,6 +29,17 @@ def dataset(Y: Array, classes: Array | None = None) -> Dataset:
     return Dataset(X, Y, X, Y, unscaled(3), unscaled(Y.shape[1]), "", classes)
 
 
+def test_a_constant_tied_net_gives_the_mean_of_the_targets() -> None:
+    random = np.random.default_rng(1)
+    Y = random.normal(size=(30, 3))
+    chain = build_chain(Model([5, 2, 5], "tanh", tied=True), 3, 3)
+    flat = random.normal(size=sum(h * d for h, d in chain.block_shapes))
+    found = constant_weights(chain, flat, Squared(), Y, all_at_hand(30), 30)
+    assert found is not None
+    F = chain.forward(block_views(found, chain.block_shapes), Y)
+    assert_allclose(F, np.tile(Y.mean(axis=0), (30, 1)), rtol=1e-12)
+
+
 @pytest.mark.parametrize("hidden", [[4], [5, 3]])
 def test_a_constant_net_gives_the_mean_of_the_targets(hidden: list[int]) -> None:
     random = np.random.default_rng(1)

@@ -129,7 +129,7 @@ class Stochastic(Nested[StochasticState]):
         """
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.choices.loss
         found = list(self.weights(state))
-        if fitted and {"linear", "patches", "bias"} & chain.maps[-1].capabilities > {"bias"}:
+        if fitted and chain.ends_affine:
             if loss.labels:
                 found[-1][:] = 0.0
             else:
