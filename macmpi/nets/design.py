@@ -1,9 +1,13 @@
 """Products with the design matrix of a layer: [A, 1], whose last column multiplies the biases, or A without biases.
 
-Which of the two it is, the weights' columns or `bias` say.
+Which of the two it is, the weights' columns or `bias` say.  And views of columns of an array.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -114,3 +118,14 @@ def squared_distances(A: Array, C: Array) -> Array:
     D += row_dots(A, A)[:, None]
     D += squares
     return np.maximum(D, 0.0, out=D)
+
+
+def split_columns(sizes: Sequence[int], A: Array) -> list[Array]:
+    """Views (n, sizes[0]), (n, sizes[1]), ... of the columns of A."""
+    return [A[:, columns] for columns in _columns(tuple(sizes))]
+
+
+@cache
+def _columns(sizes: tuple[int, ...]) -> list[slice]:
+    bounds = np.cumsum([0, *sizes]).tolist()
+    return [slice(a, b) for a, b in pairwise(bounds)]

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
+from macmpi.nets.design import split_columns
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.segment import Segment
 from macmpi.nets.tape import Step, Tape, by_block
 from macmpi.typing import Array
-
-
-def cut(widths: Sequence[int], A: Array) -> list[Array]:
-    """Views of the columns of A, widths[0] of them, then widths[1], ..."""
-    return [A[:, a:b] for a, b in pairwise(accumulate(widths, initial=0))]
 
 
 @dataclass(frozen=True)
@@ -42,12 +37,12 @@ class Joint:
 
     def forward(self, weights: Sequence[Array], A: Array) -> Array:
         """The outputs of all segments, one after the other: (n, their sum)."""
-        parts = zip(self.segments, cut(self.widths, A), strict=True)
+        parts = zip(self.segments, split_columns(self.widths, A), strict=True)
         return np.hstack([segment.forward(weights, own) for segment, own in parts])
 
     def tape(self, weights: Sequence[Array], A: Array) -> JointTape:
         """All segments, linearised in their weights as well."""
-        parts = zip(self.segments, cut(self.widths, A), strict=True)
+        parts = zip(self.segments, split_columns(self.widths, A), strict=True)
         tapes = tuple(segment.tape(weights, own) for segment, own in parts)
         return JointTape(
             np.hstack([tape.F for tape in tapes]), tapes, tuple(segment.weighted for segment in self.segments)
@@ -68,7 +63,7 @@ class JointTape:
 
     def weight_vjp(self, dF: Array) -> list[Array]:
         """The sum over the segments, block by block."""
-        parts = zip(self.tapes, cut([tape.F.shape[1] for tape in self.tapes], dF), strict=True)
+        parts = zip(self.tapes, split_columns([tape.F.shape[1] for tape in self.tapes], dF), strict=True)
         return self._numbered(tape.weight_vjp(own) for tape, own in parts)
 
     def weight_jvp(self, dW: Sequence[Array]) -> Array:
@@ -91,7 +86,7 @@ class JointRoot:
 
     def normal(self, dF: Array) -> Array:
         """B^T B dF, row by row."""
-        parts = zip(self.roots, self.weights, cut(self.widths, dF), strict=True)
+        parts = zip(self.roots, self.weights, split_columns(self.widths, dF), strict=True)
         return np.hstack([weight * root.normal(own) for root, weight, own in parts])
 
 
@@ -104,7 +99,9 @@ class JointLoss:
     widths: tuple[int, ...]
 
     def _parts(self, Y: Array, F: Array) -> list[tuple[Loss, float, Array, Array]]:
-        return list(zip(self.losses, self.weights, cut(self.widths, Y), cut(self.widths, F), strict=True))
+        return list(
+            zip(self.losses, self.weights, split_columns(self.widths, Y), split_columns(self.widths, F), strict=True)
+        )
 
     def value(self, Y: Array, F: Array) -> Array:
         """The sum of the losses: (n,)."""

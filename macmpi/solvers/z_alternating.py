@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from macmpi.nets.chain import Segment
+from macmpi.nets.design import split_columns
 from macmpi.nets.losses import Squared
 from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import ZSolution
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
-from macmpi.solvers.z_problem import ZProblem, split_columns
+from macmpi.solvers.z_problem import ZProblem
 
 IDENTITY = Segment((), ())
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from macmpi.nets.design import row_dots
+from macmpi.nets.design import row_dots, split_columns
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Metric, dense, times
 from macmpi.solvers.linear_systems import Precondition, conjugate_gradients
 from macmpi.solvers.regular import POINT
-from macmpi.solvers.z_problem import split_columns
 from macmpi.typing import Array
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import pairwise
+from functools import cached_property
 
 import numpy as np
 
 from macmpi.nets.chain import Segment
+from macmpi.nets.design import split_columns
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Loss, Metric
 from macmpi.nets.tape import Fixed
@@ -100,17 +100,6 @@ class ZProblem:
         for metric, c in zip(self.metrics, missed, strict=True):
             total += 0.5 * metric.square(c)
         return total
-
-
-def split_columns(sizes: Sequence[int], Z: Array) -> list[Array]:
-    """Views (n, sizes[0]), (n, sizes[1]), ... of the columns of Z."""
-    return [Z[:, columns] for columns in _columns(tuple(sizes))]
-
-
-@cache
-def _columns(sizes: tuple[int, ...]) -> list[slice]:
-    bounds = np.cumsum([0, *sizes]).tolist()
-    return [slice(a, b) for a, b in pairwise(bounds)]
 
 
 def misclassified(Y: Array, F: Array) -> int:

@@ -18,12 +18,12 @@ from macmpi.half_steps.w_problems import layer_gram, targets
 from macmpi.half_steps.w_step import fit, solve
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
+from macmpi.nets.design import split_columns
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.work_lists import Job
 from macmpi.reductions import ALONE
-from macmpi.solvers.z_problem import split_columns
 from macmpi.state import State
 from macmpi.typing import Array
 
