@@ -102,9 +102,9 @@ class Parts:
         Of sharded points, which may be many, it is made where it is needed.  Collective: yes.
         """
         segment, A, weights = self.plan.chain.segments[k], self.inputs(k, state), self.weights(state)
-        if not segment.fixed_maps:
+        if not segment.feature_maps:
             return A
-        width = segment.maps[segment.fixed_maps].n_in
+        width = segment.maps[segment.feature_maps].n_in
 
         def make(rows: Any) -> Array:
             return segment.features(weights, A[rows])

@@ -120,26 +120,26 @@ class Segment:
         return next((m.trained_as for m in self.maps[self.core + 1 :] if m.trained_as), "linear")
 
     @property
-    def fixed_maps(self) -> int:
-        """The maps before the core, whose outputs are features; none where maps behind it read the data too."""
+    def feature_maps(self) -> int:
+        """The number of maps that make features, those before the core; none where maps behind it read the data too."""
         return 0 if any(self.reads[self.core + 1 :]) else self.core
 
     def features(self, weights: Sequence[Array], A: Array) -> Array:
         """Inputs of the core, the data that it reads among them: what the maps before it make of A."""
-        if not self.fixed_maps:
+        if not self.feature_maps:
             return A
-        return self._joined(self.fixed_maps, self._before(weights, A), A)
+        return self._joined(self.feature_maps, self._before(weights, A), A)
 
     def _before(self, weights: Sequence[Array], A: Array) -> Array:
         B = self._first(A)
-        for i, b in enumerate(self.blocks[: self.fixed_maps]):
+        for i, b in enumerate(self.blocks[: self.feature_maps]):
             B = self.maps[i].forward(None if b is None else weights[b], self._joined(i, B, A))
         return B
 
     @property
     def rest(self) -> Segment:
         """The maps from the core on, of which `features` are the inputs."""
-        start = self.fixed_maps
+        start = self.feature_maps
         return Segment(self.maps[start:], self.blocks[start:]) if start else self
 
     @property
@@ -188,10 +188,10 @@ class Segment:
             inputs = self._joined(i, B, A)
             B = map_.forward(W, inputs)
             tangent = map_.tangent(W, inputs, B) if fixed is None else fixed.tangent(map_, b, inputs, B)
-            tangents.append(of_first(tangent, self.own(i), map_.n_in))
+            tangents.append(of_first(tangent, self.varying(i), map_.n_in))
         return B, compose(tangents)
 
-    def own(self, i: int) -> int:
+    def varying(self, i: int) -> int:
         """The inputs of map i that are no data."""
         return self.maps[i].n_in - _width(self.read(i))
 
@@ -201,8 +201,8 @@ class Segment:
         for i, (map_, b, W) in enumerate(zip(self.maps, self.blocks, self._weights(weights), strict=True)):
             inputs = self._joined(i, B, A)
             B = map_.forward(W, inputs)
-            tangent = of_first(map_.tangent(W, inputs, B), self.own(i), map_.n_in)
-            steps.append(Step(map_, W, inputs, tangent, None if b is None else places[b], self.own(i)))
+            tangent = of_first(map_.tangent(W, inputs, B), self.varying(i), map_.n_in)
+            steps.append(Step(map_, W, inputs, tangent, None if b is None else places[b], self.varying(i)))
         return Tape(B, tuple(steps))
 
     def congruence(
@@ -214,7 +214,7 @@ class Segment:
         """
         for i, (map_, W, inputs) in enumerate(self._seen(weights, A, maps, average)):
             if W is not None and "linear" in map_.capabilities:
-                M = average.form(W[:, : self.own(i)].T, M)
+                M = average.form(W[:, : self.varying(i)].T, M)
             else:
                 padded = _padded(M, map_.n_in)
                 M = average.mean(partial(_congruence, map_, W, inputs, padded), (map_.n_out, map_.n_out))
@@ -223,7 +223,7 @@ class Segment:
     def pullback(self, weights: Sequence[Array], A: Array, M: Array, average: Average = AT_ONCE) -> Array:
         """Mean over the rows of A of J_k^T M J_k, the means of the maps taken one after the other."""
         for i, (map_, W, inputs) in reversed(list(enumerate(self._seen(weights, A, None, average)))):
-            own = self.own(i)
+            own = self.varying(i)
             if W is not None and "linear" in map_.capabilities:
                 M = average.form(W[:, :own], M)
             else:

@@ -15,7 +15,7 @@ from macmpi.typing import Array
 class Step:
     """One map of a tape: its weights, its inputs, its tangent there with respect to those that are no data.
 
-    block: the place of its weights among the tape's parameter blocks; own: the inputs that are no data.
+    block: the place of its weights among the tape's parameter blocks; varying: the inputs that are no data.
     """
 
     map: Map
@@ -23,7 +23,7 @@ class Step:
     A: Array
     tangent: Tangent
     block: int | None
-    own: int
+    varying: int
 
 
 @dataclass(frozen=True)

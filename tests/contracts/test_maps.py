@@ -12,11 +12,13 @@ from tolerance import assert_within, gamma, of_squared_distances
 
 from macmpi.nets.layers import KINDS, build
 from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.typing import Array
 
 CAPABILITIES = {
+    "transposed",
     "jacobian",
     "weight_jacobian",
     "bias",
@@ -331,6 +333,17 @@ def test_a_layer_is_trained_under_its_own_function(example: MapExample) -> None:
         assert_array_equal(m.forward(example.W, example.A), expected)
     else:
         assert m.trained_as
+
+
+@offering("transposed")
+def test_a_transposed_map_is_an_affine_one_the_other_way(example: MapExample) -> None:
+    m, W = example.map, example.W
+    assert W is not None
+    V = W[:, :-1]
+    assert_allclose(m.forward(W, example.A), example.A @ V, rtol=1e-12)
+    dB = np.random.default_rng(0).normal(size=(len(example.A), m.n_out))
+    there = Affine(m.n_out, m.n_in).weight_vjp(W, dB, example.A)
+    assert_allclose(m.weight_vjp(W, example.A, dB)[:, :-1], there[:, :-1], rtol=1e-12)
 
 
 @offering("bits")

@@ -158,7 +158,7 @@ def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> N
     before = len({step.block for step in layers(tape)}) - len(out)
     for step in layers(tape):
         assert step.block is not None
-        if step.block >= before and not is_transposed(step):
+        if step.block >= before and "transposed" not in step.map.capabilities:
             out[step.block - before] += weight * gram(step.map.unfold(step.A[:points]))
 
 
@@ -167,12 +167,6 @@ def units(step: Step) -> int:
     shape = step.map.parameter_shape
     assert shape is not None
     return shape[0]
-
-
-def is_transposed(step: Step) -> bool:
-    """Its weights multiply its inputs from the other side."""
-    shape = step.map.parameter_shape
-    return shape is not None and shape[1] != step.map.columns + 1
 
 
 def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> tuple[list[Array], dict[int, Array]]:
@@ -192,7 +186,7 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> tu
     products, M = dict(zip(bent, found_slopes, strict=True)), M.astype(dtype, copy=False)
     found, transposed = dict[int, list[Array]](), dict[int, tuple[Array, Array]]()
     for i, step in reversed(list(enumerate(tape.steps))):
-        if step.block is not None and is_transposed(step):
+        if step.block is not None and "transposed" in step.map.capabilities:
             (Z,) = means([(_squares(i, points), step.map.n_in)])
             transposed[step.block] = Z, M
         elif step.block is not None:
@@ -201,11 +195,11 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> tu
         if i in products:
             M = products[i] * M
         elif i and step.W is not None and "linear" in step.map.capabilities:
-            M = back(step.W[:, : step.own], M)
+            M = back(step.W[:, : step.varying], M)
         elif i and step.W is not None and "patches" in step.map.capabilities:
             M = back(step.map.matrix(step.W), M)
         elif i:
-            (M,) = means([(_carried(i, points, M), step.own)])
+            (M,) = means([(_carried(i, points, M), step.varying)])
     forms = [sum(found[k][1:], found[k][0]) / len(found[k]) for k in sorted(found)]
     added = {}
     for k, (Z, M) in transposed.items():
@@ -244,7 +238,7 @@ def _carried(i: int, points: int, M: Array) -> OfSeen:
 
     def pulled_back(seen: Seen) -> Array:
         step = seen.tape.steps[i]
-        return step.map.pullback(step.W, step.A[:points], M)[: step.own, : step.own]
+        return step.map.pullback(step.W, step.A[:points], M)[: step.varying, : step.varying]
 
     return pulled_back
 

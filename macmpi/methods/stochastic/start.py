@@ -68,7 +68,7 @@ def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
 
     Collective: no.
     """
-    tied = bool(chain.numbers) and not any(chain.reads)
+    tied = any("transposed" in m.capabilities for m in chain.maps)
     for block, after in _followers(chain).items():
         weights[block] *= range_ or (TIED if tied else RANGES.get(after, USUAL))
 

@@ -42,7 +42,8 @@ class Map(Protocol):
                            `matrix` is then the derivative, the same at every point;
         "elementwise"      B[n, h] depends on A[n, h] alone;
         "bits"             the outputs are 0 or 1;
-        "adds"             B = a + c of [a, c].
+        "adds"             B = a + c of [a, c];
+        "transposed"       B = A V: the weights [V, c] are those of an affine map the other way, and c is not read.
     own -- the map within, of one that passes other columns on behind those of another map; else the map itself.
     trained_as -- the name of the activation.Function under which the weights before this map are fitted; "" if they
         cannot be.

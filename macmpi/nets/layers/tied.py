@@ -22,7 +22,7 @@ class Transposed(Kind):
     n_in: int
     n_out: int
     kind: ClassVar[str] = "transposed"
-    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "weight_jacobian"})
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "weight_jacobian", "transposed"})
 
     @property
     def parameter_shape(self) -> tuple[int, int]:
