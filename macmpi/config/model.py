@@ -48,12 +48,13 @@ Site = Literal["after", "before", "none"]
 class Model:
     """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
 
-    `hidden` has a number of units, or a table (Convolution, Sparse), for each hidden layer; `readout` says whether the
-    output layer is dense or a convolution; `image` is the shape of the inputs, [] as the data have it.
-    `activation` and `sites` hold one word for all hidden layers or a list with one for each; `width` and `centres` one
-    for all layers of radial basis functions (and quantisers) or one for each of them.  `fitters` name the algorithm of
-    each hidden layer and of the output layer, where it is no W-solver.  `skips` have pairs of layers: what the first of
-    a pair gives also joins what the second reads, by `joining`; 0 are the inputs.
+    `hidden` has a number of units, or a table (Convolution, Sparse, Recurrent), for each hidden layer; `readout` says
+    whether the output layer is dense or a convolution; `tied` that the decoder is the transpose of the encoder;
+    `image` is the shape of the inputs, [] as the data have it. `activation` and `sites` hold one word for all hidden
+    layers or a list with one for each; `width` and `centres` one for all layers of radial basis functions (and
+    quantisers) or one for each of them. `fitters` name the algorithm of each hidden layer and of the output layer,
+    where it is no W-solver. `skips` have pairs of layers: what the first of a pair gives also joins what the second
+    reads, by `joining`; 0 are the inputs.
     """
 
     hidden: Annotated[list[Layer], Len(1)] | Literal["auto"] = "auto"

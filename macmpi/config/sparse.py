@@ -10,15 +10,11 @@ from annotated_types import Ge, Gt, Le
 
 from macmpi.config.tables import STRICT, PositiveInt, Seed
 
-RULES = ("random", "banded", "local")
-"""The words of `connections`; all else is a file."""
-
 GIVEN = "given "
 """A mask that has been read from its file begins with this: its text follows."""
 
-
-READ = {"random": ("share", "groups", "seed"), "banded": ("width", "groups"), "local": ("width", "groups", "image")}
-"""The keys that each of these words has something to say to."""
+RULES = {"random": ("share", "groups", "seed"), "banded": ("width", "groups"), "local": ("width", "groups", "image")}
+"""The words of `connections`, and the keys that each of them reads; all else is a file."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Sparse:
             raise ValueError(f"windows lie in a square grid: groups is 1, 4, 9, 16 or so on, not {self.groups}")
         if len(self.image) not in (0, 3):
             raise ValueError("image is a height, a width and channels, as in image = [4, 4, 16]")
-        read = READ.get(self.connections, ())
+        read = RULES.get(self.connections, ())
         for key in (own.name for own in fields(self) if own.name not in ("units", "connections", *read)):
             if getattr(self, key) not in (getattr(type(self), key, None), []):
                 what = f'connections = "{self.connections}" reads {", ".join(read)}' if read else "a file says it all"
