@@ -46,7 +46,7 @@ def config_of(
     table, name = _table(settings)
     if isinstance(start, Model):
         hidden, layers = _net_of(start, hidden, layers)
-        for key, value in _images_of(start).items():
+        for key, value in _tables_of(start).items():
             if key not in table.get("model", {}):
                 _set(table, f"model.{key}", value)
     own = {
@@ -106,26 +106,34 @@ def _plain(value: Any) -> Any:
 
 def _net_of(start: Model, hidden: Any, layers: Layers) -> tuple[Any, Any]:
     """Hidden units and activations of the model that a fit starts from, where the arguments do not say."""
-    chain = start.chain
-    if hidden == "auto" and (own := _images_of(start)):
+    chain, own = start.chain, _tables_of(start)
+    found = [m.own.name for m in chain.maps[:-1] if isinstance(m.own, Activation)]
+    if layers == "auto" and own:
+        layers = own["activation"]
+    elif layers == "auto" and len(found) == len(chain.layer_sizes) - 2:
+        layers = found
+    if hidden == "auto" and own:
         hidden = own["hidden"]
     elif hidden == "auto":
         hidden = list(chain.layer_sizes[1:-1])
         if len(chain.blocks) == len(hidden) + 1:
             hidden = [_layer_of(m.own, units) for m, units in zip(chain.blocks, hidden, strict=False)]
-    found = [m.own.name for m in chain.maps[:-1] if isinstance(m.own, Activation)]
-    if layers == "auto" and len(found) == len(chain.layer_sizes) - 2:
-        layers = found
     return hidden, layers
 
 
-def _images_of(start: Model) -> dict[str, Any]:
-    """Keys of [model] that describe convolutions or shared weights, as the model's card has them."""
-    images = any("patches" in map_.capabilities for map_ in start.chain.maps)
-    if start.card is None or not (images or start.chain.numbers):
+def _tables_of(start: Model) -> dict[str, Any]:
+    """Keys of [model] for layers that are not told by their sizes alone, as the model's card has them; {} without any.
+
+    These are convolutions, layers that share weights, and skips.
+    """
+    chain = start.chain
+    told = any("patches" in map_.capabilities or map_.own is not map_ for map_ in chain.maps) or bool(chain.numbers)
+    if start.card is None or not told:
         return {}
     own = tomllib.loads(start.card.config)["model"]
-    return {key: own[key] for key in ("hidden", "image", "readout", "tied") if key in own}
+    return {
+        key: own[key] for key in ("hidden", "activation", "image", "readout", "tied", "skips", "joining") if key in own
+    }
 
 
 def _layer_of(map_: Map, units: int) -> Any:

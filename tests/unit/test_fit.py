@@ -261,6 +261,26 @@ def test_a_fit_goes_on_from_a_model_of_images() -> None:
     assert_allclose(model.history[0]["E1_val"], first.card.errors["best"].validation, rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("hidden", "keys"),
+    [
+        ([4, 2, 4], {"model.tied": True}),
+        ([4, 4, 4], {"model.skips": [[1, 3]]}),
+        ([4, 4], {"model.skips": [[0, 2]], "model.joining": "append"}),
+        ([{"recurrent": 4, "steps": 3}, 3], {}),
+    ],
+)
+def test_a_fit_goes_on_from_layers_that_sizes_do_not_tell(hidden: list[Any], keys: dict[str, Any]) -> None:
+    """Shared weights and skips are those of the model's card."""
+    points = np.random.default_rng(0).normal(size=(50, 6))
+    config = {"method.name": "adam", "start.gradient_step": False}
+    first = short(points, hidden=hidden, layers="tanh", config=config | keys, validation=points[:9])
+    assert first.card is not None
+    model = macmpi.fit(points, config=SHORT | config, validation=points[:9], start=first)
+    assert model.chain == first.chain
+    assert_allclose(model.history[0]["E1_val"], first.card.errors["best"].validation, rtol=1e-9)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_callback_ends_every_method_with_a_model(method: str) -> None:
     seen: list[int] = []
