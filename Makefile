@@ -3,6 +3,7 @@
 # make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
 # make faults the fault suite: every fault in every phase (docs/reliability.md); make soak: 200 stops and starts
 # make lint   style and types
+# make docs   the documentation as a site, in build/site; fails at a link that leads nowhere
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
 # make compare   MAC against what one would train with instead (an hour or two; installs PyTorch)
 # make bench-defaults   macmpi without tuning against scikit-learn on 23 data sets: docs/results.md (an hour)
@@ -21,7 +22,7 @@ PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-kernels faults soak speedup compare bench-defaults fuzz lint clean
+.PHONY: run test test-kernels faults soak docs speedup compare bench-defaults fuzz lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -51,6 +52,14 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check macmpi tests run
 	$(BIN)/ruff format --check macmpi tests run
 	$(BIN)/mypy
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(MPI),docs]'
+	touch $@
+
+docs: $(VENV)/.docs
+	$(BIN)/python run/pages/config_page.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 speedup: $(VENV)/.installed
 	$(BIN)/python run/bench/speedup.py run/usps_mac.toml run/coil_mac.toml synthetic

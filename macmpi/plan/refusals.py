@@ -1,4 +1,4 @@
-"""Refuse what does not fit together: one sentence each, with a remedy.  docs/methods.md has the table."""
+"""Refuse what does not fit together: one sentence each, with a remedy.  docs/refusals.md has the table."""
 
 from __future__ import annotations
 

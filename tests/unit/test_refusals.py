@@ -64,7 +64,7 @@ TIED: Keys = {"model.tied": True, "model.activation": "tanh"}
 class Row:
     """Keys that are refused, what the message says, and the remedies that it names, as keys on top.
 
-    page: how its row of docs/methods.md begins.
+    page: how its row of docs/refusals.md begins.
     """
 
     keys: Keys
@@ -1040,9 +1040,9 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
 
 
 def page() -> list[str]:
-    """The rows of the table in docs/methods.md."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text()
-    lines = text.split("## What is refused")[1].split("\n## ")[0].splitlines()
+    """The rows of the table in docs/refusals.md."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "refusals.md").read_text()
+    lines = text.splitlines()
     return [line.removeprefix("| ") for line in lines if line.startswith("| ")][1:]
 
 
