@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -631,8 +632,11 @@ def test_a_few_rows_solved_for_are_those_of_all(h: int) -> None:
 # --- the start --------------------------------------------------------------------------------------------------------
 
 
-def test_the_code_starts_from_principal_components() -> None:
+def test_the_code_starts_from_principal_components_of_its_inputs() -> None:
+    """An autoencoder's layers, which carry those of the net's inputs, are in test_components.py."""
     method, _ = method_of(n=900)
+    method.data = replace(method.data, Y=np.abs(method.data.Y))
+    assert not method.data.autoencoder
     state = method.start(0.0, False, 1)
     chain, weights, X = method.plan.chain, method.parts.weights(state), method.data.X
     A, S = (chain.part(0, maps).forward(weights, X) for maps in (2, 3))

@@ -20,13 +20,14 @@ from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
 from macmpi.methods.nested import Nested
-from macmpi.methods.stochastic import factors, recovery
+from macmpi.methods.stochastic import components, factors, recovery
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import PROBED, RunningCurvature, Tapes
 from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import Layout, Seen
 from macmpi.methods.stochastic.minibatches import Minibatches
+from macmpi.methods.stochastic.sample import Sample
 from macmpi.methods.stochastic.weights import Moves
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
@@ -106,12 +107,16 @@ class Stochastic(Nested[StochasticState]):
         draw = partial(random_block, self.plan, range_=1.0, seed=seed)
         flat = opening.random_jointly(draw, self.layout.weights, empty, self.team)
         weights = list(block_views(flat, chain.block_shapes))
-        opening.scale_random(chain, weights, range_)
-        remember(self.plan, flat, seed)
         sample = self._sample()
-        if not range_ and opening.code_of(chain) is not None:
-            opening.principal_code(chain, weights, sample)
+        if not range_ and self.data.autoencoder and components.carries(chain):
+            components.start_layers(chain, weights, sample, self.layout.blocks(empty), self.team)
             self.team.share_array(flat)
+        else:
+            opening.scale_random(chain, weights, range_)
+            remember(self.plan, flat, seed)
+            if not range_ and opening.code_of(chain) is not None:
+                opening.principal_code(chain, weights, sample)
+                self.team.share_array(flat)
         state = self._started(flat, sample)
         state.seconds = now() - began
         return state
@@ -120,10 +125,10 @@ class Stochastic(Nested[StochasticState]):
         """The given weights (flat), and with a step the output layer fitted to some points.  Collective: yes."""
         return self._started(weights, self._sample(), gradient_step)
 
-    def _sample(self) -> opening.Sample:
-        return opening.Sample(self.data, self.rows, self.sum)
+    def _sample(self) -> Sample:
+        return Sample(self.data, self.rows, self.sum)
 
-    def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> State[StochasticState]:
+    def _started(self, weights: Array, sample: Sample, fitted: bool = True) -> State[StochasticState]:
         """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
         been seen.  Collective: yes.
         """

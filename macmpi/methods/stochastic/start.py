@@ -10,20 +10,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from macmpi.data.dataset import Dataset
 from macmpi.methods.embedding import principal_directions
+from macmpi.methods.stochastic.sample import Sample
 from macmpi.nets.chain import Chain
-from macmpi.nets.design import adjoint, gram
+from macmpi.nets.design import gram
 from macmpi.nets.layers.activation import function, is_function
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import start_targets
-from macmpi.parallel.balance import assign_by_cost, contiguous_runs
+from macmpi.parallel.balance import assign_by_cost
 from macmpi.parallel.team import Team
-from macmpi.parallel.tiles import Tile, cut
-from macmpi.parallel.tree_sum import TreeSum, over_parts
-from macmpi.reductions import OverPoints
-from macmpi.solvers.grams import solve_rows
-from macmpi.solvers.regular import jitter, regular_factor
 from macmpi.typing import Array
 
 RANGES, USUAL = {"sigmoid": 6.0}, 1.7
@@ -37,18 +32,6 @@ SPREADS, SPREAD = {"sigmoid": 1.0}, 0.5
 
 ONE_SIDED = frozenset({"relu"})
 """Activations whose codes are shifted by their deviation, so that most points lie on the side that has a slope."""
-
-POINTS = 2000
-"""Points of the fits here."""
-
-MOST_APART = 16
-"""Weights that are shared over P positions are fitted to one point in P, at least to one in this number."""
-
-RIDGE = 1.0
-"""The ridge of the fit of the output layer."""
-
-RUNS = 4
-"""Runs of the output layer's units that are assigned to ranks."""
 
 
 def random_jointly(draw: Callable[[int], Array], places: Sequence[slice], flat: Array, team: Team) -> Array:
@@ -93,37 +76,6 @@ def slope(chain: Chain) -> float:
     return float(np.exp(np.mean(np.log(known)))) if known else 1.0
 
 
-class Sample:
-    """Evenly spaced points of each part, as far through the net as they have been asked for.  Collective: no.
-
-    rows: this rank's points of each of its parts; over, roughly: sums over the points of all ranks, in float64 and in
-    the precision of the points, which are collective.
-    """
-
-    def __init__(self, data: Dataset, rows: dict[int, Tile], tree: TreeSum) -> None:
-        share = -(-POINTS // tree.leaves)
-        taken = {i: _spread(own, share) for i, own in rows.items()}
-        ends = np.cumsum([0, *map(len, taken.values())]).tolist()
-        self._places = {i: slice(a, b) for i, a, b in zip(taken, ends, ends[1:], strict=False)}
-        every = np.concatenate([*taken.values(), np.zeros(0, dtype=int)])
-        self._through, self._A, self.Y = 0, data.X[every], data.Y[every]
-        self.over: OverPoints = over_parts(tree, lambda i: [self._places[i]])
-        self.roughly = over_parts(tree, lambda i: [self._places[i]], self._A.dtype)
-
-    def through(self, chain: Chain, weights: list[Array], maps: int) -> Array:
-        """The outputs of the first maps, whose weights must not have changed since the last time.
-
-        Part by part, so that the bits do not depend on which parts a rank has.
-        """
-        if maps > self._through:
-            further, dtype = chain.part(self._through, maps), self._A.dtype
-            A, weights = np.empty((len(self._A), further.n_out), dtype), [W.astype(dtype, copy=False) for W in weights]
-            for own in self._places.values():
-                A[own] = further.forward(weights, self._A[own])
-            self._through, self._A = maps, A
-        return self._A
-
-
 def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
     """The code's units: principal directions of their inputs, the first with the deviation of `SPREADS`.
 
@@ -148,34 +100,13 @@ def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
 
 
 def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample, found: Array, team: Team) -> None:
-    """The output layer by least squares with a ridge on its inputs: each rank solves for some units.
+    """The output layer by least squares with a ridge on its inputs (Sample.fit).
 
-    found: of its shape, shared by the ranks of a node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h owners.
+    found: of its shape, shared by the ranks of a node.  Collective: yes.
     """
-    A, output = sample.through(chain, weights, len(chain.maps) - 1), chain.maps[-1]
+    A = sample.through(chain, weights, len(chain.maps) - 1)
     Y = start_targets(loss, sample.Y, sample.over).astype(A.dtype, copy=False)
-    apart = min(output.positions, MOST_APART)
-
-    def part(rows: slice) -> tuple[Array, Array]:
-        inputs = output.unfold(A[rows][::apart])
-        return gram(inputs), adjoint(Y[rows][::apart].reshape(-1, len(weights[-1])), inputs)
-
-    G, crossed = sample.roughly(part)
-    added = np.full(len(G), RIDGE + jitter(G, 0.0, A.dtype))
-    added[-1] -= RIDGE
-    lower = regular_factor(G, added)
-    units = cut(len(crossed), RUNS)
-    runs = contiguous_runs(len(units), team.size)
-    for run in units[runs[team.rank].rows]:
-        found[run.rows] = solve_rows(lower, crossed[run.rows])
-    team.gather_rows(found, [sum(map(len, units[run.rows])) for run in runs])
-    weights[-1][:] = found
-
-
-def _spread(own: Tile, count: int) -> Array:
-    """At most `count` evenly spaced rows of a run."""
-    count = min(count, len(own))
-    return own.start + np.arange(count) * len(own) // count
+    sample.fit(chain.maps[-1], A, Y, weights[-1], found, team)
 
 
 def _followers(chain: Chain) -> dict[int, str]:

@@ -1,0 +1,133 @@
+"""A stochastic autoencoder's start: layers carry principal components, or are random on the scale of the points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from tolerance import assert_within, of_product
+
+from macmpi.config import Config, Method, Model, Run, Stochastic
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import fit_scaling
+from macmpi.methods.stochastic import components
+from macmpi.methods.stochastic.method import Stochastic as Method_
+from macmpi.nets.build import build_chain
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.serial import Serial
+from macmpi.plan.plan import make_plan
+from macmpi.typing import Array
+
+D, N = 9, 700
+
+
+def points() -> Array:
+    """Variances from 1 down, in random directions, about a mean of its own."""
+    random = np.random.default_rng(0)
+    mixed = np.linalg.qr(random.normal(size=(D, D)))[0] * 0.7 ** np.arange(D)
+    return random.normal(size=(N, D)) @ mixed.T + random.normal(size=D)
+
+
+def started(X: Array, Y: Array | None, hidden: list[int], activation: str = "sigmoid") -> tuple[Method_, list[Array]]:
+    T = X if Y is None else Y
+    data = Dataset(X, T, X[:50], T[:50], fit_scaling(X, "none"), fit_scaling(T, "none"), "")
+    config = Config(
+        model=Model(hidden, activation),  # type: ignore[arg-type]
+        method=Method("stochastic"),
+        stochastic=Stochastic(batch=50, parts=3),
+        run=Run(max_iterations=1),
+    )
+    plan = make_plan(config, D, T.shape[1], N, 50, 1)
+    method = Method_(plan, data, Serial(), Clock(), config.stochastic)
+    return method, [W.copy() for W in method.parts.weights(method.start(0.0, False, 1))]
+
+
+def pca_error(X: Array, kept: int) -> float:
+    values = np.linalg.eigvalsh(np.cov(X.T, bias=True))
+    return 0.5 * float(values[: D - kept].sum())
+
+
+def error(method: Method_, weights: list[Array]) -> float:
+    X = method.data.X
+    return 0.5 * float(((X - method.plan.chain.forward(weights, X)) ** 2).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize("hidden", [[4], [6, 3, 6], [9, 9, 5], [12, 4, 4, 11]])
+def test_a_linear_net_begins_as_pca_but_for_the_ridge(hidden: list[int]) -> None:
+    """No linear net of that width does better, and with all points in the sample the ridge alone keeps it from PCA.
+
+    RIDGE ||V||^2 adds at most RIDGE / (RIDGE + N l) of what a feature of variance l explains, at each fit.
+    """
+    X = points()
+    method, weights = started(X, None, hidden, "linear")
+    best = pca_error(X, min(hidden))
+    explained = 0.5 * float(np.cov(X.T, bias=True).trace())
+    features = method.plan.chain.part(0, len(method.plan.chain.maps) - 1).forward(weights, X)
+    least = np.sort(np.linalg.eigvalsh(np.cov(features.T, bias=True)))[-min(hidden) :].min()
+    assert best * (1.0 - 1e-9) <= error(method, weights)
+    assert error(method, weights) <= best + explained * len(hidden) / (1.0 + N * least) * 10.0
+    assert error(method, weights) < 1.1 * best
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu", "leaky_relu"])
+@pytest.mark.parametrize("hidden", [[4], [12, 5, 5, 11], [8] * 6])
+def test_it_begins_far_below_the_mean(activation: str, hidden: list[int]) -> None:
+    X = points()
+    method, weights = started(X, None, hidden, activation)
+    explained = 0.5 * float(np.cov(X.T, bias=True).trace()) - pca_error(X, min(hidden))
+    assert error(method, weights) < pca_error(X, min(hidden)) + 0.5 * explained
+
+
+def test_pre_activations_that_carry_are_the_leading_components() -> None:
+    X = points()
+    found = components.components_of(np.c_[X, np.ones(N)].T @ np.c_[X, np.ones(N)] / N)
+    V, c = components.carrying(found, np.random.default_rng(3).normal(size=(6, 4)), "tanh")
+    P = X @ V.T + c
+    bound = of_product(np.abs(X), np.abs(V.T)).max() * N
+    assert_within(P.mean(axis=0), 0.0, bound + 1e-12 * np.abs(c).max())
+    assert_allclose(np.sqrt((P**2).mean()), components.CARRIED * components.SCALES.get("tanh", components.USUAL))
+    outside = np.linalg.eigh(np.cov(X.T, bias=True))[1][:, : D - 4]
+    assert np.abs(V @ outside).max() < 1e-9 * np.abs(V).max()
+    assert np.linalg.matrix_rank(V) == 4
+
+
+def test_rectifiers_carry_on_the_side_that_has_a_slope() -> None:
+    X = points()
+    found = components.components_of(np.c_[X, np.ones(N)].T @ np.c_[X, np.ones(N)] / N)
+    V, c = components.carrying(found, np.random.default_rng(3).normal(size=(4, 4)), "relu")
+    P = X @ V.T + c
+    assert_allclose(P.mean(axis=0), components.SHIFT * P.std(axis=0))
+    assert (P > 0.0).mean() > 0.9
+
+
+def test_wide_layers_are_random_on_the_scale_of_the_points() -> None:
+    A = points()
+    W = np.random.default_rng(2).uniform(-1.0, 1.0, (40, D + 1)) / np.sqrt(D)
+    drawn = W[:, -1].copy()
+    components.spread(W, np.c_[A, np.ones(N)].T @ np.c_[A, np.ones(N)] / N, 0.5)
+    P = A @ W[:, :-1].T + W[:, -1]
+    assert_allclose(P.std(axis=0).mean(), components.WIDE * 0.5)
+    assert_allclose(P.mean(axis=0), components.BIASES * 0.5 * drawn * np.sqrt(3.0 * D), atol=1e-9)
+
+
+def test_inputs_that_do_not_vary_begin_with_finite_weights() -> None:
+    X = np.tile(np.arange(float(D)), (N, 1))
+    _, weights = started(X, None, [12, 4, 11])
+    assert all(np.isfinite(W).all() for W in weights)
+
+
+@pytest.mark.parametrize(("model", "inputs", "yes"), [
+    (Model([12, 4, 11], "sigmoid"), D, True), (Model([5], "linear"), D, True),
+    (Model([6, 3, 6], "tanh", tied=True), D, False), (Model([6, 6, 6], "tanh", skips=[[1, 3]]), D, False),  # type: ignore[list-item]
+    (Model([6, 3], ["tanh", "rbf"]), D, False),  # type: ignore[arg-type]
+])  # fmt: skip
+def test_dense_nets_with_known_activations_start_so(model: Model, inputs: int, yes: bool) -> None:
+    assert components.carries(build_chain(model, inputs, inputs)) == yes
+
+
+def test_other_targets_leave_the_layers_random() -> None:
+    X = points()
+    method, weights = started(X, X[:, :3] ** 2, [5, 4])
+    assert method.plan.chain.n_out == 3
+    state = method.start(6.0, False, 1)
+    assert_allclose(weights[0], method.parts.weights(state)[0])
