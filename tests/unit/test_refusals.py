@@ -29,6 +29,7 @@ from macmpi.plan import (
     plan,
     refusals,
     resizable,
+    selectable,
     shaping_refusals,
     sharing_refusals,
     staged_refusals,
@@ -97,6 +98,10 @@ SELECTED: Keys = {
     "selection.criterion": "bic",
     "selection.epsilon2": [0.1],
     "selection.smallest": 2,
+}
+RIDGES: Keys = {
+    **{"selection.criterion": "aic", "selection.epsilon2": 0.1, "selection.ridges": [0.1, 1.0]},
+    "model.sites": "before",
 }
 UNITS: Keys = {"selection.criterion": "aic", "selection.epsilon2": 0.1, "selection.sizes": [[2, 5], [3]]}
 FOREST = {"model.activation": ["forest", "tanh"], "model.trees": 3, "model.depth": 2}
@@ -712,7 +717,7 @@ TABLE = {
         (
             'selection.criterion = "bic"',
             "no layer has radial basis functions",
-            "selection.sizes",
+            "selection.sizes or selection.ridges",
             'or criterion = "none"',
         ),
         ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED, {"selection.sizes": [[2], [3]]}),
@@ -778,6 +783,67 @@ TABLE = {
         SELECTED | {"w_step.linear_solver": "same"},
         ('selection.criterion = "bic" needs w_step.linear_solver = "closed_form"',),
         ({"w_step.linear_solver": "closed_form"},),
+        "`selection.criterion` with centres",
+    ),
+    **{
+        f"{key} and sizes of units": Row(
+            UNITS | {f"selection.{key}": [0.1], **keys},
+            (f"selection.{key} are compared by E_Q", "selection.sizes, by E1", "or leave one of them out"),
+            ({f"selection.{key}": []},),
+            "`selection.widths` or `selection.ridges` with",
+        )
+        for key, keys in (("widths", {}), ("ridges", {"model.sites": "before"}))
+    },
+    "widths in numbers and lists": Row(
+        SELECTED | {"selection.widths": [1.0, [2.0]]},
+        ("selection.widths mixes numbers and lists", "or a list for each"),
+        ({"selection.widths": [1.0, 2.0]}, {"selection.widths": [[1.0], [2.0]]}, {"selection.widths": [[], [2.0]]}),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "widths of other layers than there are": Row(
+        SELECTED | {"selection.widths": [[1.0]]},
+        ("selection.widths has 1 lists", "2 layers of radial basis functions", "[] for one that keeps its width"),
+        ({"selection.widths": [[1.0], []]},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "widths of nothing": Row(
+        RIDGES | {"selection.widths": [1.0]},
+        ("selection.widths are those of radial basis functions", "leave it out"),
+        ({"selection.widths": []},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of other layers than there are": Row(
+        RIDGES | {"selection.ridges": [[0.1]]},
+        ("selection.ridges has 1 lists", "3 layers", "[] for a layer that keeps its ridge"),
+        ({"selection.ridges": [[0.1], [], [0.5]]},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of layers that no closed form fits": Row(
+        RIDGES | {"model.sites": "after", "w_step.linear_solver": "same"},
+        ("fitted in closed form, and there is none", 'use model.sites = "before"', "or leave it out"),
+        (
+            {"w_step.linear_solver": "closed_form"},
+            {"w_step.linear_solver": "closed_form", "model.sites": "before"},
+            {"selection.ridges": [], "selection.criterion": "none", "selection.epsilon2": []},
+        ),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of a layer that no closed form fits": Row(
+        RIDGES | {"selection.ridges": [[0.1], [0.1], []], "model.sites": ["before", "after"]},
+        ("has candidates for layer 2", "not fitted in closed form", "give it the empty list []"),
+        ({"selection.ridges": [[0.1], [], []]},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of sharded points": Row(
+        RIDGES | OWN,
+        ('selection.ridges with parallel.data = "sharded"', TOGETHER),
+        ({"parallel.data": "replicated"}, {"parallel.data": "node"}),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges without a price": Row(
+        RIDGES | {"selection.epsilon2": []},
+        ("needs selection.epsilon2", "one for each of the 3 dense layers", "(0 given)"),
+        ({"selection.epsilon2": 0.1},),
         "`selection.criterion` with centres",
     ),
     "sizes of other layers than there are": Row(
@@ -1005,6 +1071,7 @@ def test_no_ridge_is_another_way_out_with_a_metric() -> None:
 MODULES = (
     refusals,
     resizable,
+    selectable,
     layer_refusals,
     images,
     masks,
