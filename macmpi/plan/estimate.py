@@ -203,7 +203,7 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
 
 def node_bytes(plan: Plan, autoencoder: bool = False, selecting: int = 0) -> float:
     """The ranks of a node share points, coordinates (twice, at the end), multipliers, a W-step's features, and
-    rounded; Grams and, twice, factors of large ones; features, Grams, factors or nets that a selection tries; two arrays
+    rounded; Grams and, twice, factors of large ones; features, Grams, factors, nets that a selection tries; two arrays
     in turn for sums of Grams, of minibatches for sums, directions, inverses, metrics; weights, average, last step.
     """
     chain, N = plan.chain, plan.n_train
