@@ -221,6 +221,12 @@ def _basis(map_: Any, W: Any) -> Step:
     return Step("rbf", step.n_in, step.n_out, step.arrays, float(map_.width))
 
 
+def _stack(map_: Any, W: Any) -> Step:
+    """The sums of patches of one number each, in another order."""
+    index = map_.forward(W, _numbered(map_)).reshape(map_.pixels, 1, map_.first + map_.second)
+    return Step("sum_pooling", map_.n_in, map_.n_out, {"index": index})
+
+
 def _kernels(map_: Any, W: Any) -> tuple[Step, Step]:
     weights = {"weight": W[:, map_.n_in :].T}
     return _basis(map_.basis, W[:, : map_.n_in]), Step("linear", map_.examples, map_.n_out, weights)
@@ -272,6 +278,7 @@ STEPS: dict[str, Callable[[Any, Any], Step | tuple[Step, ...]]] = {
     "carrying": _carrying,
     "copy": lambda map_, W: Step("copy", map_.n_in, map_.n_out, size=map_.size),
     "add": lambda map_, W: Step("add", map_.n_in, map_.n_out, size=map_.size),
+    "stack": _stack,
     "trees": _trees,
     "kernels": _kernels,
     "nearest_neighbours": _neighbours,

@@ -276,6 +276,10 @@ def skips(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[
         yield WIDE, {**residual, **drawn, **keys}
         yield CLASSES, {**appended, **drawn, "model.loss": "cross_entropy", **keys}
     yield WIDE, {**residual, "method.name": "adam", "baseline.batch": 9}
+    images = {"model.image": [4, 3], "model.hidden": [Convolution(3, 3), Convolution(3, 3), Convolution(2, 3), 9]}
+    yield WIDE, {**images, "model.skips": [[1, 3]], "model.activation": "tanh", "parallel.data": "sharded"}
+    images |= {"model.skips": [[0, 2], [1, 3], [1, 5]], "model.joining": "append", "model.activation": "tanh"}
+    yield WIDE, {**images, **drawn}
 
 
 def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

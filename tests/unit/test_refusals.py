@@ -291,19 +291,45 @@ TABLE = {
     ),
     "skips over bits": Row(
         {**SKIPS, "model.activation": ["binary", "tanh", "tanh"], "model.sites": ["after", "none", "none"]},
-        ("model.skips join dense and sparse layers", 'layer 1 is of "binary"', "skips = []"),
+        ("model.skips join dense and sparse layers and convolutions", 'layer 1 is of "binary"', "skips = []"),
         ({"model.activation": "tanh", "model.sites": "after"}, {"model.skips": []}),
         "`skips` with other layers than",
     ),
-    "skips over convolutions": Row(
-        {**IMAGES, "model.skips": [[1, 3]]},
-        ("model.skips join dense and sparse layers", "layer 1 is a convolution", "skips = []"),
-        ({"model.hidden": [4, 4]}, {"model.skips": []}),
+    "skips over codebooks": Row(
+        {**IMAGES, "model.skips": [[1, 3]], "model.activation": ["softmax", "tanh"], "model.joining": "append"},
+        ("with elementwise activations", 'layer 1 is of "softmax"', "skips = []"),
+        ({"model.activation": "tanh"}, {"model.skips": []}),
         "`skips` with other layers than",
+    ),
+    "sums of other images": Row(
+        {**IMAGES, "model.hidden": [{"channels": 2}, {"channels": 2, "stride": 2}, {"channels": 2}]}
+        | {"model.skips": [[1, 3]]},
+        ('"add" adds images of 2 x 2 x 2 to the images of 1 x 1 x 2 that layer 3 reads', "layers of equal shapes"),
+        ({"model.hidden": [{"channels": 2}, {"channels": 2}, {"channels": 2}]},),
+        '`joining = "add"` of other sizes',
+    ),
+    "sums of as many numbers of other images": Row(
+        {**IMAGES, "model.hidden": [{"channels": 1}, {"channels": 4, "stride": 2}, 4], "model.skips": [[1, 3]]},
+        ('"add" adds images of 2 x 2 x 1 to the images of 1 x 1 x 4 that layer 3 reads', 'use "append"'),
+        ({"model.joining": "append"},),
+        '`joining = "add"` of other sizes',
+    ),
+    "channels of other images": Row(
+        {**IMAGES, "model.hidden": [{"channels": 2}, {"channels": 2, "stride": 2}, {"channels": 2}]}
+        | {"model.skips": [[1, 3]], "model.joining": "append"},
+        ("appends the channels of images of 2 x 2 x 2 to the images of 1 x 1 x 2", "equal height and width"),
+        ({"model.hidden": [{"channels": 2}, {"channels": 3}, {"channels": 2}]},),
+        '`joining = "add"` of other sizes',
+    ),
+    "a skip to what is pooled": Row(
+        {**IMAGES, "model.hidden": [{"channels": 2}, {"channels": 2, "pool": 2}, 4], "model.skips": [[1, 3]]},
+        ("model.hidden.1.pool = 2", "pooled behind the coordinates", "or no skip to layer 3"),
+        ({"model.hidden": [{"channels": 2}, {"channels": 2}, 4]}, {"model.skips": [[1, 4]], "model.joining": "append"}),
+        "a skip to the layer that reads",
     ),
     "sums of other sizes": Row(
         {"model.hidden": [5, 4, 6], "model.skips": [[1, 3]]},
-        ('model.joining = "add" adds 5 numbers to the 4 that layer 3 reads', 'use "append", or layers of equal sizes'),
+        ('"add" adds 5 numbers to the 4 numbers that layer 3 reads', 'use "append", or layers of equal sizes'),
         ({"model.joining": "append"}, {"model.hidden": [5, 5, 6]}),
         '`joining = "add"` of other sizes',
     ),
