@@ -69,6 +69,7 @@ def layers(model: Model) -> list[str]:
 def _layer(map_: Any) -> str:
     spec, carried = map_.own.spec(), map_.n_out - map_.own.n_out
     word = str(spec["name"]) if "name" in spec else f"{spec['kind']} {map_.own.n_out:,}"
+    word += f" of width {spec['width']:g}" if "width" in spec else ""
     return f"{word} ({carried:,} carried)" if carried else word
 
 
@@ -93,6 +94,8 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     best = f"iteration {training.best_iteration:,}" if training.best_iteration else "the start"
     best = "a constant" if training.constant else best
     yield "", f"ended: {training.ended or '-'}; best weights: {best}; written {training.written or '-'}"
+    if training.ridges:
+        yield "", f"ridges selected: {', '.join(f'{ridge:g}' for ridge in training.ridges)}"
     for name, error in card.errors.items():
         yield f"E1 of {name}", error_line(error)
     for i, line in enumerate(_texts(card.scores.get("lines"))):

@@ -47,6 +47,14 @@ def nothing() -> Array:
     return np.empty(0)
 
 
+class Architecture(NamedTuple):
+    """Units of each hidden layer, widths and ridges where a selection has left others than the config's, else ()."""
+
+    units: tuple[int, ...] = ()
+    widths: tuple[float, ...] = ()
+    ridges: tuple[float, ...] = ()
+
+
 class Errors(NamedTuple):
     """Per point, with the 1/2: nested errors on both sets; E_Q, the (augmented) Lagrangian and mean squared z - f.
 
@@ -101,16 +109,18 @@ class Record:
         return np.empty(0)
 
     @property
-    def hidden(self) -> list[int]:
-        """Units of each hidden layer where they are not the config's, else nothing."""
-        return []
+    def architecture(self) -> Architecture:
+        """The net where it is not the config's."""
+        return Architecture()
 
 
 @dataclass
 class MacState(Record):
     """MAC: multipliers lambda, of the shape of Z, or empty; metric: the sites' forms M_k / mu, flat, or empty.
 
-    metric_mu: the mu at which the metric was made; grams: of the layers' inputs, flat float64; sizes: as `hidden`.
+    metric_mu: the mu at which the metric was made; grams: of the layers' inputs, flat float64.  As a selection has left
+    them: sizes, units of each hidden layer; widths, of model.width; ridges, of penalty.ridge; degrees, the effective
+    numbers of weights of an output of each regression whose ridge is selected.
     """
 
     multipliers: Array = field(default_factory=nothing, metadata=BY_POINT)
@@ -118,11 +128,16 @@ class MacState(Record):
     metric_mu: float = 0.0
     grams: Array = field(default_factory=nothing)
     sizes: Array = field(default_factory=nothing)
+    widths: Array = field(default_factory=nothing)
+    ridges: Array = field(default_factory=nothing)
+    degrees: Array = field(default_factory=nothing)
 
     @property
-    def hidden(self) -> list[int]:
-        """Units of each hidden layer, as a selection has left them."""
-        return [int(n) for n in self.sizes]
+    def architecture(self) -> Architecture:
+        """Units, widths and ridges, as a selection has left them."""
+        return Architecture(
+            tuple(int(n) for n in self.sizes), tuple(map(float, self.widths)), tuple(map(float, self.ridges))
+        )
 
 
 @dataclass

@@ -39,8 +39,11 @@ def _means_nothing(name: str, config: Config) -> bool:
     if table == "baseline":
         return key not in BASELINE_KEYS.get(method, ())
     if table == "selection":
-        unread = ("smallest", "step") if config.selection.sizes else ()
-        return config.selection.criterion == "none" or key in (*unread, *(("iterations",) if "rbf" in kinds else ()))
+        unread = ("smallest", "step") if config.selection.sizes or "rbf" not in kinds else ()
+        return config.selection.criterion == "none" or key in (
+            *unread,
+            *(("iterations",) if "rbf" in kinds or not any(config.selection.sizes) else ()),
+        )
     return {
         "model.sites": nested,
         "model.width": not kinds & {"rbf", "kernel_ridge"},

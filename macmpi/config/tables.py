@@ -216,7 +216,7 @@ HALF_STEPS = ("penalty", "z_step", "w_step")
 
 @dataclass(frozen=True)
 class Selection:
-    """The sizes of layers are selected in every `every`-th iteration: numbers of centres, or units of dense layers.
+    """Layers are selected in every `every`-th iteration: numbers of centres, widths, ridges, or units of dense layers.
 
     Candidates: smallest, smallest + step, ..., and the number at the start; or `sizes`, a list for each hidden layer.
     epsilon2: for all layers or for each.  iterations: nets of fewer units are trained for these, at most.
@@ -229,6 +229,8 @@ class Selection:
     smallest: PositiveInt = 150
     step: PositiveInt = 25
     sizes: list[list[PositiveInt]] = field(default_factory=list)
+    widths: list[Width | list[Width]] = field(default_factory=list)
+    ridges: list[Size | list[Size]] = field(default_factory=list)
     iterations: Annotated[int, Ge(0)] = 5
     low_bias: str = ""
     __pydantic_config__: ClassVar[Any] = STRICT

@@ -13,6 +13,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.data.scaling import Scaling
+from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import LEAK
 from macmpi.results.model import Model
 from macmpi.typing import Array
@@ -25,6 +26,7 @@ POOLING = {"max_pooling": "max", "average_pooling": "mean", "sum_pooling": "sum"
 
 OPERATIONS = (
     *("affine", "linear", "convolution", *POOLING, "softmax", "exp", "rbf", "quantiser", "binary", "copy", "add"),
+    *("trees", "neighbours", "recurrent"),
     *ACTIVATIONS.values(),
 )
 """Every format knows these."""
@@ -40,6 +42,11 @@ class Step:
     "middle" (n_in,), of radial basis functions and codebooks.  number: the width of radial basis functions, the slope
     of a leaky rectifier for numbers below 0, the groups of a softmax.  size: the columns that are copied, or added to
     others.  carried: columns behind the n_in that go on as they are, behind the n_out.
+
+    Of trees "columns" and "thresholds" (trees, nodes) and "leaves" (trees, leaves, n_out), size their depth; of the
+    `size` nearest neighbours their "values" (examples, n_out) too.  A recurrent step of `size` equal parts of its
+    inputs has "weight" [V, U] and "bias" c, h_t = inner(V h_{t-1} + U x_t + c), h_0 = 0; it gives what is inside for
+    the last t.
     """
 
     operation: str
@@ -49,6 +56,7 @@ class Step:
     number: float = 0.0
     size: int = 0
     carried: int = 0
+    inner: Step | None = None
 
 
 @dataclass(frozen=True)
@@ -105,14 +113,15 @@ def net_of(model: Model, precision: str) -> Net:
     kinds = [str(spec["kind"]) for spec in specs]
     functions = {str(spec["name"]) for spec in specs if spec["kind"] == "activation"}
     for what, used, known in (("layers of the kind", set(kinds), STEPS), ("activations", functions, ACTIVATIONS)):
-        if foreign := [PLAIN_WORDS.get(name, name) for name in sorted(used - known.keys())]:
+        if foreign := sorted(used - known.keys()):
             raise UsageError(
                 f"{what} {', '.join(map(repr, foreign))} cannot be exported, only these: {', '.join(known)}; "
                 "a net with these stays usable by macmpi.load"
             )
     dtype = np.dtype(precision)
-    own = [_cast(STEPS[kind](m, W), dtype) for kind, (m, W) in zip(kinds, maps, strict=True)]
-    steps, code = _merged(own, kinds, model.code if model.chain.layer_ends else 0)
+    own = [STEPS[kind](m, W) for kind, (m, W) in zip(kinds, maps, strict=True)]
+    made = [[_cast(step, dtype) for step in (found if isinstance(found, tuple) else (found,))] for found in own]
+    steps, code = _merged(_unrolled(model.chain, made), kinds, model.code if model.chain.layer_ends else 0)
     if model.classes is None and model.link != "identity":
         steps.append(Step(model.link, model.chain.n_out, model.chain.n_out))
     return Net(
@@ -153,16 +162,27 @@ def _shift(map_: Any, W: Any) -> Step:
     return Step("affine", map_.n_in, map_.n_out, {"weight": np.eye(map_.n_in), "bias": W[:, 0]})
 
 
-def _merged(steps: Sequence[Step], kinds: Sequence[str], code: int) -> tuple[list[Step], int]:
+def _unrolled(chain: Chain, steps: Sequence[list[Step]]) -> list[list[Step]]:
+    """The steps of each map; those of a recurrent layer as one, at its first map, but for the last activation."""
+    reading = [i for i, read in enumerate(chain.reads) if read is not None]
+    if not reading:
+        return list(steps)
+    first, last = reading[0], reading[-1] if len(reading) > 1 else reading[0] + 1
+    (affine,), (inner,) = steps[first + 1], steps[last + 1] if last + 1 < len(steps) else [None]
+    one = replace(affine, operation="recurrent", n_in=chain.n_in, size=len(reading), inner=inner)
+    return [*steps[:first], [one], *[[] for _ in range(last - first)], *steps[last + 1 :]]
+
+
+def _merged(steps: Sequence[list[Step]], kinds: Sequence[str], code: int) -> tuple[list[Step], int]:
     """The steps with the biases of a tied layer in the step before them, and which of them begins behind the code."""
     found, begins = list[Step](), 0
-    for i, (step, kind) in enumerate(zip(steps, kinds, strict=True)):
+    for i, (own, kind) in enumerate(zip(steps, kinds, strict=True)):
         if i == code:
             begins = len(found)
         elif kind == "shift" and found and found[-1].operation == "affine":
-            last = found.pop()
-            step = replace(last, arrays={**last.arrays, "bias": last.arrays["bias"] + step.arrays["bias"]})
-        found.append(step)
+            last, (shift,) = found.pop(), own
+            own = [replace(last, arrays={**last.arrays, "bias": last.arrays["bias"] + shift.arrays["bias"]})]
+        found += own
     return found, begins
 
 
@@ -201,12 +221,45 @@ def _basis(map_: Any, W: Any) -> Step:
     return Step("rbf", step.n_in, step.n_out, step.arrays, float(map_.width))
 
 
+def _stack(map_: Any, W: Any) -> Step:
+    """The sums of patches of one number each, in another order."""
+    index = map_.forward(W, _numbered(map_)).reshape(map_.pixels, 1, map_.first + map_.second)
+    return Step("sum_pooling", map_.n_in, map_.n_out, {"index": index})
+
+
+def _kernels(map_: Any, W: Any) -> tuple[Step, Step]:
+    weights = {"weight": W[:, map_.n_in :].T}
+    return _basis(map_.basis, W[:, : map_.n_in]), Step("linear", map_.examples, map_.n_out, weights)
+
+
+def _neighbours(map_: Any, W: Any) -> Step:
+    step = _centred("neighbours", map_, W[:, : map_.n_in])
+    return replace(step, arrays={**step.arrays, "values": W[:, map_.n_in :]}, size=min(map_.k, map_.examples))
+
+
+def _trees(map_: Any, W: Any) -> Step:
+    nodes = map_.nodes
+    arrays = {
+        "columns": np.clip(W[:, :nodes], 0, map_.n_in - 1).astype(np.intp),
+        "thresholds": W[:, nodes : 2 * nodes],
+        "leaves": W[:, 2 * nodes :].reshape(len(W), nodes + 1, map_.n_out),
+    }
+    return Step("trees", map_.n_in, map_.n_out, arrays, size=map_.depth)
+
+
+def _first_state(map_: Any, W: Any) -> Step:
+    """[0, a], as it stands alone: a recurrent layer is one step (`_unrolled`)."""
+    weight = np.vstack([np.zeros((map_.units, map_.n_in)), np.eye(map_.n_in)])
+    return Step("linear", map_.n_in, map_.n_out, {"weight": weight})
+
+
 def _carrying(map_: Any, W: Any) -> Step:
     step = STEPS[map_.map.kind](map_.map, W)
+    assert isinstance(step, Step)
     return replace(step, carried=step.carried + map_.carried)
 
 
-STEPS: dict[str, Callable[[Any, Any], Step]] = {
+STEPS: dict[str, Callable[[Any, Any], Step | tuple[Step, ...]]] = {
     "affine": _affine,
     "linear": _linear,
     "transposed": _transposed,
@@ -225,11 +278,10 @@ STEPS: dict[str, Callable[[Any, Any], Step]] = {
     "carrying": _carrying,
     "copy": lambda map_, W: Step("copy", map_.n_in, map_.n_out, size=map_.size),
     "add": lambda map_, W: Step("add", map_.n_in, map_.n_out, size=map_.size),
+    "stack": _stack,
+    "trees": _trees,
+    "kernels": _kernels,
+    "nearest_neighbours": _neighbours,
+    "first_state": _first_state,
 }
-"""Kind of map -> the step of a map and its weights."""
-
-PLAIN_WORDS = {"first_state": "recurrent"}
-"""Kinds of map that a config calls by another word."""
-
-NOT_EXPORTED = ("trees", "kernels", "nearest_neighbours", "first_state")
-"""Kinds of map that no format has a step for."""
+"""Kind of map -> the step, or steps, of a map and its weights."""

@@ -43,6 +43,26 @@ def distances(A, centres):
     squares = (A * A).sum(axis=1)[:, None] + (centres * centres).sum(axis=1)
     return np.maximum(squares - 2.0 * (A @ centres.T), 0.0)
 ''',
+    "trees": '''
+def trees(A, columns, thresholds, leaves, depth):
+    """The sum of the leaves in which a point ends: node i goes on to 2 i + 1, above its threshold to 2 i + 2."""
+    F = np.zeros((len(A), leaves.shape[2]), A.dtype)
+    for own, limits, values in zip(columns.astype(int), thresholds, leaves):
+        at = np.zeros(len(A), int)
+        for _ in range(depth):
+            at = 2 * at + 1 + (A[np.arange(len(A)), own[at]] > limits[at])
+        F += values[at - len(own)]
+    return F
+''',
+    "recurrent": '''
+def recurrent(X, weight, bias, steps, activation):
+    """The last state, before its activation: each reads the state before it, at first 0, and its part of X."""
+    H = np.zeros((len(X), len(bias)), X.dtype)
+    for part in np.split(X, steps, axis=1):
+        A = np.hstack([H, part]) @ weight.T + bias
+        H = activation(A)
+    return A
+''',
 }
 """Functions of the file, of which it has those that it uses."""
 
@@ -60,6 +80,10 @@ def _softmax(step: Step) -> str:
     return "softmax(A)" if each == step.n_in else f"softmax(A.reshape(-1, {each})).reshape(A.shape)"
 
 
+def _inner(k: str, step: Step) -> str:
+    return "A" if step.inner is None else LINES[step.inner.operation](k, step.inner)
+
+
 LINES: dict[str, Callable[[str, Step], str]] = {
     "affine": lambda k, step: f'A @ W["weight{k}"].T + W["bias{k}"]',
     "linear": lambda k, step: f'A @ W["weight{k}"].T',
@@ -74,6 +98,13 @@ LINES: dict[str, Callable[[str, Step], str]] = {
     "add": lambda k, step: f"A[:, :{step.size}] + A[:, {step.size}:]",
     "softmax": lambda k, step: _softmax(step),
     "identity": lambda k, step: "A",
+    "trees": lambda k, step: f'trees(A, W["columns{k}"], W["thresholds{k}"], W["leaves{k}"], {step.size})',
+    "neighbours": lambda k, step: (
+        f'W["values{k}"][np.sort({_centred(k)}.argpartition({step.size - 1}, axis=1)[:, :{step.size}])].mean(axis=1)'
+    ),
+    "recurrent": lambda k, step: (
+        f'recurrent(A, W["weight{k}"], W["bias{k}"], {step.size}, lambda A: {_inner(k, step)})'
+    ),
     "exp": lambda k, step: "np.exp(A)",
     "sigmoid": lambda k, step: "sigmoid(A)",
     "tanh": lambda k, step: "np.tanh(A)",

@@ -8,56 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from macmpi import UsageError, __version__
-from macmpi.data.scaling import Scaling, Tails
 from macmpi.export.net import Net, Step
-from macmpi.typing import Array
+from macmpi.export.onnx_graph import Graph, scaled, unscaled
 
 OPSET, IR = 21, 10
 """The version of the operators and of the file: ONNX 1.16 and onnxruntime 1.18, of 2024, and later ones read them."""
 
 LARGEST = 2**31 - 2**20
 """Bytes of weights that one ONNX file can hold, next to its graph."""
-
-
-@dataclass
-class Graph:
-    """A graph that grows: each method adds nodes or constants and gives the name of what they compute."""
-
-    onnx: ModuleType
-    dtype: np.dtype
-    nodes: list[Any] = field(default_factory=list)
-    constants: list[Any] = field(default_factory=list)
-
-    def node(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """The output of one operator."""
-        name = name or f"{operator.lower()}_{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], name, **attributes))
-        return name
-
-    def constant(self, value: Any, as_it_is: bool = False) -> str:
-        """An array or a number; numbers with a point become those of the graph's precision."""
-        array = np.asarray(value)
-        array = array.astype(self.dtype) if array.dtype.kind == "f" and not as_it_is else array
-        name = f"constant_{len(self.constants)}"
-        if array.dtype.kind == "U":
-            text = [word.encode() for word in array.ravel().tolist()]
-            made = self.onnx.helper.make_tensor(name, self.onnx.TensorProto.STRING, array.shape, text)
-        else:
-            made = self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
-        self.constants.append(made)
-        return name
-
-    @property
-    def number(self) -> int:
-        """ONNX's word for the precision."""
-        return int(self.onnx.helper.np_dtype_to_tensor_dtype(self.dtype))
 
 
 def written(net: Net, decoder: bool = False) -> tuple[bytes, list[str]]:
@@ -74,11 +37,11 @@ def written(net: Net, decoder: bool = False) -> tuple[bytes, list[str]]:
         raise UsageError(f"the net has {size:,} bytes of weights; an ONNX file holds {LARGEST:,}")
     g = Graph(onnx, net.dtype)
     name, columns = ("codes", net.n_code) if decoder else ("X", net.n_in)
-    codes = A = name if decoder else _scaled(g, name, net.inputs)
+    codes = A = name if decoder else scaled(g, name, net.inputs)
     for i, step in enumerate(net.steps[net.code if decoder else 0 :], start=net.code if decoder else 0):
         A = _step(g, A, step)
         codes = A if i + 1 == net.code else codes
-    outputs = _results(g, _unscaled(g, A, net.outputs), net, decoder)
+    outputs = _results(g, unscaled(g, A, net.outputs), net, decoder)
     if net.code and not decoder:
         outputs["codes"] = (g.node("Identity", codes, name="codes"), g.number, ["N", net.n_code])
     tensor = onnx.helper.make_tensor_value_info
@@ -209,6 +172,51 @@ def _binary(g: Graph, A: str, step: Step) -> str:
     return g.node("Cast", g.node("Greater", A, g.constant(0.0)), to=g.number)
 
 
+def _neighbours(g: Graph, A: str, step: Step) -> str:
+    _, near = _nearness(g, A, step)
+    nearest = f"nearest_{len(g.nodes)}"
+    g.nodes.append(
+        g.onnx.helper.make_node(
+            "TopK", [near, g.constant(np.array([step.size]))], [f"{nearest}_distances", nearest], nearest, largest=0
+        )
+    )
+    values = g.node("Gather", g.constant(step.arrays["values"]), nearest, axis=0)
+    return g.node("ReduceMean", values, g.constant(np.array([1])), keepdims=0)
+
+
+def _trees(g: Graph, A: str, step: Step) -> str:
+    """All trees at once: the node of each point and tree, (n, trees), level by level from the roots."""
+    trees, leaves, n_out = step.arrays["leaves"].shape
+    columns, thresholds = (g.constant(step.arrays[name].ravel()) for name in ("columns", "thresholds"))
+    columns = g.node("Cast", columns, to=g.onnx.TensorProto.INT64)
+    first = np.arange(trees)[None]
+    one, two, begins = g.constant(np.array(1)), g.constant(np.array(2)), g.constant(first * (leaves - 1))
+    points = g.node("Slice", g.node("Shape", A), *(g.constant(np.array([i])) for i in (0, 1)))
+    at = g.node("Expand", g.constant(0 * first), g.node("Concat", points, g.constant(np.array([trees])), axis=0))
+    for _ in range(step.size):
+        node = g.node("Add", at, begins)
+        asked = g.node("GatherElements", A, g.node("Gather", columns, node), axis=1)
+        above = g.node(
+            "Cast", g.node("Greater", asked, g.node("Gather", thresholds, node)), to=g.onnx.TensorProto.INT64
+        )
+        at = g.node("Add", g.node("Add", g.node("Mul", at, two), one), above)
+    leaf = g.node("Add", at, g.constant(first * leaves - (leaves - 1)))
+    values = g.node("Gather", g.constant(step.arrays["leaves"].reshape(-1, n_out)), leaf, axis=0)
+    return g.node("ReduceSum", values, g.constant(np.array([1])), keepdims=0)
+
+
+def _recurrent(g: Graph, X: str, step: Step) -> str:
+    """All steps one after the other, which read the same weights."""
+    weight, inputs = step.arrays["weight"], step.n_in // step.size
+    V, U, bias = (g.constant(a) for a in (weight[:, : step.n_out].T, weight[:, step.n_out :], step.arrays["bias"]))
+    H = A = ""
+    for t in range(step.size):
+        A = g.node("Gemm", _columns(g, X, t * inputs, (t + 1) * inputs), U, bias, transB=1)
+        A = g.node("Add", A, g.node("MatMul", H, V)) if H else A
+        H = A if step.inner is None else STEPS[step.inner.operation](g, A, step.inner)
+    return A
+
+
 STEPS: dict[str, Callable[[Graph, str, Step], str]] = {
     "affine": _affine,
     "linear": _linear,
@@ -219,6 +227,9 @@ STEPS: dict[str, Callable[[Graph, str, Step], str]] = {
     "rbf": _rbf,
     "quantiser": _quantiser,
     "binary": _binary,
+    "trees": _trees,
+    "neighbours": _neighbours,
+    "recurrent": _recurrent,
     "copy": _copy,
     "add": _add,
     "softmax": _softmax,
@@ -230,54 +241,3 @@ STEPS: dict[str, Callable[[Graph, str, Step], str]] = {
     "leaky_relu": _leaky_relu,
 }
 """Operation -> the nodes of a step."""
-
-
-# --- scaling ----------------------------------------------------------------------------------------------------------
-
-SQUARED = 1e150
-"""The square of a larger number may be too large for float64; sqrt(x^2 + 1) is x long before."""
-
-
-def _asinh(g: Graph, X: str) -> str:
-    """sign(x) log(|x| + sqrt(x^2 + 1)) in float64, of which onnxruntime has no Asinh; far away, where root is |x|."""
-    if g.dtype == np.float32:
-        return g.node("Asinh", X)
-    size = g.node("Min", g.node("Abs", X), g.constant(SQUARED))
-    root = g.node("Sqrt", g.node("Add", g.node("Mul", size, size), g.constant(1.0)))
-    far = g.node("Max", g.node("Abs", X), root)
-    return g.node("Mul", g.node("Sign", X), g.node("Log", g.node("Add", g.node("Abs", X), far)))
-
-
-def _sinh(g: Graph, X: str) -> str:
-    """(exp(x) - exp(-x)) / 2 in float64, of which onnxruntime has no Sinh."""
-    if g.dtype == np.float32:
-        return g.node("Sinh", X)
-    both = g.node("Sub", g.node("Exp", X), g.node("Exp", g.node("Neg", X)))
-    return g.node("Mul", both, g.constant(0.5))
-
-
-def _tails(g: Graph, X: str, tails: Tails, undo: bool) -> str:
-    """g(x), or its inverse, in the columns with long tails; the others as they are."""
-    long = g.constant(tails.long)
-    width, centre = g.constant(np.where(tails.long, tails.width, 1.0)), g.constant(tails.centre)
-    if not undo:
-        once = g.node("Where", long, _asinh(g, g.node("Div", g.node("Sub", X, centre), width)), X)
-        return once if tails.twice is None else g.node("Where", g.constant(tails.twice), _asinh(g, once), once)
-    if tails.twice is not None:
-        X = g.node("Where", g.constant(tails.twice), _sinh_where(g, X, tails.twice), X)
-    return g.node("Where", long, g.node("Add", g.node("Mul", _sinh_where(g, X, tails.long), width), centre), X)
-
-
-def _sinh_where(g: Graph, X: str, columns: Array) -> str:
-    """sinh in these columns (D,), 0 in the others, where it might be too large."""
-    return _sinh(g, g.node("Where", g.constant(columns), X, g.constant(0.0)))
-
-
-def _scaled(g: Graph, X: str, scaling: Scaling) -> str:
-    X = X if scaling.tails is None else _tails(g, X, scaling.tails, undo=False)
-    return g.node("Div", g.node("Sub", X, g.constant(scaling.shift)), g.constant(scaling.scale))
-
-
-def _unscaled(g: Graph, F: str, scaling: Scaling) -> str:
-    F = g.node("Add", g.node("Mul", F, g.constant(scaling.scale)), g.constant(scaling.shift))
-    return F if scaling.tails is None else _tails(g, F, scaling.tails, undo=True)

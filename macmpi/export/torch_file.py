@@ -25,6 +25,10 @@ def _softmax(step: Step) -> str:
     return f"nn.Sequential(nn.Unflatten(1, ({shape})), nn.Softmax(dim=2), nn.Flatten(1))"
 
 
+def _inner(step: Step) -> str:
+    return "nn.Identity()" if step.inner is None else MODULES[step.inner.operation](step.inner)
+
+
 MODULES: dict[str, Callable[[Step], str]] = {
     "affine": lambda s: f"nn.Linear({s.n_in}, {s.n_out})",
     "linear": lambda s: f"nn.Linear({s.n_in}, {s.n_out}, bias=False)",
@@ -33,6 +37,9 @@ MODULES: dict[str, Callable[[Step], str]] = {
     "rbf": lambda s: f"GaussianBasis({s.n_in}, {s.n_out}, {s.number!r})",
     "quantiser": lambda s: f"Codebook({s.n_in}, {len(s.arrays['centres'])})",
     "binary": lambda s: "Bits()",
+    "trees": lambda s: f"Trees({', '.join(map(str, s.arrays['leaves'].shape))})",
+    "neighbours": lambda s: f"Neighbours({s.n_in}, {', '.join(map(str, s.arrays['values'].shape))}, {s.size})",
+    "recurrent": lambda s: f"Recurrent({s.n_in // s.size}, {s.n_out}, {s.size}, {_inner(s)})",
     "copy": lambda s: f"Copy({s.size})",
     "add": lambda s: f"Add({s.size})",
     "softmax": _softmax,

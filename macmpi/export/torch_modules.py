@@ -155,6 +155,53 @@ class Codebook(Centres):
     def forward(self, A):
         return (self.centres + self.middle)[self.distances(A).argmin(1)]
 ''',
+    "Neighbours": '''
+class Neighbours(Centres):
+    """The mean over the examples that are nearest to a; no derivative by a."""
+
+    def __init__(self, inputs, examples, outputs, count):
+        super().__init__(inputs, examples)
+        self.values, self.count = nn.Parameter(torch.empty(examples, outputs)), count
+
+    def forward(self, A):
+        return self.values[self.distances(A).topk(self.count, largest=False).indices].mean(1)
+''',
+    "Trees": '''
+class Trees(nn.Module):
+    """The sum of the leaves in which a ends: node i goes on to 2 i + 1, above its threshold to 2 i + 2."""
+
+    def __init__(self, trees, leaves, outputs):
+        super().__init__()
+        self.leaves = nn.Parameter(torch.empty(trees, leaves, outputs))
+        for name in ("columns", "thresholds"):
+            self.register_buffer(name, torch.zeros(trees, leaves - 1))
+
+    def forward(self, A):
+        trees, leaves, outputs = self.leaves.shape
+        first = torch.arange(trees, device=A.device)
+        at = torch.zeros(len(A), trees, dtype=torch.long, device=A.device)
+        for _ in range(leaves.bit_length() - 1):
+            node = at + first * (leaves - 1)
+            above = A.gather(1, self.columns.long().flatten()[node]) > self.thresholds.flatten()[node]
+            at = 2 * at + 1 + above
+        return self.leaves.flatten(0, 1)[at - (leaves - 1) + first * leaves].sum(1)
+''',
+    "Recurrent": '''
+class Recurrent(nn.Module):
+    """The last state, before its activation: each reads the state before it, at first 0, and its part of X."""
+
+    def __init__(self, inputs, units, steps, activation):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(units, units + inputs)), nn.Parameter(torch.empty(units))
+        self.steps, self.activation = steps, activation
+
+    def forward(self, X):
+        H = X.new_zeros(len(X), len(self.bias))
+        for part in X.chunk(self.steps, 1):
+            A = nn.functional.linear(torch.cat([H, part], 1), self.weight, self.bias)
+            H = self.activation(A)
+        return A
+''',
     "Exp": '''
 class Exp(nn.Module):
     """exp(a), the mean of counts."""
@@ -178,6 +225,7 @@ BASES = {
     "StretchAgain": "Again",
     "GaussianBasis": "Centres",
     "Codebook": "Centres",
+    "Neighbours": "Centres",
     "Convolution": "Patches",
     "Pooling": "Patches",
 }

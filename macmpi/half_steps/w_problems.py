@@ -107,7 +107,7 @@ def _is_made(rows: Rows) -> bool:
     return False
 
 
-def _unit_targets(given: WInputs, k: int, units: slice) -> Rows:
+def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
     """Units of segment k's regression have to give the targets of the segment, less what is added.  Collective: no."""
     if len(given.parts.plan.chain.groups[k]) > 1:
         return by_position(targets_of_group(given, k), given.parts.plan.chain.rows(k), units)
@@ -158,7 +158,7 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     if job.units is not None:
         P = plan.chain.rows(k)
         inputs, rounded = (by_position(A, P) for A in (given.features[k], given.rounded[k]))
-        term, W = Term(inputs, _unit_targets(given, k, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
+        term, W = Term(inputs, unit_targets(given, k, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
         shared, points = layer_gram(given, k).G, P * plan.n_train
         (restraint,), mask = plan.restraints(k, state.mu), segment.fitted[0].connected
         own = None if mask is None else mask[job.units.rows]

@@ -1,87 +1,108 @@
-"""Learning the architecture (sections 2.4 and 4.4): the W-step of some iterations chooses how many centres a layer has.
+"""Learning the architecture (sections 2.4 and 4.4): the W-step of some iterations chooses among candidates.
 
     min over W of E_Q(W, Z; mu) + C(W),   C(W) = c eps_1^2 |W_1| + ... + c eps_K^2 |W_K|
 
-separates over the nets of radial basis functions between two sites, so each takes its best candidate by itself.  The
-candidates' centres are prefixes of one order of the points.  With the Gram G of all of them and R^T R = G + ridge I,
-the least error of the first M centres is 1/2 ||T||^2 - 1/2 ||(R^-T Phi^T T)_1..M||^2: one factor and one forward
-substitution give the errors of all candidates.
+separates over the regressions between two sites, so each takes its best candidate by itself: the number of its centres
+and their width.  The candidates' centres are prefixes of one order of the points, so that one factor holds the errors
+of all of them (`comparing.py`).  Where ridges are compared too, E_Q counts without its ridge, which a smaller one
+always lowers, and |W| is the effective number of weights, tr(G (G + ridge I)^-1) for each output.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
 
 from macmpi.config import Config
 from macmpi.config.resized import resized
 from macmpi.half_steps.carry_out import carry_out
-from macmpi.half_steps.w_problems import WInputs, prepare_w, targets
+from macmpi.half_steps.w_problems import WInputs, prepare_w
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.around import Around
-from macmpi.nets.design import adjoint
+from macmpi.methods.candidates import Candidates, candidates_of
+from macmpi.methods.comparing import Comparing
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
-from macmpi.reductions import ALONE, InPieces, OverPoints
-from macmpi.solvers.closed_form import NormalEquations
-from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem, values
-from macmpi.state import Z_STEP, MacState, Pause, State, never
+from macmpi.plan.selectable import all_widths, width_places
+from macmpi.state import Z_STEP, Architecture, MacState, Pause, State, never
 from macmpi.typing import Array
 
-CRITERIA: dict[str, Callable[[int], float]] = {
-    "aic": lambda n: 2.0,
-    "bic": lambda n: math.log(n),
-    "mdl": lambda n: max(math.log(n / (2.0 * math.pi)), 0.0),
-}
-"""A parameter costs this in addition to the sum of squares, in units of epsilon^2, for n points."""
 
+class Best(NamedTuple):
+    """The best candidate of a regression: whether it beats what is, its number of inputs, width, ridge and degrees.
 
-@dataclass(frozen=True)
-class Basis:
-    """A net of radial basis functions between two sites: segment `segment`, hidden layer `layer`, its candidates.
-
-    price: what a centre costs, with its weights, in the scale of E1.
+    degrees: those of what is, where it stays; all are those of what is where there is nothing to choose.
     """
 
-    segment: int
-    layer: int
-    candidates: Array
-    price: float
+    moves: bool
+    inputs: int
+    width: float
+    ridge: float
+    degrees: float
 
 
 class Selection(Around):
     """A Method around MAC: an iteration in `every` is a Z-step and a W-step with model selection.
 
-    The incumbent, with its present weights, is among the candidates: a selection never raises E_Q + ridge + C.
-    Collective: where a method says so.
+    The incumbent, with its present weights, is among the candidates: a selection never raises E_Q + ridge + C; of
+    regressions whose ridge is compared, the ridge apart.  Collective: where a method says so.
     """
 
     def __init__(self, config: Config, mac: Mac) -> None:
         super().__init__(mac)
         self.config = config
-        self.largest = self._plan(config.model.units)
-        self.bases = bases(config, self.largest)
+        self.largest = self._plan(Architecture(tuple(config.model.units)))
+        self.candidates = candidates_of(config, self.largest)
         self.changed: bool | None = None
+        self._degrees = list[float]()
 
-    def _plan(self, hidden: list[int]) -> Plan:
+    def _plan(self, of: Architecture) -> Plan:
         old = self.mac.plan
         chain = old.chain
-        return make_plan(resized(self.config, hidden), chain.n_in, chain.n_out, old.n_train, old.n_val, old.ranks)
+        return make_plan(resized(self.config, *of), chain.n_in, chain.n_out, old.n_train, old.n_val, old.ranks)
+
+    def begin(self, state: State[MacState]) -> None:
+        """Passes on to MAC, and takes the degrees that a selection has left.  Collective: yes."""
+        self.mac.begin(state)
+        self._degrees = [float(degrees) for degrees in state.own.degrees]
 
     def notes(self) -> dict[str, Any]:
-        """For the record: C per point, and what a selection did.  Collective: no."""
-        cost = sum(b.price * self._centres(b) for b in self.bases) / self.plan.n_train
-        return {"cost": cost} | ({} if self.changed is None else {"phase": "selection", "changed": self.changed})
+        """For the record: C per point, the widths and ridges that are chosen, and what a selection did.
 
-    def _centres(self, basis: Basis) -> int:
-        return self.plan.chain.segments[basis.segment].maps[0].n_out
+        Collective: no.
+        """
+        present = self._present()
+        cost = sum(float(c.cost(self._count(c), d)) for c, d in zip(self.candidates, self._known(), strict=True))
+        said: dict[str, Any] = {"cost": cost / self.plan.n_train}
+        if any(len(c.widths) > 1 for c in self.candidates):
+            said["widths"] = list(present.widths)
+        if any(c.ridges for c in self.candidates):
+            said["ridges"] = list(present.ridges)
+        return said | ({} if self.changed is None else {"phase": "selection", "changed": self.changed})
+
+    def _known(self) -> list[float | None]:
+        """The degrees of each regression, before the first selection all its inputs; None where M itself counts."""
+        all_inputs = [float(self._count(c)) for c in self.candidates if c.ridges]
+        held = iter(self._degrees or all_inputs)
+        return [next(held) if c.ridges else None for c in self.candidates]
+
+    def _count(self, of: Candidates) -> Any:
+        return np.array(self.plan.chain.block_shapes[of.block][1])
+
+    def _present(self) -> Architecture:
+        """The net as it is.  Collective: no."""
+        plan, widths = self.plan, all_widths(self.config)
+        for c in self.candidates:
+            if c.widths:
+                widths[width_places(self.config)[c.layer]] = self._width(plan, c)
+        units = tuple(layer.n_out for layer in plan.hidden)
+        return Architecture(units, tuple(widths), tuple(plan.choices.shaping.ridges))
+
+    def _width(self, plan: Plan, of: Candidates) -> float:
+        return float(plan.chain.segments[of.segment].maps[0].spec()["width"])
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
@@ -97,141 +118,142 @@ class Selection(Around):
         return True
 
     def _select(self, state: State[MacState]) -> None:
-        """Each basis takes its best candidate, or stays as it is; a W-step for the others.  Collective: yes."""
-        totals = self._totals(state)
-        tried, present = self.team.from_root(lambda: totals)
-        best = [int(b.candidates[costs.argmin()]) for b, costs in zip(self.bases, tried, strict=True)]
-        moves = [float(costs.min()) < now for costs, now in zip(tried, present, strict=True)]
-        hidden = [layer.n_out for layer in self.plan.hidden]
-        for basis, count, move in zip(self.bases, best, moves, strict=True):
-            if move:
-                hidden[basis.layer] = count
-        self.changed = hidden != [layer.n_out for layer in self.plan.hidden]
+        """Each regression takes its best candidate, or stays; a W-step for the others.  Collective: yes."""
+        found = self._best(state)
+        present = self._present()
+        units, widths, ridges = list(present.units), list(present.widths), list(present.ridges)
+        for c, best in zip(self.candidates, found, strict=True):
+            if best.moves and c.layer >= 0:
+                units[c.layer] = best.inputs
+                widths[width_places(self.config)[c.layer]] = best.width
+            if best.moves and c.ridges:
+                ridges[self.plan.choices.shaping.layers.index(c.block)] = best.ridge
+        chosen = Architecture(tuple(units), tuple(widths), tuple(ridges))
+        kept = {c.segment for c, best in zip(self.candidates, found, strict=True) if not best.moves}
+        self.changed = chosen != present
         if self.changed:
-            self._resize(hidden, state)
-        kept = {b.segment for b, move in zip(self.bases, moves, strict=True) if not move}
+            self._become(chosen, present, kept, state)
+        self._degrees = [best.degrees for c, best in zip(self.candidates, found, strict=True) if c.ridges]
+        state.own.degrees = np.array(self._degrees)
         fit(self.parts, [k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
-    def _resize(self, hidden: list[int], state: State[MacState]) -> None:
-        """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: yes."""
-        old, plan = self.plan, self._plan(hidden)
+    def _become(self, chosen: Architecture, present: Architecture, kept: set[int], state: State[MacState]) -> None:
+        """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: yes.
+
+        kept: the segments that stay as they are.
+        """
+        old, plan = self.plan, self._plan(self._asked(chosen))
         state.weights = _carried(state.weights, old.offsets.weights, plan.offsets.weights)
         state.own.grams = _carried(state.own.grams, old.offsets.grams, plan.offsets.grams)
-        state.own.sizes = np.array(hidden)
-        state.history.forget()
+        state.own.sizes = np.array(chosen.units)
+        state.own.widths, state.own.ridges = (np.array(v) for v in self._asked(chosen)[1:])
+        if chosen[:2] != present[:2]:
+            state.history.forget()
         self.mac = Mac(plan, self.data, self.team, self.clock)
-        if plan.chain.regressed_shapes(0) == old.chain.regressed_shapes(0):
+        if 0 in kept or not plan.chain.segments[0].leading:
             self.mac.begin(state)
 
-    def _totals(self, state: State[MacState]) -> tuple[list[Array], list[float]]:
-        """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), basis by basis.  Collective: yes.
+    def _asked(self, of: Architecture) -> Architecture:
+        """Without the widths and ridges that nothing chooses, which the config gives.  Collective: no."""
+        widths = of.widths if any(len(c.widths) > 1 for c in self.candidates) else ()
+        return Architecture(of.units, widths, of.ridges if any(c.ridges for c in self.candidates) else ())
 
-        Cost: for all candidates of a basis what one fit of the largest costs.
+    def _best(self, state: State[MacState]) -> list[Best]:
+        """The best candidate of each regression.  Collective: yes."""
+        totals = self.totals(state)
+
+        def chosen(c: Candidates, present: tuple[float, float]) -> Best:
+            ridges = self._ridges(c, state.mu)
+            table = np.stack([values for values, _ in totals[0][c.segment]])
+            width, ridge, count = np.unravel_index(int(table.argmin()), table.shape)
+            value, degrees = float(table[width, ridge, count]), totals[0][c.segment][width][1]
+            moves = value < present[0]
+            held = float(degrees[ridge, count]) if moves else present[1]
+            return Best(moves, int(c.counts[count]), c.widths[width] if c.widths else 0.0, ridges[ridge], held)
+
+        return self.team.from_root(lambda: [chosen(c, totals[1][c.segment]) for c in self.candidates])
+
+    def _ridges(self, of: Candidates, mu: float) -> tuple[float, ...]:
+        """The ridges that are compared at a mu, as penalty.ridge says them.  Collective: no."""
+        shaping = self.plan.choices.shaping
+        if of.ridges and mu <= shaping.until_mu:
+            return of.ridges
+        return (shaping.ridges[shaping.layers.index(of.block)],)
+
+    def totals(
+        self, state: State[MacState]
+    ) -> tuple[dict[int, list[tuple[Array, Array]]], dict[int, tuple[float, float]]]:
+        """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), by segment.  Collective: yes.
+
+        Of candidates, for each width, an array (ridges, counts) and the degrees of each; of the incumbent its value and
+        degrees.  Cost: for all counts what one fit of the largest costs, for each width; for each ridge a factor and
+        its inverse.
         """
-        work = self.largest.work.regressions([b.segment for b in self.bases])
+        segments, mu = [c.segment for c in self.candidates], state.mu
         with self.clock("w"):
-            given = prepare_w(self.parts, self.plan.work.regressions([b.segment for b in self.bases]), state)
-            trial = Comparing(self.largest, given, work, {b.segment: b.candidates for b in self.bases})
-        carry_out(work, trial, self.parts.points, self.team, self.clock)
-        tried, present = [], []
-        for basis in self.bases:
-            jobs = sorted((j for j in work.jobs if j.segment == basis.segment), key=lambda job: job.place.start)
-            total = sum(map(trial.found, jobs), np.zeros(1 + len(basis.candidates)))
-            total *= self.plan.weight_of(basis.segment, state.mu)
-            tried.append(total[1:] + basis.price * basis.candidates)
-            present.append(float(total[0]) + basis.price * self._centres(basis))
-        return tried, present
+            given = prepare_w(self.parts, self.plan.work.regressions(segments), state)
+        present = self._degrees_now(given, state)
+        tried: dict[int, list[tuple[Array, Array]]] = {k: [] for k in segments}
+        held: dict[int, tuple[float, float]] = {}
+        for i in range(max(max(len(c.widths), 1) for c in self.candidates)):
+            own = {c.segment: c for c in self.candidates if i < max(len(c.widths), 1)}
+            for k, (now, values, degrees) in self._tried(self._of_width(i), own, given, mu).items():
+                tried[k].append((values, degrees))
+                if not i:
+                    value = now + float(own[k].cost(self._count(own[k]), present.get(k)))
+                    held[k] = value, float(present.get(k, self._count(own[k])))
+        return tried, held
 
+    def _tried(
+        self, plan: Plan, own: dict[int, Candidates], given: WInputs, mu: float
+    ) -> dict[int, tuple[float, Array, Array]]:
+        """By segment, at one width: E_Q's part of what is; E_Q's part + C and degrees of candidates (ridges, counts).
 
-class Comparing:
-    """The fits of all candidates of a W-step with selection, at the centres of the largest: the tasks of a work list.
-
-    candidates: of each segment.  Collective: where a method says so.
-    """
-
-    def __init__(self, largest: Plan, given: WInputs, work: WorkList, candidates: dict[int, Array]) -> None:
-        self.plan, self.given, self.candidates = largest, given, candidates
-        team = given.parts.team
-        self.factors = team.array((largest.offsets.grams[-1],), np.float64)
-        by_rank = [work.jobs_of(rank) for rank in range(team.size)]
-        self._counts = [len(jobs) for jobs in by_rank]
-        self._numbers = {job.place.start: i for i, job in enumerate(job for jobs in by_rank for job in jobs)}
-        self._table = np.zeros((sum(self._counts), 1 + max(map(len, candidates.values()))))
-        self._grams: dict[int, Array] = {}
-        self._roots: dict[int, Array] = {}
-        self.features = {k: self._features(k) for k in work.features}
-
-    def _features(self, segment: int) -> Array:
-        """Phi (N, M) of the largest candidate.  Collective: yes."""
-        part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
-        block, basis = part.blocks[0], part.maps[0]
-        assert block is not None
-        centres = self.plan.centres(block, inputs, None)
-        return self.given.parts.points.rows(
-            lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype
-        )
-
-    def gram(self, gram: Gram, over_points: OverPoints) -> None:
-        """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
-        k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
-        found = NormalEquations().sum(self.features[k], over_points, False, rows)
-        if rows is None:
-            self._grams[k] = found
-        else:
-            self.factors[gram.place] = found.ravel()
-
-    def factor(self, segment: int) -> None:
-        """R of a large Gram, in pieces.  Collective: yes."""
-        self.root(segment, self.given.parts.in_pieces)
-
-    def root(self, segment: int, in_pieces: InPieces = ALONE) -> Array:
-        """R, upper triangular, with R^T R = G + ridge I: that of the W-step in closed form, made once.
-
-        Collective: where `in_pieces` is.
+        Collective: yes.
         """
-        if segment not in self._roots:
-            plan = self.plan
-            rows = self.factors[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
-            G = self._grams.get(segment, rows)
-            gram = LayerGram(G, plan.unit_ridge(segment, self.given.state.mu), plan.dtype, bias=False)
-            self._roots[segment] = NormalEquations().factor(gram, in_pieces).lower.T
-        return self._roots[segment]
+        work, found = plan.work.regressions(list(own)), {}
+        ridges = {k: [self._own(c, r, mu) for r in self._ridges(c, mu)] for k, c in own.items()}
+        with self.clock("w"):
+            trial = Comparing(plan, given, work, own, ridges)
+        carry_out(work, trial, self.parts.points, self.team, self.clock)
+        for k, c in own.items():
+            jobs = sorted((j for j in work.jobs if j.segment == k), key=lambda job: job.place.start)
+            shape = len(ridges[k]), len(c.counts)
+            values = 1 + shape[0] * shape[1]
+            total = sum((trial.found(job)[:values] for job in jobs), np.zeros(values))
+            total *= self.plan.weight_of(k, mu)
+            degrees = np.broadcast_to(c.counts.astype(float), shape)
+            if c.ridges:
+                degrees = trial.found(jobs[0])[values:].reshape(shape)
+            costs = np.stack([c.cost(c.counts, d if c.ridges else None) for d in degrees])
+            found[k] = float(total[0]), total[1:].reshape(shape) + costs, degrees
+        return found
 
-    def solve(self, job: Job) -> None:
-        """The objectives of some units.  Collective: no."""
-        self.found(job)[:] = self.objectives(job, self.candidates[job.segment])
+    def _degrees_now(self, given: WInputs, state: State[MacState]) -> dict[int, Any]:
+        """The effective weights of an output of each regression whose ridge is compared, as it is.  Collective: yes."""
+        chosen = {c.segment: c for c in self.candidates if c.ridges}
+        if not chosen:
+            return {}
+        work, shaping = self.plan.work.regressions(list(chosen)), self.plan.choices.shaping
+        ridges = {k: [self._own(c, shaping.ridges[shaping.layers.index(c.block)], state.mu)] for k, c in chosen.items()}
+        trial = Comparing(self.plan, given, work, {}, ridges, given.features)
+        carry_out(work, trial, self.parts.points, self.team, self.clock)
+        first = {job.segment: job for job in sorted(work.jobs, key=lambda job: job.place.start, reverse=True)}
+        return {k: float(trial.found(first[k])[0]) for k in chosen}
 
-    def found(self, job: Job) -> Array:
-        """The objectives of what is and of its segment's candidates, once they have been exchanged.  Collective: no."""
-        return self._table[self._numbers[job.place.start], : 1 + len(self.candidates[job.segment])]
+    def _own(self, of: Candidates, ridge: float, mu: float) -> float:
+        """A ridge as the regression of a unit has it.  Collective: no."""
+        return self.plan.choices.shaping.own(ridge, mu, of.segment == len(self.plan.chain.sites))
 
-    def tour(self, jobs: Sequence[Job]) -> None:
-        """Nothing travels where architectures are selected.  Collective: no."""
-        raise NotImplementedError
-
-    def train(self, layer: Layer) -> None:
-        """No layer is trained while candidates are compared.  Collective: no."""
-        raise NotImplementedError
-
-    def exchange(self, exchange: Exchange) -> None:
-        """Rows of Grams, or the table of objectives.  Collective: yes."""
-        if exchange.what == "weights":
-            self.given.parts.team.gather_rows(self._table, self._counts)
-        elif exchange.parts:
-            self.given.parts.team.gather_parts(self.factors, exchange.parts)
-
-    def objectives(self, job: Job, candidates: Array) -> Array:
-        """1/2 ||T - Phi W^T||^2 + ridge/2 ||W||^2 of units as they are, then for each candidate.  Collective: no."""
-        assert job.units is not None
-        k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
-        T, Phi = targets(self.given, k, rows), self.features[k]
-        (crossed,) = parts.over_points(lambda points: (adjoint(T[points], Phi[points], bias=False),))
-        U = linalg.solve_triangular(self.root(k), crossed.T, trans=1, check_finite=False)
-        gains = np.cumsum(np.einsum("mh,mh->m", U, U))[candidates - 1]
-        W = parts.weights(state)[self.plan.chain.segments[k].regressed[0]][rows]
-        term, ridge = Term(self.given.features[k], T), self.plan.unit_ridge(k, state.mu)
-        present = values(UnitProblem(term, "linear", ridge, W), W, parts.over_points).sum()
-        return np.concatenate([[present], 0.5 * (np.einsum("nh,nh->", T, T, dtype=float) - gains)])
+    def _of_width(self, number: int) -> Plan:
+        """The plan of the largest candidates, with width `number` of each.  Collective: no."""
+        widths = all_widths(self.config)
+        for c in self.candidates:
+            if c.widths:
+                widths[width_places(self.config)[c.layer]] = c.widths[min(number, len(c.widths) - 1)]
+        if widths == all_widths(self.config):
+            return self.largest
+        return self._plan(Architecture(tuple(self.config.model.units), tuple(widths)))
 
 
 def _carried(flat: Array, old: Sequence[int], new: Sequence[int]) -> Array:
@@ -240,19 +262,4 @@ def _carried(flat: Array, old: Sequence[int], new: Sequence[int]) -> Array:
     for was, place in zip(pairwise(old), pairwise(new), strict=True):
         if was[1] - was[0] == place[1] - place[0]:
             found[slice(*place)] = flat[slice(*was)]
-    return found
-
-
-def bases(config: Config, plan: Plan) -> list[Basis]:
-    """The nets of radial basis functions; candidates up to the plan's own number.  Collective: no."""
-    keys, found = config.selection, list[Basis]()
-    a_parameter = CRITERIA[keys.criterion](plan.n_train)
-    epsilons = keys.epsilons(len(plan.basis_sizes))
-    for k, segment in enumerate(plan.chain.segments):
-        if segment.leading:
-            own = segment.maps[0]
-            price = a_parameter * epsilons[len(found)] * (own.n_in + segment.n_out)
-            layer = next(i for i, m in enumerate(plan.hidden) if m is own)
-            steps = keys.sizes[layer] if keys.sizes else np.arange(keys.smallest, own.n_out, keys.step)
-            found.append(Basis(k, layer, np.unique([*steps, own.n_out]), price))
     return found

@@ -24,7 +24,7 @@ import numpy as np
 from macmpi.config import Config
 from macmpi.config.resized import resized
 from macmpi.methods.around import Around
-from macmpi.methods.selection import CRITERIA
+from macmpi.methods.candidates import CRITERIA
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.resizable import Place, places
 from macmpi.solvers.elimination import Kept, moments, prefixes, ranked

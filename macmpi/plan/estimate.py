@@ -201,11 +201,10 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
     return shares_of_ranks, item * (data + kept) + RESIDENT, seconds
 
 
-def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -> float:
+def node_bytes(plan: Plan, autoencoder: bool = False, selecting: int = 0) -> float:
     """The ranks of a node share points, coordinates (twice, at the end), multipliers, a W-step's features, and
-    rounded; Grams and, twice, factors of large ones; features and Grams, or nets, that a selection tries; two arrays in
-    turn for sums of Grams, of minibatches each for sums, directions, inverses and metrics; weights, their average and
-    last step, running Grams.
+    rounded; Grams and, twice, factors of large ones; features, Grams, factors, nets that a selection tries; two arrays
+    in turn for sums of Grams, of minibatches for sums, directions, inverses, metrics; weights, average, last step.
     """
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
@@ -220,7 +219,7 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: bool = False) -
         large = [plan.offsets.gram_shapes[k][1] for k in range(len(chain.segments)) if plan.offsets.large(k)]
         grams = plan.offsets.grams[-1] + 2 * sum(n * n for n in large)
         if selecting and plan.has_basis:
-            grams += plan.offsets.grams[-1]
+            grams += plan.offsets.grams[-1] + 2 * (selecting - 1) * sum(n * n for n in large)
             shared += N * sum(plan.basis_sizes)
         elif selecting:  # two nets more, and inputs, targets and features of a layer
             grams += 2 * plan.offsets.grams[-1]
@@ -249,9 +248,11 @@ def _unfolded(segment: Segment) -> int:
     return segment.fitted[0].positions * segment.fitted[0].columns
 
 
-def selecting(config: Config) -> bool:
-    """Tells whether architectures are selected.  Collective: no."""
-    return config.selection.criterion != "none"
+def selecting(config: Config) -> int:
+    """0 where no architectures are selected, else the most ridges that a selection compares.  Collective: no."""
+    given = config.selection.ridges
+    most = max((len(entry) for entry in given if isinstance(entry, list)), default=len(given))
+    return 0 if config.selection.criterion == "none" else 1 + most
 
 
 def sums_bytes(plan: Plan) -> int:

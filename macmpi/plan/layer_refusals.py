@@ -7,8 +7,11 @@ from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.plan.resizable import check_places, check_sizes, places
+from macmpi.plan.selectable import check_selectable, ridges_of
 from macmpi.plan.staged_refusals import check_staged
 from macmpi.solvers import ZSolver
+
+_BASIS = "radial basis functions"
 
 MOST_EMBEDDED = 20_000
 """Points whose pairwise similarities fit into memory."""
@@ -130,25 +133,30 @@ def check_method(config: Config, chain: Chain) -> None:
     if keys.criterion == "none":
         return
     check_sizes(config)
-    if places(config, chain):
+    units = bool(places(config, chain))
+    check_selectable(config, chain, units)
+    if units:
         return check_places(config, chain)
-    if not basis:
+    dense = [k for k in ridges_of(config, chain) if not chain.segments[k].leading]
+    if not basis and not dense:
         raise UsageError(
             f'selection.criterion = "{keys.criterion}" chooses numbers of centres, and no layer has radial basis '
-            'functions; use model.activation = "rbf" at some, selection.sizes for dense layers, or criterion = "none"'
+            'functions; use model.activation = "rbf" at some, selection.sizes or selection.ridges for dense layers, '
+            'or criterion = "none"'
         )
-    if set(config.model.each("centres", 1)) != {"subset"}:
+    if basis and set(config.model.each("centres", 1)) != {"subset"}:
         raise UsageError(
             f'selection.criterion = "{keys.criterion}" compares nested sets of centres; use model.centres = "subset"'
         )
-    epsilons = keys.epsilons(len(basis))
-    if len(epsilons) != len(basis):
+    count = len(basis) + len(dense)
+    epsilons = keys.epsilons(count)
+    if len(epsilons) != count:
+        which = f"dense layers and nets of {_BASIS}" if dense else f"nets of {_BASIS}"
         raise UsageError(
             f'selection.criterion = "{keys.criterion}" needs selection.epsilon2, the mean squared error of a model of '
-            f"low bias: one number, or one for each of the {len(basis)} nets of radial basis functions "
-            f"({len(epsilons)} given)"
+            f"low bias: one number, or one for each of the {count} {which} ({len(epsilons)} given)"
         )
-    fewest = min(m.n_out for m in basis)
+    fewest = min((m.n_out for m in basis), default=keys.smallest)
     if keys.smallest > fewest and not keys.sizes:
         raise UsageError(
             f"selection.smallest = {keys.smallest:,} is more than the {fewest:,} centres that a layer starts with; "

@@ -28,12 +28,12 @@ class Shaping:
 
     def ridge(self, block: int, mu: float, output: bool) -> float:
         """Ridge of a unit's own regression, 1/2 sum r^2 + ridge/2 ||v||^2."""
-        return self._own(self.ridges[self.layers.index(block)], mu, output)
+        return self.own(self.ridges[self.layers.index(block)], mu, output)
 
     def restraint(self, block: int, mu: float, output: bool) -> Restraint:
         """The restraint of a layer's own regression."""
         asked = self.asked(block)
-        l1, group = (self._own(size, mu, output) for size in (asked.l1, asked.group))
+        l1, group = (self.own(size, mu, output) for size in (asked.l1, asked.group))
         held = mu > self.until_mu and (asked.l1 > 0.0 or asked.group > 0.0)
         return Restraint(l1, group, asked.least, asked.most, held)
 
@@ -41,7 +41,7 @@ class Shaping:
         """The restraint as the config asks for it."""
         return self.restraints[self.layers.index(block)] if block in self.layers else FREE
 
-    def _own(self, size: float, mu: float, output: bool) -> float:
+    def own(self, size: float, mu: float, output: bool) -> float:
         """A size as the layer's own regression has it."""
         if mu > self.until_mu:
             return 0.0

@@ -50,7 +50,8 @@ class About:
 class Training:
     """The course of training: ended says why it ended, best_iteration where the best weights are of (0: the start).
 
-    constant: they are those of the best constant, since no others were better; best_iteration is 0 then too.
+    constant: they are those of the best constant, since no others were better; best_iteration is 0 then too.  ridges:
+    of each layer whose weights a regression fits, where a selection has chosen them.
     """
 
     method: str
@@ -63,6 +64,7 @@ class Training:
     started: str
     written: str
     constant: bool = False
+    ridges: tuple[float, ...] = ()
     __pydantic_config__: ClassVar[Any] = FINITE
 
 

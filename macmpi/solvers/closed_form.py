@@ -36,11 +36,16 @@ class NormalEquations(System):
     """The ridge leaves the biases alone.  Inputs in single precision are never regular."""
 
     def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Factor:
+        added, regular = self.added(gram)
+        return Factor(regular_factor(gram.G, added, in_pieces), regular)
+
+    def added(self, gram: LayerGram) -> tuple[Array, bool]:
+        """The diagonal that is added to a Gram, the ridge and what keeps it regular; whether the ridge does alone."""
         G = gram.G
         regular = gram.dtype == np.float64 and gram.ridge > REGULAR * float(np.trace(G)) / len(G)
         added = np.full(len(G), 0.0 if regular else jitter(G, NORMAL, gram.dtype))
         added[: len(G) - gram.bias] += gram.ridge
-        return Factor(regular_factor(G, added, in_pieces), regular)
+        return added, regular
 
 
 @dataclass(frozen=True)

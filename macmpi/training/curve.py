@@ -141,6 +141,12 @@ def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
     }
 
 
+def changed(sizes: Iterable[int], record: dict[str, Any]) -> str:
+    """Sizes of a net that a selection has changed, and its widths and ridges where they are selected."""
+    more = [f"{key} {', '.join(f'{v:g}' for v in record[key])}" for key in ("widths", "ridges") if key in record]
+    return "; ".join(["-".join(map(str, sizes)), *more])
+
+
 def _record(line: str) -> dict[str, Any] | None:
     """The record of a line, or None for what is none."""
     try:

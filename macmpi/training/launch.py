@@ -57,8 +57,8 @@ def launch_training(request: Request, known: Decided, plan: Plan, team: Team) ->
         team.from_root(lambda: name_ignored(config))
         state = state_of(found, plan, team)
         found = None
-        if hidden := [] if state is None else state.own.hidden:
-            plan = make_plan(resized(config, hidden), *sizes.counts, team.size)
+        if state is not None and (selected := state.own.architecture).units:
+            plan = make_plan(resized(config, *selected), *sizes.counts, team.size)
         return train(Job(config, request, directory, state, origin, arithmetic), plan, data, team)
 
 

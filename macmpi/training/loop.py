@@ -22,7 +22,7 @@ from macmpi.results.reference_errors import levels
 from macmpi.state import Errors, State
 from macmpi.training import finite
 from macmpi.training.best import Best, best_of, is_poor, or_constant
-from macmpi.training.curve import Curve, record_of
+from macmpi.training.curve import Curve, changed, record_of
 from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
 from macmpi.training.process import peak_memory, ready_memory, ready_products, spare_living
@@ -288,7 +288,7 @@ class Training:
         if callback is not None and self.team.rank == 0 and callback(dict(record)):
             self.stop.asked = True
         if record.get("changed") and self.team.rank == 0:
-            say(f"  another architecture: {'-'.join(str(n) for n in self.plan.chain.layer_sizes)}")
+            say(f"  another architecture: {changed(self.plan.chain.layer_sizes, record)}")
 
     def _save(self, state: State[Any], last: bool) -> None:
         config, sha256, directory, began = self.job.config, self.data.sha256, self.job.directory, now()

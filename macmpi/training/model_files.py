@@ -60,6 +60,7 @@ def card_of(config: Config, plan: Plan, data: Dataset, end: End, facts: dict[str
         threads=config.run.threads,
         started=str(facts.get("started", "")),
         written=stamp(),
+        ridges=end.state.own.architecture.ridges,
     )
     return Card(
         data=About(config.data.source, data.sha256, plan.n_train, plan.n_val, plan.chain.n_in, plan.chain.n_out),

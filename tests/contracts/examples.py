@@ -19,7 +19,7 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import KINDS, Map, Tangent
 from macmpi.nets.layers.activation import FUNCTIONS, Activation
 from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.carrying import Add, Carrying, Copy
+from macmpi.nets.layers.carrying import Add, Carrying, Copy, Stack
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.kernels import Kernels
@@ -233,9 +233,11 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
         partial(carrying_example, partial(activation_example, "tanh"), 3),
         partial(carrying_example, partial(softmax_example, 4), 2),
         partial(carrying_example, partial(weighted_example, Convolution, (4, 3, 2, 3, 3)), 2),
+        partial(carrying_example, partial(pooling_example, MaxPooling, (4, 4, 2, 2)), 3),
         partial(carrying_example, partial(weightless_example, Add(2)), 3),
     ],
     "copy": [partial(weightless_example, Copy(3)), partial(weightless_example, Copy(2, 4))],
+    "stack": [partial(weightless_example, Stack(4, 2, 3)), partial(weightless_example, Stack(1, 1, 2))],
     "add": [partial(weightless_example, Add(3)), partial(weightless_example, Add(1))],
     "quantiser": [partial(quantiser_example, 3, 5), partial(quantiser_example, 1, 4), partial(quantiser_example, 4, 1)],
     "binary": [partial(binary_example, 5)],

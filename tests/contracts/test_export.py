@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 from tolerance import gamma
 
 from macmpi import UsageError, config
+from macmpi.config import Recurrent
 from macmpi.config.auto import decide
 from macmpi.data.scaling import Scaling, Tails, unscaled
 from macmpi.export import numpy_file, onnx_file, torch_file
@@ -29,7 +30,7 @@ from macmpi.export.check import (
     points_of,
     torch_runner,
 )
-from macmpi.export.net import ACTIVATIONS, NOT_EXPORTED, OPERATIONS, STEPS, Net, net_of
+from macmpi.export.net import ACTIVATIONS, OPERATIONS, STEPS, Net, net_of
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import KINDS, Kind
@@ -106,8 +107,7 @@ def assert_computes(model: Model, to: str, X: Array, precision: str = "float64")
 
 
 def test_every_kind_of_layer_and_every_activation_has_a_step_in_every_format() -> None:
-    assert STEPS.keys() | set(NOT_EXPORTED) == KINDS.keys()
-    assert STEPS.keys().isdisjoint(NOT_EXPORTED)
+    assert STEPS.keys() == KINDS.keys()
     assert ACTIVATIONS.keys() == FUNCTIONS.keys()
     for table in (onnx_file.STEPS, torch_file.MODULES, numpy_file.LINES):
         assert set(table) == set(OPERATIONS)
@@ -171,8 +171,11 @@ def test_the_nets_of_the_documented_configs(path: Path, to: str, random: np.rand
     """Each with its layers, dense ones some tens of units wide at most."""
     settings, n_in = config.read(path, []), 12
     labels = settings.model.loss == "cross_entropy"
+    recurrent = settings.model.hidden != "auto" and any(settings.model.recurrences)
     if settings.model.hidden != "auto" and any(settings.model.convolutions):
         n_in = 256
+    if recurrent:
+        n_in = 2 * settings.model.hidden[0].steps
     settings, _ = decide(settings, n_in, not labels, (16, 16))
     narrow = replace(settings.model, words=8)
     if n_in == 12:
@@ -181,6 +184,20 @@ def test_the_nets_of_the_documented_configs(path: Path, to: str, random: np.rand
     changes = {"classes": np.arange(5)} if labels else {"autoencoder": True}
     model = model_of(chain, random, **changes)
     assert_computes(model, to, points(model, random))
+
+
+@formats
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu", "leaky_relu", "linear"])
+@pytest.mark.parametrize(("steps", "sites"), [(1, "after"), (4, "after"), (4, "before")])
+def test_a_recurrent_layer(
+    steps: int, sites: Any, activation: str, precision: str, to: str, random: np.random.Generator
+) -> None:
+    """Alone and before a dense layer; codes are those of its last state, before its activation where the site is."""
+    for hidden in ([Recurrent(3, steps)], [Recurrent(5, steps), 2]):
+        chain = build_chain(config.Model(hidden, activation, sites=sites), 2 * steps, 3)
+        model = model_of(chain, random)
+        assert_computes(model, to, points(model, random), precision)
 
 
 @formats

@@ -13,7 +13,7 @@ import numpy as np
 from macmpi.config import Activation, Config, Convolution, Method, Recurrent, Sparse
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
-from macmpi.methods.selection import CRITERIA
+from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.starts import Origin
 from macmpi.parallel import tiles, tree_sum
 from macmpi.plan.plan import Plan, make_plan
@@ -276,6 +276,10 @@ def skips(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[
         yield WIDE, {**residual, **drawn, **keys}
         yield CLASSES, {**appended, **drawn, "model.loss": "cross_entropy", **keys}
     yield WIDE, {**residual, "method.name": "adam", "baseline.batch": 9}
+    images = {"model.image": [4, 3], "model.hidden": [Convolution(3, 3), Convolution(3, 3), Convolution(2, 3), 9]}
+    yield WIDE, {**images, "model.skips": [[1, 3]], "model.activation": "tanh", "parallel.data": "sharded"}
+    images |= {"model.skips": [[0, 2], [1, 3], [1, 5]], "model.joining": "append", "model.activation": "tanh"}
+    yield WIDE, {**images, **drawn}
 
 
 def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -424,8 +428,18 @@ def selections(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[t
     yield SMALL, {**BASIS, **SELECTING, "start.method": "pca", **single}
     halves = {"model.activation": ["rbf", "linear", "sigmoid"], "model.hidden": [30, 2, 7], "model.width": 3.0}
     yield SMALL, {**BASIS, **SELECTING, **halves}
-    yield SMALL, {**BASIS, **SELECTING, **halves, "selection.sizes": [[5, 12], [], []]}
+    yield SMALL, {**BASIS, **SELECTING, **halves, "selection.sizes": [[5, 12], [], []], "selection.widths": [1.0, 5.0]}
+    yield from widths_and_ridges(lagrangian)
     yield from units(single)
+
+
+def widths_and_ridges(lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Widths and ridges of radial basis functions, and ridges of a dense net."""
+    ridges = {"selection.ridges": [1e-3, 1.0]}
+    yield SMALL, {**BASIS, **SELECTING, **ridges, "selection.widths": [[1.0, 5.0], [0.5]], **lagrangian}
+    yield WIDE, {**BASIS, **SELECTING, **ridges, "model.hidden": [70, 2, 55], "parallel.data": "node"}
+    dense = {"selection.criterion": "bic", "selection.epsilon2": 0.1, "selection.every": 1, "model.sites": "before"}
+    yield WIDE, {**dense, **ridges, "model.activation": "tanh"}
 
 
 def units(single: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

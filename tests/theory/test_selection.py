@@ -21,7 +21,9 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.carry_out import carry_out
 from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
-from macmpi.methods.selection import CRITERIA, Comparing, Selection
+from macmpi.methods.candidates import CRITERIA
+from macmpi.methods.comparing import Comparing
+from macmpi.methods.selection import Selection
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
@@ -60,9 +62,10 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
 
 
 def trial_of(method: Selection, state: State) -> tuple[Comparing, list[Job]]:
-    work = method.largest.work.regressions([b.segment for b in method.bases])
-    candidates = {b.segment: b.candidates for b in method.bases}
-    trial = Comparing(method.largest, given(method.mac, state), work, candidates)
+    work = method.largest.work.regressions([b.segment for b in method.candidates])
+    own = {b.segment: b for b in method.candidates}
+    ridges = dict(enumerate([ridge] for ridge in own_ridges(method.mac, state)))
+    trial = Comparing(method.largest, given(method.mac, state), work, own, ridges)
     carry_out(work, trial, method.parts.points, method.team, method.clock)
     return trial, list(work.jobs)
 
@@ -106,6 +109,12 @@ def total(method: Selection, state: State) -> float:
     return e_q(method.mac, state, method.config) + price(method, method.plan.basis_sizes)
 
 
+def totals(method: Selection, state: State) -> tuple[list[Array], list[float]]:
+    """Of candidates and of what is, net by net; widths and ridges one after the other."""
+    tried, present = method.totals(state)
+    return [np.concatenate([v.ravel() for v, _ in own]) for own in tried.values()], [v for v, _ in present.values()]
+
+
 def select(method: Selection, state: State) -> None:
     """A W-step with selection alone."""
     state.position = W_STEP
@@ -125,10 +134,10 @@ def test_the_errors_of_all_candidates_are_those_of_single_fits(mu: float, settin
         state.mu = mu
         trial, jobs = trial_of(method, state)
         assert [job.segment for job in jobs] == ([0, 0, 1] if setting == "wide" else [0, 1])
-        for b, basis in enumerate(method.bases):
-            counts = basis.candidates
+        for b, basis in enumerate(method.candidates):
+            counts = basis.counts
             assert len(counts) > 4
-            squares = sum(trial.objectives(job, counts)[1:] for job in jobs if job.segment == b)
+            squares = sum(trial.objectives(job)[1:] for job in jobs if job.segment == b)
             found = method.plan.weight_of(b, mu) * squares
             assert_allclose(found, [alone(method, state, b, count) for count in counts], rtol=1e-8)
 
@@ -139,7 +148,7 @@ def test_the_incumbent_counts_as_it_is(setting: str) -> None:
     random = np.random.default_rng(3)
     state.weights += 0.1 * random.normal(size=len(state.weights))
     method.mac.parts.begin_first(state)
-    _, present = method._totals(state)
+    _, present = totals(method, state)
     mu = state.mu
     shifts = 0.5 * np.sum(state.own.multipliers**2) / mu
     assert_allclose(sum(present), total(method, state) + shifts, rtol=1e-10)
@@ -162,11 +171,11 @@ def test_the_candidates_centres_are_the_first_of_one_order_of_the_points() -> No
 @pytest.mark.parametrize("rows", [1, 3, 5])
 def test_a_gram_in_pieces_gives_the_same_errors(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     method, state = selecting()
-    whole = method._totals(state)
+    whole = totals(method, state)
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 2)
     monkeypatch.setattr(tiles, "GRAM_ROWS", rows)
     assert len(method.largest.work.grams(0)) > 2
-    pieces = method._totals(state)
+    pieces = totals(method, state)
     for one, two in zip(whole[0], pieces[0], strict=True):
         assert_allclose(two, one, rtol=1e-10)
 
@@ -196,15 +205,15 @@ def test_ranks_share_the_features_and_the_factors_of_the_candidates(
     monkeypatch.setattr(GaussianBasis, "forward", counted)
     monkeypatch.setattr(cholesky, "_piece", counted_piece)
 
-    def totals(team: Any) -> tuple[list[Array], list[float]]:
+    def together(team: Any) -> tuple[list[Array], list[float]]:
         plan = replace(method.plan, ranks=team.size)
-        return Selection(method.config, Mac(plan, method.data, team, Clock()))._totals(deepcopy(state))
+        return totals(Selection(method.config, Mac(plan, method.data, team, Clock())), deepcopy(state))
 
-    one = totals(Serial())
+    one = together(Serial())
     alone_made = sorted(made)
     assert len({kind for kind, _ in alone_made}) == 2
     made.clear()
-    for found in crew(ranks, totals):
+    for found in crew(ranks, together):
         assert not isinstance(found, Exception)
         for mine, theirs in zip(one, found, strict=True):
             for a, b in zip(mine, theirs, strict=True):
@@ -221,7 +230,7 @@ def test_the_selected_sizes_are_the_best_of_all_pairs(criterion: str, epsilon2: 
     """min over all architectures of min over their weights of E_Q + C: M K fits say what M^K nets would."""
     keys = {"criterion": criterion, "epsilon2": epsilon2}
     method, state = selecting(selection=keys, **SETTINGS["objective"])
-    tables = [{int(m): alone(method, state, b, int(m)) for m in method.bases[b].candidates} for b in (0, 1)]
+    tables = [{int(m): alone(method, state, b, int(m)) for m in method.candidates[b].counts} for b in (0, 1)]
     assert [len(t) for t in tables] == [6, 5]
     state.weights *= 0.5  # so that the incumbent is no candidate
     select(method, state)
@@ -260,15 +269,15 @@ def test_candidates_step_from_the_smallest_to_the_layers_own_number(
     smallest: int, step: int, first: list[int], second: list[int]
 ) -> None:
     method, state = selecting(selection={"smallest": smallest, "step": step})
-    assert [b.candidates.tolist() for b in method.bases] == [first, second]
+    assert [b.counts.tolist() for b in method.candidates] == [first, second]
     select(method, state)
-    assert method.bases[0].candidates.tolist() == first, "not from the present number"
+    assert method.candidates[0].counts.tolist() == first, "not from the present number"
 
 
 def test_candidates_may_be_listed() -> None:
     """For each hidden layer; the number at the start is among them, and alone where the list is empty."""
     method, state = selecting(selection={"sizes": [[9, 3], [], []]})
-    assert [b.candidates.tolist() for b in method.bases] == [[3, 9, 12], [10]]
+    assert [b.counts.tolist() for b in method.candidates] == [[3, 9, 12], [10]]
     select(method, state)
     assert method.plan.basis_sizes in ([3, 10], [9, 10], [12, 10])
 
@@ -321,7 +330,7 @@ def better_centres(method: Selection, state: State, basis: int) -> None:
     method.mac.parts.begin_first(state)
     state.own.grams = np.empty(0)
     method.begin(state)
-    others = [alone(method, state, basis, int(m)) for m in method.bases[basis].candidates]
+    others = [alone(method, state, basis, int(m)) for m in method.candidates[basis].counts]
     assert best * (1.0 if basis else state.mu) < min(others)
 
 
@@ -449,7 +458,7 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
     assert (len(saved.own.sizes) > 0) == (cut >= 2)
     other = resumed(saved, method.config, method.data)
     assert other.plan.basis_sizes == method.plan.basis_sizes
-    assert [b.candidates.tolist() for b in other.bases] == [b.candidates.tolist() for b in method.bases]
+    assert [b.counts.tolist() for b in other.candidates] == [b.counts.tolist() for b in method.candidates]
     for _ in range(3):
         method.sweep(state)
         other.sweep(saved)
@@ -473,7 +482,7 @@ def test_the_layers_without_basis_functions_get_their_w_step() -> None:
         "width": 2.5,
     }
     method, state = selecting(model=model, penalty={"ridge": 0.0})
-    assert [b.layer for b in method.bases] == [0]
+    assert [b.layer for b in method.candidates] == [0]
     errors = [method.evaluate(state).E_Q]
     for i in range(6):
         sigmoid, output = (W.copy() for W in method.mac.parts.weights(state)[2:])
@@ -495,7 +504,7 @@ def test_a_net_with_basis_functions_in_one_half_alone() -> None:
     data = method.data
     select(method, state)
     assert method.changed
-    assert [b.segment for b in method.bases] == [1]
+    assert [b.segment for b in method.candidates] == [1]
     assert state.own.sizes.tolist() == [2, method.plan.basis_sizes[0]]
     assert_allclose(method.notes()["cost"], 2 * 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)
 

@@ -19,6 +19,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.chain import Chain
+from macmpi.nets.layers.convolution import Convolution
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
@@ -38,6 +39,17 @@ NETS: dict[str, dict[str, Any]] = {
     "sparse": {
         "hidden": [{"units": 6, "connections": "random", "share": 0.5}, 6, {"units": 6, "connections": "banded"}],
         "skips": [[1, 3], [2, 4]],
+    },
+    "images": {
+        "hidden": [{"channels": 3, "kernel": 2}, {"channels": 3}, {"channels": 3, "kernel": 1}, 5],
+        "skips": [[1, 3], [2, 4]],
+        "image": [2, 2],
+    },
+    "images appended": {
+        "hidden": [{"channels": 3, "kernel": 2}, {"channels": 2}, {"channels": 3, "kernel": 2, "pool": 2}, 4],
+        "skips": [[0, 2], [0, 3], [1, 3], [1, 5]],
+        "joining": "append",
+        "image": [2, 2],
     },
 }
 PLACES = ["after", "before", "none"]
@@ -59,13 +71,33 @@ def reference(name: str, activation: str, weights: Any, X: Array) -> Array:
     reads, last = {1: X}, len(net["hidden"]) + 1
     for j in range(1, last + 1):
         W = weights[j - 1]
-        a = reads[j] @ W[:, :-1].T + W[:, -1]
         if j == last:
-            return a
+            return reads[j] @ W[:, :-1].T + W[:, -1]
+        own = net["hidden"][j - 1]
+        after = net["hidden"][j] if j + 1 < last else 0
+        g = s(layer(own, reads[j], W))
+        if of_images(own) and own.get("pool", 1) == 2:
+            g = g.reshape(len(X), 4, -1).max(axis=1)  # the whole image is one patch
         others = [reads[i + 1] for i, later in sorted(net["skips"]) if later == j + 1]
-        adds = net.get("joining", "add") == "add"
-        reads[j + 1] = sum(others, s(a)) if adds else np.hstack([s(a), *others])
+        if net.get("joining", "add") == "add":
+            reads[j + 1] = sum(others, g)
+        elif of_images(after):
+            pixels = [other.reshape(len(X), 4, -1) for other in (g, *others)]
+            reads[j + 1] = np.concatenate(pixels, axis=2).reshape(len(X), -1)
+        else:
+            reads[j + 1] = np.hstack([g, *others])
     raise AssertionError
+
+
+def of_images(own: Any) -> bool:
+    return isinstance(own, dict) and "channels" in own
+
+
+def layer(own: Any, A: Array, W: Array) -> Array:
+    """A dense layer, or one map of each patch of images of 2 x 2 pixels, before its activation."""
+    if not of_images(own):
+        return A @ W[:, :-1].T + W[:, -1]
+    return Convolution(2, 2, A.shape[1] // 4, own["channels"], own.get("kernel", 3)).forward(W, A)
 
 
 @pytest.mark.parametrize("sites", PLACES)
@@ -75,7 +107,9 @@ def test_a_chain_is_the_net_that_its_skips_describe(name: str, sites: str, rando
     chain, X = mac.plan.chain, random.normal(size=(9, 4))
     weights = [random.normal(size=shape) for shape in chain.block_shapes]
     assert_allclose(chain.forward(weights, X), reference(name, "tanh", weights, X), rtol=1e-12, atol=1e-12)
-    units = [h if isinstance(h, int) else h["units"] for h in NETS[name]["hidden"]]
+    units = [
+        h if isinstance(h, int) else 4 * h["channels"] if of_images(h) else h["units"] for h in NETS[name]["hidden"]
+    ]
     assert chain.layer_sizes == (4, *units, 3)
     assert len(chain.sites) == (0 if sites == "none" else len(units))
 
@@ -201,8 +235,9 @@ def test_every_method_trains_a_net_with_skips(keys: dict[str, Any], tmp_path: Pa
     """And its model is read again, whole."""
     random = np.random.default_rng(3)
     X = np.tanh(random.normal(size=(150, 4)) @ random.normal(size=(4, 12)))
-    for name in ("residual", "inputs everywhere"):
+    for name in ("residual", "inputs everywhere", "images", "images appended"):
         skips = {key: value for key, value in NETS[name].items() if key != "hidden"}
+        skips |= {"image": [3, 4]} if "image" in skips else {}
         settings = {**keys, "run": {"max_iterations": 5}, "model": skips}
         run = tmp_path / name
         model = macmpi.fit(X, np.sin(X[:, :3]), hidden=NETS[name]["hidden"], layers="tanh", config=settings, output=run)

@@ -16,8 +16,8 @@ from theory.nets import points
 from macmpi.config import Config
 from macmpi.config.resized import resized
 from macmpi.data.dataset import Dataset
+from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.choose import choose, half_steps
-from macmpi.methods.selection import CRITERIA
 from macmpi.methods.unit_selection import Net, UnitSelection
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
@@ -262,7 +262,7 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
         method.sweep(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
     assert (len(saved.own.sizes) > 0) == (cut >= 2)
-    other = of(method.config, method.data, saved.own.hidden)
+    other = of(method.config, method.data, saved.own.architecture.units)
     other.begin(saved)
     for _ in range(3):
         method.sweep(state)

@@ -267,6 +267,7 @@ def test_a_fit_goes_on_from_a_model_of_images() -> None:
         ([4, 2, 4], {"model.tied": True}),
         ([4, 4, 4], {"model.skips": [[1, 3]]}),
         ([4, 4], {"model.skips": [[0, 2]], "model.joining": "append"}),
+        ([{"channels": 2}, {"channels": 2}, {"channels": 2}], {"model.skips": [[1, 3]], "model.image": [2, 3]}),
         ([{"recurrent": 4, "steps": 3}, 3], {}),
     ],
 )

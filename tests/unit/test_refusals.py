@@ -29,6 +29,7 @@ from macmpi.plan import (
     plan,
     refusals,
     resizable,
+    selectable,
     shaping_refusals,
     sharing_refusals,
     staged_refusals,
@@ -97,6 +98,10 @@ SELECTED: Keys = {
     "selection.criterion": "bic",
     "selection.epsilon2": [0.1],
     "selection.smallest": 2,
+}
+RIDGES: Keys = {
+    **{"selection.criterion": "aic", "selection.epsilon2": 0.1, "selection.ridges": [0.1, 1.0]},
+    "model.sites": "before",
 }
 UNITS: Keys = {"selection.criterion": "aic", "selection.epsilon2": 0.1, "selection.sizes": [[2, 5], [3]]}
 FOREST = {"model.activation": ["forest", "tanh"], "model.trees": 3, "model.depth": 2}
@@ -286,19 +291,45 @@ TABLE = {
     ),
     "skips over bits": Row(
         {**SKIPS, "model.activation": ["binary", "tanh", "tanh"], "model.sites": ["after", "none", "none"]},
-        ("model.skips join dense and sparse layers", 'layer 1 is of "binary"', "skips = []"),
+        ("model.skips join dense and sparse layers and convolutions", 'layer 1 is of "binary"', "skips = []"),
         ({"model.activation": "tanh", "model.sites": "after"}, {"model.skips": []}),
         "`skips` with other layers than",
     ),
-    "skips over convolutions": Row(
-        {**IMAGES, "model.skips": [[1, 3]]},
-        ("model.skips join dense and sparse layers", "layer 1 is a convolution", "skips = []"),
-        ({"model.hidden": [4, 4]}, {"model.skips": []}),
+    "skips over codebooks": Row(
+        {**IMAGES, "model.skips": [[1, 3]], "model.activation": ["softmax", "tanh"], "model.joining": "append"},
+        ("with elementwise activations", 'layer 1 is of "softmax"', "skips = []"),
+        ({"model.activation": "tanh"}, {"model.skips": []}),
         "`skips` with other layers than",
+    ),
+    "sums of other images": Row(
+        {**IMAGES, "model.hidden": [{"channels": 2}, {"channels": 2, "stride": 2}, {"channels": 2}]}
+        | {"model.skips": [[1, 3]]},
+        ('"add" adds images of 2 x 2 x 2 to the images of 1 x 1 x 2 that layer 3 reads', "layers of equal shapes"),
+        ({"model.hidden": [{"channels": 2}, {"channels": 2}, {"channels": 2}]},),
+        '`joining = "add"` of other sizes',
+    ),
+    "sums of as many numbers of other images": Row(
+        {**IMAGES, "model.hidden": [{"channels": 1}, {"channels": 4, "stride": 2}, 4], "model.skips": [[1, 3]]},
+        ('"add" adds images of 2 x 2 x 1 to the images of 1 x 1 x 4 that layer 3 reads', 'use "append"'),
+        ({"model.joining": "append"},),
+        '`joining = "add"` of other sizes',
+    ),
+    "channels of other images": Row(
+        {**IMAGES, "model.hidden": [{"channels": 2}, {"channels": 2, "stride": 2}, {"channels": 2}]}
+        | {"model.skips": [[1, 3]], "model.joining": "append"},
+        ("appends the channels of images of 2 x 2 x 2 to the images of 1 x 1 x 2", "equal height and width"),
+        ({"model.hidden": [{"channels": 2}, {"channels": 3}, {"channels": 2}]},),
+        '`joining = "add"` of other sizes',
+    ),
+    "a skip to what is pooled": Row(
+        {**IMAGES, "model.hidden": [{"channels": 2}, {"channels": 2, "pool": 2}, 4], "model.skips": [[1, 3]]},
+        ("model.hidden.1.pool = 2", "pooled behind the coordinates", "or no skip to layer 3"),
+        ({"model.hidden": [{"channels": 2}, {"channels": 2}, 4]}, {"model.skips": [[1, 4]], "model.joining": "append"}),
+        "a skip to the layer that reads",
     ),
     "sums of other sizes": Row(
         {"model.hidden": [5, 4, 6], "model.skips": [[1, 3]]},
-        ('model.joining = "add" adds 5 numbers to the 4 that layer 3 reads', 'use "append", or layers of equal sizes'),
+        ('"add" adds 5 numbers to the 4 numbers that layer 3 reads', 'use "append", or layers of equal sizes'),
         ({"model.joining": "append"}, {"model.hidden": [5, 5, 6]}),
         '`joining = "add"` of other sizes',
     ),
@@ -712,7 +743,7 @@ TABLE = {
         (
             'selection.criterion = "bic"',
             "no layer has radial basis functions",
-            "selection.sizes",
+            "selection.sizes or selection.ridges",
             'or criterion = "none"',
         ),
         ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED, {"selection.sizes": [[2], [3]]}),
@@ -778,6 +809,67 @@ TABLE = {
         SELECTED | {"w_step.linear_solver": "same"},
         ('selection.criterion = "bic" needs w_step.linear_solver = "closed_form"',),
         ({"w_step.linear_solver": "closed_form"},),
+        "`selection.criterion` with centres",
+    ),
+    **{
+        f"{key} and sizes of units": Row(
+            UNITS | {f"selection.{key}": [0.1], **keys},
+            (f"selection.{key} are compared by E_Q", "selection.sizes, by E1", "or leave one of them out"),
+            ({f"selection.{key}": []},),
+            "`selection.widths` or `selection.ridges` with",
+        )
+        for key, keys in (("widths", {}), ("ridges", {"model.sites": "before"}))
+    },
+    "widths in numbers and lists": Row(
+        SELECTED | {"selection.widths": [1.0, [2.0]]},
+        ("selection.widths mixes numbers and lists", "or a list for each"),
+        ({"selection.widths": [1.0, 2.0]}, {"selection.widths": [[1.0], [2.0]]}, {"selection.widths": [[], [2.0]]}),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "widths of other layers than there are": Row(
+        SELECTED | {"selection.widths": [[1.0]]},
+        ("selection.widths has 1 lists", "2 layers of radial basis functions", "[] for one that keeps its width"),
+        ({"selection.widths": [[1.0], []]},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "widths of nothing": Row(
+        RIDGES | {"selection.widths": [1.0]},
+        ("selection.widths are those of radial basis functions", "leave it out"),
+        ({"selection.widths": []},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of other layers than there are": Row(
+        RIDGES | {"selection.ridges": [[0.1]]},
+        ("selection.ridges has 1 lists", "3 layers", "[] for a layer that keeps its ridge"),
+        ({"selection.ridges": [[0.1], [], [0.5]]},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of layers that no closed form fits": Row(
+        RIDGES | {"model.sites": "after", "w_step.linear_solver": "same"},
+        ("fitted in closed form, and there is none", 'use model.sites = "before"', "or leave it out"),
+        (
+            {"w_step.linear_solver": "closed_form"},
+            {"w_step.linear_solver": "closed_form", "model.sites": "before"},
+            {"selection.ridges": [], "selection.criterion": "none", "selection.epsilon2": []},
+        ),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of a layer that no closed form fits": Row(
+        RIDGES | {"selection.ridges": [[0.1], [0.1], []], "model.sites": ["before", "after"]},
+        ("has candidates for layer 2", "not fitted in closed form", "give it the empty list []"),
+        ({"selection.ridges": [[0.1], [], []]},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of sharded points": Row(
+        RIDGES | OWN,
+        ('selection.ridges with parallel.data = "sharded"', TOGETHER),
+        ({"parallel.data": "replicated"}, {"parallel.data": "node"}),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges without a price": Row(
+        RIDGES | {"selection.epsilon2": []},
+        ("needs selection.epsilon2", "one for each of the 3 dense layers", "(0 given)"),
+        ({"selection.epsilon2": 0.1},),
         "`selection.criterion` with centres",
     ),
     "sizes of other layers than there are": Row(
@@ -1005,6 +1097,7 @@ def test_no_ridge_is_another_way_out_with_a_metric() -> None:
 MODULES = (
     refusals,
     resizable,
+    selectable,
     layer_refusals,
     images,
     masks,

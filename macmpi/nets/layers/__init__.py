@@ -247,7 +247,7 @@ def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
 
 from macmpi.nets.layers.activation import Activation  # noqa: E402
 from macmpi.nets.layers.affine import Affine  # noqa: E402
-from macmpi.nets.layers.carrying import Add, Copy, carrying  # noqa: E402
+from macmpi.nets.layers.carrying import Add, Copy, Stack, carrying  # noqa: E402
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution  # noqa: E402
 from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
 from macmpi.nets.layers.kernels import Kernels  # noqa: E402
@@ -278,6 +278,7 @@ KINDS: dict[str, Callable[..., Map]] = {
     "carrying": carrying,
     "copy": Copy,
     "add": Add,
+    "stack": Stack,
     "trees": Trees,
     "kernels": Kernels,
     "nearest_neighbours": Neighbours,

@@ -107,6 +107,8 @@ class Carrying(Kind):
         if "linear" in self.map.capabilities:
             V: Array = W[:, : self.map.n_in]
             return V
+        if "patches" in self.map.capabilities:
+            return self.map.matrix(W)
         own, n_out = self._tangent(W, A, self.forward(W, A)), self.map.n_out
         if "elementwise" in self.map.capabilities:
             return np.diag(own.vjp(np.ones((len(A), n_out), A.dtype)).mean(axis=0))
@@ -194,3 +196,44 @@ class Add(Kind):
 
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         return np.tile(M, (2, 2))
+
+
+@dataclass(frozen=True)
+class Stack(Kind):
+    """Images of `first` channels and behind them others of `second`, as many `pixels`, as images of both.
+
+    [a, c] with the channels of each pixel next to each other becomes [a_p, c_p] pixel by pixel.
+    """
+
+    pixels: int
+    first: int
+    second: int
+    kind: ClassVar[str] = "stack"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
+
+    @property
+    def n_in(self) -> int:
+        return self.pixels * (self.first + self.second)
+
+    @property
+    def n_out(self) -> int:
+        return self.n_in
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        n, own = len(A), self.pixels * self.first
+        one, other = A[:, :own].reshape(n, self.pixels, self.first), A[:, own:].reshape(n, self.pixels, self.second)
+        return np.concatenate([one, other], axis=2).reshape(n, self.n_out)
+
+    def _back(self, B: Array) -> Array:
+        n, pixels = len(B), B.reshape(len(B), self.pixels, self.first + self.second)
+        one, other = pixels[:, :, : self.first], pixels[:, :, self.first :]
+        return np.hstack([one.reshape(n, self.pixels * self.first), other.reshape(n, self.pixels * self.second)])
+
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
+        return Tangent(jvp=lambda dA: self.forward(None, dA), vjp=self._back)
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        return self.forward(None, self.forward(None, M).T)
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        return self._back(self._back(M).T)
