@@ -35,13 +35,14 @@ def gradients_of(parts: Parts, state: State[MacState]) -> Gradients:
     Collective: yes.
     """
     plan, given = parts.plan, z_inputs(parts, state)
-    P, blocks = plan.offsets.weights[-1], plan.work.train.blocks
+    P, train = plan.offsets.weights[-1], plan.work.train
+    own = dict(train.blocks_of(parts.team.rank))
 
     def add(block: int, out: Array) -> None:
-        for tile in blocks[block]:
+        for tile in own[block]:
             _add_points(given, tile.rows, out[:P], out[P : 2 * P], out[2 * P :])
 
-    sums = TreeSum(len(blocks), parts.team)(add, 2 * P + NUMBERS)
+    sums = TreeSum(len(train.blocks), parts.team)(add, 2 * P + NUMBERS)
     shrinks = ridge_gradient(parts, state)
     by_w, nested = (_existing(plan, sums[i * P : (i + 1) * P] + shrinks) for i in range(2))
     by_z, lacks, size = sums[2 * P :].tolist()
