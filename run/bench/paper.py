@@ -134,7 +134,7 @@ FIG6 = [
 ]
 VALIDATION = ('penalty.stop="validation"', "penalty.gradients=true")
 THEORY = [
-    Step("theory", training("run/usps_theory.toml"), curve_of, 120.0),
+    Step("theory", training("run/usps_theory.toml"), curve_of, 30.0),
     Step("theory-validation", training("run/usps_theory.toml", *VALIDATION), curve_of, 10.0),
 ]
 BENCHMARKS = [
