@@ -17,7 +17,7 @@ import numpy as np
 
 from macmpi.half_steps.metrics import metrics
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.z_problems import ZInputs, z_inputs, z_problem
+from macmpi.half_steps.z_problems import ZInputs, prepare_z, z_problem
 from macmpi.nets.losses import times
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
@@ -29,12 +29,12 @@ NUMBERS = 3
 
 
 def gradients_of(parts: Parts, state: State[MacState]) -> Gradients:
-    """The gradients at the present weights and coordinates.
+    """The gradients at the present weights and coordinates; makes the metric of the present mu where there is none.
 
     Cost: about ten passes through the net, and the memory of two weights' sums for each of a rank's blocks.
     Collective: yes.
     """
-    plan, given = parts.plan, z_inputs(parts, state)
+    plan, given = parts.plan, prepare_z(parts, state)
     P, train = plan.offsets.weights[-1], plan.work.train
     own = dict(train.blocks_of(parts.team.rank))
 

@@ -36,7 +36,13 @@ def source(found: Found) -> str:
 
 def commands(found: Found) -> str:
     """The command of each step, in a block."""
-    return "\n".join(["```", *dict.fromkeys(step["command"] for step in found["steps"].values()), "```"])
+    lines = dict.fromkeys(typed(step["command"]) for step in found["steps"].values())
+    return "\n".join(["```", *lines, "```"])
+
+
+def typed(command: str) -> str:
+    """A command without the folder that a benchmark gave it."""
+    return command.replace(" --output '{OUTPUT}/run' --resume auto", "").replace("'{OUTPUT}", "'OUTPUT")
 
 
 def wrapped(text: str, width: int = 118) -> str:
