@@ -23,7 +23,7 @@ os.environ.update(THREADS)
 
 KEPT = ("iteration", "phase", "mu", "E1_train", "E1_val", "E_Q", "constraint", "seconds", "cost", "centres", "changed")
 GRADIENTS = ("gradient_E_Q", "gradient_E1", "multipliers_lack")
-DIGITS, OBJECTS = 5, 5
+DIGITS, OBJECTS = 10, 8
 """Sample images of a figure."""
 
 CORES = len(os.sched_getaffinity(0))
@@ -43,9 +43,11 @@ def rounded(value: Any) -> Any:
 
 
 def levels(printed: str) -> dict[str, float]:
-    """The errors to compare with, as the program prints them at its start."""
-    found = {}
+    """The errors to compare with, as the program prints them before its table."""
+    found: dict[str, float] = {}
     for line in printed.splitlines():
+        if line.split()[:2] == ["iter", "mu"]:
+            break
         words = line.rsplit(None, 1)
         if line.startswith("  ") and " E1 train " in line and words[-1].replace(".", "").isdigit():
             found.setdefault(words[0].replace("E1 train", "").strip(), float(words[-1]))

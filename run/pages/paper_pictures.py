@@ -87,6 +87,7 @@ def learning(steps: dict[str, Found]) -> Figure:
         ax.axhline(value, color="0.45", ls=":", lw=1.0)
         ax.annotate(level, (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
     ax.set(xscale="log", yscale="log", xlabel="seconds of training", ylabel="E1 per training point")
+    figures.plain_log(ax.yaxis, 1.0)
     ax.grid(color="0.92", lw=0.6, which="both")
     ax.legend(fontsize=8, frameon=False)
     return figure
