@@ -6,7 +6,9 @@
 # make docs   the documentation as a site, in build/site; fails at a link that leads nowhere
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
 # make compare   MAC against what one would train with instead (an hour or two; installs PyTorch)
-# make bench-defaults   macmpi without tuning against scikit-learn on 23 data sets: docs/results.md (an hour)
+# make bench-defaults   macmpi without tuning against scikit-learn on 23 data sets: docs/studies/defaults.md (an hour)
+# make paper   the paper's figures 2 to 6 and theorem B.3 again: docs/paper.md; ONLY="fig5 theory" some (half an hour)
+# make results the benchmarks of docs/results.md; ONLY=speedup one of them (hours; stops and goes on)
 # make fuzz   200 generated data sets: no run may end worse than a constant and say that it is done
 # make clean  remove the environment and the runs
 
@@ -22,7 +24,7 @@ PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-kernels faults soak docs speedup compare bench-defaults fuzz lint clean
+.PHONY: run test test-kernels faults soak docs speedup compare paper results bench-defaults fuzz lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -73,8 +75,14 @@ $(VENV)/.compare: $(VENV)/.installed
 compare: $(VENV)/.compare
 	$(BIN)/python run/bench/compare.py adam rivals paper batch tasks parallel
 
+paper: $(VENV)/.installed
+	$(BIN)/python run/bench/paper.py --only $(ONLY)
+
+results: $(VENV)/.compare
+	$(BIN)/python run/bench/results.py --only $(ONLY)
+
 bench-defaults: $(VENV)/.installed
-	$(BIN)/python run/bench/defaults.py --tuned 20 --page docs/results.md
+	$(BIN)/python run/bench/defaults.py --tuned 20 --page docs/studies/defaults.md
 
 fuzz: $(VENV)/.installed
 	$(BIN)/python run/bench/fuzz.py

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -55,12 +55,27 @@ class Architecture(NamedTuple):
     ridges: tuple[float, ...] = ()
 
 
+class Gradients(NamedTuple):
+    """Euclidean norms, of objectives per point.
+
+    penalised: of the gradient of E_Q + ridge by all of W and Z; nested: of that of E1 + ridge by W; multipliers: of
+    (lambda_1, ..., lambda_K) of all points, divided by N like the others; lacking: ||p - lambda|| / ||lambda||, of the
+    estimates p_k = -mu M_k (z_k - f_k).
+    """
+
+    penalised: float
+    nested: float
+    multipliers: float
+    lacking: float
+
+
 class Errors(NamedTuple):
     """Per point, with the 1/2: nested errors on both sets; E_Q, the (augmented) Lagrangian and mean squared z - f.
 
     wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
     compares, where it is not that of the weights that are shown.  zeros: the share of weights that are exactly 0, where
-    l1 or groups ask for them.
+    l1 or groups ask for them.  move: mean squared mu M_k (z_k - f_k), where there are multipliers.  gradients: where
+    they are asked for.
     """
 
     train: float
@@ -73,6 +88,8 @@ class Errors(NamedTuple):
     wrong_validation: float | None = None
     watched: float | None = None
     zeros: float | None = None
+    move: float = 0.0
+    gradients: Gradients | None = None
 
 
 @dataclass
@@ -82,7 +99,7 @@ class History:
     reference: mean squared last move of the multipliers (inf: none yet); best_*: the weights with the lowest validation
     error since the sizes changed last, of those whose training error is not poor, above that of the best constant;
     best_poor: there are only poor ones so far.  fell_*: the validation error after its last noticeable fall, and when
-    that was.
+    that was.  multipliers_norm: ||lambda|| per point at the start, where gradients are computed.
     """
 
     e1_val: float = float("inf")
@@ -93,6 +110,14 @@ class History:
     fell_to: float = float("inf")
     fell_at: int = 0
     best_poor: bool = True
+    multipliers_norm: float = 0.0
+
+    def progress(self, errors: Errors) -> dict[str, Any]:
+        """A decision after these errors compares this (`Progress` in plan/penalty.py), once they are noted."""
+        found = errors.gradients
+        slopes = {"gradient": found.penalised, "multipliers": self.multipliers_norm} if found else {}
+        moves = {"now": self.e1_val, "move": errors.move, "reference": self.reference}
+        return {**moves, "best": self.best_iteration, "fell": self.fell_at, **slopes}
 
     def forget(self) -> None:
         """There are no best weights: those that there were are of another net."""

@@ -31,7 +31,9 @@ def _means_nothing(name: str, config: Config) -> bool:
     kinds = {kind for _, kind, _ in config.model.layers()}
     nested = method in NESTED
     if name in ("penalty.tolerance", "penalty.tolerance_decay"):
-        return nested or config.penalty.value("mu_every") > 0
+        return nested or config.penalty.value("mu_every") > 0 or config.penalty.stop == "gradient"
+    if name in ("penalty.gradient_tolerance", "penalty.gradient_decay"):
+        return nested or config.penalty.stop != "gradient"
     if table in HALF_STEPS:
         return nested
     if table == "stochastic":

@@ -20,6 +20,9 @@ IN_THE_PAPER = "as in the paper"
 SLOWLY = {"factor": 2.0, "mu_every": 10, "patience": 25}
 """The schedule of tables and labels."""
 
+PATH = {"mu0": 1.0, "factor": 2.0, "ridge_scale": "objective"}
+"""A path of stationary points of E_Q + ridge: half steps need about as many iterations as mu is large."""
+
 FIRST_MU = {"labels": 1e-3, "numbers": 0.03}
 """mu of the first iterations."""
 
@@ -41,6 +44,8 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
         ridge = min(RIDGE[kind] * n_in, MOST[kind])
         values = {"mu0": FIRST_MU[kind], **SLOWLY, "ridge": ridge, "ridge_scale": "objective"}
     why = f"for {kind}" if kind else IN_THE_PAPER
+    if penalty.stop == "gradient":
+        values, why = values | PATH, "for a path of stationary points"
     for key, value in values.items():
         if getattr(penalty, key) == AUTO:
             yield key, min(value, penalty.mu_max) if key == "mu0" else value, why
@@ -48,7 +53,7 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
 
 def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
     """method.acceleration and why: momentum where numbers are the targets.  Collective: no."""
-    if _kind(config, autoencoder) == "numbers":
+    if _kind(config, autoencoder) == "numbers" and not config.penalty.gradients:
         return "momentum", "for numbers"
     return "none", IN_THE_PAPER
 
@@ -62,6 +67,7 @@ def _kind(config: Config, autoencoder: bool) -> str:
     penalty, layers, asked = config.penalty, config.model.layers(), given(config)
     usual = (
         penalty.method == "quadratic"
+        and penalty.stop == "validation"
         and penalty.metric == "identity"
         and "penalty.tolerance" not in asked
         and "penalty.tolerance_decay" not in asked

@@ -99,8 +99,12 @@ class Penalty:
     mu_max: Annotated[float, Ge(1e-12), Le(1e16)] = 1e8
     mu_every: Annotated[int, Ge(0)] | Literal["auto"] = "auto"
     patience: Annotated[int, Ge(0)] | Literal["auto"] = "auto"
+    stop: Literal["validation", "gradient"] = "validation"
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
+    gradient_tolerance: Annotated[float, Gt(0.0)] = 0.1
+    gradient_decay: Annotated[float, Gt(0.0), Lt(1.0)] = 0.7
+    gradients: bool = False
     metric: Literal["identity", "variance", "curvature"] = "identity"
     ridge: Size | list[Size] | Literal["auto"] = "auto"
     ridge_scale: Literal["auto", "unit", "objective"] = "auto"

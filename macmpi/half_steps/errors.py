@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from macmpi.half_steps.gradients import gradients_of
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.z_problems import z_inputs, z_problem
 from macmpi.state import Errors, State
@@ -23,17 +24,19 @@ def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors
     errors = Errors(train.error + ridge / parts.plan.n_train, validation.error, train.error, 0.0, zeros=zeros)
     if not feasible and parts.plan.chain.sites:
         given = z_inputs(parts, state)
-        E_Q, constraint, work = parts.evaluation.penalised(
+        E_Q, constraint, work, move = parts.evaluation.penalised(
             lambda rows: z_problem(given, rows, shifted=False), given.multipliers
         )
-        errors = errors._replace(E_Q=E_Q, constraint=constraint)
+        errors = errors._replace(E_Q=E_Q, constraint=constraint, move=move)
         if parts.plan.choices.penalty.multipliers:
             errors = errors._replace(lagrangian=E_Q - work)
     if parts.plan.choices.penalty.multipliers:
         lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
         own = np.abs(state.own.multipliers[parts.points.own])
         largest = parts.team.max_over_ranks({"multiplier": float(own.max(initial=0.0))})
-        errors = errors._replace(lagrangian=lagrangian, **largest)
+        errors = errors._replace(lagrangian=lagrangian, multiplier=largest["multiplier"])
     if parts.plan.choices.loss.labels:
         errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
+    if parts.plan.choices.penalty.gradients:
+        errors = errors._replace(gradients=gradients_of(parts, state))
     return errors

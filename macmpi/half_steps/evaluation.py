@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from macmpi.data.dataset import Dataset
+from macmpi.nets.losses import times
 from macmpi.parallel.partition import PointPartition
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
@@ -73,8 +74,10 @@ class Evaluation:
         if not (best < np.inf and error_at(best) < after):
             error_at(step)
 
-    def penalised(self, problem: Callable[[slice], ZProblem], multipliers: Array) -> tuple[float, float, float]:
-        """E_Q (eq. 3) per point, mean squared z - f, and sum lambda^T (z - f) per point.  Collective: yes.
+    def penalised(self, problem: Callable[[slice], ZProblem], multipliers: Array) -> tuple[float, float, float, float]:
+        """E_Q (eq. 3) per point, mean squared z - f, sum lambda^T (z - f) per point, mean squared mu M (z - f).
+
+        Collective: yes.
 
         problem(rows): the Z-problem of some points, without a shift.  Cost: one pass through the net.
         """
@@ -84,9 +87,13 @@ class Evaluation:
             F = p.outputs(p.Z)
             missed = p.missed(p.Z, F)
             C = np.hstack(missed)
-            work = -np.einsum("nh,nh->", multipliers[rows], C, dtype=float) if len(multipliers) else 0.0
-            return [p.weigh(missed, F[-1]).sum(dtype=float), np.einsum("nh,nh->", C, C, dtype=float), work]
+            work, move = 0.0, 0.0
+            if len(multipliers):
+                work = -np.einsum("nh,nh->", multipliers[rows], C, dtype=float)
+                move = sum(np.square(times(c, m.M)).sum(dtype=float) for c, m in zip(missed, p.metrics, strict=True))
+            return [p.weigh(missed, F[-1]).sum(dtype=float), np.einsum("nh,nh->", C, C, dtype=float), work, move]
 
         N = self.plan.n_train
-        E_Q, constraint, work = (self.total(self.plan.work.train, part, 3) / N).tolist()
-        return E_Q, constraint / sum(self.plan.chain.site_sizes), work
+        E_Q, constraint, work, move = (self.total(self.plan.work.train, part, 4) / N).tolist()
+        width = sum(self.plan.chain.site_sizes)
+        return E_Q, constraint / width, work, move / width

@@ -10,7 +10,7 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss, loss_of
 from macmpi.plan.fitted import fitter, fitter_of, fitters
-from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic
+from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Stationary
 from macmpi.plan.shaping import Shaping, shaping_of
 from macmpi.solvers import SGDW, TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 from macmpi.solvers.grams import System
@@ -129,9 +129,11 @@ def penalty_of(config: Config) -> Quadratic:
         return Patient(*common, patience=patience, noticeable=noticeable)
     if config.method.name in NESTED:
         return Patient(*common, patience=config.baseline.patience)
-    if penalty.method == "quadratic":
-        return Quadratic(*common, decay, every=every, patience=patience)
-    return AugmentedLagrangian(*common, decay, every=every, patience=patience)
+    if penalty.stop == "gradient":
+        first, own = penalty.gradient_tolerance, penalty.gradient_decay
+        return Stationary(*common, patience=patience, gradient_tolerance=first, gradient_decay=own)
+    kind = Quadratic if penalty.method == "quadratic" else AugmentedLagrangian
+    return kind(*common, decay, every=every, patience=patience, gradients=penalty.gradients)
 
 
 def _has_sites(config: Config) -> bool:
@@ -146,6 +148,8 @@ def longer(config: Config) -> str:
         return "a larger baseline.patience"
     if config.penalty.value("patience"):
         return "a larger penalty.patience"
+    if config.penalty.stop == "gradient":
+        return "a larger penalty.mu_max"
     return ("a larger penalty.mu_max or " if _has_sites(config) else "") + "a smaller penalty.tolerance"
 
 

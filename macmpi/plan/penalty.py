@@ -12,24 +12,22 @@ from macmpi import NumericalError
 class Progress:
     """Rank 0 knows this after an iteration.
 
-    before, now: the validation error before and after it; constraint: mean squared z - f now; reference: mean squared
-    mu (z - f) when the multipliers moved last (inf: not yet); best: the iteration of the least validation error; fell:
-    that of its last noticeable fall.
+    before, now: the validation error before and after it; move: mean squared mu M_k (z_k - f_k) now, by how much the
+    multipliers would move; reference: the same when they moved last (inf: not yet); best: the iteration of the least
+    validation error; fell: that of its last noticeable fall; gradient: ||grad E_Q|| per point; multipliers: their norm
+    per point at the start.
     """
 
     iteration: int
     mu: float
     before: float
     now: float
-    constraint: float = 0.0
+    move: float = 0.0
     reference: float = math.inf
     best: int = 0
     fell: int = 0
-
-    @property
-    def increment(self) -> float:
-        """Mean squared mu (z - f): by how much the multipliers would move now."""
-        return self.mu * self.mu * self.constraint
+    gradient: float = math.inf
+    multipliers: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,11 @@ class Decision:
 class Quadratic:
     """mu <- factor mu when the validation error rises or falls by less than `tolerance`, relatively; ends at mu_max.
 
-    The tolerance shrinks by `tolerance_decay` each time mu grows (the paper's tau_k; 1 keeps it).  With `every` > 0 mu
-    grows after this number of iterations instead, whatever the error does, and the run ends at max_iterations.  With
-    `patience` > 0 it also ends when the validation error has not been lower for this number of iterations.
-    noticeable: the share by which it must be lower to have noticeably fallen.
+    That is section 2's rule.  It bounds no gradient, so theorem B.3 says nothing of a run that follows it, even where
+    `tolerance_decay` < 1 multiplies the tolerance whenever mu grows.  With `every` > 0 mu grows after this number of
+    iterations instead, whatever the error does, and the run ends at max_iterations.  With `patience` > 0 it also ends
+    when the validation error has not been lower for this number of iterations.  noticeable: the share by which it must
+    be lower to have noticeably fallen.  gradients: they are computed after each iteration.
     """
 
     mu0: float
@@ -62,6 +61,7 @@ class Quadratic:
     every: int = 0
     patience: int = 0
     noticeable: float = 0.0
+    gradients: bool = False
 
     def decide(self, progress: Progress) -> Decision:
         """Section 2's stopping criterion.  Raises NumericalError when E1 is not finite."""
@@ -84,12 +84,37 @@ class Quadratic:
         return Decision(mu, stop, move)
 
     def _settled(self, progress: Progress) -> bool:
-        raised = math.log(progress.mu / self.mu0) / math.log(self.factor)
-        tolerance = self.tolerance * self.tolerance_decay ** round(raised)
+        tolerance = self.tolerance * self.tolerance_decay ** self._raised(progress.mu)
         return progress.now >= progress.before or progress.before - progress.now < tolerance * progress.before
+
+    def _raised(self, mu: float) -> int:
+        """Counts how often mu has grown; to mu_max, which may be nearer, too."""
+        return math.ceil(math.log(mu / self.mu0) / math.log(self.factor) - 1e-6)
 
     def _move_multipliers(self, progress: Progress) -> bool:
         return False
+
+
+@dataclass(frozen=True)
+class Stationary(Quadratic):
+    """Raise mu_k once ||grad E_Q(W, Z; mu_k)|| <= tau_k, the condition of theorem B.3; ends at mu_max.
+
+    tau_k = gradient_tolerance gradient_decay^k ||lambda(W^0, Z^0)||, both norms of all weights, coordinates and points:
+    where E_Q is stationary dE_Q/dz is a difference of terms as large as the multipliers, so they are its unit, in which
+    neither mu, nor the number of points, nor the scale of the data appears.  tau_k -> 0 as mu_k -> infinity, which is
+    all that the theorem asks.
+    """
+
+    gradients: bool = True
+    gradient_tolerance: float = 0.1
+    gradient_decay: float = 0.7
+
+    def tolerance_at(self, mu: float, multipliers: float) -> float:
+        """tau_k, per point like the norm that it is a share of."""
+        return self.gradient_tolerance * self.gradient_decay ** self._raised(mu) * multipliers
+
+    def _settled(self, progress: Progress) -> bool:
+        return progress.gradient <= self.tolerance_at(progress.mu, progress.multipliers)
 
 
 @dataclass(frozen=True)
@@ -109,9 +134,10 @@ class Patient(Quadratic):
 class AugmentedLagrangian(Quadratic):
     """The target of f_k is z_k - M_k^-1 lambda_k, and lambda_k <- lambda_k - M_k (z_k - f_k), within +-multiplier_max.
 
-    Safeguard: the multipliers move only if this move is at most `enough` times the last one (root mean square); where
-    the validation error settles without that, mu grows instead.  The moves are a geometric series at most, so lambda
-    converges whatever the half steps do, and mu forces the constraint.  lambda = 0 throughout is the quadratic penalty.
+    Safeguard: the multipliers move only if this move, M_k (z_k - f_k) with mu in M_k, is at most `enough` times the
+    last one (root mean square over points and coordinates); where the validation error settles without that, mu grows
+    instead.  The moves are a geometric series at most, also where the bound cuts them short, so lambda converges
+    whatever the half steps do, and mu forces the constraint.  lambda = 0 throughout is the quadratic penalty.
     """
 
     multiplier_max: float = 100.0
@@ -119,4 +145,4 @@ class AugmentedLagrangian(Quadratic):
     multipliers: bool = True
 
     def _move_multipliers(self, progress: Progress) -> bool:
-        return progress.increment <= self.enough**2 * progress.reference
+        return progress.move <= self.enough**2 * progress.reference

@@ -15,6 +15,7 @@ from macmpi.nets.layers import Map
 from macmpi.parallel.streams import stream
 from macmpi.plan.choices import Choices, choose, minibatch_parts, without_half_steps
 from macmpi.plan.fitted import check_fitters
+from macmpi.plan.gradient_refusals import check_gradients
 from macmpi.plan.layer_refusals import check_layers, check_method
 from macmpi.plan.offsets import Offsets, offsets
 from macmpi.plan.refusals import check, check_ring, check_sharded
@@ -124,6 +125,8 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         minibatch_parts=minibatch_parts(config, chain, n_train),
     )
     check(config, chain, plan.choices)
+    if config.method.name not in NESTED:
+        check_gradients(config, chain, plan.choices)
     if plan.choices.ring:
         check_ring(config, chain, plan.choices)
     if plan.sharded:

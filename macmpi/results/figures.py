@@ -100,12 +100,12 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
     left.annotate(
         "start", (edge, 1.0), xycoords=left.get_xaxis_transform(), fontsize=8, color=GREY, ha="center", va="bottom"
     )
-    _plain_log(left.xaxis, np.log10(max(trained, default=1.0) / edge))
+    plain_log(left.xaxis, np.log10(max(trained, default=1.0) / edge))
     drawn = np.concatenate([column(c, k) for c in runs.values() for k in ("E1_train", "E1_val")] + [[*levels.values()]])
     drawn = drawn[np.isfinite(drawn) & (drawn > 0.0)]
     if len(drawn) and drawn.max() > 3.0 * drawn.min():
         left.set_yscale("log")
-        _plain_log(left.yaxis, np.log10(drawn.max() / drawn.min()))
+        plain_log(left.yaxis, np.log10(drawn.max() / drawn.min()))
     left.set(xlabel="seconds of training", ylabel="E1 per point")
     right.set(xlabel="iterations")
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -123,8 +123,8 @@ def _name_mu(ax: Axes, curve: Curve, x: Array, y: Array, below: bool = False) ->
         )
 
 
-def _plain_log(axis: Any, decades: float = 2.0) -> None:
-    """A logarithmic axis with plain numbers."""
+def plain_log(axis: Any, decades: float = 2.0) -> None:
+    """Give a logarithmic axis plain numbers."""
     few = (1.0, 2.0, 5.0) if decades < 2.7 else (1.0,)
     axis.set_major_locator(LogLocator(subs=few if decades > 1.2 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -258,7 +258,7 @@ def selection(curve: Curve) -> Figure:
         ax.annotate(text, (x[i], y[i]), (6, 9), textcoords="offset points", fontsize=8)
     if y.max() > 3.0 * y.min() > 0.0:
         ax.set_yscale("log")
-        _plain_log(ax.yaxis, np.log10(y.max() / y.min()))
+        plain_log(ax.yaxis, np.log10(y.max() / y.min()))
     ax.set(xlabel="iterations", ylabel="E1 + C per point")
     ax.margins(x=0.06, y=0.1)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -12,7 +12,7 @@ from typing import Any
 
 from macmpi import StorageError
 from macmpi.console import decimals, duration, say, warn
-from macmpi.state import Errors, State
+from macmpi.state import Errors, Gradients, State
 
 Column = tuple[str, str, Callable[[Any], str]]
 """A key of a record, its title, and its cell."""
@@ -127,6 +127,7 @@ def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
         "lagrangian": errors.lagrangian,
         "multiplier": errors.multiplier,
         "zeros": errors.zeros,
+        **(_norms(errors.gradients) if errors.gradients else {}),
     }
     return {
         "iteration": state.iteration,
@@ -145,6 +146,10 @@ def changed(sizes: Iterable[int], record: dict[str, Any]) -> str:
     """Sizes of a net that a selection has changed, and its widths and ridges where they are selected."""
     more = [f"{key} {', '.join(f'{v:g}' for v in record[key])}" for key in ("widths", "ridges") if key in record]
     return "; ".join(["-".join(map(str, sizes)), *more])
+
+
+def _norms(found: Gradients) -> dict[str, float]:
+    return {"gradient_E_Q": found.penalised, "gradient_E1": found.nested, "multipliers_lack": found.lacking}
 
 
 def _record(line: str) -> dict[str, Any] | None:

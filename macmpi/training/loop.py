@@ -101,6 +101,7 @@ class Training:
             state = start(self.method, self.job.config, self.job.origin)
             errors = self.method.evaluate(state, feasible=not coordinates_first(self.job.config, self.plan))
             self.team.from_root(lambda: finite.check_start(errors))
+            state.history.multipliers_norm = errors.gradients.multipliers if errors.gradients else 0.0
             self._record(state, "start", errors)
             self.team.from_root(lambda: write_start(self.job.directory, self.plan, self.data, state))
         self.method.begin(state)
@@ -134,8 +135,7 @@ class Training:
         asked = self._asked()
 
         history = state.history
-        compared = before, history.e1_val, errors.constraint, history.reference
-        progress = Progress(state.iteration, mu, *compared, best=history.best_iteration, fell=history.fell_at)
+        progress = Progress(state.iteration, mu, before, **history.progress(errors))
 
         def decide() -> tuple[Decision, bool, bool]:
             decision = self.plan.choices.penalty.decide(progress)
@@ -148,7 +148,7 @@ class Training:
             began = now()
             self.method.move_multipliers(state)
             state.seconds += self.team.max_over_ranks({"took": now() - began})["took"]
-            state.history.reference = progress.increment
+            state.history.reference = progress.move
         state.mu, state.finished = decision.mu, decision.stop or ""
         if save:
             self._save(state, last=stop)

@@ -36,6 +36,10 @@ from macmpi.plan.estimate import dgemm_rate  # noqa: E402
 Kind = tuple[int, str, Path]
 """Ranks, settings, sources."""
 
+COLUMNS = ("seconds", "gflop", "idle", "rate", "seconds_z", "seconds_w", "memory_mb", "start")
+"""An iteration: its seconds, these times the dgemm rate of one core in GFLOP/s, the share of exchange and waiting, that
+rate, seconds of both half steps, memory of a rank, seconds of the launch until its table begins."""
+
 
 def launch(
     tree: Path, config: Path, ranks: int, variant: str, iterations: int, folder: str
@@ -68,6 +72,7 @@ def main() -> None:
     p.add_argument("--iterations", type=int, default=12)
     p.add_argument("--repeats", type=int, default=3)
     p.add_argument("--against", metavar="COMMIT")
+    p.add_argument("--json", type=Path, metavar="FILE", help="every iteration of every launch, too")
     args = p.parse_args()
     if min(args.ranks) < 1 or args.iterations < 2 or args.repeats < 1:
         p.error("--ranks from 1 on, --iterations from 2 on (the first is left out), --repeats from 1 on")
@@ -75,7 +80,15 @@ def main() -> None:
         p.error(f"{args.config}: there is no such config")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         trees = [stack.enter_context(checked_out(args.against, Path(folder)))] if args.against else []
-        report(measured(args, [*trees, ROOT], folder))
+        found = measured(args, [*trees, ROOT], folder)
+        report(found)
+    if args.json:
+        rows = [
+            {"ranks": ranks, "settings": variant, "older": tree != ROOT, **dict(zip(COLUMNS, row, strict=True))}
+            for (ranks, variant, tree), own in found.items()
+            for row in own
+        ]
+        args.json.write_text(json.dumps(rows))
 
 
 def measured(args: argparse.Namespace, trees: list[Path], folder: str) -> dict[Kind, list[tuple[float, ...]]]:

@@ -233,12 +233,12 @@ def measured_where() -> str:
 
 TITLE = "# Defaults against other people's defaults"
 
-HEAD = """{where}. Commits: {commits}. Written by `{command}`. Errors are means over {repeats} splits of each set, a
-quarter of it for the test: root mean squared error, of several outputs each in its deviation, or per cent of wrong
-labels. Seconds are CPU seconds of a whole process on one thread. `run/bench/data_sets.py` makes the sets. The
-ridges, the damping, the schedule of full MAC and when to refit were chosen with a view to the errors on splits 0 to 2
-of some of these sets, the minibatches and the patience of labels on splits 0 to 3, none set by set; that the first
-minibatches of numbers stay at a twentieth of the points was decided on all splits. "full MAC" is macmpi with
+HEAD = """The machine: {where}. Commits: {commits}. Written by `{command}`. Errors are means over {repeats} splits of
+each set, a quarter of it for the test: root mean squared error, of several outputs each in its deviation, or per cent
+of wrong labels. Seconds are CPU seconds of a whole process on one thread. `run/bench/data_sets.py` makes the sets.
+The ridges, the damping, the schedule of full MAC and when to refit were chosen with a view to the errors on splits 0
+to 2 of some of these sets, the minibatches and the patience of labels on splits 0 to 3, none set by set; that the
+first minibatches of numbers stay at a twentieth of the points was decided on all splits. "full MAC" is macmpi with
 `method.name = "mac"`.{rest}"""
 
 EARLIER = " Contenders with other commits than macmpi's were measured at those, and are means of that time."

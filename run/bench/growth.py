@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every iteration of every launch, too")
     args = parser.parse_args()
     if min(*args.points, args.ranks, args.iterations, args.repeats) < 1:
         parser.error("points, --ranks, --iterations and --repeats from 1 on")
@@ -69,13 +70,17 @@ def main() -> None:
             if not (folder / f"points{n}.h5").exists():
                 write(folder / f"points{n}.h5", n)
         found: dict[tuple[int, str], list[float]] = {}
+        rows = []
         for _ in range(args.repeats):
             for n in args.points:
                 for name in CONFIGS:
                     took, memory = seconds(name, folder / f"points{n}.h5", args.ranks, args.iterations)
                     each = " ".join(f"{1e4 * t / n:.4f}" for t in took)
                     found.setdefault((n, name), []).append(1e4 * took[-1] / n)
+                    rows.append({"points": n, "method": name, "seconds": took, "memory": memory})
                     print(f"{n:>9,} points  {name:15s} seconds for 10,000 points: {each}   {memory} a rank", flush=True)
+        if args.json:
+            args.json.write_text(json.dumps(rows))
         if args.repeats > 1:
             print("the last iteration, least and median of the launches:")
         for (n, name), each in found.items() if args.repeats > 1 else ():

@@ -15,9 +15,15 @@ PAPER = (12, 6.0)
 
 
 def draw(results: Sequence[dict[str, Any]], path: Path) -> Path:
+    """Write the figure as a PNG file."""
+    figure(results).savefig(path, dpi=150)
+    return path
+
+
+def figure(results: Sequence[dict[str, Any]]) -> Figure:
     """Left up to 16 ranks on linear axes, right all of them on logarithmic ones; dots are measured, lines predicted."""
-    figure = Figure(figsize=(10.0, 4.8), layout="constrained")
-    for ax, most in zip(figure.subplots(1, 2), (16, 4096), strict=True):
+    whole = Figure(figsize=(10.0, 4.8), layout="constrained")
+    for ax, most in zip(whole.subplots(1, 2), (16, 4096), strict=True):
         for result, colour in zip(results, COLOURS * len(results), strict=False):
             _problem(ax, result, colour, most)
         ideal = np.array([1, most])
@@ -32,11 +38,10 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> Path:
             ax.set(xlim=(0, most + 0.5), ylim=(0, most + 0.5))
             ax.set_title("measured (dots) and predicted (lines)", fontsize=10)
     styles = {"predicted by the cost model": "--", "ParMAC's model": ":"}
-    handles, names = figure.axes[0].get_legend_handles_labels()
+    handles, names = whole.axes[0].get_legend_handles_labels()
     handles += [Line2D([], [], color="0.3", ls=style) for style in styles.values()]
-    figure.legend(handles, [*names, *styles], loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    figure.savefig(path, dpi=150)
-    return path
+    whole.legend(handles, [*names, *styles], loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    return whole
 
 
 def _problem(ax: Any, result: dict[str, Any], colour: str, most: int) -> None:

@@ -164,6 +164,10 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         yield WIDE, {**keys, **(single if i % 2 else {})}
         yield CLASSES, {**keys, "model.loss": "cross_entropy", "model.activation": "softmax"}
         yield LONG, {**keys, "baseline.batch": 700}
+    path = {"penalty.stop": "gradient", "penalty.gradient_tolerance": 5.0, "method.acceleration": "none"}
+    yield WIDE, {**path, "model.sites": ["after", "none", "before"]}
+    yield CLASSES, {**path, "model.loss": "cross_entropy", "parallel.data": "sharded"}
+    yield LONG, {**lagrangian, "penalty.gradients": True, "penalty.metric": "variance", **single}
     yield from losses(single, lagrangian)
     yield from fitted(single, lagrangian)
     yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})

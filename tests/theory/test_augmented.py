@@ -48,15 +48,13 @@ def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
     for _ in range(iterations):
         mac.sweep(state)
         before, errors = state.history.e1_val, mac.evaluate(state)
-        progress = Progress(
-            state.iteration, state.mu, before, errors.validation, errors.constraint, state.history.reference
-        )
+        progress = Progress(state.iteration, state.mu, before, errors.validation, errors.move, state.history.reference)
         decision = mac.plan.choices.penalty.decide(progress)
         state.note_validation(errors.validation)
         if decision.multipliers:
             mac.move_multipliers(state)
-            state.history.reference = progress.increment
-        rows.append({"mu": state.mu, "move": progress.increment * decision.multipliers, **errors._asdict()})
+            state.history.reference = progress.move
+        rows.append({"mu": state.mu, **errors._asdict(), "move": progress.move * decision.multipliers})
         state.mu = decision.mu
     return rows
 
@@ -93,6 +91,16 @@ def test_multipliers_move_by_minus_the_metric_times_the_constraint(choice: str, 
     assert np.abs(state.own.multipliers - before).max() > 0.1
     assert_array_equal(state.weights, weights)
     assert_array_equal(state.Z, Z)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_safeguard_measures_the_move_itself(choice: str) -> None:
+    """Also where constraints are measured in a metric: mean squared change of the multipliers, mu and M included."""
+    mac = method(**CHOICES[choice] | AUGMENTED | {"multiplier_max": 1e6})
+    state = anywhere(mac, mu=20.0)
+    before, move = state.own.multipliers.copy(), mac.evaluate(state).move
+    mac.move_multipliers(state)
+    assert_allclose(move, np.mean((state.own.multipliers - before) ** 2), rtol=1e-9)
 
 
 def test_multipliers_stay_within_their_bound() -> None:

@@ -46,6 +46,7 @@ def state(iteration: int = 3, record: type[Record] = MacState) -> State[Any]:
         fell_to=0.75,
         fell_at=1,
         best_poor=False,
+        multipliers_norm=0.375,
     )
     return State(
         weights=random.normal(size=12),

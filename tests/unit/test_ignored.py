@@ -15,6 +15,8 @@ from macmpi.config.ignored import ignored
 
 TOLERANCES = ["penalty.tolerance", "penalty.tolerance_decay"]
 
+WAITING = ["penalty.gradient_tolerance", "penalty.gradient_decay"]
+
 SIZES = {"criterion": "aic", "epsilon2": 0.1, "sizes": [[2]]}
 STEPS, ITERATIONS = ["selection.smallest", "selection.step"], ["selection.iterations"]
 
@@ -42,6 +44,9 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {"penalty": {"tolerance": 0.1}}, []),
     ("mac", {"penalty": {"tolerance": 0.1, "tolerance_decay": 0.5, "mu_every": 3}}, TOLERANCES),
     ("stochastic", {"penalty": {"tolerance": 0.1, "tolerance_decay": 0.5}}, TOLERANCES),
+    ("mac", {"penalty": {"tolerance": 0.1, "stop": "gradient"}}, ["penalty.tolerance"]),
+    ("mac", {"penalty": {"gradient_tolerance": 0.3, "gradient_decay": 0.5}}, WAITING),
+    ("mac", {"penalty": {"gradient_tolerance": 0.3, "stop": "gradient"}}, []),
     ("mac", {"selection": {"every": 3}}, ["selection.every"]),
     ("mac", {"start": {"method": "staged", "range": 2.0}, "model": {"centres": "subset"}}, ["start.range"]),
     ("mac", {"start": {"method": "staged", "gradient_step": False}}, ["start.gradient_step"]),

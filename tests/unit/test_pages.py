@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 
 import config_page
+import paper_page
 import pytest
+import results_page
+from pages_of_evidence import LARGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, README_LINES = 120, 120
@@ -45,8 +48,8 @@ def test_the_readme_is_short() -> None:
     assert [line for line in lines if len(line) > WIDTH] == []
 
 
-LONG = {"docs/benchmarks.md", "docs/config.md"}
-"""Measurements that make results shall take over, and a page that is looked up, not read."""
+LONG = {"docs/benchmarks.md", "docs/config.md", "docs/paper.md", "docs/results.md"}
+"""Measurements, and a page that is looked up, not read."""
 
 
 @pytest.mark.parametrize("page", [p for p in PRESENT if p.parent != ROOT], ids=named)
@@ -58,6 +61,39 @@ def test_the_page_of_keys_is_that_of_the_defaults() -> None:
     """`make docs` writes it."""
     assert config_page.PAGE.read_text(encoding="utf-8") == config_page.page(config_page.DEFAULTS.read_text("utf-8"))
     assert " |  |" not in config_page.PAGE.read_text(encoding="utf-8"), "a key without a meaning"
+
+
+GENERATED = {"paper": paper_page, "results": results_page}
+"""Pages that are made of measurements, by their folders under docs/."""
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_page_of_measurements_is_that_of_its_numbers(name: str) -> None:
+    """`make paper` and `make results` write them."""
+    module = GENERATED[name]
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(module.read(module.FOLDER))
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_measurements_say_where_they_come_from_and_are_all_shown(name: str) -> None:
+    """Commit, date, machine, BLAS kernel, versions, and a command for each step; each file has a section."""
+    module = GENERATED[name]
+    for stem, found in module.read(module.FOLDER).items():
+        assert stem in module.SECTIONS
+        assert {"commit", "date", "machine", "blas", "versions", "steps"} <= found.keys()
+        assert {"processor", "cores", "memory_gb"} == found["machine"].keys()
+        assert found["steps"]
+        for step in found["steps"].values():
+            assert {"command", "date", "ranks", "seconds", "processor_seconds", "load_before"} <= step.keys()
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_pictures_of_measurements_are_small_and_shown(name: str) -> None:
+    module = GENERATED[name]
+    text = module.PAGE.read_text(encoding="utf-8")
+    for path in module.FOLDER.glob("*.png"):
+        assert path.stat().st_size <= LARGEST
+        assert f"({name}/{path.name})" in text, "a picture that no page shows"
 
 
 def test_every_page_stands_in_the_site() -> None:

@@ -168,7 +168,7 @@ CONSTRAINTS = st.floats(1e-9, 1e3)
 def test_multipliers_move_only_by_less_than_last_time_and_mu_stays_then(
     before: float, now: float, constraint: float, reference: float, mu: float
 ) -> None:
-    decision = LAGRANGIAN.decide(Progress(5, mu, before, now, constraint, reference))
+    decision = LAGRANGIAN.decide(Progress(5, mu, before, now, mu * mu * constraint, reference))
     if mu * mu * constraint <= 0.5**2 * reference:
         assert decision == Decision(mu, None, multipliers=True)
     else:
@@ -189,13 +189,13 @@ def test_the_moves_are_a_geometric_series_or_mu_grows(steps: list[tuple[float, f
     """Whatever happens: each move is at most half the last one, and where the error settles mu grows."""
     mu, before, reference, moves = LAGRANGIAN.mu0, math.inf, math.inf, []
     for iteration, (now, constraint) in enumerate(steps, start=1):
-        progress = Progress(iteration, mu, before, now, constraint, reference)
+        progress = Progress(iteration, mu, before, now, mu * mu * constraint, reference)
         decision = LAGRANGIAN.decide(progress)
         assert mu <= decision.mu <= LAGRANGIAN.mu_max
         if decision.multipliers:
             assert decision.mu == mu
             moves.append(mu * math.sqrt(constraint))
-            reference = progress.increment
+            reference = progress.move
         elif before - now < 0.01 * before and decision.stop is None:
             assert decision.mu > mu
         mu, before = decision.mu, now
@@ -205,9 +205,9 @@ def test_the_moves_are_a_geometric_series_or_mu_grows(steps: list[tuple[float, f
 
 
 def test_a_run_that_still_moves_its_multipliers_ends_at_its_last_iteration() -> None:
-    moving = Progress(100, 1e4, 2.0, 2.0, 0.1, 1e8)
+    moving = Progress(100, 1e4, 2.0, 2.0, 1e7, 1e8)
     assert LAGRANGIAN.decide(moving) == Decision(1e4, "max_iterations", multipliers=True)
-    assert LAGRANGIAN.decide(Progress(50, 1e4, 2.0, 2.0, 0.9, 1e8)) == Decision(1e4, "converged")
+    assert LAGRANGIAN.decide(Progress(50, 1e4, 2.0, 2.0, 9e7, 1e8)) == Decision(1e4, "converged")
 
 
 def test_a_run_with_patience_ends_once_the_error_has_not_been_lower_for_so_many_iterations() -> None:

@@ -25,6 +25,7 @@ from macmpi.nets.layers.linear import Linear
 from macmpi.nets.layers.masked import as_text
 from macmpi.plan import (
     fitted,
+    gradient_refusals,
     layer_refusals,
     plan,
     refusals,
@@ -389,6 +390,60 @@ TABLE = {
         ('model.precision = "float32"', "penalty.mu_max = 1e+08", "use penalty.mu_max = 10000, or float64"),
         ({"penalty.mu_max": 1e4}, {"model.precision": "float64"}),
         "`float32`",
+    ),
+    "gradients of an alternation": Row(
+        {**HALVES, "penalty.gradients": True},
+        ("penalty.gradients = true", 'method.name = "alternating"', 'use method.name = "mac"'),
+        ({"method.name": "mac"},),
+        "`penalty.stop",
+    ),
+    "gradients of coordinates that are made feasible": Row(
+        {"penalty.stop": "gradient", "method.acceleration": "feasible"},
+        ('penalty.stop = "gradient"', 'method.acceleration = "feasible"', 'use method.acceleration = "none"'),
+        ({"method.acceleration": "none"},),
+        "`penalty.stop",
+    ),
+    "gradients of nets that change": Row(
+        {**UNITS, "penalty.gradients": True},
+        ("penalty.gradients = true", 'selection.criterion = "aic"', 'use selection.criterion = "none"'),
+        ({"selection.criterion": "none"},),
+        "`penalty.stop",
+    ),
+    "gradients without coordinates": Row(
+        {"penalty.stop": "gradient", "model.sites": "none"},
+        ('penalty.stop = "gradient"', 'model.sites = "none"', 'use model.sites = "after" or "before"'),
+        ({"model.sites": "after"}, {"model.sites": "before"}),
+        "`penalty.stop",
+    ),
+    "gradients of bits": Row(
+        {**BITS, "penalty.stop": "gradient"},
+        ('penalty.stop = "gradient"', "a layer has none", 'use penalty.stop = "validation"'),
+        ({"penalty.stop": "validation"},),
+        "`penalty.stop",
+    ),
+    "a path with multipliers": Row(
+        {"penalty.stop": "gradient", "penalty.method": "augmented_lagrangian"},
+        ('penalty.stop = "gradient"', 'penalty.method = "augmented_lagrangian"', 'use method = "quadratic"'),
+        ({"penalty.method": "quadratic"}, {"penalty.stop": "validation"}),
+        "`penalty.stop",
+    ),
+    "a path by the clock": Row(
+        {"penalty.stop": "gradient", "penalty.mu_every": 3},
+        ('penalty.stop = "gradient"', "penalty.mu_every = 3", 'use mu_every = 0, or stop = "validation"'),
+        ({"penalty.mu_every": 0}, {"penalty.stop": "validation"}),
+        "`penalty.stop",
+    ),
+    "a path whose end moves": Row(
+        {"penalty.stop": "gradient", "penalty.ridge_scale": "unit"},
+        ('penalty.stop = "gradient"', 'penalty.ridge_scale = "unit"', 'use ridge_scale = "objective"'),
+        ({"penalty.ridge_scale": "objective"},),
+        "`penalty.stop",
+    ),
+    "a path to points with corners": Row(
+        {"penalty.stop": "gradient", "penalty.l1": 0.1, "method.acceleration": "none"},
+        ('penalty.stop = "gradient"', "penalty.l1", 'use stop = "validation"'),
+        ({"penalty.stop": "validation"},),
+        "`penalty.stop",
     ),
     "multipliers of nothing": Row(
         {"penalty.method": "augmented_lagrangian", "model.sites": "none"},
@@ -1096,6 +1151,7 @@ def test_no_ridge_is_another_way_out_with_a_metric() -> None:
 
 MODULES = (
     refusals,
+    gradient_refusals,
     resizable,
     selectable,
     layer_refusals,

@@ -1,0 +1,104 @@
+"""Gradients of E_Q and of E1 at a state, and by how much estimated multipliers differ from exact ones.
+
+With p_k = dE_Q/df_k = mu M_k (f_k(z_{k-1}) + u_k - z_k) of each point for k = 1, ..., K, p_{K+1} = dloss/df_{K+1} (u_k:
+the shift by multipliers, 0 without them), and the derivatives J_k of f_k by its inputs and D_k by its weights,
+
+    dE_Q/dz_k = J_{k+1}^T p_{k+1} - p_k,        dE_Q/dW_k = sum_n D_k^T p_k,
+
+and the multipliers of eq. (kkt3') are lambda_k = J_{k+1}^T lambda_{k+1}, lambda_{K+1} = p_{K+1}.  Theorem B.3: where
+||grad E_Q|| <= tau_k at mu_k, with tau_k -> 0 and mu_k -> infinity, p_k approaches lambda_k, and grad E1 approaches 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from macmpi.half_steps.metrics import metrics
+from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.z_problems import ZInputs, prepare_z, z_problem
+from macmpi.nets.losses import times
+from macmpi.parallel.tree_sum import TreeSum
+from macmpi.plan.plan import Plan
+from macmpi.state import Gradients, MacState, State
+from macmpi.typing import Array
+
+NUMBERS = 3
+"""Sums in addition to the two gradients: squares of dE_Q/dz, of p_k - lambda_k, and of lambda_k."""
+
+
+def gradients_of(parts: Parts, state: State[MacState]) -> Gradients:
+    """The gradients at the present weights and coordinates; makes the metric of the present mu where there is none.
+
+    Cost: about ten passes through the net, and the memory of two weights' sums for each of a rank's blocks.
+    Collective: yes.
+    """
+    plan, given = parts.plan, prepare_z(parts, state)
+    P, train = plan.offsets.weights[-1], plan.work.train
+    own = dict(train.blocks_of(parts.team.rank))
+
+    def add(block: int, out: Array) -> None:
+        for tile in own[block]:
+            _add_points(given, tile.rows, out[:P], out[P : 2 * P], out[2 * P :])
+
+    sums = TreeSum(len(train.blocks), parts.team)(add, 2 * P + NUMBERS)
+    shrinks = ridge_gradient(parts, state)
+    by_w, nested = (_existing(plan, sums[i * P : (i + 1) * P] + shrinks) for i in range(2))
+    by_z, lacks, size = sums[2 * P :].tolist()
+
+    def norms() -> Gradients:
+        share = float(np.sqrt(lacks / size)) if size else 0.0
+        whole, own, exact = np.sqrt([float(by_w @ by_w) + by_z, float(nested @ nested), size]) / plan.n_train
+        return Gradients(float(whole), float(own), float(exact), share)
+
+    found: Gradients = parts.team.from_root(norms)
+    return found
+
+
+def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers: Array) -> None:
+    """Adds what some points give to both gradients (flat), and to the sums of squares.  Collective: no."""
+    parts, weights, problem = given.parts, given.weights, z_problem(given, rows)
+    plan, chain, Z = parts.plan, parts.plan.chain, problem.Z
+    F, tangents = problem.linearise(Z)
+    pulls = [times(c, form.M) for c, form in zip(problem.missed(Z, F), problem.metrics, strict=True)]
+    pulls.append(-problem.loss.residual(problem.Y, F[-1]))
+    inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(problem.sites(Z), start=1))]
+    for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
+        _add_blocks(plan, segment.weighted, segment.tape(weights, A).weight_vjp(pull), by_w)
+    exact = pulls[-1]
+    for k in range(len(tangents) - 1, -1, -1):
+        slope, exact = tangents[k].vjp(pulls[k + 1]) - pulls[k], tangents[k].vjp(exact)
+        numbers += [float(np.einsum("nh,nh->", A, A, dtype=float)) for A in (slope, pulls[k] - exact, exact)]
+    tape = chain.whole.tape(weights, parts.data.X[rows])
+    own = tape.weight_vjp(-problem.loss.residual(problem.Y, tape.F))
+    _add_blocks(plan, chain.whole.weighted, own, nested)
+
+
+def _add_blocks(plan: Plan, blocks: Sequence[int], found: Sequence[Array], out: Array) -> None:
+    for block, own in zip(blocks, found, strict=True):
+        out[plan.offsets.block(block)] += own.ravel()
+
+
+def _existing(plan: Plan, gradient: Array) -> Array:
+    """A gradient (flat), 0 for weights that a mask leaves out.  Collective: no."""
+    for b, map_ in enumerate(plan.chain.blocks):
+        if map_.connected is not None:
+            gradient[plan.offsets.block(b)] *= map_.connected.ravel()
+    return gradient
+
+
+def ridge_gradient(parts: Parts, state: State[MacState]) -> Array:
+    """The gradient of the ridge, in E_Q's scale and at the present mu, by W: (P,), float64.  Collective: no.
+
+    A metric weighs the ridge of a unit's own regression as it weighs the unit's errors: mu ridge M V.
+    """
+    plan, weights, forms = parts.plan, parts.weights(state), metrics(parts.plan, state)
+    out = np.zeros(plan.offsets.weights[-1])
+    for k, regression in enumerate(plan.choices.regressions):
+        apart = k < len(forms) and regression.by_unit and plan.choices.shaping.scale == "unit"
+        for b, ridge in zip(plan.chain.trained(k), plan.ridges(k, state.mu), strict=True):
+            V = np.where(plan.chain.blocks[b].penalised, weights[b].astype(float), 0.0)
+            weighed = times(V.T, forms[k].M).T if apart else plan.weight_of(k, state.mu) * V
+            out[plan.offsets.block(b)] += ridge * weighed.ravel()
+    return out

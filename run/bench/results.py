@@ -1,0 +1,148 @@
+"""The benchmarks of docs/results.md from one command: `make results`, or `make results ONLY="usps speedup"`.
+
+    MACMPI_DATA=... python run/bench/results.py [--only NAME ...] [--list]
+
+Each benchmark is made of launches of the scripts in this folder and of macmpi itself; outcomes of single steps are kept
+in runs/results, so that a call that was stopped goes on (run/bench/evidence.py).  Numbers go to
+docs/results/NAME.json, with every repeat; pictures and docs/results.md are made of these alone
+(run/pages/results_page.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from evidence import THREADS, Benchmark, Folders, Found, Step, carry_out, only, training
+from paper import CORES, MEASURED, curve_of, scaling_of
+from programs import ROOT
+
+sys.path.append(str(ROOT / "run" / "pages"))
+os.environ.update(THREADS)
+
+SEEDS = (0, 1, 2, 3)
+PAIR = ("1", "2") if CORES > 1 else ("1",)
+POINTS = (10_000, 100_000, 1_000_000)
+
+
+def rows_of(output: Path, _printed: str) -> Found:
+    """What a script has written with --json."""
+    return {"rows": json.loads((output / "rows.json").read_text())}
+
+
+def sizes_of(output: Path, printed: str) -> Found:
+    """A curve, and the sizes of the layers where a selection changes them."""
+    records = [json.loads(line) for line in (output / "run" / "curve.jsonl").read_text().splitlines()]
+    sizes = [{"iteration": r["iteration"], "units": r["units"]} for r in records if r.get("units")]
+    return {**curve_of(output, printed), "sizes": sizes[-1:]}
+
+
+def tables_of(_output: Path, printed: str) -> Found:
+    """The tables of run/bench/compare.py, row by row, its winners with the seconds of every turn, and its budget."""
+    lines = printed.splitlines()
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines if line.startswith("|")]
+    finals = [line.strip() for line in lines if line.startswith("  final, ")]
+    said = [line for line in lines if re.match(r"(Budget|macmpi )", line)]
+    return {"rows": rows, "finals": finals, "said": said}
+
+
+def compared(study: str, about: float) -> Benchmark:
+    """One of the comparisons of run/bench/compare.py, which needs torch (extra: compare)."""
+    command = ("run/bench/compare.py", study, "--output", "{OUTPUT}")
+    return Benchmark(study, [Step(f"compare-{study}", command, tables_of, about)])
+
+
+def cost(config: str, about: float, *more: str) -> Step:
+    """Iterations of a config on one and two ranks, in turns."""
+    command = ("run/bench/cost.py", f"run/{config}.toml", "--ranks", *PAIR, *more, "--json", "{OUTPUT}/rows.json")
+    return Step(f"cost-{config}", command, rows_of, about)
+
+
+def seeds(config: str, about: float, name: str = "", *settings: str) -> list[Step]:
+    """A run for each seed."""
+    return [
+        Step(
+            f"{name or config}-{seed}",
+            training(f"run/{config}.toml", f"start.seed={seed}", *settings, ranks=len(PAIR)),
+            curve_of,
+            about,
+            len(PAIR),
+        )
+        for seed in SEEDS
+    ]
+
+
+SCALED = ("run/bench/speedup.py", "--output", "{OUTPUT}", "--ranks", *map(str, MEASURED))
+GROWTH = (
+    "run/bench/growth.py",
+    *map(str, POINTS),
+    "--ranks",
+    PAIR[-1],
+    "--repeats",
+    "2",
+    "--json",
+    "{OUTPUT}/rows.json",
+)
+BENCHMARKS = [
+    Benchmark("usps", [*seeds("usps_mac", 10.0), *seeds("usps_fast", 10.0), *seeds("usps_pre", 20.0)]),
+    Benchmark("classify", seeds("usps_classify", 40.0)),
+    Benchmark(
+        "curves",
+        [
+            Step(f"curve-{name}", training(f"run/{name}.toml"), curve_of, s)
+            for name, s in (("usps_fast", 10.0), ("usps_mac", 10.0), ("usps_adam", 90.0), ("usps_lbfgs", 200.0))
+        ],
+    ),
+    Benchmark("start", [cost("digits_mac", 30.0, "--iterations", "2", "--repeats", "5")]),
+    Benchmark(
+        "cost",
+        [
+            cost("usps_mac", 60.0, "--iterations", "8"),
+            cost("usps_pre", 60.0),
+            cost("coil_mac", 90.0, "--iterations", "10"),
+        ],
+    ),
+    Benchmark(
+        "speedup",
+        [
+            Step("speedup", (*SCALED, "run/usps_mac.toml", "run/coil_mac.toml", "synthetic"), scaling_of, 300.0),
+            Step("speedup-select", (*SCALED, "run/coil_select.toml", "--iterations", "24"), scaling_of, 150.0),
+        ],
+    ),
+    Benchmark("weak", [Step("weak", (*SCALED, "run/usps_mac.toml", "synthetic", "--weak"), scaling_of, 200.0)]),
+    Benchmark(
+        "coil",
+        [
+            Step("coil_mac", training("run/coil_mac.toml"), curve_of, 90.0),
+            Step("coil_altopt", training("run/coil_altopt.toml"), curve_of, 90.0),
+        ],
+    ),
+    Benchmark(
+        "selection",
+        [
+            *(
+                Step(f"coil_select-{s}", training("run/coil_select.toml", f"start.seed={s}"), sizes_of, 40.0)
+                for s in (0, 2)
+            ),
+            Step("usps_sizes", training("run/usps_sizes.toml"), sizes_of, 120.0),
+        ],
+    ),
+    Benchmark("growth", [Step("growth", GROWTH, rows_of, 900.0)]),
+    compared("adam", 3600.0),
+    compared("rivals", 5400.0),
+    compared("tasks", 2400.0),
+]
+
+
+def main() -> None:
+    import results_page
+
+    carry_out(only(BENCHMARKS, __doc__), Folders(ROOT / "runs" / "results", results_page.FOLDER))
+    print(f"docs/{results_page.write().name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The recorded gradients are those of the objectives, and a run that waits for them ends as theorem B.3 says."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from theory.nets import (
+    AUGMENTED,
+    SITES,
+    anywhere,
+    constraint,
+    e1,
+    e_q,
+    feasible,
+    forms,
+    gradient,
+    method,
+    multipliers,
+    of_sites,
+    ridge,
+    started,
+    work,
+)
+
+from macmpi.half_steps.gradients import gradients_of
+from macmpi.mac import Mac
+from macmpi.plan.penalty import Progress, Stationary
+from macmpi.state import State
+
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "after": {},
+    "before": {"sites": "before", "ridge_scale": "objective"},
+    "mixed": {"sites": ["before", "after"], "activation": ["tanh", "sigmoid"], "ridge_scale": "objective"},
+    "whole segments": {"sites": ["none", "after"], "activation": ["tanh", "tanh"]},
+    "labels": {"loss": "cross_entropy", "sites": ["after", "none"]},
+    "softmax": {"activation": ["softmax", "sigmoid"], "metric": "variance"},
+    "variance": {"metric": "variance"},
+    "curvature": {"metric": "curvature", "sites": "before"},
+    "augmented": AUGMENTED,
+    "augmented, a metric": {**AUGMENTED, "metric": "variance"},
+    "several blocks": {"n": 700, "hidden": (2, 2)},
+}
+
+
+def size(*parts: Any) -> float:
+    return float(np.sqrt(sum(float(np.sum(np.square(part))) for part in parts)))
+
+
+@pytest.mark.parametrize("choice", OBJECTIVES)
+def test_they_are_the_gradients_of_the_objectives(choice: str) -> None:
+    """By central differences of the paper's formulas, the ridge as it is configured in both."""
+    mac = method(**{"hidden": (3, 2), "n": 6, "ridge": 0.3} | OBJECTIVES[choice])
+    state, N = anywhere(mac), mac.plan.n_train
+    found = gradients_of(mac.parts, state)
+    by_w = gradient(lambda: e_q(mac, state) - work(mac, state) + ridge(mac, state), state.weights)
+    by_z = gradient(lambda: e_q(mac, state) - work(mac, state), state.Z)
+    nested = gradient(lambda: e1(mac, state) + ridge(mac, state), state.weights)
+    # central differences with steps h = 1e-6 leave eps E / h ~ 1e-10 E and h^2: far below rtol where E ~ ||grad E||
+    assert_allclose(found.penalised, size(by_w, by_z) / N, rtol=1e-5)
+    assert_allclose(found.nested, size(nested) / N, rtol=1e-5)
+
+
+@pytest.mark.parametrize("choice", [name for name in OBJECTIVES if name != "several blocks"])
+def test_what_the_multipliers_lack(choice: str) -> None:
+    """The estimates lambda - mu M (z - f) against eq. (kkt3'), at the present weights and coordinates."""
+    mac = method(**{"hidden": (3, 2), "n": 6} | OBJECTIVES[choice])
+    state = anywhere(mac)
+    found = gradients_of(mac.parts, state)
+    pairs = zip(of_sites(mac, constraint(mac, state)), forms(mac, state), strict=True)
+    estimates = np.hstack([-C @ M for C, M in pairs])
+    if state.own.multipliers.size:
+        estimates = estimates + state.own.multipliers
+    exact = np.hstack(multipliers(mac, state))
+    assert_allclose(found.multipliers, size(exact) / mac.plan.n_train, rtol=1e-9)
+    assert_allclose(found.lacking, size(estimates - exact) / size(exact), rtol=1e-9)
+
+
+def test_where_the_gradient_vanishes_nothing_is_lacking() -> None:
+    """dE_Q/dz = 0 is p_k = J^T p_{k+1} for all k."""
+    exact = {"iterations": 40, "direction": "direct", "relaxation": 1.0, "halvings": 15}
+    mac = method((3, 2), "tanh", n=6, z_step=exact)
+    state = anywhere(mac)
+    before = gradients_of(mac.parts, state).lacking
+    mac.z_step(state)
+    assert gradients_of(mac.parts, state).lacking < 1e-6 * before
+
+
+# --- theorem B.3 ------------------------------------------------------------------------------------------------------
+
+PATHS: dict[str, dict[str, Any]] = {
+    "after": {"hidden": (2,)},
+    "before": {"hidden": (2,), "sites": "before"},
+    "mixed": {"hidden": (1, 1), "sites": ["before", "after"], "targets": 2},
+}
+
+
+def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
+    """Iterations and decisions as a training run makes them; a row for each mu, where it ends."""
+    state.history.multipliers_norm = gradients_of(mac.parts, state).multipliers
+    schedule, rows = mac.plan.choices.penalty, []
+    assert isinstance(schedule, Stationary)
+    for _ in range(iterations):
+        mac.sweep(state)
+        errors, before = mac.evaluate(state), state.history.e1_val
+        state.note_validation(errors.validation)
+        decision = schedule.decide(Progress(state.iteration, state.mu, before, **state.history.progress(errors)))
+        if decision.mu != state.mu or decision.stop == "converged":
+            assert errors.gradients is not None
+            tau = schedule.tolerance_at(state.mu, state.history.multipliers_norm)
+            rows.append({"mu": state.mu, "tau": tau, **errors.gradients._asdict()})
+        state.mu = decision.mu
+        if decision.stop:
+            break
+    return rows
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_run_that_waits_for_the_gradient_follows_the_theorem(path: str) -> None:
+    """The shipped half steps alone: each mu ends at ||grad E_Q|| <= tau_k; with tau_k -> 0 and mu_k -> infinity the
+    gradient of E1, the multipliers' lack and the constraint go to 0."""
+    close = {
+        "z_step": {"cg_iterations": 20, "cg_tolerance": 0.0},
+        "w_step": {"iterations": 3, "cg_iterations": 3, "tolerance": 0.0},
+        "ridge_scale": "objective",
+        "ridge": 0.3,
+    }
+    schedule = {"stop": "gradient", "mu0": 1.0, "factor": 2.0, "mu_max": 32.0, "max_iterations": 1000}
+    mac = method(**{"activation": "tanh", "n": 10, "d": 1, "targets": 1} | close | schedule | PATHS[path])
+    state = started(mac, wide=1.0)
+    state.mu = 1.0
+    rows = run(mac, state, 1000)
+    assert [row["mu"] for row in rows] == [2.0**k for k in range(6)]
+    for before, after in itertools.pairwise(rows):
+        assert after["tau"] == pytest.approx(0.7 * before["tau"])
+    for row in rows:
+        assert row["penalised"] <= row["tau"]
+        assert row["nested"] <= 3.0 * (row["tau"] + row["multipliers"] / row["mu"])
+    first, last = rows[0], rows[-1]
+    assert last["nested"] < 0.25 * first["nested"]
+    assert last["lacking"] < 0.25 * first["lacking"]
+    assert np.abs(state.Z - feasible(mac, state)).max() < 0.1
+
+
+@pytest.mark.parametrize("sites", SITES)
+def test_a_run_that_waits_for_the_validation_error_need_not_get_there(sites: str) -> None:
+    """Section 2's rule ends each mu early: at its end the gradient of E_Q is above what the theorem's rule allows."""
+    keys: dict[str, Any] = {"ridge_scale": "objective", "ridge": 0.3, "mu0": 1.0, "factor": 2.0, "mu_max": 64.0}
+    mac = method((2,), "tanh", n=10, d=1, targets=1, sites=sites, gradients=True, **keys)
+    state = started(mac, wide=1.0)
+    state.mu = 1.0
+    norm = gradients_of(mac.parts, state).multipliers
+    allowed = Stationary(1.0, 2.0, 64.0, 0.01, 400)
+    for _ in range(400):
+        mac.sweep(state)
+        errors, before = mac.evaluate(state), state.history.e1_val
+        state.note_validation(errors.validation)
+        decision = mac.plan.choices.penalty.decide(Progress(state.iteration, state.mu, before, errors.validation))
+        state.mu = decision.mu
+        if decision.stop:
+            break
+    assert decision.stop == "converged"
+    assert errors.gradients is not None
+    assert errors.gradients.penalised > allowed.tolerance_at(64.0, norm)

@@ -1,0 +1,104 @@
+"""Steps of a benchmark are kept once they are done, and made again where they are of another commit or command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import evidence
+import paper
+import pytest
+import results
+import results_page
+from evidence import Benchmark, Folders, Found, Step, carry_out
+
+PROGRAM = """
+import sys, pathlib
+count = pathlib.Path(sys.argv[2])
+count.write_text(str(int(count.read_text()) + 1 if count.exists() else 1))
+pathlib.Path(sys.argv[1], "left").write_text("7")
+print(sys.argv[3])
+"""
+
+
+def read(output: Path, printed: str) -> Found:
+    return {"left": int((output / "left").read_text()), "said": printed.strip()}
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setattr(evidence, "commit", lambda: "c0ffee00")
+    return Folders(tmp_path / "kept", tmp_path / "files")
+
+
+def step(tmp_path: Path, name: str, word: str = "hello") -> Step:
+    count = tmp_path / f"{name}.count"
+    return Step(name, (str(tmp_path / "program.py"), "{OUTPUT}", str(count), word), read)
+
+
+def counted(tmp_path: Path, name: str) -> int:
+    return int((tmp_path / f"{name}.count").read_text())
+
+
+def again(folders: Folders) -> Folders:
+    """As a later call sees them."""
+    return replace(folders, done={})
+
+
+def test_a_benchmark_is_one_file_of_its_steps(tmp_path: Path, folders: Folders, capsys: pytest.CaptureFixture) -> None:
+    carry_out([Benchmark("both", [step(tmp_path, "one"), step(tmp_path, "two", "bye")])], folders)
+    found = json.loads((folders.files / "both.json").read_text())
+    assert (found["benchmark"], found["commit"]) == ("both", "c0ffee00")
+    assert {"date", "machine", "blas", "versions"} <= found.keys()
+    assert [(s["left"], s["said"]) for s in found["steps"].values()] == [(7, "hello"), (7, "bye")]
+    assert all(s["processor_seconds"] > 0.0 and s["command"].startswith("python ") for s in found["steps"].values())
+    said = capsys.readouterr().out
+    assert "[1/2] both: one; left about" in said
+    assert "[2/2] both: two; left about" in said
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path, folders: Folders) -> None:
+    one, two = step(tmp_path, "one"), step(tmp_path, "two")
+    carry_out([Benchmark("first", [one])], folders)
+    before = (folders.files / "first.json").read_text()
+    carry_out([Benchmark("first", [one]), Benchmark("second", [one, two])], again(folders))
+    assert (counted(tmp_path, "one"), counted(tmp_path, "two")) == (1, 1)
+    assert (folders.files / "first.json").read_text() == before
+
+
+def test_another_commit_or_command_is_measured_again(
+    tmp_path: Path, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carry_out([Benchmark("b", [step(tmp_path, "one")])], folders)
+    carry_out([Benchmark("b", [step(tmp_path, "one", "other words")])], again(folders))
+    assert counted(tmp_path, "one") == 2
+    monkeypatch.setattr(evidence, "commit", lambda: "c0ffee01")
+    carry_out([Benchmark("b", [step(tmp_path, "one", "other words")])], again(folders))
+    assert counted(tmp_path, "one") == 3
+    assert json.loads((folders.files / "b.json").read_text())["commit"] == "c0ffee01"
+
+
+def test_a_program_that_fails_ends_all_and_leaves_what_was_done(tmp_path: Path, folders: Folders) -> None:
+    broken = Step("broken", ("-c", "import sys; sys.exit('it broke')"), read)
+    with pytest.raises(SystemExit) as caught:
+        carry_out([Benchmark("b", [step(tmp_path, "one"), broken])], folders)
+    assert caught.value.code == 1
+    assert (folders.kept / "one.json").exists()
+    assert not (folders.kept / "broken.json").exists()
+    assert not (folders.files / "b.json").exists()
+
+
+@pytest.mark.parametrize("module", [paper, results])
+def test_each_benchmark_has_a_section_and_each_config_is_there(module: object) -> None:
+    """And a step has one name for one command: steps are kept by their names."""
+    benchmarks: list[Benchmark] = module.BENCHMARKS  # type: ignore[attr-defined]
+    sections = (results_page if module is results else __import__("paper_page")).SECTIONS
+    assert {b.name for b in benchmarks} == set(sections)
+    commands: dict[str, tuple[str, ...]] = {}
+    for own in (s for b in benchmarks for s in b.steps):
+        assert commands.setdefault(own.name, own.command) == own.command
+        for word in own.command:
+            if word.endswith((".toml", ".py")):
+                assert (evidence.ROOT / word).is_file(), word

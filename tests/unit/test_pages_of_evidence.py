@@ -1,0 +1,111 @@
+"""Every section of docs/paper.md and docs/results.md is written and drawn from made-up outcomes of its steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paper
+import paper_page
+import paper_pictures
+import pytest
+import results
+import results_page
+from evidence import Benchmark, Step
+from pages_of_evidence import LARGEST, save
+
+Found = dict[str, Any]
+PAGES = {paper: paper_page, results: results_page}
+SECTIONS = [(module, b) for module in PAGES for b in module.BENCHMARKS]
+WHERE = {
+    "machine": {"processor": "A", "cores": 2, "memory_gb": 3},
+    "blas": "openblas 0 (Haswell)",
+    "versions": {"numpy": "9"},
+}
+
+
+def curve(random: np.random.Generator) -> list[Found]:
+    """A start, 12 iterations in which mu grows twice and sizes are selected once, and a postprocessing."""
+    keys = {"E_Q": 1.0, "constraint": 0.1, "cost": 2.0, "centres": [9, 7]}
+    records = []
+    for i in range(14):
+        phase = "start" if i == 0 else "postprocess" if i == 13 else "selection" if i == 11 else "iteration"
+        error = 10.0 / (1.0 + i) + 0.01 * random.random()
+        own = {
+            "iteration": min(i, 12),
+            "phase": phase,
+            "mu": 10.0 ** (i // 5),
+            "E1_train": error,
+            "E1_val": 1.1 * error,
+        }
+        slopes = {"gradient_E_Q": error, "gradient_E1": error, "multipliers_lack": error}
+        records.append({**own, **keys, **slopes, "seconds": 0.5 * i, "changed": phase == "selection"})
+    return records
+
+
+def scaled(weak: bool) -> Found:
+    """As run/bench/speedup.py writes it: 1 and 2 ranks measured, 12 predicted."""
+    each = {"least": 0.9, "most": 1.1, "undisturbed": 0.9, "others": 0.0}
+    found = {"name": "n", "measured": {str(r): {"seconds": 1.0 / r, **each} for r in (1, 2)}}
+    if weak:
+        return found | {"points": {"1": 10, "2": 20}}
+    predicted = {r: {"ideal": 1.0 / int(r)} for r in ("1", "12")}
+    return found | {"predicted": predicted, "held_out": {"2": 0.51}, "parmac": {"1": 1.0, "12": 9.0}}
+
+
+def outcome(step: Step, random: np.random.Generator) -> Found:
+    """All that any of the functions that read a step's folder gives."""
+    side = 4
+    images = {name: random.integers(0, 256, size=(3, side * side)).tolist() for name in ("truth", "start", "end")}
+    codes = {n: {"points": random.normal(size=(8, 2)).tolist(), "held": [[0.0, 1.0]]} for n in ("start", "end")}
+    groups = {"groups": [1, 1, 1, 1, 2, 2, 2, 2], "held_groups": [2], "order": [0, 1, 2, 3, 0, 1, 2, 3]}
+    timed = {"seconds": 1.0, "gflop": 50.0, "idle": 0.01, "seconds_z": 0.6, "seconds_w": 0.3, "memory_mb": 99.0}
+    timings = [{"ranks": r, **timed, "start": 0.4} for r in (1, 2, 2)]
+    sizes = [{"points": n, "method": m, "seconds": [3.0, 0.5], "memory": "1 MB"} for m in "ab" for n in (10, 1000)]
+    compared = [["E1 train <=", "ours"], ["---", "---"], ["8", "0.1, 7.0"]]
+    rows = compared if "compare.py" in step.command[0] else sizes if "growth.py" in step.command[0] else timings
+    return {
+        **{
+            "command": " ".join(("python", *step.command)),
+            "date": "2026-11-24",
+            "ranks": step.ranks,
+            "load_before": 0.0,
+        },
+        **{"seconds": 9.0, "processor_seconds": 8.0, "curve": curve(random), "levels": {"predict the mean": 11.0}},
+        **{"images": images, "codes": codes, **groups, "scaling": [scaled("--weak" in step.command)]},
+        **{"rows": rows, "finals": [], "said": ["Budget: 1 s"], "sizes": [{"iteration": 11, "units": [5, 3]}]},
+    }
+
+
+def made_up(benchmark: Benchmark) -> Found:
+    random = np.random.default_rng(0)
+    steps = {step.name: outcome(step, random) for step in benchmark.steps}
+    return {"benchmark": benchmark.name, "commit": "c0ffee00", "date": "2026-11-24", **WHERE, "steps": steps}
+
+
+@pytest.mark.parametrize(("module", "benchmark"), SECTIONS, ids=lambda part: getattr(part, "name", "") or part.__name__)
+def test_a_section_is_written_and_drawn(module: Any, benchmark: Benchmark, tmp_path: Path) -> None:
+    page = PAGES[module]
+    found = made_up(benchmark)
+    text = page.page({benchmark.name: found})
+    title = page.SECTIONS[benchmark.name][0]
+    own = text.split(f"## {title}\n")[1].split("\n## ")[0]
+    assert "commit c0ffee00, 2026-11-24" in own
+    assert "openblas 0 (Haswell)" in own
+    assert page.MISSING.format(name=benchmark.name) not in text
+    assert max(len(line) for line in own.splitlines() if not line.startswith(("|", "python", "mpiexec", "!"))) <= 120
+    shown = (paper_pictures if module is paper else results_page).FILES.get(benchmark.name, {})
+    pictures = dict((paper_pictures if module is paper else results_page).drawn(benchmark.name, found))
+    assert pictures.keys() == shown.keys()
+    for file, figure in pictures.items():
+        save(figure, tmp_path / file)
+        assert 1000 < (tmp_path / file).stat().st_size <= LARGEST
+
+
+@pytest.mark.parametrize("module", PAGES, ids=lambda module: module.__name__)
+def test_what_is_not_measured_is_said(module: Any) -> None:
+    page = PAGES[module]
+    text = page.page({})
+    for name in page.SECTIONS:
+        assert page.MISSING.format(name=name) in text
