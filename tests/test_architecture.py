@@ -127,7 +127,7 @@ SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "run", "predict",
 
 VERBS = {
     *("set_clock", "from_root", "all_or_raise", "share_memory", "array", "common", "fence", "share_array"),
-    *("gather_rows", "gather_parts", "shift_to_next", "max_over_ranks", "barrier"),
+    *("gather_rows", "gather_parts", "gather_columns", "shift_to_next", "max_over_ranks", "barrier"),
 }
 
 

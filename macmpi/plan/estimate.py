@@ -60,7 +60,7 @@ def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
     Collective: no.
     """
     chain, sites = plan.chain, sum(plan.chain.site_sizes)
-    n, n_val = (-(-count // plan.ranks) if plan.sharded else count for count in (plan.n_train, plan.n_val))
+    n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
     data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     held = data + n * sites * (2 if plan.choices.penalty.multipliers else 1) + 2 * plan.offsets.weights[-1]
     if plan.minibatch_parts:
@@ -103,7 +103,7 @@ def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate
     """Half steps, and what an acceleration adds."""
     chain, N = plan.chain, plan.n_train
     weights = plan.offsets.weights[-1]
-    point_tiles = [len(t) for t in tiles.point_tiles(N)]
+    point_tiles = tiles.point_tiles(N)
     work = plan.work.w_step
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
     held = n * sum(chain.site_sizes) * (3 if plan.choices.penalty.multipliers else 1)
@@ -129,7 +129,8 @@ def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate
     seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + len(work.jobs) * len(tiles.point_chunks(N)) * w_share)
     seconds += gram_seconds(plan, rate)
     shares_of_ranks = [
-        f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, "
+        f"tiles        {len(point_tiles):,} of {N // len(point_tiles)}-{-(-N // len(point_tiles))} points in "
+        f"{len(plan.work.train.blocks):,} blocks, "
         f"{len(work.jobs)} jobs of the W-step",
         f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
         f"{w_share:.1%} of the units' cost",

@@ -78,10 +78,13 @@ def plan_for(config: Config, sizes: Sizes, ranks: int) -> Plan:
 
 def planned(config: Config, sizes: Sizes, team: Team) -> Plan:
     """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
+    from macmpi.plan.idle import idle
     from macmpi.plan.plan import make_plan
 
     def refuse() -> None:
         made = plan_for(config, sizes, team.size)
+        if line := idle(made):
+            warn(line)
         batch, points = config.baseline.batch, made.n_train
         if config.method.name in ("sgd", "adam") and batch > max(points, type(config.baseline).batch):
             warn(f"baseline.batch = {batch}: there are {points} training points; a minibatch is all of them")
