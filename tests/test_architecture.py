@@ -104,6 +104,7 @@ OWNERS = {
     "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init", "sweep.__main__", "completion"}
     | {"export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
+    | {"training.calibration"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage", "results.live", "results.watching"}
     | {"sweep.processes"},
     "signal": {"run", "api.on_ranks", "training.process", "training.faults", "sweep.processes"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -68,11 +69,12 @@ def _with_connections(config: Config) -> Config:
 
 def plan_for(config: Config, sizes: Sizes, ranks: int) -> Plan:
     """The plan of a config without "auto".  Raises UsageError where it is refused.  Collective: no."""
+    from macmpi.parallel.launchers import ranks_here
     from macmpi.plan.estimate import check_memory
     from macmpi.plan.plan import make_plan
 
     made = make_plan(config, *sizes.counts, ranks)
-    check_memory(made, sizes.autoencoder)
+    check_memory(made, sizes.autoencoder, ranks_here(os.environ) if ranks > 1 else 1)
     return made
 
 

@@ -41,11 +41,11 @@ class Played(NamedTuple):
 
 
 def played(
-    config: Config, data: Dataset, ranks: int, sweeps: int = 2, sweeping: Callable[[Team, int], None] | None = None
+    config: Config, data: Dataset, ranks: int, sweeps: int = 2, sweeping: Callable[[Team], None] | None = None
 ) -> list[Any]:
     """The method of a config on `ranks` ranks: what each has after some sweeps, each with its evaluation.
 
-    sweeping: called on each rank before each sweep, and once behind the last.
+    sweeping: called on each rank before and behind each sweep.
     """
 
     def work(team: Team) -> Played:
@@ -54,13 +54,13 @@ def played(
         state = start(method, config, Origin())
         method.begin(state)
         errors = []
-        for i in range(sweeps):
+        for _ in range(sweeps):
             if sweeping:
-                sweeping(team, i)
+                sweeping(team)
             method.sweep(state)
+            if sweeping:
+                sweeping(team)
             errors.append(method.evaluate(state))
-        if sweeping:
-            sweeping(team, sweeps)
         return Played(state, errors)
 
     return crew(ranks, work)
