@@ -20,6 +20,12 @@ import numpy as np
 from macmpi import StorageError, UsageError
 from macmpi.typing import Array
 
+
+def cache() -> Path:
+    """The folder in which a user's programs keep what they can make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "macmpi"
+
+
 EXPANSION = 2000
 """No filter makes more bytes of one (deflate: 1,032)."""
 

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from macmpi.plan.plan import Plan
 
 FAULT = "MACMPI_FAULT"
+PAPER = {
+    "ranks": "ranks",
+    "nodes": "nodes that they are on (1)",
+    "points": "rows of the data",
+    "columns": "columns of X",
+    "outputs": "columns of Y, or classes; without it an autoencoder",
+}
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -67,6 +74,10 @@ def parser() -> argparse.ArgumentParser:
         help="model: a run that is stopped also leaves the best model so far",
     )
     p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
+    paper = p.add_argument_group("with --check, of a machine and of data that need not be at hand")
+    for name, text in PAPER.items():
+        paper.add_argument(f"--{name}", type=int, metavar=name[0].upper(), help=text)
+    paper.add_argument("--memory", metavar="64G", help="memory of a node (this machine's)")
     p.add_argument("--explain", action="store_true", help='say what "auto" stands for, why, and how to pin it')
     p.add_argument("--version", action="version", version=f"macmpi {__version__}")
     return p
@@ -114,7 +125,8 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         config = configs.read(args.config, args.set)
     except UsageError as error:
         raise UsageError(f"{error}{meant(given)}") from None
-    if not config.data.source:
+    args.paper = _paper(args)
+    if not config.data.source and not (args.paper and args.paper.without_data):
         named = 'data = "points.npz" (X, and Y but for an autoencoder), or data = "digits" to try'
         raise UsageError(f"{args.config}: no data are named; write {named}")
     if args.output is None and args.config.stem in ("", ".", ".."):
@@ -130,6 +142,28 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     if config.run.threads > cores:
         warn(f"run.threads = {config.run.threads}: this machine has {cores} cores; more threads than that are slower")
     return args, config
+
+
+def _paper(args: argparse.Namespace) -> Any:
+    """The question to --check about other ranks, nodes and data; None where there is none.  Raises UsageError."""
+    asked = {name: value for name in PAPER if (value := getattr(args, name)) is not None}
+    if not asked and args.memory is None:
+        return None
+    if not args.check:
+        raise UsageError(
+            f"--{next(iter(asked), 'memory')} goes with --check: a launch has the ranks that mpiexec starts"
+        )
+    for name, value in asked.items():
+        if value < 1:
+            raise UsageError(f"--{name} {value}: a number from 1 on is needed")
+    from macmpi.training.asked import Paper, bytes_in, check_asked
+
+    try:
+        paper = Paper(**asked, memory=0.0 if args.memory is None else bytes_in(args.memory))
+    except ValueError as error:
+        raise UsageError(f"--memory {error}") from None
+    check_asked(paper)
+    return paper
 
 
 def _set_threads(threads: int) -> None:
@@ -149,6 +183,9 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
     _set_threads(config.run.threads)
+    if args.paper:
+        team.from_root(lambda: _on_paper(config, args.paper, team.size))
+        return 0
     known = decided(config, team, _with_loss, source_of)
     if fault:
         fault.arm(team, light=False)
@@ -166,6 +203,16 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     return launch_training(Request(began, args.output, *words), known, plan, team).code
 
 
+def _on_paper(config: Config, asked: Any, ranks: int) -> None:
+    from macmpi.data.connections import with_connections
+    from macmpi.training.on_paper import on_paper
+
+    config = with_connections(config)
+    if not asked.without_data:
+        config, _ = _with_loss(config)
+    say("\n".join(on_paper(config, asked, lambda own: source_of(own).sizes(), ranks)))
+
+
 def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
     from macmpi.data.targets import with_loss
 
@@ -174,7 +221,6 @@ def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
 
 def check(known: Decided, plan: Plan, team: Team) -> int:
     """--check: rank 0 says what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
-    from macmpi.plan.estimate import estimate
     from macmpi.training.launch import name_ignored, origin_of
     from macmpi.training.trial import tried
 
@@ -182,14 +228,28 @@ def check(known: Decided, plan: Plan, team: Team) -> int:
     on_root(team, lambda: origin_of(config, plan, source.outline()))
     team.from_root(lambda: name_ignored(config))
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
-    lines, predicted = team.from_root(lambda: estimate(plan, config, sizes.autoencoder))
-    found = tried(config, plan, source, sizes, predicted, team)
-    lines.append(f"iteration    about {predicted:.2g} s predicted with a core a rank ({config.method.name})")
+    lines, seconds, rests = team.from_root(lambda: _estimated(plan, config, sizes.autoencoder))
+    found = tried(config, plan, source, sizes, seconds, team)
+    lines.append(f"iteration    about {seconds:.2g} s predicted with a core a rank ({config.method.name}), by {rests}")
     if found is not None:
         lines[-1] = f"iteration    {found.seconds:.2g} s measured here on {found.iterations} of them"
     chosen = known.in_short.replace("\n  ", "\n").splitlines()
     team.from_root(lambda: say("\n".join(chosen + lines)))
     return 0
+
+
+def _estimated(plan: Plan, config: Config, autoencoder: bool) -> tuple[list[str], float, str]:
+    """The lines of --check, the predicted seconds of an iteration, and what these rest on.  Collective: no."""
+    from macmpi.plan.cost import Machine
+    from macmpi.plan.counted import predicted
+    from macmpi.plan.estimate import estimate
+    from macmpi.training.calibration import calibrated
+    from macmpi.training.on_paper import ALPHA, BETA
+
+    known = calibrated()
+    machine = Machine(ALPHA, BETA, cores=plan.ranks)
+    seconds = predicted(plan, config, autoencoder, known.rate, machine).total
+    return estimate(plan, config, autoencoder)[0], seconds, known.said
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ leaves its rank, and the same bits come out on any number of ranks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,11 @@ from macmpi.data.scaling import (
 )
 from macmpi.data.split import RowSet, counted, drawn
 from macmpi.data.wanted import NUMBERS, Wanted, check_known, check_seen
+from macmpi.parallel import tiles
 from macmpi.parallel.partition import Partitions, PointPartition
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
+from macmpi.parallel.tree_sum import TreeSum
 from macmpi.typing import Array
 
 
@@ -145,10 +147,10 @@ class Reader:
         rows = spread_rows(among.n)
         sample = np.zeros((len(rows), part.width))
 
-        def look(tiles: list[Tile]) -> Array:
+        def look(block: list[Tile]) -> Array:
             none = np.zeros(part.width)
             table = np.stack([np.full(part.width, np.inf), np.full(part.width, -np.inf), none, none])
-            for tile in tiles:
+            for tile in block:
                 A = part.read(tile)
                 np.fmin(table[0], np.fmin.reduce(A), out=table[0])
                 np.fmax(table[1], np.fmax.reduce(A), out=table[1])
@@ -158,37 +160,50 @@ class Reader:
                 sample[first:end] = A[rows[first:end] - tile.start]
             return table
 
-        lows, highs, sums, counts = self._table(among, part.width, look, 4)
+        low, high, total, seen = self._table(among, part.width, look, (np.minimum, np.maximum, np.add, np.add))
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
-        seen = counts.sum(axis=0)
         self.team.all_or_raise(lambda: check_seen(seen, part.name))
-        return lows.min(axis=0), highs.max(axis=0), sums.sum(axis=0) / seen, seen, sample
+        return low, high, total / seen, seen, sample
 
     def _mean(self, part: Part, seen: Array, of: Callable[[Array], Array]) -> Array:
         """The mean over the training rows of `of(rows)` (n, D), of the numbers that are there, `seen` (D,)."""
         among, total = self.points[0], np.nansum if part.missing else np.sum
 
-        def look(tiles: list[Tile]) -> Array:
-            found: Array = np.sum([total(of(part.read(tile)), axis=0) for tile in tiles], axis=0)
+        def look(block: list[Tile]) -> Array:
+            found: Array = np.sum([total(of(part.read(tile)), axis=0) for tile in block], axis=0)
             return found[None]
 
-        (sums,) = self._table(among, part.width, look, 1)
-        found: Array = sums.sum(axis=0) / seen
-        return found
+        (found,) = self._table(among, part.width, look, (np.add,))
+        return found / seen
 
-    def _table(self, among: PointPartition, width: int, look: Callable[[list[Tile]], Array], rows: int) -> Array:
-        """look(tiles) (rows, width) of each block, its tiles counted over all points: (rows, blocks, width)."""
-        table = np.zeros((len(among.blocks), rows, width))
+    def _table(
+        self, among: PointPartition, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]
+    ) -> list[Array]:
+        """look(tiles) (rows, width) of each block, its tiles counted over all points: row r of all blocks, joined by
+        joins[r] (width,), in the order of the blocks, or up a tree of more than `tiles.BLOCKS`.
+        """
+        run, rows = among.runs[self.team.rank], len(joins)
+        own = np.zeros((len(run), rows, width))
 
         def fill() -> None:
-            run = among.runs[self.team.rank]
             for b in range(run.start, run.stop):
-                table[b] = look(list(among.blocks[b]))
+                own[b - run.start] = look(list(among.blocks[b]))
 
         self.team.all_or_raise(fill)
-        self.team.gather_rows(table, among.block_counts)
-        return table.transpose(1, 0, 2)
+        if len(among.blocks) <= tiles.BLOCKS:
+            table = np.zeros((len(among.blocks), rows, width))
+            table[run.rows] = own
+            self.team.gather_rows(table, among.block_counts)
+            return [join.reduce(table[:, r]) for r, join in enumerate(joins)]
+
+        def joined(r: int) -> Array:
+            def put(b: int, out: Array) -> None:
+                out[:] = own[b - run.start, r]
+
+            return TreeSum(len(among.blocks), self.team, join=joins[r])(put, width, sets=True)
+
+        return [joined(r) for r in range(rows)]
 
     def _filled(self, part: Part, among: PointPartition, width: int, made: Callable[[Array], Array]) -> Array:
         """made(rows) of this rank's rows (n, width), in the precision of the run."""
@@ -210,8 +225,8 @@ class Reader:
         """Counts the numbers that are there among validation rows."""
         among = self.points[1]
         table = np.zeros((len(among.blocks), 1))
-        for b, tiles in among.blocks_of(self.team.rank):
-            table[b] = np.count_nonzero(~np.isnan(validation[tiles[0].start : tiles[-1].stop]))
+        for b, block in among.blocks_of(self.team.rank):
+            table[b] = np.count_nonzero(~np.isnan(validation[block[0].start : block[-1].stop]))
         self.team.gather_rows(table, among.block_counts)
         return int(table.sum())
 
@@ -220,9 +235,9 @@ class Reader:
         whole = hashlib.sha256()
         for array, among in zip(arrays, self.points * 2, strict=False):
             table = np.zeros((len(among.blocks), 32), np.uint8)
-            for b, tiles in among.blocks_of(self.team.rank):
-                block = array[tiles[0].start : tiles[-1].stop]
-                table[b] = np.frombuffer(hashlib.sha256(np.ascontiguousarray(block).data).digest(), np.uint8)
+            for b, block in among.blocks_of(self.team.rank):
+                rows = np.ascontiguousarray(array[block[0].start : block[-1].stop])
+                table[b] = np.frombuffer(hashlib.sha256(rows.data).digest(), np.uint8)
             self.team.gather_rows(table, among.block_counts)
             whole.update(str((among.n, array.shape[1], array.dtype.str)).encode() + table.tobytes())
         return whole.hexdigest()

@@ -15,7 +15,7 @@ import numpy as np
 
 from macmpi import MacmpiError, UsageError
 from macmpi.data.reading import read_file
-from macmpi.files import image, replace_file
+from macmpi.files import cache, image, replace_file
 from macmpi.parallel.streams import Stream, stream
 from macmpi.typing import Array
 
@@ -75,11 +75,6 @@ def _kept(place: Path) -> Array | None:
         if images is not None and _digest(images) == SHA256:
             return images
     return None
-
-
-def cache() -> Path:
-    """The folder in which a user's programs keep what they can make again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "macmpi"
 
 
 def _keep(file: bytes, place: Path) -> None:

@@ -9,8 +9,10 @@ import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.nets.losses import times
+from macmpi.parallel import tiles
 from macmpi.parallel.partition import PointPartition
 from macmpi.parallel.team import Team
+from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
 from macmpi.solvers.descent import parabola_minimum
 from macmpi.solvers.z_problem import ZProblem, misclassified
@@ -30,10 +32,23 @@ class Evaluation:
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
         self.plan, self.data, self.team = plan, data, team
+        self._trees: dict[int, TreeSum] = {}
 
     def total(self, points: PointPartition, part: Callable[[slice], list[float] | Array], width: int) -> Array:
-        """part(rows) (width,) over all points: tile by tile in each block, then block by block.  Collective: yes."""
-        sums = np.zeros((len(points.blocks), width))
+        """part(rows) (width,) over all points: tile by tile in each block, then block by block; of more blocks than
+        `tiles.BLOCKS` up a tree, so that no rank needs all of them.  Collective: yes.
+        """
+        if (count := len(points.blocks)) > tiles.BLOCKS:
+            own = dict(points.blocks_of(self.team.rank))
+
+            def add(b: int, out: Array) -> None:
+                for tile in own[b]:
+                    out += part(tile.rows)
+
+            if count not in self._trees:
+                self._trees[count] = TreeSum(count, self.team)
+            return self._trees[count](add, width)
+        sums = np.zeros((count, width))
         for b, block in points.blocks_of(self.team.rank):
             for tile in block:
                 sums[b] += part(tile.rows)

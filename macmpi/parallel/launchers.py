@@ -15,6 +15,9 @@ MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_
 SRUN = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
 """srun sets these: its number of processes, and the number of this one."""
 
+HERE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
+"""An mpiexec sets one of these to the number of its processes on this machine."""
+
 SOCKET = "PMI_FD"
 """MPICH's mpiexec and srun's PMI2 set this too: the open socket through which a process speaks to its launcher."""
 
@@ -36,6 +39,15 @@ def started(environment: Mapping[str, str]) -> tuple[int, int, str]:
     found = [one for names in MPIEXECS for one in told(*names)]
     inside = [one for one in found if one[:2] not in [own[:2] for own in step]] or found or step
     return max(inside, default=(1, 0, ""))
+
+
+def ranks_here(environment: Mapping[str, str]) -> int:
+    """Gives the number of processes of this launch on this machine, as its launcher says it; else 1.
+
+    Collective: no.
+    """
+    told = (environment.get(name, "") for name in HERE)
+    return max((int(count) for count in told if count.isdecimal()), default=1)
 
 
 def speaks() -> bool:

@@ -7,7 +7,7 @@ import pickle
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
@@ -229,7 +229,23 @@ class MPITeam(Team):
             if rank != self.rank:
                 unpack(flat, packed[starts[rank] :], slices)
 
-    def shift_to_next(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+    def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
+        import numpy as np
+
+        widths = [run.stop - run.start for run in columns]
+        sent = [len(own) * width for width in widths]
+        received = [count * widths[self.rank] for count in counts]
+        packed = np.empty(sum(sent), own.dtype)
+        for start, count, run in zip(starts_of(sent), sent, columns, strict=True):
+            if count:
+                packed[start : start + count].reshape(len(own), -1)[:] = own[:, run]
+        found = np.empty((sum(counts), widths[self.rank]), own.dtype)
+        number = self._row_type(own.itemsize)
+        out, into = ([array, (sizes, starts_of(sizes)), number] for array, sizes in ((packed, sent), (found, received)))
+        self._exchange(lambda: self._comm.Ialltoallv(out, into), "sums")
+        return found
+
+    def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None:
         import numpy as np
 
         before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size

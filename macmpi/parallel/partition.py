@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from macmpi.parallel import balance, tiles
-from macmpi.parallel.tiles import Tile
+from macmpi.parallel.tiles import Blocks, Cut, Tile
 
 
 @dataclass(frozen=True)
@@ -16,19 +17,18 @@ class PointPartition:
     sharded: a rank holds the rows of its own blocks alone; rows are then counted from the first of these.
     """
 
-    blocks: tuple[tuple[Tile, ...], ...]
+    blocks: Blocks
     runs: tuple[Tile, ...]
     sharded: bool = False
 
     @property
     def n(self) -> int:
-        return self.blocks[-1][-1].stop
+        return self.blocks.tiles.n
 
     def own(self, rank: int) -> Tile:
         """The points of a rank, counted over all of them."""
         run = self.runs[rank]
-        start = self.blocks[run.start][0].start if run.start < len(self.blocks) else self.n
-        return Tile(start, self.blocks[run.stop - 1][-1].stop if len(run) else start)
+        return self.blocks.points(run.start, run.stop)
 
     def held(self, rank: int) -> Tile:
         """The points whose rows a rank holds."""
@@ -42,11 +42,11 @@ class PointPartition:
     def tiles_of(self, rank: int) -> list[Tile]:
         return [tile for _, block in self.blocks_of(rank) for tile in block]
 
-    @property
+    @cached_property
     def block_counts(self) -> tuple[int, ...]:
         return tuple(len(run) for run in self.runs)
 
-    @property
+    @cached_property
     def row_counts(self) -> tuple[int, ...]:
         return tuple(len(self.own(r)) for r in range(len(self.runs)))
 
@@ -58,9 +58,10 @@ Partitions = tuple[PointPartition, PointPartition]
 def partition_points(
     n: int,
     ranks: int,
-    blocks: int = tiles.BLOCKS,
+    blocks: int | None = None,
     sharded: bool = False,
-    tiled: Callable[[int], tuple[Tile, ...]] = tiles.point_tiles,
+    tiled: Callable[[int], Cut] = tiles.point_tiles,
 ) -> PointPartition:
-    cut = tiles.blocks(tiled(n), blocks)
+    """Points in at most `blocks` blocks, those of `tiles.block_count` unless it is given."""
+    cut = tiles.blocks(tiled(n), tiles.block_count(n) if blocks is None else blocks)
     return PointPartition(cut, balance.contiguous_runs(len(cut), ranks), sharded)

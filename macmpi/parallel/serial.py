@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from macmpi import MacmpiError
@@ -46,7 +46,10 @@ class Serial(Team):
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None: ...
 
-    def shift_to_next(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None: ...
+    def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
+        return own[:, columns[0]]
+
+    def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None: ...
 
     def max_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
         return values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -75,10 +75,19 @@ class Team(ABC):
         """Each rank has computed `parts[rank]` of the flat array; on return every rank has all.  Collective: yes."""
 
     @abstractmethod
-    def shift_to_next(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+    def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
+        """Rank r has `own` (counts[r], H); what comes back is its columns[r] of the rows of all ranks, in their order.
+
+        No rank gets rows of others in whole: it sends and receives counts[r] x H numbers, but for its own part, where
+        counts and columns are even.  Collective: yes.
+        """
+
+    @abstractmethod
+    def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None:
         """Each rank hands its `parts[rank]` of the flat array to the next rank, the last one to the first.
 
-        On return every rank has its predecessor's.  Moves size(parts[rank]) numbers.  Collective: yes.
+        On return every rank has its predecessor's: it reads their two parts alone.  Moves size(parts[rank]) numbers.
+        Collective: yes.
         """
 
     @abstractmethod

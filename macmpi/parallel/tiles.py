@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 POINT_ROWS, MANY_ROWS = 128, 216
 """Largest number of points in a tile: its rows of all layers stay near a core.  Of many points tiles are larger, for
@@ -42,10 +43,16 @@ SPLIT_EVENLY = 12
 """This many leaves of a tree of sums, or more, are divided in the middle if their number is even."""
 
 BLOCKS = 48
-"""Largest number of blocks of points: 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it."""
+"""Blocks of points: 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it.  Of many points there are a multiple."""
+
+BLOCK_ROWS = 1024
+"""Most points of a block, where there may be more blocks: then their number is doubled, and doubled again."""
+
+MOST_BLOCKS = 1024 * BLOCKS
+"""Largest number of blocks of points: each of 16,384 ranks has 3 of them."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Tile:
     """Global indices start, ..., stop - 1."""
 
@@ -64,11 +71,61 @@ class Tile:
         return Tile(self.start - start, self.stop - start)
 
 
-def cut(n: int, pieces: int) -> tuple[Tile, ...]:
+@dataclass(frozen=True)
+class Cut(Sequence[Tile]):
+    """n indices as `pieces` runs whose lengths differ by one at most, each made when it is asked for."""
+
+    n: int
+    pieces: int
+
+    def __len__(self) -> int:
+        return self.pieces
+
+    def _start(self, i: int) -> int:
+        return self.n * i // self.pieces
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            bounds = [self._start(j) for j in range(*i.indices(self.pieces))]
+            return tuple(Tile(a, b) for a, b in pairwise([*bounds, self._start(i.indices(self.pieces)[1])]))
+        if not 0 <= (i := i + self.pieces * (i < 0)) < self.pieces:
+            raise IndexError(i)
+        return Tile(self._start(i), self._start(i + 1))
+
+    def run(self, first: int, stop: int) -> Tile:
+        """The indices of the pieces first, ..., stop - 1."""
+        return Tile(self._start(first), self._start(stop))
+
+
+@dataclass(frozen=True)
+class Blocks(Sequence[tuple[Tile, ...]]):
+    """Tiles in runs: of many points neither tiles nor blocks are kept, each is made when it is asked for."""
+
+    tiles: Cut
+    runs: Cut
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __getitem__(self, b: Any) -> Any:
+        if isinstance(b, slice):
+            return tuple(self[i] for i in range(*b.indices(len(self))))
+        return self.tiles[self.runs[b].rows]
+
+    def points(self, first: int, stop: int) -> Tile:
+        """The points of the blocks first, ..., stop - 1."""
+        run = self.runs.run(first, stop)
+        return self.tiles.run(run.start, run.stop)
+
+
+def cut_lazily(n: int, pieces: int) -> Cut:
     """Cut n indices into at most `pieces` non-empty runs whose lengths differ by one at most."""
-    pieces = max(1, min(n, pieces))
-    bounds = [n * i // pieces for i in range(pieces + 1)]
-    return tuple(Tile(a, b) for a, b in pairwise(bounds))
+    return Cut(n, max(1, min(n, pieces)))
+
+
+def cut(n: int, pieces: int) -> tuple[Tile, ...]:
+    """`cut_lazily` with all runs at hand."""
+    return tuple(cut_lazily(n, pieces))
 
 
 def evenly(n: int, size: int) -> tuple[Tile, ...]:
@@ -77,22 +134,22 @@ def evenly(n: int, size: int) -> tuple[Tile, ...]:
     return cut(n, count if count <= 12 else 12 * -(-count // 12))
 
 
-def point_tiles(n: int) -> tuple[Tile, ...]:
+def point_tiles(n: int) -> Cut:
     """Tiles of points, of at most 128 or 216 rows; their number is 12, 24 or a multiple of 48 once n > 1,152.
 
     Few points are cut into at most 12 tiles of at most 96 rows, so that up to 12 ranks still have work.
     """
     if n <= 12 * 96:
-        return cut(n, min(12, -(-n // 16)))
+        return cut_lazily(n, min(12, -(-n // 16)))
     for count in (12, 24):
         if n <= count * POINT_ROWS:
-            return cut(n, count)
-    return cut(n, BLOCKS * -(-n // (BLOCKS * MANY_ROWS)))
+            return cut_lazily(n, count)
+    return cut_lazily(n, BLOCKS * -(-n // (BLOCKS * MANY_ROWS)))
 
 
-def large_tiles(n: int) -> tuple[Tile, ...]:
+def large_tiles(n: int) -> Cut:
     """Tiles of at most LARGE points, for sums that are little work: starting on a tile would be most of it."""
-    return cut(n, -(-n // LARGE))
+    return cut_lazily(n, -(-n // LARGE))
 
 
 def point_chunks(n: int) -> tuple[Tile, ...]:
@@ -124,17 +181,29 @@ def ring_tiles(h: int, blocks: int) -> tuple[Tile, ...]:
     return cut(h, min(blocks, -(-h // RING_WIDTH)))
 
 
-def blocks(tiles: Sequence[Tile], count: int = BLOCKS) -> tuple[tuple[Tile, ...], ...]:
+def block_count(n: int) -> int:
+    """Blocks of n points at most: 48, doubled until none has more than BLOCK_ROWS points, and MOST_BLOCKS in the end.
+
+    It depends on n alone, so the bits of sums over blocks do; up to 49,152 points there are 48.
+    """
+    count = BLOCKS
+    while count < MOST_BLOCKS and n > count * BLOCK_ROWS:
+        count *= 2
+    return count
+
+
+def blocks(tiles: Cut, count: int) -> Blocks:
     """Group tiles into at most `count` runs.  A rank owns whole blocks; sums over points add block by block."""
-    return tuple(tuple(tiles[run.rows]) for run in cut(len(tiles), count))
+    return Blocks(tiles, cut_lazily(len(tiles), count))
 
 
 def sum_blocks(n: int) -> int:
-    """Blocks of points whose Grams are added up: 48, or 24 or 12 where they would have fewer than SUMMED_ROWS points.
+    """Blocks of points whose Grams are added up: `block_count`, or 24 or 12 where they would have fewer than
+    SUMMED_ROWS points.
 
     Adding two Grams costs as much as the products of many points.
     """
-    return next((count for count in (BLOCKS, BLOCKS // 2) if n >= count * SUMMED_ROWS), BLOCKS // 4)
+    return next((count for count in (block_count(n), BLOCKS // 2) if n >= count * SUMMED_ROWS), BLOCKS // 4)
 
 
 def merged(runs: Iterable[slice]) -> list[slice]:

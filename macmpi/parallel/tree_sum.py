@@ -12,13 +12,17 @@ from macmpi.parallel.tiles import Tile
 from macmpi.reductions import OverPoints, Partial
 from macmpi.typing import Array
 
-ALONE, WIDE = 2, 4096
-"""Up to ALONE subtrees, or sums less than WIDE, are added up by every rank; else each adds its share of the columns."""
+ALONE, WIDE, TABLE = 2, 4096, 48 * 4096
+"""Up to ALONE subtrees, or sums less than WIDE that are TABLE numbers together, are added up by every rank; else each
+adds its share of the columns."""
+
+Join = np.ufunc
+"""Joins the sums of two subtrees: numpy.add, or minimum and maximum in the place of a sum."""
 
 
 def alone(subtrees: int, width: int) -> bool:
     """Tells whether every rank adds up the sums of all subtrees for itself.  Collective: no."""
-    return subtrees <= ALONE or width < WIDE
+    return subtrees <= ALONE or (width < WIDE and subtrees * width <= TABLE)
 
 
 class Turns:
@@ -55,13 +59,15 @@ class TreeSum:
     """Sums over `leaves` parts, runs of which belong to the ranks.
 
     A rank adds up the largest subtrees within its run; only these are exchanged, a few a rank however many parts.
-    Of wide sums of many subtrees each rank then adds up its share of the columns, and these are exchanged.
+    Of wide sums of many subtrees each rank gets its share of the columns, adds them up, and these are exchanged: so no
+    rank ever has the sums of all others, but where the ranks of a node have one copy of them.
 
-    widest: bytes that the largest sum is likely to take.  Collective: yes, to make one.
+    widest: bytes that the largest sum is likely to take; join: what is done instead of adding two sums.
+    Collective: yes, to make one.
     """
 
-    def __init__(self, leaves: int, team: Team, widest: int = 0) -> None:
-        self.leaves, self.team = leaves, team
+    def __init__(self, leaves: int, team: Team, widest: int = 0, join: Join = np.add) -> None:
+        self.leaves, self.team, self._join = leaves, team, join
         self.runs = balance.contiguous_runs(leaves, team.size)
         self._nodes = [tiles.nodes(leaves, run) for run in self.runs]
         self._turns = Turns(team, widest * sum(map(len, self._nodes)))
@@ -86,12 +92,12 @@ class TreeSum:
         """
 
         if self.team.size == 1:
-            return _fill(add, np.empty(width, dtype), Tile(0, self.leaves), sets)
+            return _fill(add, np.empty(width, dtype), Tile(0, self.leaves), sets, self._join)
         counts = [len(rank) for rank in self._nodes]
-        sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
-        for row, node in zip(sums[first:], self._nodes[self.team.rank], strict=False):
-            _fill(add, row, node, sets)
-        self.team.gather_rows(sums, counts)
+        if self.team.shares or alone(sum(counts), width):
+            sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
+            self._fill_own(add, sums[first:], sets)
+            self.team.gather_rows(sums, counts)
         if alone(sum(counts), width):
             if reads is None:
                 return self._joined(sums)
@@ -100,10 +106,21 @@ class TreeSum:
                 self._joined(sums[:, some], total[some])
             return total
         columns = balance.contiguous_runs(width, self.team.size)
-        total, own = self._turns.array((width,), dtype), columns[self.team.rank].rows
-        self._joined(sums[:, own], total[own])
+        if self.team.shares:
+            mine = sums[:, columns[self.team.rank].rows]
+        else:
+            own = np.empty((counts[self.team.rank], width), dtype)
+            self._fill_own(add, own, sets)
+            mine = self.team.gather_columns(own, counts, [run.rows for run in columns])
+        total = self._turns.array((width,), dtype)
+        self._joined(mine, total[columns[self.team.rank].rows])
         self.team.gather_rows(total, [len(run) for run in columns])
         return total.copy() if reads is None else total
+
+    def _fill_own(self, add: Callable[[int, Array], None], sums: Array, sets: bool) -> None:
+        """The sums of this rank's subtrees, in the first rows of `sums`."""
+        for row, node in zip(sums, self._nodes[self.team.rank], strict=False):
+            _fill(add, row, node, sets, self._join)
 
     def _joined(self, sums: Array, out: Array | None = None) -> Array:
         """The sum over all parts from those of all ranks' subtrees, (subtrees, width)."""
@@ -111,14 +128,14 @@ class TreeSum:
 
         root = Tile(0, self.leaves)
         if root not in found:
-            return _joined(found, root, out)
+            return _joined(found, root, self._join, out)
         if out is None:
             return found[root].copy()
         np.copyto(out, found[root])
         return out
 
 
-def _fill(add: Callable[[int, Array], None], out: Array, node: Tile, sets: bool) -> Array:
+def _fill(add: Callable[[int, Array], None], out: Array, node: Tile, sets: bool, join: Join) -> Array:
     """The sum of a subtree, in `out`.  No closure: one that calls itself would keep alive, until the garbage collector
     comes by, all that `add` has at hand."""
     if len(node) == 1:
@@ -127,17 +144,18 @@ def _fill(add: Callable[[int, Array], None], out: Array, node: Tile, sets: bool)
         add(node.start, out)
     else:
         middle = tiles.halves(node.start, node.stop)
-        _fill(add, out, Tile(node.start, middle), sets)
-        out += _fill(add, np.empty_like(out), Tile(middle, node.stop), sets)
+        _fill(add, out, Tile(node.start, middle), sets, join)
+        join(out, _fill(add, np.empty_like(out), Tile(middle, node.stop), sets, join), out=out)
     return out
 
 
-def _joined(found: dict[Tile, Array], node: Tile, out: Array | None = None) -> Array:
+def _joined(found: dict[Tile, Array], node: Tile, join: Join, out: Array | None = None) -> Array:
     """The sum of a subtree from those that are found."""
     if node in found:
         return found[node]
     middle = tiles.halves(node.start, node.stop)
-    total: Array = np.add(_joined(found, Tile(node.start, middle)), _joined(found, Tile(middle, node.stop)), out=out)
+    first, second = (_joined(found, half, join) for half in (Tile(node.start, middle), Tile(middle, node.stop)))
+    total: Array = join(first, second, out=out)
     return total
 
 

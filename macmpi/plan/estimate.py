@@ -1,4 +1,4 @@
-"""--check: sizes, tiles, memory a rank and the predicted seconds of an iteration.  Writes nothing."""
+"""--check: sizes, tiles, memory a rank and a node.  Writes nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.parallel import tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
-from macmpi.plan.choices import KEPT, REMADE, minibatch
+from macmpi.parallel.tree_sum import alone
+from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
+from macmpi.plan.rounds import subtrees_of
 from macmpi.plan.work_lists import Gram, Job
 from macmpi.solvers.descent import PAIRS
 from macmpi.solvers.z_directions import flops_a_point
@@ -30,27 +32,36 @@ a tile costs on top of them."""
 ACCELERATED = {"none": 0.0, "feasible": 2.0, "momentum": 4.0}
 """Passes through the net after the half steps."""
 
-METRIC, PROBED = 4.0, 64
-"""Multiplications of two numbers of an image for its metric, a point; points of them."""
-
 PASSES = {"stochastic": 3.7, "sgd": 3.0, "adam": 3.0, "cg": 9.0, "lbfgs": 9.0}
 BLAS_SHARE = 0.65
-SECONDS_A_BYTE = 1.5e-9
 BUFFERS = 12.0
 RESIDENT = 155e6
-"""Methods without coordinates take these passes; the share of dgemm's rate that their products reach; what a step costs
-for each byte of the weights; how many arrays of the weights' size there are; bytes of the program itself."""
+"""Methods without coordinates take these passes; the share of dgemm's rate that their products reach;
+how many arrays of the weights' size there are; bytes of the program itself."""
 
 
-def check_memory(plan: Plan, autoencoder: bool = False) -> None:
-    """Raises UsageError where a rank cannot hold what it must, before any of it is allocated.  Collective: no."""
+def check_memory(plan: Plan, autoencoder: bool = False, here: int = 1) -> None:
+    """Raises UsageError where a machine cannot hold what its ranks must, before any of it is allocated.
+
+    here: ranks on this machine.  Collective: no.
+    """
     need, have = least_bytes(plan, autoencoder), float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    if need > have:
+    together = 1 if plan.per_node else min(here, plan.ranks)
+    if need * together <= have:
+        return
+    what = f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {plan.n_train:,} points"
+    if need > have or together == 1:
         ranks = ", or more ranks" if plan.sharded else ""
-        raise UsageError(
-            f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {plan.n_train:,} points, and this machine has "
-            f"{have / 1e9:,.0f} GB: fewer hidden units, or fewer points (data.points){ranks}"
-        )
+        remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
+        if together > 1 and plan.sharded:
+            remedy = "more ranks on more machines, or fewer hidden units"
+        raise UsageError(f"{what}, and this machine has {have / 1e9:,.0f} GB: {remedy}")
+    most = int(have // need)
+    other = "" if plan.sharded else ', or parallel.data = "node" (one copy a machine) or "sharded" (each rank its rows)'
+    raise UsageError(
+        f"{what}, {need * together / 1e9:,.0f} GB for the {together} ranks of this machine, which has "
+        f"{have / 1e9:,.0f} GB: at most {most} rank{'s' * (most > 1)} on a machine, so more machines{other}"
+    )
 
 
 def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
@@ -60,7 +71,7 @@ def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
     Collective: no.
     """
     chain, sites = plan.chain, sum(plan.chain.site_sizes)
-    n, n_val = (-(-count // plan.ranks) if plan.sharded else count for count in (plan.n_train, plan.n_val))
+    n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
     data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     held = data + n * sites * (2 if plan.choices.penalty.multipliers else 1) + 2 * plan.offsets.weights[-1]
     if plan.minibatch_parts:
@@ -74,15 +85,11 @@ def widest_image(chain: Chain) -> int:
 
 
 def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> tuple[list[str], float]:
-    """Lines for a person, and the predicted seconds of an iteration.  Collective: no.
-
-    The seconds rest on this machine's own matrix product, measured here.
-    """
+    """Lines for a person, and the bytes of the busiest rank.  Collective: no."""
     nested = config.method.name in NESTED
     sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.offsets.weights[-1]
     coordinates = plan.n_train * sum(plan.chain.site_sizes)
-    of_method = (_without_coordinates if nested else _with_coordinates)(plan, config, autoencoder)
-    shares_of_ranks, memory, seconds = of_method
+    shares_of_ranks, memory = (_without_coordinates if nested else _with_coordinates)(plan, config, autoencoder)
     on_node = ""
     if plan.per_node:
         needed = node_bytes(plan, autoencoder, selecting(config)) / 1e6
@@ -92,18 +99,18 @@ def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> tuple[lis
         f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
         *shares_of_ranks,
         f"memory       about {memory / 1e6:,.0f} MB a rank{on_node}",
-    ], seconds
+    ], memory
 
 
-Estimate = tuple[list[str], float, float]
-"""An estimate says in words what is assigned, then the bytes of a rank and the seconds of an iteration."""
+Estimate = tuple[list[str], float]
+"""An estimate says in words what is assigned, then the bytes of a rank."""
 
 
 def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
     """Half steps, and what an acceleration adds."""
     chain, N = plan.chain, plan.n_train
     weights = plan.offsets.weights[-1]
-    point_tiles = [len(t) for t in tiles.point_tiles(N)]
+    point_tiles = tiles.point_tiles(N)
     work = plan.work.w_step
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
     held = n * sum(chain.site_sizes) * (3 if plan.choices.penalty.multipliers else 1)
@@ -121,20 +128,14 @@ def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate
     z_share = max(plan.work.train.row_counts) / N
     w_costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
     w_share = max(w_costs) / sum(w_costs)
-    rate = steady_rate()
-    z, w = flops_of_half_steps(plan)
-    z += 2.0 * ACCELERATED.get(config.method.acceleration, 0.0) * chain.whole.multiplications
-    seconds = N * (z * z_share + w * w_share)
-    seconds /= BLAS_SHARE * rate
-    seconds += SECONDS_A_TILE * (len(point_tiles) * z_share + len(work.jobs) * len(tiles.point_chunks(N)) * w_share)
-    seconds += gram_seconds(plan, rate)
     shares_of_ranks = [
-        f"tiles        {len(point_tiles)} of {min(point_tiles)}-{max(point_tiles)} points, "
+        f"tiles        {len(point_tiles):,} of {N // len(point_tiles)}-{-(-N // len(point_tiles))} points in "
+        f"{len(plan.work.train.blocks):,} blocks, "
         f"{len(work.jobs)} jobs of the W-step",
         f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
         f"{w_share:.1%} of the units' cost",
     ]
-    return shares_of_ranks, memory, seconds
+    return shares_of_ranks, memory
 
 
 def flops_of_half_steps(plan: Plan) -> tuple[float, float]:
@@ -147,11 +148,17 @@ def flops_of_half_steps(plan: Plan) -> tuple[float, float]:
         directions = flops_a_point(chain.site_sizes, chain.n_out, behind, solver.cg_iterations)
         z = solver.iterations * min(directions.values()) * (0.5 if solver.cg_precision == "single" else 1.0)
     z += passes[0] + PASSES_Z * behind if chain.sites else 0.0
-    w = 0.0
-    for own, of in zip(passes, plan.choices.regressions, strict=True):
+    return z, sum(flops_of_w_steps(plan))
+
+
+def flops_of_w_steps(plan: Plan) -> list[float]:
+    """Count the flops a point of products in a W-step, for each segment, but for Grams.  Collective: no."""
+    found = []
+    for segment, of in zip(plan.chain.segments, plan.choices.regressions, strict=True):
         steps = getattr(of.solver, "iterations", 0) * getattr(of.solver, "cg_iterations", 0)
-        w += own * (PASSES_W[of.name] + 2.0 * steps if of.name in PASSES_W else PASSES_OTHERS)
-    return z, w
+        passes = PASSES_W[of.name] + 2.0 * steps if of.name in PASSES_W else PASSES_OTHERS
+        found.append(2.0 * segment.multiplications * passes)
+    return found
 
 
 def _columns(plan: Plan, job: Job) -> int:
@@ -172,33 +179,20 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
     weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))
     data = 0 if plan.per_node else (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
-    rate = BLAS_SHARE * steady_rate() * (8 / item)
-    extra, kept = 0.0, BUFFERS * weights
+    kept = BUFFERS * weights
     if name == "stochastic":
         share = max(plan.work.parts.row_counts) / N
-        n = minibatch(config.stochastic, N, 0, plan.choices.loss.labels)
-        ridge = 0.0 if autoencoder and config.stochastic.ridge == "auto" else config.stochastic.ridge
-        rows = N if ridge else n  # with a ridge inverses are applied to the product of the factors
-        directions = sum(2.0 * (h * h * min(d, rows) + d * d * min(h, rows)) for h, d in chain.block_shapes)
-        inverses = 2.0 * sum(float(h**3 + d**3) for h, d in chain.block_shapes) / REMADE
-        images = [float(m.n_out) for m in chain.maps[1:] if widest_image(chain) and "linear" not in m.capabilities]
-        inverses += sum(METRIC * size**2 * PROBED for size in images) / REMADE
-        extra = N / n * (directions + inverses) / plan.ranks / rate
         kept += 5.0 * squares
     elif name in ("sgd", "adam"):
-        batch = min(config.baseline.batch, N)
-        parts = min(config.baseline.parts, batch)
-        share, extra = -(-parts // plan.ranks) / parts, N / batch * SECONDS_A_BYTE * item * weights
+        parts = min(config.baseline.parts, min(config.baseline.batch, N))
+        share = -(-parts // plan.ranks) / parts
     else:
         share = max(plan.work.train.row_counts) / N
         kept += 2.0 * PAIRS * weights
-    seconds = PASSES[name] * 2.0 * N * chain.whole.multiplications * share / rate + extra
-    if name == "stochastic":
-        seconds /= min(config.stochastic.records, max(N // n, 1))
     idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
     lazy = f"; {idle} without points: more stochastic.parts, with other bits" if idle else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
-    return shares_of_ranks, item * (data + kept) + RESIDENT, seconds
+    return shares_of_ranks, item * (data + kept) + RESIDENT
 
 
 def node_bytes(plan: Plan, autoencoder: bool = False, selecting: int = 0) -> float:
@@ -256,22 +250,22 @@ def selecting(config: Config) -> int:
 
 
 def sums_bytes(plan: Plan) -> int:
-    """Count the bytes of the subtrees' sums of the largest Gram that ranks sum up."""
-    of = plan.work.summed
-    rows = sum(len(tiles.nodes(len(of.blocks), run)) for run in of.runs) if plan.ranks > 1 else 0
-    return rows * max(plan.work.w_step.widest, plan.work.first_gram.widest)
+    """Count the bytes of the subtrees' sums of the largest Gram that ranks sum up, as one rank or one node has them.
+
+    A rank that shares no memory has the sums of its own subtrees, its columns of all, and their total.
+    """
+    of, widest = plan.work.summed, max(plan.work.w_step.widest, plan.work.first_gram.widest)
+    if plan.ranks == 1:
+        return 0
+    rows = subtrees_of(of, plan.ranks)
+    if plan.per_node or alone(rows, widest // 8):
+        return rows * widest
+    own = max(len(tiles.nodes(len(of.blocks), run)) for run in of.runs[:SEEN])
+    return (own + rows // plan.ranks + 2) * widest
 
 
-def gram_seconds(plan: Plan, rate: float) -> float:
-    """Predict what the Grams of an iteration take, at `rate` flop/s: those of all ranks by points, rows by the rank."""
-    seconds, points_share = 0.0, max(plan.work.summed.row_counts) / plan.n_train
-    for phase in plan.work.w_step.phases:
-        joint, *own = (
-            sum(gram_flops(plan, task) for task in tasks if isinstance(task, Gram))
-            for tasks in (phase.joint, *phase.own)
-        )
-        seconds += (joint * points_share + max(own, default=0.0)) / rate
-    return seconds
+SEEN = 100
+"""Runs of blocks are alike: those of this many ranks are looked at."""
 
 
 def gram_flops(plan: Plan, gram: Gram) -> float:

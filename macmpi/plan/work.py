@@ -41,7 +41,7 @@ class Work:
     @cached_property
     def train(self) -> PointPartition:
         """The training points whose coordinates and errors are a rank's to compute."""
-        return self._only_evaluated(self.n_train) or self._training(tiles.BLOCKS)
+        return self._only_evaluated(self.n_train) or self._training(tiles.block_count(self.n_train))
 
     @cached_property
     def summed(self) -> PointPartition:

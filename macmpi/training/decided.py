@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -68,20 +69,24 @@ def _with_connections(config: Config) -> Config:
 
 def plan_for(config: Config, sizes: Sizes, ranks: int) -> Plan:
     """The plan of a config without "auto".  Raises UsageError where it is refused.  Collective: no."""
+    from macmpi.parallel.launchers import ranks_here
     from macmpi.plan.estimate import check_memory
     from macmpi.plan.plan import make_plan
 
     made = make_plan(config, *sizes.counts, ranks)
-    check_memory(made, sizes.autoencoder)
+    check_memory(made, sizes.autoencoder, ranks_here(os.environ) if ranks > 1 else 1)
     return made
 
 
 def planned(config: Config, sizes: Sizes, team: Team) -> Plan:
     """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
+    from macmpi.plan.idle import idle
     from macmpi.plan.plan import make_plan
 
     def refuse() -> None:
         made = plan_for(config, sizes, team.size)
+        if line := idle(made):
+            warn(line)
         batch, points = config.baseline.batch, made.n_train
         if config.method.name in ("sgd", "adam") and batch > max(points, type(config.baseline).batch):
             warn(f"baseline.batch = {batch}: there are {points} training points; a minibatch is all of them")

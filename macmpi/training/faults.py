@@ -53,6 +53,7 @@ VERBS = {
     "share_array": "share_array",
     "gather_rows": "gather_rows",
     "gather_parts": "gather_parts",
+    "gather_columns": "gather_columns",
     "shift_to_next": "shift_to_next",
     "max_over_ranks": "max_over_ranks",
     "barrier": "barrier",
@@ -60,7 +61,7 @@ VERBS = {
 }
 """Phase -> the verb of the team on coming to which the fault strikes; "exchange" with the request under way."""
 
-ARRAYS = ("gather_rows", "gather_parts", "shift_to_next", "share_array")
+ARRAYS = ("gather_rows", "gather_parts", "gather_columns", "shift_to_next", "share_array")
 """Verbs whose first argument is an array: the kind "nan" makes every number of it one, before it is exchanged."""
 
 LIGHT = frozenset({"read", *VERBS})

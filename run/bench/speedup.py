@@ -1,7 +1,8 @@
 """Speedup against processors: measured up to the number of cores, beyond it predicted by a model.
 
     python run/bench/speedup.py run/usps_mac.toml run/coil_mac.toml run/coil_select.toml synthetic
-    python run/bench/speedup.py run/usps_mac.toml --weak                       as many points a rank at every rank count
+    python run/bench/speedup.py run/usps_mac.toml --weak                       as many points a rank at all rank counts,
+                                                                               measured, and predicted for --predict
     python run/bench/speedup.py run/usps_mac.toml --draw --cluster my.toml     predict again from what was measured
 
 Strong scaling: the same iterations at every number of ranks (the same bits, so the same work), seconds of training.
@@ -12,7 +13,7 @@ to OUTPUT/speedup.png.
 Undisturbed: the efficiency from the least seconds of each iteration over the launches.  Others: the most cores that
 other work kept busy during a launch; launches that are disturbed are repeated.
 
-The model (run/bench/speedup_model.py) is fitted to one rank (its parts timed, run/bench/workload.py), to an exchange
+The model (macmpi/plan/cost.py) is fitted to one rank (its parts timed, run/bench/workload.py), to an exchange
 between two ranks and to one-rank runs side by side (crowding: what cores cost each other); measured rank counts are
 held out, and its error on them is printed.  CLUSTER.toml describes another machine: alpha, beta (seconds a message
 step and a byte), cores (of a node), speed (of a core, this machine's being 1), crowding (default: as here).
@@ -38,7 +39,6 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from measure import Kind, Measured, measure, messages  # noqa: E402
 from settings import decided  # noqa: E402
-from speedup_model import Machine, ceiling, parmac, predict_all  # noqa: E402
 from speedup_tables import print_measured, print_predicted, print_weak  # noqa: E402
 from synthetic import write_problem  # noqa: E402
 from workload import flops, trace  # noqa: E402
@@ -46,6 +46,8 @@ from workload import flops, trace  # noqa: E402
 from macmpi import UsageError  # noqa: E402
 from macmpi import config as configs  # noqa: E402
 from macmpi.data.source import Whole  # noqa: E402
+from macmpi.plan.cost import Machine, ceiling, parmac, predict_all  # noqa: E402
+from macmpi.plan.rounds import grown  # noqa: E402
 
 PREDICTED = [1, 2, 4, 8, 12, 16, 24, 48, 96, 192, 384, 768, 1024, 2048, 4096]
 
@@ -143,11 +145,27 @@ def weak(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -> 
     whole = len(Whole(config).outline().X)
     kinds = [Kind(r, 1, (*problem.settings, f"data.points={whole * r // max(ranks)}")) for r in ranks]
     found = dict(zip(ranks, measure(problem.path, kinds, problem.iterations, repeats, folder), strict=True))
-    return {
+    result = {
         "name": problem.name,
         "points": {str(r): whole * r // max(ranks) for r in ranks},
         "measured": {str(r): summary(m) for r, m in found.items()},
     }
+    if decided(problem.path, problem.settings).method.name == "mac":
+        alpha, beta = messages()
+        result["model"] = asdict(Machine(alpha, beta, cores()))
+    return result
+
+
+def weak_predictions(problem: Problem, result: dict[str, Any], ranks: Sequence[int], cluster: Path | None) -> None:
+    """Adds what the model says of as many points a rank as one rank was measured on."""
+    few = replace(problem, settings=(*problem.settings, f"data.points={result['points']['1']}"))
+    sweeps = sweeps_of(few, result["measured"]["1"]["seconds"])
+    machine = replace(Machine(**result["model"]), **tomllib.loads(cluster.read_text())) if cluster else None
+    result["predicted"] = {}
+    for r in ranks:
+        node = machine or replace(Machine(**result["model"]), cores=max(cores(), r))
+        many = [(grown(work, r), replace(plan, n_train=plan.n_train * r)) for work, plan in sweeps]
+        result["predicted"][str(r)] = predict_all(many, node, r).total / len(sweeps)
 
 
 def problem_of(word: str, args: argparse.Namespace, folder: Path) -> Problem:
@@ -241,7 +259,9 @@ def main() -> None:
                 (result,) = (r for r in results(args.output) if r["name"] == problem.name)
             else:
                 result = strong(problem, args.ranks, args.repeats, Path(temporary))
-            if "model" in result and not args.weak:
+            if "model" in result and args.weak:
+                weak_predictions(problem, result, args.predict, args.cluster)
+            elif "model" in result:
                 predictions(problem, result, args.predict, args.cluster)
             elif not args.weak:
                 print(f"{problem.name}: nothing is predicted; the cost model knows the half steps of MAC alone")

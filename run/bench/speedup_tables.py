@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from speedup_model import efficiency, karp_flatt
+from macmpi.plan.cost import efficiency, karp_flatt
 
 
 def print_weak(result: dict[str, Any]) -> None:
@@ -15,6 +15,11 @@ def print_weak(result: dict[str, Any]) -> None:
     for count, m in result["measured"].items():
         span = f"{m['seconds']:.3f} ({m['least']:.3f}-{m['most']:.3f})"
         print(f"| {count} | {result['points'][count]:,} | {span} | {first / m['seconds']:.2f} |")
+    if found := result.get("predicted"):
+        print("\n| ranks (prediction) | points | seconds an iteration | efficiency |\n|---|---|---|---|")
+        for count, seconds in found.items():
+            points = result["points"]["1"] * int(count)
+            print(f"| {count} | {points:,} | {seconds:.3f} | {found['1'] / seconds:.2f} |")
 
 
 COLUMNS = (

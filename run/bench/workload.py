@@ -18,7 +18,6 @@ from unittest.mock import patch
 import numpy as np
 from scipy import linalg
 from settings import decided
-from speedup_model import Work
 
 from macmpi.data.source import Whole
 from macmpi.half_steps.evaluation import Evaluation
@@ -33,6 +32,7 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.points import Points
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.rounds import Work
 from macmpi.reductions import InPieces
 from macmpi.solvers.cholesky import pieces
 from macmpi.solvers.grams import System

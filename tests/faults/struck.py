@@ -37,10 +37,15 @@ def iteration_of(phase: str) -> int:
     return BEFORE.get(phase, 3)
 
 
+OF_MORE = frozenset({"gather_columns"})
+"""Verbs that two ranks never come to: they exchange both sums in whole."""
+
+
 def places(ranks: int) -> list[tuple[str, int]]:
     """Every phase, on rank 0 (2 ranks) and on the last one, where the phase is not rank 0's alone."""
-    first = [(phase, 0) for phase in PHASES if ranks == 2 or phase in FILES]
-    return first + [(phase, ranks - 1) for phase in PHASES if phase not in FILES]
+    phases = [phase for phase in PHASES if ranks > 2 or phase not in OF_MORE]
+    first = [(phase, 0) for phase in phases if ranks == 2 or phase in FILES]
+    return first + [(phase, ranks - 1) for phase in phases if phase not in FILES]
 
 
 WALK = [(ranks, phase, rank) for ranks in (2, 3) for phase, rank in places(ranks)]

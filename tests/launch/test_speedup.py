@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from launch.launching import MPIEXEC, ROOT, environment, run_program
-from speedup_model import Machine, predict
+
+from macmpi.plan.cost import Machine, predict
 
 MAC = """
 data = "{data}"

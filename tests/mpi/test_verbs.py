@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from macmpi import MacmpiError, NumericalError, UsageError
+from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.team import Team
 from macmpi.typing import Array
 
@@ -165,6 +166,19 @@ def test_parts_gathered(team: Team, parts: str, given: bool) -> None:
                 flat[part] = expected[part]
     team.gather_parts(flat, owned)
     assert np.array_equal(flat, expected)
+    after(team)
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize("width", [1, 5, 100_000])
+def test_columns_gathered(team: Team, counts: str, width: int) -> None:
+    """Of every rank's rows; of fewer columns than ranks some have none."""
+    rows = COUNTS[counts](team.size)
+    columns = [run.rows for run in contiguous_runs(width, team.size)]
+    for turn in (1.0, 2.0):
+        whole = turn * numbers(sum(rows), width)
+        found = team.gather_columns(whole[own_rows(team, rows)].copy(), rows, columns)
+        assert np.array_equal(found, whole[:, columns[team.rank]])
     after(team)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any, TypeVar
+
+import numpy as np
 
 from macmpi import MacmpiError
 from macmpi.parallel.serial import Serial
@@ -69,7 +71,12 @@ class Member(Serial):
             for part in slices:
                 flat[part] = theirs[part]
 
-    def shift_to_next(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+    def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
+        theirs = self._shown(own)
+        assert [len(rows) for rows in theirs] == list(counts)
+        return np.concatenate([rows[:, columns[self.rank]] for rows in theirs])
+
+    def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None:
         before = (self.rank - 1) % self.size
         theirs = self._shown(flat)[before]
         for part in parts[before]:

@@ -16,6 +16,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.plan import estimate
 from macmpi.plan.estimate import check_memory, least_bytes
+from macmpi.plan.idle import idle
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.training.stored import contents
 
@@ -118,3 +119,21 @@ def test_weights_and_what_inverts_their_grams_are_refused_too(monkeypatch: pytes
         whole = configured({"model": {"hidden": hidden}, "method": {"name": method}})
         with pytest.raises(UsageError, match="fewer hidden units"):
             check_memory(make_plan(whole, 3, 3, 40, 10, 1))
+
+
+def test_many_shards_are_even_in_points_and_in_memory() -> None:
+    """1e8 points of 256 columns on 1,024 ranks: each has its share of the points, and of the memory, but for weights
+    and Grams, which every rank has."""
+    whole = configured({"parallel": {"data": "sharded"}, "model": {"hidden": [64, 16, 64]}})
+    plan = make_plan(whole, 256, 256, 10**8, 10**6, 1024)
+    even = 10**8 / 1024
+    assert max(plan.work.train.row_counts) <= 1.1 * even
+    held = least_bytes(make_plan(whole, 256, 256, 10**8, 10**6, 1), autoencoder=True)
+    assert least_bytes(plan, autoencoder=True) <= 1.2 * held / 1024
+
+
+@pytest.mark.parametrize(("ranks", "points", "without"), [(48, 9000, 0), (96, 9000, 48), (96, 60_000, 0), (2, 5, 1)])
+def test_ranks_without_points_are_named(ranks: int, points: int, without: int) -> None:
+    line = idle(make_plan(configured({}), D, L, points, N_VAL, ranks))
+    assert line.startswith(f"{without} of {ranks} ranks have no points" if without else "")
+    assert bool(line) is bool(without)

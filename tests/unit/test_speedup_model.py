@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from speedup_model import Machine, Work, ceiling, efficiency, gather, karp_flatt, parmac, predict, predict_all, rounds
 
 from macmpi.config import Config, Method, Model, Start
 from macmpi.parallel import tiles, tree_sum
 from macmpi.parallel.blocks import ROWS
+from macmpi.plan.cost import Machine, ceiling, efficiency, exchange, gather, karp_flatt, parmac, predict, predict_all
 from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.rounds import Work, grown, rounds
 
 QUIET = Machine(alpha=0.0, beta=0.0)
 RANKS = st.integers(1, 200)
@@ -112,8 +113,8 @@ def test_the_terms_of_a_prediction_are_its_total(ranks: int, alpha: float, share
     plan = plan_of(ranks)
     work, machine = work_of(plan, shared=shared), Machine(alpha, 1e-9, crowding=crowding)
     found, found_rounds = predict(work, plan, machine), rounds(work, plan)
-    computed = sum(max(r.seconds) for r in found_rounds) + shared
-    messages = sum(gather(machine, r.bytes, ranks) for r in found_rounds)
+    computed = sum(r.times * max(r.seconds) for r in found_rounds) + shared
+    messages = sum(exchange(machine, r, ranks) for r in found_rounds)
     assert found.total == pytest.approx((crowding if ranks > 1 else 1.0) * computed + messages)
     assert all(term >= -1e-12 for term in vars(found).values())
 
@@ -125,6 +126,7 @@ def test_one_copy_a_node_moves_between_nodes_alone(monkeypatch: pytest.MonkeyPat
     shared, work = replace(plan, per_node=True), work_of(plan)
     points = rounds(work, plan)[0]
     moved = points.bytes + sum(r.bytes for r in rounds(work, plan)[1:-1:2])
+    assert {r.verb for r in rounds(work, plan)} == {"gather_rows", "gather_columns", "gather_parts"}
     added = sum(r.bytes for r in rounds(work, shared)[2:-1:2]) - sum(r.bytes for r in rounds(work, plan)[2:-1:2])
     assert added * 12 == pytest.approx(moved - points.bytes, rel=1e-3)
 
@@ -132,8 +134,10 @@ def test_one_copy_a_node_moves_between_nodes_alone(monkeypatch: pytest.MonkeyPat
         return predict(work, plan, Machine(0.0, 1.0, cores)).exchange
 
     assert bytes_of(plan, 12) == pytest.approx(bytes_of(plan, 4))
-    assert bytes_of(plan, 12) - bytes_of(shared, 12) == pytest.approx((moved - added) * 11 / 12)
-    assert bytes_of(shared, 4) - bytes_of(shared, 12) == pytest.approx(moved * 2 / 3)
+    columns, totals = moved - points.bytes, sum(r.bytes for r in rounds(work, plan)[2:-1:2])
+    whole = (points.bytes + totals) * 11 / 12 + columns / 12
+    assert bytes_of(plan, 12) - bytes_of(shared, 12) == pytest.approx(whole)
+    assert bytes_of(shared, 4) - bytes_of(shared, 12) == pytest.approx((moved + totals + added) * 2 / 3)
 
 
 @given(RANKS)
@@ -171,6 +175,15 @@ def test_iterations_add_up() -> None:
     work = work_of(plan)
     twice = predict_all([(work, plan), (work, plan)], machine, 7)
     assert twice.total == pytest.approx(2.0 * predict(work, plan_of(7), machine).total)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 8])
+def test_as_many_points_a_rank_take_as_long_where_messages_cost_nothing(ranks: int) -> None:
+    """But for units, of which there are no more than before."""
+    plan = plan_of(1, points=4800)
+    work = replace(work_of(plan), unit=(0.0,) * len(plan.chain.segments))
+    many = predict(grown(work, ranks), replace(plan, ranks=ranks, n_train=4800 * ranks), QUIET)
+    assert many.total == pytest.approx(predict(work, plan, QUIET).total)
 
 
 def test_a_message_needs_another_rank() -> None:

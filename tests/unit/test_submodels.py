@@ -126,18 +126,22 @@ def test_a_segment_goes_through_all_blocks_in_the_order_of_the_ring_by_plain_ste
 def test_ranks_hold_weights_and_velocities_of_their_jobs_and_pass_on_both(name: str, ranks: int) -> None:
     mac, state, jobs = begun(name)
     ring = ring_of(mac, jobs, ranks)
-    submodels, M = Submodels(given(mac, state), ring, 0), mac.plan.offsets.weights[-1]
+    first, M = Submodels(given(mac, state), ring, 0), mac.plan.offsets.weights[-1]
+    submodels = [copy(first) for _ in range(ranks)]
+    for rank, own in enumerate(submodels):
+        own._rank = rank
     travelling = np.zeros(M, dtype=int)
     for job in jobs:
         travelling[job.place] += 1
     for leg in range(ring.legs):
         held = np.zeros(2 * M, dtype=int)
-        for places in submodels.parts(leg):
-            for place in places:
+        for rank, own in enumerate(submodels):
+            for place in own.parts(leg)[rank]:
                 held[place] += 1
+            before, after = (submodels[r % ranks] for r in (rank - 1, rank + 1))
+            assert own.parts(leg)[(rank - 1) % ranks] == before.parts(leg)[(rank - 1) % ranks]
+            assert own.parts(leg)[rank] == after.parts(leg + 1)[(rank + 1) % ranks]
         assert_array_equal(held, np.tile(travelling, 2))
-        for rank in range(ranks):
-            assert submodels.parts(leg)[rank] == submodels.parts(leg + 1)[(rank + 1) % ranks]
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -54,6 +54,34 @@ def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
 
 
 @pytest.mark.parametrize("ranks", [1, *RANKS])
+@pytest.mark.parametrize("table", [0, 10_000])
+def test_numbers_may_be_joined_by_the_least_and_the_largest(
+    ranks: int, table: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instead of adding them; by every rank, or by each its columns."""
+    monkeypatch.setattr(tree_sum, "TABLE", table)
+    drawn = np.random.default_rng(3).normal(size=(96, 7))
+
+    def found(team: Team, join: np.ufunc) -> Array:
+        def put(i: int, out: Array) -> None:
+            out[:] = drawn[i]
+
+        return TreeSum(96, team, join=join)(put, 7, sets=True)
+
+    for join in (np.minimum, np.maximum):
+        for one in crew(ranks, lambda team, join=join: found(team, join)):  # type: ignore[misc]
+            assert_array_equal(one, join.reduce(drawn))
+
+
+def test_many_narrow_sums_are_no_table_at_every_rank() -> None:
+    assert tree_sum.alone(2, 10**9)
+    assert tree_sum.alone(48, tree_sum.WIDE - 1)
+    assert not tree_sum.alone(3, tree_sum.WIDE)
+    assert not tree_sum.alone(16_384, tree_sum.WIDE - 1)
+    assert tree_sum.alone(16_384, 3)
+
+
+@pytest.mark.parametrize("ranks", [1, *RANKS])
 @pytest.mark.parametrize("wide", [10, 1000])
 def test_a_rank_may_ask_for_some_columns(ranks: int, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have the bits of the whole sum, and stay as they are until the next one is asked for."""

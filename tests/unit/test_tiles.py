@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi.parallel import balance, tiles
+from macmpi.parallel.partition import partition_points
 from macmpi.parallel.tiles import Tile
 
 SIZES = st.integers(1, 30_000)
@@ -83,10 +84,66 @@ def test_unit_tiles(h: int) -> None:
 @given(n=SIZES)
 def test_blocks_hold_all_tiles_in_order(n: int) -> None:
     runs = tiles.point_tiles(n)
-    groups = tiles.blocks(runs)
-    assert tuple(chain.from_iterable(groups)) == runs
+    groups = tiles.blocks(runs, tiles.block_count(n))
+    assert tuple(chain.from_iterable(groups)) == tuple(runs)
     assert len(groups) == min(len(runs), tiles.BLOCKS)
     assert max(map(len, groups)) - min(map(len, groups)) <= 1
+
+
+MANY = st.integers(1, 10**9)
+
+
+@often
+@given(n=MANY, rank_counts=st.lists(st.integers(1, 20_000), min_size=2, max_size=2))
+def test_blocks_depend_on_the_points_alone(n: int, rank_counts: list[int]) -> None:
+    """48 up to 49,152 points, then doubled; so sums have the same bits on any number of ranks."""
+    one, other = (partition_points(n, ranks, sharded=True) for ranks in rank_counts)
+    assert one.blocks == other.blocks
+    count = tiles.block_count(n)
+    assert len(one.blocks) == min(count, len(tiles.point_tiles(n)))
+    assert count % tiles.BLOCKS == 0
+    assert count == tiles.BLOCKS or n > count // 2 * tiles.BLOCK_ROWS
+    assert count == tiles.MOST_BLOCKS or n <= count * tiles.BLOCK_ROWS
+    assert count == tiles.BLOCKS or n > tiles.BLOCKS * tiles.BLOCK_ROWS
+    summed = tiles.sum_blocks(n)
+    assert summed == count or (summed < tiles.BLOCKS and n < tiles.BLOCKS * tiles.SUMMED_ROWS)
+
+
+@often
+@given(n=MANY, ranks=st.integers(1, 20_000), sharded=st.booleans())
+def test_every_point_has_one_rank_and_none_has_many_more_than_another(n: int, ranks: int, sharded: bool) -> None:
+    """Runs of points one behind the other, from the first to the last; the busiest rank has at most a block more than
+    its even share, and blocks are alike but for a tile."""
+    points = partition_points(n, ranks, sharded=sharded)
+    owned = [points.own(rank) for rank in range(ranks)]
+    assert owned[0].start == 0
+    assert owned[-1].stop == n
+    assert all(a.stop == b.start for a, b in pairwise(owned))
+    assert points.row_counts == tuple(map(len, owned))
+    blocks, tile = len(points.blocks), -(-n // len(points.blocks.tiles))
+    largest = max(map(len, (points.blocks.points(b, b + 1) for b in {0, blocks // 2, blocks - 1}))) + tile
+    assert max(points.row_counts) <= -(-blocks // ranks) * largest
+    assert max(points.block_counts) <= blocks / ranks + 1
+
+
+@pytest.mark.parametrize(("n", "ranks"), [(10**8, 1024), (10**8, 1000), (10**8, 777), (10**7, 1024), (10**6, 128)])
+def test_many_points_are_spread_over_many_ranks(n: int, ranks: int) -> None:
+    """The busiest rank has at most 1.1 times its even share."""
+    assert max(partition_points(n, ranks, sharded=True).row_counts) <= 1.1 * n / ranks
+
+
+@often
+@given(n=st.integers(1, 10**6), pieces=st.integers(1, 60), data=st.data())
+def test_a_cut_gives_the_runs_that_it_is_asked_for(n: int, pieces: int, data: st.DataObject) -> None:
+    lazily = tiles.cut_lazily(n, pieces)
+    runs = [Tile(a, b) for a, b in pairwise(n * i // len(lazily) for i in range(len(lazily) + 1))]
+    assert list(lazily) == runs
+    first, stop = sorted(data.draw(st.lists(st.integers(0, len(lazily)), min_size=2, max_size=2)))
+    assert list(lazily[first:stop]) == runs[first:stop]
+    assert lazily.run(first, stop) == Tile(n * first // len(lazily), n * stop // len(lazily))
+    assert lazily[-1] == runs[-1]
+    with pytest.raises(IndexError):
+        lazily[len(lazily)]
 
 
 @often

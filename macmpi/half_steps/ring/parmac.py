@@ -38,7 +38,7 @@ def solve(given: WInputs, jobs: Sequence[Job]) -> None:
             team.shift_to_next(submodels.flat, submodels.parts(leg))
     with np.errstate(over="ignore", invalid="ignore"):
         found = submodels.found()
-    team.gather_parts(found, [[jobs[j].place for j in ring.at(rank, 0)] for rank in range(team.size)])
+    team.gather_parts(found, [[jobs[j].place for j in own] for own in ring.at_home()])
     _keep_better(given, jobs, found)
 
 

@@ -8,11 +8,12 @@ a round is as many passes as there are ranks, whatever B is, and in each leg eve
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 
 from macmpi.parallel import balance
-from macmpi.parallel.tiles import Tile
+from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
 
 
@@ -42,19 +43,28 @@ class Ring:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """The block that each job starts from."""
-        owners = balance.assign_by_cost([job.cost for job in self.jobs], self.blocks)
-        found = {j: block for block, owned in enumerate(owners) for j in owned}
+        """The block that each job starts from: evenly spaced ones, where there are more blocks than jobs."""
+        places = self.blocks if self.blocks <= BLOCKS else min(self.blocks, len(self.jobs))
+        owners = balance.assign_by_cost([job.cost for job in self.jobs], places)
+        found = {j: place * self.blocks // places for place, owned in enumerate(owners) for j in owned}
         return tuple(found[j] for j in range(len(self.jobs)))
 
     @cached_property
     def homes(self) -> tuple[int, ...]:
         """The rank that owns the block where each job starts, and where it ends."""
-        return tuple(next(r for r, run in enumerate(self.runs) if run.start <= b < run.stop) for b in self.starts)
+        stops = [run.stop for run in self.runs]
+        return tuple(bisect_right(stops, b) for b in self.starts)
 
     def at(self, rank: int, leg: int) -> list[int]:
         """The jobs that a rank has in a leg, by number."""
         return [j for j, home in enumerate(self.homes) if (home + leg) % self.ranks == rank]
+
+    def at_home(self) -> list[list[int]]:
+        """The jobs of each rank in the first and in the last leg, by number."""
+        found: list[list[int]] = [[] for _ in self.runs]
+        for j, home in enumerate(self.homes):
+            found[home].append(j)
+        return found
 
     def round_of(self, job: int, block: int, leg: int) -> int | None:
         """In which round the job comes to a block of the rank that has it in this leg; None if it does not.

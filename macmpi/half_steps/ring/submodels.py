@@ -149,10 +149,11 @@ class Submodels:
         """phi has a row a unit."""
         return 1 if job.units is None else len(job.units)
 
-    def parts(self, leg: int) -> list[list[slice]]:
-        """Gives the places in `flat` of what each rank has in a leg."""
-        held = [[self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in range(self._ring.ranks)]
-        return [[*places, *(self._velocity_at(place) for place in places)] for places in held]
+    def parts(self, leg: int) -> dict[int, list[slice]]:
+        """Gives the places in `flat` of what this rank and the one before have in a leg: none asks for others."""
+        of = {r % self._ring.ranks for r in (self._rank, self._rank - 1)}
+        held = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}
+        return {r: [*places, *(self._velocity_at(place) for place in places)] for r, places in held.items()}
 
     def _velocity_at(self, place: slice) -> slice:
         """Gives the place of the velocity of what lies at a place."""

@@ -1,0 +1,211 @@
+"""--check answers for ranks, nodes and points that are not at hand, without data, or refuses with a remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launch.here import run_here
+
+from macmpi import UsageError
+from macmpi.config import Config, Method, Model, Parallel
+from macmpi.parallel.launchers import ranks_here
+from macmpi.plan import estimate, fits
+from macmpi.plan.cost import Machine
+from macmpi.plan.counted import predicted
+from macmpi.plan.estimate import check_memory, least_bytes
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.training import calibration
+from macmpi.training.asked import Paper, bytes_in, check_asked
+
+LARGE = ("--points", 10**8, "--columns", 256, "--memory", "256G")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(estimate, "steady_rate", lambda: 1e10)
+    (tmp_path / "net.toml").write_text('method.name = "mac"\nmodel.hidden = [64, 16, 64]\nparallel.data = "sharded"\n')
+    return tmp_path
+
+
+def test_a_thousand_ranks_on_paper(folder: Path) -> None:
+    """Without data and without MPI, and nothing is written."""
+    said = run_here("net.toml", "--check", "--ranks", 1024, "--nodes", 64, *LARGE, cwd=folder, code=0).out
+    for text in (
+        "80,000,000 training, 20,000,000 validation",
+        "49,152 blocks",
+        "64 of 16 ranks",
+        "gather_columns",
+        "MB into a rank",
+        "efficiency",
+        "10 GFLOP/s a core",
+        "2 us a message",
+    ):
+        assert text in said
+    assert [path.name for path in folder.iterdir()] == ["net.toml"]
+
+
+def test_idle_ranks_are_named_on_paper(folder: Path) -> None:
+    words = ("--points", 9000, "--columns", 20, "--outputs", 3)
+    said = run_here("net.toml", "--check", "--ranks", 96, "--nodes", 4, *words, cwd=folder, code=0).out
+    assert "84 of 96 ranks have no points" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked", "remedy"),
+    [
+        ((), ("--ranks", 64, *LARGE), "use more nodes (at least 2 for 64 ranks)"),
+        (('parallel.data="replicated"',), ("--ranks", 64, "--nodes", 64, *LARGE), 'use parallel.data = "sharded"'),
+        ((), (*LARGE[:4], "--memory", "100G", "--ranks", 2, "--nodes", 2), "more ranks and nodes (at least "),
+        (('parallel.data="replicated"',), ("--ranks", 9, "--points", 10**6, "--columns", 900, "--memory", "60G"),
+         'parallel.data = "node"'),
+    ],
+)  # fmt: skip
+def test_what_helps_where_a_node_has_too_little(
+    settings: tuple[str, ...], asked: tuple[object, ...], remedy: str, folder: Path
+) -> None:
+    """And what it names is then not refused."""
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert remedy in run_here("net.toml", "--check", *words, *asked, cwd=folder, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--ranks", 4), "no data are named"),
+        (("--ranks", 0, *LARGE), "--ranks 0"),
+        (("--ranks", 4, "--nodes", 5, *LARGE), "a node has at least a rank"),
+        (("--points", 1, "--columns", 3), "--points 1"),
+        (("--points", 100, "--columns", -3), "--columns -3"),
+        (("--columns", 3, "--set", 'data.source="digits"'), "give both"),
+        (("--points", 100, "--outputs", 3, "--set", 'data.source="digits"'), "--outputs goes with --columns"),
+        (("--memory", "7X", *LARGE[:4]), "no amount of memory"),
+        (("--points", 100, "--columns", 3, "--set", 'model.loss="cross_entropy"'), "the number of classes"),
+    ],
+)
+def test_senseless_questions_are_refused(words: tuple[object, ...], says: str, folder: Path) -> None:
+    assert says in run_here("net.toml", "--check", *words, cwd=folder, code=2).err
+
+
+def test_ranks_are_for_a_check_alone(folder: Path) -> None:
+    assert "--ranks goes with --check" in run_here("net.toml", "--ranks", 4, cwd=folder, code=2).err
+
+
+def test_points_of_data_at_hand(folder: Path) -> None:
+    """Columns as the data have them, as many rows as are asked for."""
+    np.savez(folder / "points.npz", X=np.random.default_rng(0).normal(size=(50, 7)))
+    words = ("--set", 'data.source="points.npz"', "--points", 10_000, "--ranks", 3)
+    said = run_here("net.toml", "--check", *words, cwd=folder, code=0).out
+    assert "7-64-16-64-7" in said
+    assert "8,000 training" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("64G", 64 * 2**30), ("512M", 2**29), ("1.5T", 1.5 * 2**40), ("10", 10), ("2GiB", 2**31)]
+)
+def test_amounts_of_memory(text: str, value: float) -> None:
+    assert bytes_in(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "G", "0G", "-3G", "7X", "1e9"])
+def test_what_is_no_amount_of_memory(text: str) -> None:
+    with pytest.raises(ValueError, match="no amount"):
+        bytes_in(text)
+
+
+def test_nodes_need_ranks() -> None:
+    check_asked(Paper(ranks=4, nodes=4))
+    with pytest.raises(UsageError, match="at least a rank"):
+        check_asked(Paper(nodes=2))
+
+
+# --- memory of a node -------------------------------------------------------------------------------------------------
+
+
+def plan_of(data: str, ranks: int) -> tuple[Config, Plan]:
+    config = Config(model=Model([64], "sigmoid", sites="after"), method=Method("mac"), parallel=Parallel(data))  # type: ignore[arg-type]
+    return config, make_plan(config, 500, 500, 10**6, 10**4, ranks)
+
+
+@pytest.mark.parametrize("data", ["replicated", "node", "sharded"])
+def test_the_least_number_of_nodes_is_the_least(data: str) -> None:
+    """What it names fits, and one less does not."""
+    config, plan = plan_of(data, 64)
+    memory = 1.01 * fits.bytes_of_node(plan, config, True, 13)
+    with pytest.raises(UsageError, match="at least 13 for 64 ranks") as error:
+        fits.check_nodes(
+            plan, config, True, 2, memory, lambda own, ranks: make_plan(own, 500, 500, 10**6, 10**4, ranks), "it"
+        )
+    assert "32 ranks on a node" in str(error.value)
+    assert fits.bytes_of_node(plan, config, True, 12) > memory
+
+
+def test_all_ranks_of_a_machine_are_compared_with_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one of them alone; of points that a node has once, once."""
+    _, plan = plan_of("replicated", 8)
+    need = least_bytes(plan, True)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": int(5.5 * need / 4096)}.__getitem__)
+    check_memory(plan, True, 5)
+    with pytest.raises(UsageError, match=r"at most 5 ranks on a machine, so more machines, or parallel.data = "):
+        check_memory(plan, True, 6)
+    check_memory(plan_of("node", 8)[1], True, 8)
+    check_memory(plan_of("sharded", 8)[1], True, 8)
+
+
+def test_launchers_say_how_many_ranks_are_here() -> None:
+    assert ranks_here({}) == 1
+    assert ranks_here({"MPI_LOCALNRANKS": "4"}) == 4
+    assert ranks_here({"OMPI_COMM_WORLD_LOCAL_SIZE": "3", "MPI_LOCALNRANKS": "x"}) == 3
+
+
+# --- the rate ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the machine is busy; a damaged file is measured again."""
+    path = tmp_path / "cache" / "rate.json"
+    monkeypatch.setenv(calibration.VARIABLE, str(path))
+    monkeypatch.setattr(os, "getloadavg", lambda: (1e3, 0.0, 0.0))
+    assert calibration.calibrated(lambda: 1.0).said.endswith("not kept")
+    assert not path.exists()
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    first = calibration.calibrated(lambda: 2.0)
+    assert calibration.calibrated(lambda: 3.0) == first
+    assert str(path) in first.said
+    path.write_text(json.dumps([{**json.loads(path.read_text())[0], "kernel": "another"}]))
+    assert calibration.calibrated(lambda: 4.0).rate == 4.0
+    assert len(json.loads(path.read_text())) == 2
+    path.write_text("[{")
+    assert calibration.calibrated(lambda: 5.0).rate == 5.0
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", ["replicated", "node", "sharded"])
+@pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "lbfgs"])
+def test_one_model_for_every_way_to_hold_the_data(method: str, data: str) -> None:
+    """More ranks are no slower where messages cost nothing, never faster than their number, and the terms add up."""
+    if method in ("adam", "lbfgs") and data == "sharded":
+        pytest.skip("refused")
+    model = Model([64, 16, 64], "sigmoid", sites="after")
+    config = Config(model=model, method=Method(method), parallel=Parallel(data))  # type: ignore[arg-type]
+    if method == "stochastic":
+        config.stochastic.__dict__["parts"] = 24
+    quiet, slow = Machine(0.0, 0.0), Machine(1e-3, 1e-6)
+
+    def seconds(ranks: int, machine: Machine) -> float:
+        plan = make_plan(config, 50, 50, 20_000, 2000, ranks)
+        found = predicted(plan, config, True, 1e10, machine)
+        assert all(term >= -1e-9 * found.total for term in vars(found).values())
+        return found.total
+
+    alone = seconds(1, quiet)
+    for fewer, more in ((1, 2), (2, 3), (3, 12), (12, 24)):
+        assert seconds(more, quiet) <= seconds(fewer, quiet) * (1.0 + 1e-9)
+        assert seconds(more, quiet) >= alone / more * (1.0 - 1e-9)
+        assert seconds(more, slow) > seconds(more, quiet)
+    assert seconds(1, slow) == alone
