@@ -105,7 +105,7 @@ OWNERS = {
     | {"export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage", "results.live", "results.watching"}
-    | {"sweep.processes"},
+    | {"sweep.processes", "training.process"},
     "signal": {"run", "api.on_ranks", "training.process", "training.faults", "sweep.processes"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series"},
@@ -127,7 +127,7 @@ SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "run", "predict",
 
 VERBS = {
     *("set_clock", "from_root", "all_or_raise", "share_memory", "array", "common", "fence", "share_array"),
-    *("gather_rows", "gather_parts", "shift_to_next", "max_over_ranks", "barrier"),
+    *("gather_rows", "gather_parts", "shift_to_next", "max_over_ranks", "barrier", "depart"),
 }
 
 
