@@ -15,6 +15,7 @@ from macmpi.parallel.launchers import speaks
 COMMANDS = {
     "init": "write a commented config for a data file, from what it holds",
     "run": "train a net as a config says; under mpiexec on all its ranks",
+    "supervise": "train on ranks, and go on with those that are left when one dies",
     "sweep": "train every combination of some values, several at once",
     "report": "draw what runs have left behind; --watch keeps the page current",
     "predict": "apply a trained net to the points of a file",

@@ -66,6 +66,7 @@ PACKAGES: dict[str, set[str]] = {
     "fetch": {"macmpi", "console", "data", "files", "typing"},
     "doctor": {"macmpi", "console", "machine", "parallel"},
     "configs": {"macmpi", "config", "console"},
+    "supervise": {"macmpi", "console", "parallel", "training"},
     "init": {"macmpi", "config", "console", "data", "files", "plan"},
     "sweep": {"macmpi", "config", "console", "data", "files", "machine", "parallel", "plan", "results", "training"},
     "__main__": {"macmpi", "console", "parallel"},
@@ -74,7 +75,7 @@ PACKAGES: dict[str, set[str]] = {
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
 COMMANDS = {"run", "predict", "report", "export", "show", "fetch", "doctor", "configs", "init", "sweep"} | {
-    *("completion", "__main__"),
+    *("completion", "supervise", "__main__"),
 }
 """Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__, which lists the others."""
 
@@ -102,11 +103,11 @@ OWNERS = {
     "pyarrow": {"data.tables"},
     "polars": set(),
     "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init", "sweep.__main__", "completion"}
-    | {"export.__main__", "show"},
+    | {"export.__main__", "show", "supervise"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage", "results.live", "results.watching"}
     | {"sweep.processes", "training.process"},
-    "signal": {"run", "api.on_ranks", "training.process", "training.faults", "sweep.processes"},
+    "signal": {"supervise", "run", "api.on_ranks", "training.process", "training.faults", "sweep.processes"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series"},
     "random": set(),

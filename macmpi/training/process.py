@@ -16,7 +16,7 @@ from types import FrameType
 
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-PATIENCE = 5.0
+PATIENCE = 10.0
 """Seconds that a process waits at most for others that it cannot ask: a launcher kills those that take longer."""
 
 KEPT = 31 << 20
@@ -68,11 +68,11 @@ def interruptible() -> Iterator[Wish]:
 
 
 def wait_for_others() -> None:
-    """Sleeps as long as this process has lived, one to five seconds: those started with it have come as far by then.
+    """Sleeps twice as long as this process has lived, two to ten seconds: those started with it come as far by then.
 
     For processes that cannot ask each other.  Collective: no.
     """
-    time.sleep(min(max(1.0, _age()), PATIENCE))
+    time.sleep(min(max(2.0, 2.0 * _age()), PATIENCE))
 
 
 def _age() -> float:
