@@ -22,6 +22,7 @@ COMMANDS = {
     "show": "say what a model.h5 is and how it was trained",
     "export": "write a trained net for other programs",
     "configs": "list the documented configs, or print one",
+    "batch": "list the job scripts of batch systems, or print one",
     "fetch": "download a named data set",
     "doctor": "are machine, MPI and folder fit for a run?",
     "completion": "print a script that completes commands in a shell",

@@ -66,6 +66,7 @@ PACKAGES: dict[str, set[str]] = {
     "fetch": {"macmpi", "console", "data", "files", "typing"},
     "doctor": {"macmpi", "console", "machine", "parallel"},
     "configs": {"macmpi", "config", "console"},
+    "batch": {"macmpi", "config", "console"},
     "supervise": {"macmpi", "console", "parallel", "training"},
     "init": {"macmpi", "config", "console", "data", "files", "plan"},
     "sweep": {"macmpi", "config", "console", "data", "files", "machine", "parallel", "plan", "results", "training"},
@@ -75,7 +76,7 @@ PACKAGES: dict[str, set[str]] = {
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
 COMMANDS = {"run", "predict", "report", "export", "show", "fetch", "doctor", "configs", "init", "sweep"} | {
-    *("completion", "supervise", "__main__"),
+    *("completion", "supervise", "batch", "__main__"),
 }
 """Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__, which lists the others."""
 
@@ -103,7 +104,7 @@ OWNERS = {
     "pyarrow": {"data.tables"},
     "polars": set(),
     "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init", "sweep.__main__", "completion"}
-    | {"export.__main__", "show", "supervise"},
+    | {"export.__main__", "show", "supervise", "batch"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage", "results.live", "results.watching"}
     | {"sweep.processes", "training.process"},
@@ -122,7 +123,17 @@ OWNERS = {
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
 SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "run", "predict", "fetch", "report", "doctor"} | {
-    *("configs", "init", "sweep.__main__", "completion", "__main__", "results.watching", "export.__main__", "show"),
+    *(
+        "configs",
+        "batch",
+        "init",
+        "sweep.__main__",
+        "completion",
+        "__main__",
+        "results.watching",
+        "export.__main__",
+        "show",
+    ),
 }
 """The modules that say something on standard output; the others only warn, on standard error."""
 
