@@ -6,6 +6,8 @@ suite are written to docs/results/nodes.json.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import signal
@@ -19,11 +21,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import numpy as np
 from launch.cases import assert_same_run, checkpoints, curve, write_case
 from launch.here import run_here
 from launch.launching import LAUNCHER_VARIABLES, MPIEXEC
 from namespaces import Nodes, lacking
 from outcomes import Cases, closed, folder, parsed, tried, versions
+from slow_links import OVER, SlowLinks
 
 HEAD, NAMES = "head", ("node1", "node2", "node3")
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -38,6 +42,7 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 LAYOUTS = {"two nodes of two ranks": {"node1": 2, "node2": 2}, "three nodes of two ranks": dict.fromkeys(NAMES, 2)}
 ITERATIONS, AHEAD = 4, 4
+EXCHANGE = Path(__file__).with_name("exchange.py")
 LIMIT = 240.0
 
 LAUNCHER = """#!/bin/bash
@@ -106,9 +111,12 @@ class Machines:
 
     def ranks(self, layout: dict[str, int], *words: object, cwd: Path, **changes: str) -> subprocess.Popen[str]:
         """macmpi.run on some ranks of some nodes."""
+        return self.start(*self.launch(layout), sys.executable, "-m", "macmpi.run", *words, cwd=cwd, **changes)
+
+    def launch(self, layout: dict[str, int]) -> tuple[object, ...]:
+        """mpiexec, up to the program."""
         hosts = ",".join(f"{name}:{ranks}" for name, ranks in layout.items())
-        launch = (MPIEXEC, "--host", hosts, "-n", sum(layout.values()), sys.executable, "-m", "macmpi.run")
-        return self.start(*launch, *words, cwd=cwd, **changes)
+        return MPIEXEC, "--host", hosts, "-n", sum(layout.values())
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -200,31 +208,58 @@ def alone(machines: Machines, where: Path) -> None:
     same_as_one_rank(where, config.name)
 
 
-LOSSY = "a slow and lossy link"
-"""A case that needs netem in the kernel."""
-
-
-def delays(machines: Machines) -> bool:
-    """Tells whether this kernel can delay and lose packets."""
-    words = ("dev", "eth0", "root", "netem", "delay", "1ms")
-    machines.nodes[NAMES[0]].run("tc", "qdisc", "add", *words, check=False)
-    found = "netem" in machines.nodes[NAMES[0]].run("tc", "qdisc", "show", "dev", "eth0")
-    machines.nodes[NAMES[0]].run("tc", "qdisc", "del", "dev", "eth0", "root", check=False)
-    return found
-
-
-@CASES.case(LOSSY, "10 ms of delay and 1 % of packets lost: the bits of one rank")
+@CASES.case("a slow and lossy link", "10 ms of delay and 1 % of frames lost: the bits of one rank")
 def lossy(machines: Machines, where: Path) -> None:
     write_case(where, "sharded")
-    for name in NAMES[:2]:
-        machines.nodes[name].run("tc", "qdisc", "add", "dev", "eth0", "root", "netem", "delay", "10ms", "loss", "1%")
-    try:
-        layout = LAYOUTS["two nodes of two ranks"]
-        machines.ended(machines.ranks(layout, "sharded.toml", "--output", "run", "--iterations", 2, cwd=where))
-    finally:
-        for name in NAMES[:2]:
-            machines.nodes[name].run("tc", "qdisc", "del", "dev", "eth0", "root")
+    layout = LAYOUTS["two nodes of two ranks"]
+    with SlowLinks([machines.nodes[name] for name in layout]) as links:
+        links.delay, links.loss = 0.01, 0.01
+        words = ("sharded.toml", "--output", "run", "--iterations", 2)
+        machines.ended(machines.ranks(layout, *words, cwd=where, **OVER))
     same_as_one_rank(where, "sharded.toml")
+
+
+FITTED, HELD_OUT = (0.02, 0.08), (0.04, 0.16)
+"""Seconds of delay between the nodes."""
+
+SIZES = (32, 40_000, 400_000)
+"""Bytes that a gathering of rows brings together."""
+
+
+@CASES.case("a gathering of rows against the model", "measured, nothing is promised")
+def modelled(machines: Machines, where: Path) -> dict[str, Any]:
+    """alpha steps + beta bytes, where alpha grows with the delay; fitted at two delays and held against two others."""
+    layout = LAYOUTS["two nodes of two ranks"]
+    seconds: dict[tuple[float, int], float] = {}
+    with SlowLinks([machines.nodes[name] for name in layout]) as links:
+        for links.delay in sorted((*FITTED, *HELD_OUT)):
+            program = (sys.executable, EXCHANGE, *SIZES)
+            out = machines.ended(machines.start(*machines.launch(layout), *program, cwd=where, **OVER))
+            found = json.loads(out.splitlines()[-1])
+            seconds |= {(links.delay, int(size)): took for size, took in found.items()}
+    rows = {key: _terms(*key, sum(layout.values())) for key in seconds}
+    fitted = [key for key in seconds if key[0] in FITTED]
+    weighed = [[term / seconds[key] for term in rows[key]] for key in fitted]
+    solution = np.linalg.lstsq(np.array(weighed), np.ones(len(fitted)), rcond=None)[0]
+    errors = {
+        f"{1e3 * delay:g} ms, {size} bytes": round(float(rows[delay, size] @ solution) / seconds[delay, size] - 1.0, 3)
+        for delay, size in seconds
+        if delay in HELD_OUT
+    }
+    alpha, slope, beta = solution.tolist()
+    return {
+        "alpha": f"{1e3 * alpha:.2f} ms + {slope:.2f} delays",
+        "beta": f"{1e9 * beta:.0f} ns a byte (the links take 100)",
+        "fitted at ms": [1e3 * delay for delay in FITTED],
+        "relative errors, held out": errors,
+        "largest": max(abs(error) for error in errors.values()),
+    }
+
+
+def _terms(delay: float, size: int, ranks: int) -> Any:
+    """What alpha, its growth with the delay, and beta are multiplied by, as `message` of run/bench/speedup_model.py."""
+    steps = math.ceil(math.log2(ranks))
+    return np.array([steps, steps * delay, size * (ranks - 1) / ranks])
 
 
 @CASES.case("wrong config on three nodes", "exit code 2, one message, nothing created")
@@ -256,9 +291,6 @@ def main() -> None:
         sys.exit(2)
     chosen = [case for case in CASES if args.only in case.name]
     with folder(args.keep) as place, Machines(place) as machines:
-        if not delays(machines):
-            print(f"not tried, for this kernel lacks netem: {LOSSY}", flush=True)
-            chosen = [case for case in chosen if case.name != LOSSY]
         rows: list[dict[str, Any]] = tried(chosen, args.times, machines, place)
     what = "mpiexec (Hydra) over nodes in namespaces of one machine, each with network and shared memory of its own"
     closed("nodes", "make test-nodes", what, rows, versions(), not args.only)

@@ -82,6 +82,8 @@ def tried(cases: Sequence[Case], times: int, cluster: Any, place: Path) -> list[
         row = {"case": case.name, "promise": case.promise, "tried": times, "kept": times - len(broken)}
         rows.append(row | {name: what for name, what in (("broken", broken), ("found", notes and notes[-1])) if what})
         print(f"{'kept  ' if not broken else 'BROKEN'} {times - len(broken)}/{times}  {case.name}", flush=True)
+        if "found" in rows[-1]:
+            print(f"            {rows[-1]['found']}", flush=True)
     return rows
 
 
