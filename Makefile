@@ -2,6 +2,8 @@
 # make test   run the tests (sets itself up first)
 # make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
 # make faults the fault suite: every fault in every phase (docs/reliability.md); make soak: 200 stops and starts
+# make test-slurm  run/batch/slurm.sh under a real Slurm of three nodes inside this machine (root; Debian: slurm-wlm munge)
+# make test-nodes  mpiexec over three nodes inside this machine: every method, links that are slow, nodes that die (root)
 # make lint   style and types
 # make docs   the documentation as a site, in build/site; fails at a link that leads nowhere
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
@@ -24,7 +26,8 @@ PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-kernels faults soak docs speedup compare paper results bench-defaults fuzz lint clean
+.PHONY: run test test-kernels test-slurm test-nodes faults soak docs speedup compare paper results bench-defaults
+.PHONY: fuzz lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +46,14 @@ test: $(VENV)/.installed
 
 test-kernels: $(VENV)/.installed
 	WORKERS=$(WORKERS) $(BIN)/python tests/kernels.py
+
+TIMES ?= 1
+
+test-nodes: $(VENV)/.installed
+	$(BIN)/python tests/nodes/hydra.py --times $(TIMES)
+
+test-slurm: $(VENV)/.installed
+	$(BIN)/python tests/nodes/slurm.py --times $(TIMES)
 
 faults: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/faults -k "not soak"

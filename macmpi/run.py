@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from macmpi import Done, MacmpiError, UsageError, __version__
-from macmpi.console import guard, program, say, warn
+from macmpi.console import flush, guard, program, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.clock import now
-from macmpi.parallel.launchers import speaks
+from macmpi.parallel.launchers import in_task, speaks
 from macmpi.parallel.mpi import STOPPED, die, launch
 from macmpi.parallel.team import Team, on_root
 from macmpi.training.decided import Decided, decided, planned
-from macmpi.training.process import STOP_SIGNALS, on_stop_signals
+from macmpi.training.process import STOP_SIGNALS, on_stop_signals, wait_for_others
 from macmpi.training.request import Request
 from macmpi.training.scheduler import time_left
 
@@ -262,6 +262,8 @@ def main() -> None:
     except MacmpiError as error:
         if speaks():
             warn(str(error))
+        if in_task():
+            wait_for_others()
         sys.exit(error.exit_code)
     _stop_at_once(team)
     code = 0
@@ -275,7 +277,16 @@ def main() -> None:
             say(f"macmpi: {error}", error=code != 0)
     except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
         die(team, error)
+    if code:
+        _depart(team)
     sys.exit(code)
+
+
+def _depart(team: Team) -> None:
+    """All ranks end with the same code: no launcher shall kill those that are a little slower.  Collective: yes."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    flush()
+    team.depart()
 
 
 def _fault() -> Any:

@@ -66,6 +66,8 @@ PACKAGES: dict[str, set[str]] = {
     "fetch": {"macmpi", "console", "data", "files", "typing"},
     "doctor": {"macmpi", "console", "machine", "parallel"},
     "configs": {"macmpi", "config", "console"},
+    "batch": {"macmpi", "config", "console"},
+    "supervise": {"macmpi", "console", "parallel", "training"},
     "init": {"macmpi", "config", "console", "data", "files", "plan"},
     "sweep": {"macmpi", "config", "console", "data", "files", "machine", "parallel", "plan", "results", "training"},
     "__main__": {"macmpi", "console", "parallel"},
@@ -74,7 +76,7 @@ PACKAGES: dict[str, set[str]] = {
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
 COMMANDS = {"run", "predict", "report", "export", "show", "fetch", "doctor", "configs", "init", "sweep"} | {
-    *("completion", "__main__"),
+    *("completion", "supervise", "batch", "__main__"),
 }
 """Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__, which lists the others."""
 
@@ -102,12 +104,12 @@ OWNERS = {
     "pyarrow": {"data.tables"},
     "polars": set(),
     "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init", "sweep.__main__", "completion"}
-    | {"export.__main__", "show"},
+    | {"export.__main__", "show", "supervise", "batch"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.calibration"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage", "results.live", "results.watching"}
-    | {"sweep.processes"},
-    "signal": {"run", "api.on_ranks", "training.process", "training.faults", "sweep.processes"},
+    | {"sweep.processes", "training.process"},
+    "signal": {"supervise", "run", "api.on_ranks", "training.process", "training.faults", "sweep.processes"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series"},
     "random": set(),
@@ -122,13 +124,23 @@ OWNERS = {
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
 SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "run", "predict", "fetch", "report", "doctor"} | {
-    *("configs", "init", "sweep.__main__", "completion", "__main__", "results.watching", "export.__main__", "show"),
+    *(
+        "configs",
+        "batch",
+        "init",
+        "sweep.__main__",
+        "completion",
+        "__main__",
+        "results.watching",
+        "export.__main__",
+        "show",
+    ),
 }
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {
     *("set_clock", "from_root", "all_or_raise", "share_memory", "array", "common", "fence", "share_array"),
-    *("gather_rows", "gather_parts", "gather_columns", "shift_to_next", "max_over_ranks", "barrier"),
+    *("gather_rows", "gather_parts", "gather_columns", "shift_to_next", "max_over_ranks", "barrier", "depart"),
 }
 
 

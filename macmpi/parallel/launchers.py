@@ -18,6 +18,9 @@ SRUN = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
 HERE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
 """An mpiexec sets one of these to the number of its processes on this machine."""
 
+TASK = "SLURM_TASK_PID"
+"""srun sets this too: the process that it has started, which may be a shell around this one."""
+
 SOCKET = "PMI_FD"
 """MPICH's mpiexec and srun's PMI2 set this too: the open socket through which a process speaks to its launcher."""
 
@@ -54,9 +57,45 @@ def speaks() -> bool:
     """Tells whether this process is to say what all of its launch have met: the first of them does.
 
     So does any that may have no launch around it, but its variables alone, as of a shell that a launcher has started
-    and left: only a process that holds its launcher's socket was started by it, and so was the first.  Collective: no.
+    and left: only a process that holds its launcher's socket, or is below the one that srun has started, was started
+    by it, and so was the first.  Collective: no.
     """
-    return started(os.environ)[1] == 0 or not _connected(os.environ.get(SOCKET, ""))
+    return started(os.environ)[1] == 0 or not (_connected(os.environ.get(SOCKET, "")) or in_task())
+
+
+def in_task() -> bool:
+    """Tells whether srun has started this process, or one above it, as a task of a step.  Collective: no."""
+    number, _, name = started(os.environ)
+    if number <= 1 or name != SRUN[0]:
+        return False
+    pid = os.getpid()
+    while pid > 1 and str(pid) != os.environ.get(TASK):
+        pid = _parent(pid)
+    return pid > 1
+
+
+def alone(environment: Mapping[str, str]) -> str:
+    """Says why a process may be alone in its MPI world, and what helps.  Collective: no."""
+    name = started(environment)[2]
+    if name == SRUN[0] and not environment.get(SOCKET):
+        kind = environment.get("SLURM_MPI_TYPE") or "none"
+        if kind == "pmi2":
+            remedy = "mpi4py's MPI does not speak it: take another of those that srun --mpi=list names"
+        else:
+            remedy = "start them by srun --mpi=pmi2, or set SLURM_MPI_TYPE=pmi2 (for Open MPI pmix; srun --mpi=list)"
+        return f"srun --mpi={kind} does not connect them; {remedy}"
+    return (
+        "mpiexec belongs to another MPI than mpi4py's; use the mpiexec of this Python's environment, or set "
+        "MPI4PY_LIBMPI to the launcher's library"
+    )
+
+
+def _parent(pid: int) -> int:
+    """The process that has started another one; 0 where that cannot be known."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def mpiexec() -> str | None:

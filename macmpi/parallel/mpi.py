@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 from macmpi import MacmpiError, UsageError
 from macmpi.console import flush, warn
 from macmpi.parallel import mpich
-from macmpi.parallel.launchers import started
+from macmpi.parallel.launchers import alone, started
 from macmpi.parallel.packing import pack, size, starts_of, unpack
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.shared_memory import Node
@@ -27,6 +27,9 @@ BINDINGS = "mpi4py"
 
 PATIENCE = 1800.0
 """Seconds that a rank waits for the others while the config is being read."""
+
+PARTING = 5.0
+"""Seconds that a rank which ends waits for the others."""
 
 STOPPED = 75
 INTERNAL = 70
@@ -48,16 +51,11 @@ def launch() -> Team:
             warnings.simplefilter("ignore")  # mpi4py warns of the wrong launcher too; one message is enough
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise UsageError(
-            f"{told}, but MPI cannot be loaded ({str(error).splitlines()[0]}); "
-            f"install one, in a clone of macmpi with: pip install '.[mpich]'; {otherwise}"
-        ) from None
+        reason = str(error).splitlines()[0]
+        remedy = mpich.misnamed(reason) or "install one, in a clone of macmpi with: pip install '.[mpich]'"
+        raise UsageError(f"{told}, but MPI cannot be loaded ({reason}); {remedy}; {otherwise}") from None
     if MPI.COMM_WORLD.size == 1:
-        raise UsageError(
-            f"{told}, but this one is alone in its MPI world: mpiexec belongs to another MPI than mpi4py's; "
-            "use the mpiexec of this Python's environment, or set MPI4PY_LIBMPI to the launcher's library; "
-            f"{otherwise}"
-        )
+        raise UsageError(f"{told}, but this one is alone in its MPI world: {alone(os.environ)}; {otherwise}")
     team = MPITeam(MPI.COMM_WORLD)
     team.barrier("the start")
     mpich.unname_shared_memory()
@@ -121,6 +119,11 @@ class MPITeam(Team):
 
     def barrier(self, phase: str) -> None:
         self._finish(self._comm.Ibarrier(), phase)
+
+    def depart(self) -> None:
+        request, began = self._comm.Ibarrier(), time.monotonic()
+        while not request.Test() and time.monotonic() - began < PARTING:
+            time.sleep(0.001)
 
     def _exchange(self, start: Callable[[], Any], phase: str) -> None:
         if self._clock is None:

@@ -20,6 +20,21 @@ def configure() -> None:
         os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
 
 
+def misnamed(reason: str) -> str:
+    """The remedy where the loader misses a library by another name than the chosen file has; "" elsewhere.
+
+    mpi4py asks for the name that MPICH's ABI agreed on, libmpi.so.12; that of Debian is libmpich.so.12.
+    Collective: no.
+    """
+    chosen, asked = os.environ.get("MPI4PY_LIBMPI", ""), reason.split(":")[0]
+    if not os.path.isfile(chosen) or ".so" not in asked or os.path.basename(chosen) == asked:
+        return ""
+    return (
+        f"mpi4py asks for {asked}, and MPI4PY_LIBMPI={chosen} has another name: link it by that name (mkdir ~/mpi; "
+        f"ln -s {chosen} ~/mpi/{asked}), and set LD_LIBRARY_PATH=~/mpi and MPI4PY_LIBMPI=~/mpi/{asked}"
+    )
+
+
 def leftovers() -> list[str]:
     """Segments of MPICH that no process of this machine maps any more.  Collective: no."""
     used: set[str] = set()

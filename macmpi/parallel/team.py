@@ -98,6 +98,13 @@ class Team(ABC):
     def barrier(self, phase: str) -> None:
         """Return when every rank has come to `phase`.  Collective: yes."""
 
+    @abstractmethod
+    def depart(self) -> None:
+        """Return when every rank is about to end, or after some seconds.  Collective: yes.
+
+        A launcher may kill all others when the first one ends with another exit code than 0.
+        """
+
     def abort(self, code: int) -> NoReturn:
         """End every rank at once with this exit code.  Collective: no."""
         flush()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from macmpi.parallel.clock import now
 
+FIRST = 60.0
+"""Seconds to the first checkpoint at most, whatever is set between the others: before it a death loses all."""
+
 SPARE = 1.5
 """A stretch of training and a checkpoint may take this many times as long as the longest so far."""
 
@@ -17,6 +20,7 @@ class Pace:
     def __init__(self, began: float, max_time: float, every: float) -> None:
         self.began, self.max_time, self.every = began, max_time, every
         self.longest = self.saving = 0.0
+        self.has_saved = False
         self.saved_at = self.paused_at = now()
 
     def pause(self) -> None:
@@ -35,9 +39,10 @@ class Pace:
 
     def is_due(self) -> bool:
         """Tells whether a checkpoint must be written."""
-        return now() - self.saved_at > self.every
+        return now() - self.saved_at > (self.every if self.has_saved else min(self.every, FIRST))
 
     def saved(self, began: float) -> None:
         """A checkpoint, which was begun at `began`, has been written."""
         self.saved_at = self.paused_at = now()
+        self.has_saved = True
         self.saving = max(self.saving, self.saved_at - began)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+PATIENCE = 10.0
+"""Seconds that a process waits at most for others that it cannot ask: a launcher kills those that take longer."""
 
 KEPT = 31 << 20
 """Bytes, somewhat below the largest size that glibc learns."""
@@ -59,6 +65,23 @@ def interruptible() -> Iterator[Wish]:
         yield wish
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def wait_for_others() -> None:
+    """Sleeps twice as long as this process has lived, two to ten seconds: those started with it come as far by then.
+
+    For processes that cannot ask each other.  Collective: no.
+    """
+    time.sleep(min(max(2.0, 2.0 * _age()), PATIENCE))
+
+
+def _age() -> float:
+    """Seconds since this process was started; 0 where /proc does not say."""
+    try:
+        started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 @cache

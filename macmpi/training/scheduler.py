@@ -15,6 +15,9 @@ JOBS = {"SLURM_JOB_ID": "Slurm", "PBS_JOBID": "PBS", "LSB_JOBID": "LSF", "FLUX_J
 END, LIMIT = "SLURM_JOB_END_TIME", "PBS_WALLTIME"
 """The moment at which Slurm ends the job, in seconds since 1970; the seconds that PBS gives it, counted from here."""
 
+ARRAY = ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
+"""Slurm tells a task of an array job both; the number of its last task's job stands for all of them too."""
+
 TELLING = {"Slurm": END, "PBS": LIMIT}
 """Batch system -> its variable; no other system's counts in a job."""
 
@@ -58,9 +61,10 @@ def _number(text: str) -> float | None:
 
 def _asked_of_slurm() -> float | None:
     """The seconds since 1970 at which squeue says that this job ends; None where it does not."""
-    job = os.environ.get("SLURM_JOB_ID", "")
+    job, tasks, task = (os.environ.get(name, "") for name in ("SLURM_JOB_ID", *ARRAY))
     if not job:
         return None
+    job = f"{tasks}_{task}" if tasks and task else job
     command = ["squeue", "-h", "-j", job, "-o", "%e"]
     local = os.environ | {"SLURM_TIME_FORMAT": "standard"}
     with suppress(OSError, ValueError, OverflowError, subprocess.SubprocessError):

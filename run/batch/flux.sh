@@ -1,5 +1,5 @@
 #!/bin/bash
-# Flux: flux batch run/batch/flux.sh run/usps_mac.toml [more options of macmpi.run]
+# Flux: flux batch run/batch/flux.sh run/usps_mac.toml [--retries N] [more options of macmpi.run]
 # Stops with a checkpoint before the time limit, submits itself again, and goes on from there.  docs/clusters.md
 # flux: -N1
 # flux: -n12
@@ -15,6 +15,13 @@ if ! left=$(flux job timeleft); then
     exit 2
 fi
 config=$1
+options=("${@:2}")
+retries=0
+if [ "${2:-}" = --retries ]; then
+    retries=${3:-}
+    [[ "$retries" =~ ^[0-9]+$ ]] || { echo "--retries '$retries': a number of new starts is needed" >&2; exit 2; }
+    options=("${@:4}")
+fi
 read -ra python <<< "${PYTHON:-python}"
 lead=$((left / 5 < 300 ? left / 5 : 300))
 
@@ -34,14 +41,24 @@ fi
 # An empty file for the exit code of a rank that ends all others: flux run reports how the others died.
 MACMPI_EXIT_CODES=$(mktemp -d "$PWD/.macmpi-exit-codes-XXXXXX") || exit 2
 export MACMPI_EXIT_CODES
+codes=$MACMPI_EXIT_CODES
+trap 'rm -rf "$codes"' EXIT
+cancelled=
+trap 'cancelled=yes' TERM
 
-code=0
-flux run -n "${RANKS:-12}" --time-limit="${left}s" --signal="USR1@$lead" \
-    "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "${MAX_TIME:-$left}" "${@:2}" || code=$?
-for said in 75 74 70 2; do
-    [ ! -e "$MACMPI_EXIT_CODES/$said" ] || code=$said
+for ((start = 0; ; start++)); do
+    [ "$start" -eq 0 ] || left=$(flux job timeleft) || break
+    code=0
+    flux run -n "${RANKS:-12}" --time-limit="${left}s" --signal="USR1@$lead" \
+        "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "${MAX_TIME:-$left}" \
+        ${options[@]+"${options[@]}"} || code=$?
+    for said in 75 74 70 2; do
+        [ ! -e "$MACMPI_EXIT_CODES/$said" ] || code=$said
+    done
+    case $code in 0 | 2 | 70 | 74 | 75) break ;; esac
+    if [ -n "$cancelled" ] || [ "$start" -ge "$retries" ]; then break; fi
+    echo "a rank has died (exit code $code): start $((start + 1)) of $retries again, from the newest checkpoint" >&2
 done
-rm -rf "$MACMPI_EXIT_CODES"
 unset MACMPI_EXIT_CODES
 
 restarts=${RESTARTS:-0}

