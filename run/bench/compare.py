@@ -71,7 +71,8 @@ def table(study: who.Study, runs: Runs, levels: list[tuple[str, float]]) -> list
     """Markdown: seconds and validation error at each level, and how much sooner the first contender is."""
     first, *others = runs
     head = [f"{first}: s, validation", *(f"{other}: s, validation (times)" for other in others)]
-    head += ["best of the others: times"]
+    groups = [[o for o in others if o.endswith(who.FROM_OURS) == given] for given in (False, True)]
+    head += [f"best of the others{who.FROM_OURS * given}: times" for given, group in enumerate(groups) if group]
     lines = [f"| E1 train <= | {' | '.join(head)} |", "|" + "---|" * (len(head) + 1)]
     for label, level in levels:
         ours, validation = to_level(runs[first], level)
@@ -83,8 +84,9 @@ def table(study: who.Study, runs: Runs, levels: list[tuple[str, float]]) -> list
             else:
                 last = max(curve[-1][SECONDS] for curve in runs[other])
                 cells.append(f"> {last:.0f}" + (f" (> {last / ours:.1f})" if 0.0 < ours < math.inf else ""))
-        best = min(to_level(runs[other], level)[0] for other in others)
-        cells.append(f"{best / ours:.1f}" if max(best, ours) < math.inf and ours > 0.0 else "-")
+        for group in filter(None, groups):
+            best = min(to_level(runs[other], level)[0] for other in group)
+            cells.append(f"{best / ours:.1f}" if max(best, ours) < math.inf and ours > 0.0 else "-")
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return lines
 
