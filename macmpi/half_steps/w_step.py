@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from macmpi.half_steps.carry_out import carry_out, exchanged
 from macmpi.half_steps.located import located
@@ -17,6 +17,7 @@ from macmpi.parallel import balance
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints
+from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 
@@ -48,12 +49,15 @@ def solve(parts: Parts, work: WorkList, state: State[MacState], plain: bool = Fa
         return
     with parts.clock("w"):
         given = prepare_w(parts, work, state)
+    by_rows = [k for k in sorted(work.segments) if parts.plan.choices.regressions[k].by_rows]
+    before = state.weights.copy() if by_rows else state.weights
     first, ridge = given.first, parts.plan.unit_ridge(0, state.mu)
     kept = {0: first.factor} if first and 0 not in work.fresh and first.ridge == ridge else {}
     tasks = Solving(given, plain, kept)
     carry_out(work, tasks, parts.points, parts.team, parts.clock)
     if first and 0 in tasks.factors:
         parts.keep(replace(first, ridge=ridge, factor=tasks.factors[0]))
+    keep_better(parts, before, state, by_rows)
 
 
 class Solving:
@@ -94,6 +98,12 @@ class Solving:
         """A regression.  Collective: where points are sharded."""
         plan, over_points = self.given.parts.plan, self.given.parts.over_points
         own = plan.choices.regressions[job.segment]
+        if own.by_rows and job.units is not None:
+            whole = replace(job, units=None, place=plan.offsets.block(plan.chain.trained(job.segment)[0]))
+            with located("W", job.segment, job.units):
+                found = own.by_rows.rows(cast(SegmentProblem, w_problem(self.given, whole)), job.units.rows)
+            self.given.state.weights[job.place] = found.ravel()
+            return
         if job.units is not None:
             over_points = over_positions(over_points, plan.chain.rows(job.segment))
         with located("W", job.segment, job.units):
@@ -120,24 +130,30 @@ class Solving:
         exchanged(state.own.grams if exchange.what == "grams" else state.weights, exchange, self.given.parts.team)
 
 
-def keep_better(parts: Parts, before: Array, state: State[MacState]) -> None:
-    """Segments with a quantiser keep their weights where their own error would rise.  Collective: yes."""
+def keep_better(parts: Parts, before: Array, state: State[MacState], segments: Sequence[int] | None = None) -> None:
+    """Segments with a quantiser, or those given, keep their weights where their own error would rise.
+
+    Collective: yes.
+    """
     plan = parts.plan
-    for k, segment in enumerate(plan.chain.segments):
-        if segment.trailing:
-            old, new = (_segment_error(parts, k, flat, state) for flat in (before, state.weights))
-            if not new <= old:
-                for b in segment.weighted:
-                    state.weights[plan.offsets.block(b)] = before[plan.offsets.block(b)]
+    quantised = [k for k, segment in enumerate(plan.chain.segments) if segment.trailing]
+    for k in quantised if segments is None else segments:
+        old, new = (_segment_error(parts, k, flat, state) for flat in (before, state.weights))
+        if not new <= old:
+            for b in plan.chain.segments[k].weighted:
+                state.weights[plan.offsets.block(b)] = before[plan.offsets.block(b)]
 
 
 def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) -> float:
-    """1/2 sum r^T M_k r over all points, r = t - f_k, for a hidden segment and flat weights.  Collective: yes."""
+    """1/2 sum r^T M_k r over all points, r = t - f_k, with flat weights; of the last one the loss.  Collective: yes."""
     weights, segment = block_views(flat, parts.plan.chain.block_shapes), parts.plan.chain.segments[k]
     given = WInputs(parts, state, *measured(parts, state))
-    A, T, form = parts.inputs(k, state), targets(given, k), given.metrics[k]
+    A, T, last = parts.inputs(k, state), targets(given, k), k == len(parts.plan.chain.sites)
 
     def part(rows: slice) -> list[float]:
-        return [0.5 * form.square(T[rows] - segment.forward(weights, A[rows])).sum(dtype=float)]
+        F = segment.forward(weights, A[rows])
+        if last:
+            return [parts.plan.choices.loss.value(T[rows], F).sum(dtype=float)]
+        return [0.5 * given.metrics[k].square(T[rows] - F).sum(dtype=float)]
 
     return float(parts.evaluation.total(parts.plan.work.train, part, 1)[0])

@@ -22,7 +22,7 @@ class Regression:
     """A segment's regression is solved by `solver`, called `name`: its units apart, or all of its weights at once.
 
     plain: the solver without over-relaxation, of starts, selections and the postprocessing.  by_fitter: it hands all to
-    a fitter, called `name`.
+    a fitter, called `name`; by_rows: to one that fits each row of the weights apart.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Regression:
     solver: WSolver
     plain: WSolver
     by_fitter: bool = False
+    by_rows: ByFitter | None = None
 
     @property
     def system(self) -> System | None:
@@ -93,7 +94,8 @@ def regressions(config: Config, chain: Chain) -> tuple[Regression, ...]:
             continue
         if name := fitter_of(names, segment.weighted):
             by = ByFitter(fitter(name))
-            found.append(Regression(name, False, by, by, by_fitter=True))
+            apart = by if by.by_rows and segment.fitted[0].fitter else None
+            found.append(Regression(name, False, by, by, by_fitter=True, by_rows=apart))
             continue
         restrained = bool(set(segment.regressed) & set(shaped))
         last = len(chain.segments) - 1 in chain.groups[k]

@@ -105,7 +105,7 @@ class Work:
         return WorkList(all_jointly(tasks, grams, old, new), tuple(made))
 
     def jobs(self, segment: int) -> list[Job]:
-        """The segment's regressions: tiles of units, or one for all its weights."""
+        """The segment's regressions: tiles of units, rows of a fitter, or one for all its weights."""
         blocks, bounds = self.chain.trained(segment), self.offsets.weights
         solver, shapes = self.choices.regressions[segment].solver, self.chain.regressed_shapes(segment)
         if not blocks:
@@ -114,6 +114,10 @@ class Work:
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
             sizes = zip(shapes, (self.chain.blocks[b] for b in blocks), strict=True)
             efforts = [m.multiplications / (h * d) * solver.effort(d, h, self.n_train) for (h, d), m in sizes]
+            if self.choices.regressions[segment].by_rows:
+                ((rows, width),), first = shapes, place.start
+                runs = ((t, slice(first + t.start * width, first + t.stop * width)) for t in tiles.evenly(rows, 1))
+                return [Job(segment, tile, run, sum(efforts) / rows) for tile, run in runs]
             return [Job(segment, None, place, sum(efforts))]
         ((units, width),), start = shapes, bounds[blocks[0]]
         cut = self._unit_tiles(segment, units)

@@ -40,6 +40,8 @@ class Factor:
 class Job:
     """The atom of the W-step: a tile of units of a segment's parameter block, or, where `units` is None, a segment.
 
+    Of a fitter that fits rows of the weights apart, `units` are such rows.
+
     place: where its weights lie in the flat buffer.
     """
 

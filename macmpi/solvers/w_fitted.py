@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from macmpi.parallel.streams import stream
+from macmpi.parallel.streams import Stream, stream
 from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
-from macmpi.solvers.fitters import Fitter
+from macmpi.solvers.fitters import FitsRows, Fitter
 from macmpi.solvers.w_problem import SegmentProblem, values
 from macmpi.solvers.w_sgd import better
 from macmpi.typing import Array
@@ -33,14 +33,37 @@ class ByFitter(WSolver):
         segment, (shape,) = problem.segment, problem.shapes
         start = np.asarray(problem.start, dtype=np.float64)
         A, present = segment.features([], problem.inputs[:]), start.reshape(shape)
-        seed, _, k = problem.key
         given = present.copy() if present.any() else None
-        found = self.fitter.fit(segment.fitted[0], A, problem.targets[:], given, stream(seed, "fitter", k))
-        if np.shape(found) != shape:
-            kind = segment.fitted[0].spec()["kind"]
-            raise ValueError(f"the fitter of {kind} gave weights of shape {np.shape(found)}, not {shape}")
-        theta = np.asarray(found, dtype=np.float64).reshape(1, -1)
+        found = self.fitter.fit(segment.fitted[0], A, problem.targets[:], given, _drawn(problem))
+        theta = _checked(problem, found, shape).reshape(1, -1)
         if self.fitter.descends:
             return theta
         before, after = (values(problem, t, over_points) for t in (start, theta))
         return better(start, before, theta, after)
+
+    @property
+    def by_rows(self) -> bool:
+        """It fits some rows of the weights apart from the others."""
+        match self.fitter:
+            case FitsRows():
+                return True
+        return False
+
+    def rows(self, problem: SegmentProblem, rows: slice) -> Array:
+        """New weights of some rows, kept or not once all are known.  Cost: the fitter's."""
+        segment, ((count, width),) = problem.segment, problem.shapes
+        A, fitter = segment.features([], problem.inputs[:]), cast(FitsRows, self.fitter)
+        found = fitter.fit_rows(segment.fitted[0], rows, A, problem.targets[:], _drawn(problem))
+        return _checked(problem, found, (len(range(count)[rows]), width))
+
+
+def _drawn(problem: SegmentProblem) -> Stream:
+    seed, _, k = problem.key
+    return stream(seed, "fitter", k)
+
+
+def _checked(problem: SegmentProblem, found: Any, shape: tuple[int, int]) -> Array:
+    if np.shape(found) != shape:
+        kind = problem.segment.fitted[0].spec()["kind"]
+        raise ValueError(f"the fitter of {kind} gave weights of shape {np.shape(found)}, not {shape}")
+    return np.asarray(found, dtype=np.float64)

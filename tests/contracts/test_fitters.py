@@ -229,12 +229,23 @@ def test_a_forest_computes_what_scikit_learn_does(
     example = curved(map_, random)
     A, T = example.inputs.astype(np.float32).astype(float), example.targets
     W = FITTERS["forest"]().fit(map_, A, T, None, drawn())
-    seed = int(drawn().integers(2**31 - 1))
-    theirs = RandomForestRegressor(trees, max_depth=depth, max_features=1 / 3, random_state=seed)
-    theirs.fit(A, T if outputs > 1 else T[:, 0])
-    new = random.normal(size=(200, 4)).astype(np.float32).astype(float)
+    seeds, new = drawn().integers(2**31 - 1, size=trees), random.normal(size=(200, 4)).astype(np.float32).astype(float)
+    theirs = [RandomForestRegressor(1, max_depth=depth, max_features=1 / 3, random_state=int(seed)) for seed in seeds]
+    for forest in theirs:
+        forest.fit(A, T if outputs > 1 else T[:, 0])
     for points in (A, new):
-        assert_allclose(map_.forward(W, points), theirs.predict(points).reshape(-1, outputs), rtol=1e-13, atol=1e-13)
+        expected = np.mean([forest.predict(points).reshape(-1, outputs) for forest in theirs], axis=0)
+        assert_allclose(map_.forward(W, points), expected, rtol=1e-13, atol=1e-13)
+
+
+def test_rows_that_are_fitted_apart_are_those_of_the_whole(fitter: Any, example: Example) -> None:
+    """Whoever fits them, and whichever others with them."""
+    if not ByFitter(fitter).by_rows:
+        pytest.skip("it fits all of its weights at once")
+    whole = fitter.fit(example.map, example.inputs, example.targets, None, drawn())
+    for rows in (slice(0, 1), slice(1, len(whole)), slice(len(whole) - 1, len(whole)), slice(0, len(whole))):
+        found = fitter.fit_rows(example.map, rows, example.inputs, example.targets, drawn())
+        assert_array_equal(found, whole[rows])
 
 
 def test_more_boosted_trees_fit_more_closely(random: np.random.Generator) -> None:
@@ -378,6 +389,8 @@ def test_no_w_step_of_a_run_raises_a_segments_error(name: str, keys: dict[str, A
     mac, state = begun(name, keys)
     work, moved = mac.plan.work.w_step, False
     job = next(j for j in work.jobs if mac.plan.choices.regressions[j.segment].by_fitter)
+    (block,) = mac.plan.chain.trained(job.segment)
+    job = replace(job, units=None, place=mac.plan.offsets.block(block))  # all rows that are fitted apart
     for _ in range(3):
         mac.z_step(state)
         problem = w_problem(prepare_w(mac.parts, work, state), job)
@@ -461,3 +474,20 @@ def test_a_fitter_of_the_outputs_is_refused_targets_that_are_missing(monkeypatch
     with pytest.raises(UsageError, match=r'"worse".*loss.missing = true.*use model.fitters = "auto" there'):
         make_plan(configured(keys), 5, 4, 60, 9, 1)
     make_plan(configured({**keys, "model.fitters": "auto"}), 5, 4, 60, 9, 1)
+
+
+def test_a_forest_is_a_job_a_tree_and_keeps_its_weights_where_they_were_better() -> None:
+    """The guard looks at all trees together, once the ranks have exchanged them."""
+    mac, state = begun("forest", {})
+    plan, trees = mac.plan, mac.plan.chain.blocks[0].parameter_shape
+    assert trees is not None
+    jobs = plan.work.jobs(0)
+    assert [job.units.rows for job in jobs if job.units] == [slice(i, i + 1) for i in range(trees[0])]
+    assert (jobs[0].place.start, jobs[-1].place.stop) == (0, plan.offsets.weights[1])
+    mac.z_step(state)
+    mac.w_step(state)
+    first = state.weights[plan.offsets.block(0)].copy()
+    assert first.any()
+    state.Z[:] = plan.chain.segments[0].forward(mac.parts.weights(state), mac.data.X)  # no other forest does as well
+    mac.w_step(state)
+    assert_array_equal(state.weights[plan.offsets.block(0)], first)

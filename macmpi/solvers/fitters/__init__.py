@@ -7,7 +7,7 @@ To add one, write a class in a file of this package and add a row to FITTERS, or
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from macmpi.nets.layers import Map
 from macmpi.parallel.streams import Stream
@@ -41,6 +41,15 @@ class Fitter(Protocol):
 
         start: the present ones, or None at first.  random: the same stream each time.
         """
+        ...
+
+
+@runtime_checkable
+class FitsRows(Protocol):
+    """A fitter of rows of weights that do not depend on each other, as the trees of a forest: ranks share them."""
+
+    def fit_rows(self, map: Map, rows: slice, inputs: Array, targets: Array, random: Stream) -> Array:
+        """Some rows of the weights that `fit` gives from nothing."""
         ...
 
 

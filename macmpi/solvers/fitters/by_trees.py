@@ -26,17 +26,26 @@ class Forest(GrowsTrees):
     """Random forest regression: the mean of trees, each grown on a bootstrap sample (Breiman 2001)."""
 
     def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+        return self.fit_rows(map, slice(0, map.trees), inputs, targets, random)
+
+    def fit_rows(self, map: Any, rows: slice, inputs: Array, targets: Array, random: Stream) -> Array:
+        """Some of the trees; each has a seed of its own, by its number.  Cost: scikit-learn's for as many trees."""
         from sklearn.ensemble import RandomForestRegressor
 
-        grown = RandomForestRegressor(
-            map.trees, max_depth=map.depth, max_features=self.share, random_state=seed_of(random)
-        ).fit(inputs, _columns(targets))
-        return np.array([row(tree.tree_, map.depth, 1.0 / map.trees) for tree in grown.estimators_])
+        seeds, found = [seed_of(random) for _ in range(map.trees)], list[Array]()
+        for seed in seeds[rows]:
+            grown = RandomForestRegressor(1, max_depth=map.depth, max_features=self.share, random_state=seed)
+            (tree,) = grown.fit(inputs, _columns(targets)).estimators_
+            found.append(row(tree.tree_, map.depth, 1.0 / map.trees))
+        return np.array(found).reshape(len(found), map.parameter_shape[1])
 
 
 @dataclass(frozen=True)
 class Boosted(GrowsTrees):
-    """Gradient boosting of squares: each tree is grown on what the trees before it leave, and counts `rate`."""
+    """Gradient boosting of squares: each tree is grown on what the trees before it leave, and counts `rate`.
+
+    A tree has values for all outputs, so that one rank grows them all, one after the other.
+    """
 
     rate: float = 0.1
 
