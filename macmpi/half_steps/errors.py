@@ -20,7 +20,7 @@ def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors
     validation = parts.evaluation.nested(parts.weights(state), validation=True)
     ridge = parts.ridge_of(state, range(len(parts.plan.chain.segments))) if parts.plan.has_basis else 0.0
     zeros = parts.zeros(parts.weights(state))
-    errors = Errors(train.error + ridge / parts.plan.n_train, validation.error, train.error, 0.0, zeros=zeros)
+    errors = Errors(train.error + ridge / parts.points.weight, validation.error, train.error, 0.0, zeros=zeros)
     if not feasible and parts.plan.chain.sites:
         given = z_inputs(parts, state)
         E_Q, constraint, work = parts.evaluation.penalised(

@@ -18,7 +18,8 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class ByFitter(WSolver):
-    """Hands inputs and targets to a fitter; its weights are kept where the objective falls, or where it descends.
+    """Hands inputs, targets and the points' weights, if there are some, to a fitter; its weights are kept where the
+    objective falls, or where it descends.
 
     The random stream is the same in each W-step, so that what a fitter draws moves no coordinates.
     Cost: the fitter's, and two passes.
@@ -35,7 +36,9 @@ class ByFitter(WSolver):
         A, present = segment.features([], problem.inputs[:]), start.reshape(shape)
         seed, _, k = problem.key
         given = present.copy() if present.any() else None
-        found = self.fitter.fit(segment.fitted[0], A, problem.targets[:], given, stream(seed, "fitter", k))
+        weighing = {} if problem.point_weights is None else {"weights": problem.point_weights}
+        random = stream(seed, "fitter", k)
+        found = self.fitter.fit(segment.fitted[0], A, problem.targets[:], given, random, **weighing)
         if np.shape(found) != shape:
             kind = segment.fitted[0].spec()["kind"]
             raise ValueError(f"the fitter of {kind} gave weights of shape {np.shape(found)}, not {shape}")

@@ -70,8 +70,11 @@ def plan_for(config: Config, sizes: Sizes, ranks: int) -> Plan:
     """The plan of a config without "auto".  Raises UsageError where it is refused.  Collective: no."""
     from macmpi.plan.estimate import check_memory
     from macmpi.plan.plan import make_plan
+    from macmpi.plan.weighted_refusals import check_weighted
 
     made = make_plan(config, *sizes.counts, ranks)
+    if sizes.weighted:
+        check_weighted(config, made)
     check_memory(made, sizes.autoencoder)
     return made
 

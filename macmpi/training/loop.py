@@ -80,7 +80,7 @@ class Training:
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
         loss, over, known = plan.choices.loss, method.parts.over_points, plan.sharded or team.rank == 0
-        self.levels = levels(plan.chain, data, loss, over, plan.n_train) if known else []
+        self.levels = levels(plan.chain, data, loss, over, method.parts.points.weight) if known else []
         self.constant = team.from_root(lambda: self.levels[0].value)
         extra = ["error_val"] * plan.choices.loss.labels + ["zeros"] * plan.choices.shaping.sparse
         self.curve = Curve(job.directory.curve, resumed, extra, method.account.without, team.rank == 0)

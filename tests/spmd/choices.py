@@ -53,7 +53,11 @@ SMALL = dataset(37, 11, 9, 4)
 CLASSES = dataset(37, 11, 9, 4, labels=True)
 TRUTH = remade(SMALL, lambda Y: np.greater(Y, 0.0).astype(float))
 COUNTS = remade(SMALL, lambda Y: np.floor(np.exp(2.0 * Y)))
-GAPS, GAPS_TRUTH, GAPS_COUNTS = (remade(data, with_gaps) for data in (SMALL, TRUTH, COUNTS))
+WEIGHTS = np.random.default_rng(3).uniform(0.0, 3.0, size=37)
+GAPS, GAPS_TRUTH = (
+    replace(remade(data, with_gaps), weights=WEIGHTS, weights_val=WEIGHTS[:11]) for data in (SMALL, TRUTH)
+)
+GAPS_COUNTS = remade(COUNTS, with_gaps)
 WIDE = dataset(300, 50, 12, 0)
 LONG = dataset(6200, 100, 3, 2)
 HIDDEN = {id(WIDE): [50, 5, 50], id(LONG): [4]}
@@ -279,7 +283,7 @@ def skips(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[
 
 
 def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
-    """Every loss that is neither of squares alone nor of labels, by each kind of method, and with missing outputs."""
+    """Every loss that is neither of squares alone nor of labels, by each kind of method; missing outputs, weights."""
     sums = {"logistic": (TRUTH, GAPS_TRUTH), "poisson": (COUNTS, GAPS_COUNTS)}
     sums |= dict.fromkeys(("huber", "absolute"), (SMALL, GAPS)) | {"squared": (SMALL, GAPS)}
     drawn = {"method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5}

@@ -32,6 +32,7 @@ NOT_A_SEED = [-1, 2**63, 0.0, True, "0", NAN]
 MISTAKES: dict[str, list[Any]] = {
     "data.source": [3, True, ["digits"], 1.5],
     "data.target": [3, True, 1.5],
+    "data.weights": [["w"], 3, True],
     "data.ignore": ["id", 3, True],
     "data.missing": ["drop", "", 0, ["impute"]],
     "data.image_size": [28, "28", True],
@@ -453,6 +454,7 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
     valid: dict[str, st.SearchStrategy[Any]] = {
         "data.source": text,
         "data.target": st.one_of(text, st.lists(text, max_size=3)),
+        "data.weights": text,
         "data.ignore": st.lists(text, max_size=3),
         "data.missing": st.sampled_from(["impute", "refuse"]),
         "data.validation": st.floats(1e-6, 0.999),

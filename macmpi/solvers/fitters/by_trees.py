@@ -25,12 +25,14 @@ class GrowsTrees(ByScikitLearn):
 class Forest(GrowsTrees):
     """Random forest regression: the mean of trees, each grown on a bootstrap sample (Breiman 2001)."""
 
-    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
         from sklearn.ensemble import RandomForestRegressor
 
         grown = RandomForestRegressor(
             map.trees, max_depth=map.depth, max_features=self.share, random_state=seed_of(random)
-        ).fit(inputs, _columns(targets))
+        ).fit(inputs, _columns(targets), sample_weight=weights)
         return np.array([row(tree.tree_, map.depth, 1.0 / map.trees) for tree in grown.estimators_])
 
 
@@ -40,14 +42,16 @@ class Boosted(GrowsTrees):
 
     rate: float = 0.1
 
-    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
         from sklearn.tree import DecisionTreeRegressor
 
-        mean = targets.mean(axis=0)
+        mean = np.average(targets, axis=0, weights=weights)
         left, rows = targets - mean, []
         for _ in range(map.trees):
             tree = DecisionTreeRegressor(max_depth=map.depth, max_features=self.share, random_state=seed_of(random))
-            tree.fit(inputs, _columns(left))
+            tree.fit(inputs, _columns(left), sample_weight=weights)
             left = left - self.rate * tree.predict(inputs).reshape(left.shape)
             rows.append(row(tree.tree_, map.depth, self.rate))
         rows[0][-(mean.size << map.depth) :] += np.tile(mean, 1 << map.depth)
