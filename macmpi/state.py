@@ -52,7 +52,8 @@ class Errors(NamedTuple):
 
     wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
     compares, where it is not that of the weights that are shown.  zeros: the share of weights that are exactly 0, where
-    l1 or groups ask for them.
+    l1 or groups ask for them.  near_zero: the share of the outputs of hidden layers that the net computes within NEAR
+    of 0, of those layers whose coordinates are drawn there.
     """
 
     train: float
@@ -65,6 +66,7 @@ class Errors(NamedTuple):
     wrong_validation: float | None = None
     watched: float | None = None
     zeros: float | None = None
+    near_zero: float | None = None
 
 
 @dataclass

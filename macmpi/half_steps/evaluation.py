@@ -109,7 +109,7 @@ class Evaluation:
             own = at(self.data.weights, rows)
             D = C if own is None else own.astype(C.dtype, copy=False)[:, None] * C
             work = -np.einsum("nh,nh->", multipliers[rows], D, dtype=float) if len(multipliers) else 0.0
-            found = p.weigh(missed, F[-1])
+            found = p.weigh(p.Z, missed, F[-1])
             whole = found.sum(dtype=float) if own is None else float(own @ found.astype(float, copy=False))
             return [whole, np.einsum("nh,nh->", C, D, dtype=float), work]
 

@@ -38,6 +38,7 @@ COLUMNS: tuple[Column, ...] = (
 OPTIONAL: dict[str, tuple[str, Column]] = {
     "error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}".format)),
     "zeros": ("constraint", ("zeros", "zeros", "{:>6.1%}".format)),
+    "near_zero": ("constraint", ("near_zero", "near 0", "{:>6.1%}".format)),
 }
 """Columns that only some runs have, each with the column that it follows."""
 
@@ -127,6 +128,7 @@ def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
         "lagrangian": errors.lagrangian,
         "multiplier": errors.multiplier,
         "zeros": errors.zeros,
+        "near_zero": errors.near_zero,
     }
     return {
         "iteration": state.iteration,

@@ -83,6 +83,7 @@ class Training:
         self.levels = levels(plan.chain, data, loss, over, method.parts.points.weight) if known else []
         self.constant = team.from_root(lambda: self.levels[0].value)
         extra = ["error_val"] * plan.choices.loss.labels + ["zeros"] * plan.choices.shaping.sparse
+        extra += ["near_zero"] * bool(plan.choices.sparsity)
         self.curve = Curve(job.directory.curve, resumed, extra, method.account.without, team.rank == 0)
 
     @property
