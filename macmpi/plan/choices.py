@@ -85,7 +85,7 @@ def choose(config: Config, chain: Chain) -> Choices:
 
 
 def sparsity_of(config: Config) -> tuple[Sparsity | None, ...]:
-    """What is asked of the coordinates of each site, hidden layer by hidden layer; () of none.  Collective: no."""
+    """The sparsity of each site's coordinates, hidden layer by hidden layer; () of none.  Collective: no."""
     if not config.penalty.sparse:
         return ()
     layers = config.model.layers()

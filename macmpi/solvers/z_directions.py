@@ -180,9 +180,9 @@ def direct_primal(model: Linearised) -> Array:
             A[:, here, above], A[:, above, here] = -MJ, -MJ.transpose(0, 2, 1)
             b[:, here] -= (MJ @ model.feasible[k + 1][:, :, None])[:, :, 0]
     for k, _, tap in model.taps:
-        here = np.arange(bounds[k], bounds[k + 1])
-        A[:, here, here] += tap.c
-        b[:, here] -= tap.c * tap.z
+        own = np.arange(bounds[k], bounds[k + 1])
+        A[:, own, own] += tap.c
+        b[:, own] -= tap.c * tap.z
     return solve_rows(A, b).astype(model.residual.dtype)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from macmpi import StorageError
 from macmpi.console import decimals, duration, say, warn
+from macmpi.plan.plan import Plan
 from macmpi.state import Errors, State
 
 Column = tuple[str, str, Callable[[Any], str]]
@@ -41,6 +42,11 @@ OPTIONAL: dict[str, tuple[str, Column]] = {
     "near_zero": ("constraint", ("near_zero", "near 0", "{:>6.1%}".format)),
 }
 """Columns that only some runs have, each with the column that it follows."""
+
+
+def optional_columns(plan: Plan) -> list[str]:
+    """The keys of OPTIONAL that a plan's penalties ask for."""
+    return ["zeros"] * plan.choices.shaping.sparse + ["near_zero"] * bool(plan.choices.sparsity)
 
 
 def _columns(record_keys: Iterable[str], without: frozenset[str]) -> list[Column]:
