@@ -142,9 +142,9 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
     yield WIDE, rounded
     yield LONG, {**rounded, "w_step.iterations": 2}
-    yield SMALL, {**rounded, "parallel.data": "sharded"}
+    yield SMALL, {**rounded, "parallel.data": "sharded", "penalty.sparsity": 0.1}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
-    yield SMALL, {"penalty.ridge_until_mu": 1.0, "method.acceleration": "none"}
+    yield SMALL, {"penalty.ridge_until_mu": 1.0, "method.acceleration": "none", "penalty.sparsity": [0.1, 0.0]}
     yield from restrained(single)
     momentum = {"method.acceleration": "momentum"}
     for data, sites in ((SMALL, "before"), (WIDE, "after"), (LONG, "after")):
