@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,18 +17,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
-from macmpi import MacmpiWarning, UsageError
+from macmpi import UsageError
 from macmpi.api.fit import fit
-from macmpi.parallel.streams import stream
 from macmpi.results.model import Model
 from macmpi.typing import Array
 
 MOST = 2**31 - 1
 """Seeds that are drawn from a random state are below this."""
-
-PRECISION = 4
-"""Weights that are no whole numbers become repetitions of this many times as many rows as there are."""
-
 
 PATIENT = {"mac": "penalty", "sgd": "baseline", "adam": "baseline"}
 """Methods whose patience, iterations without a lower validation error, is a key of another table than [stochastic]."""
@@ -89,7 +83,10 @@ class _Net(BaseEstimator):  # type: ignore[misc]
     def _train(self, X: Array, Y: Array | None, weights: Any) -> None:
         """Trains `model_`.  Raises ValueError."""
         w = weights_of(weights, X)
-        validation: Any = self.validation_fraction
+        if w is not None:
+            X, Y, w = X[w > 0.0], None if Y is None else Y[w > 0.0], w[w > 0.0]
+            if len(X) < 3:
+                raise ValueError(f"sample_weight: {len(X)} rows have a weight above 0; at least 3 are needed")
         settings = {"run.max_iterations": self.max_iter, **_as_keys(self.config)}
         loss = settings.pop("model.loss", "auto")
         loss = self.loss if loss == "auto" else loss
@@ -103,9 +100,6 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(MOST)
-        if w is not None:
-            (X, *Ys), validation = weighted([X] if Y is None else [X, Y], w, float(validation), int(seed))
-            Y = Ys[0] if Ys else None
         try:
             self.model_ = fit(
                 X,
@@ -113,7 +107,8 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 hidden=self.hidden,
                 layers=self.layers,
                 loss=loss,
-                validation=validation,
+                validation=self.validation_fraction,
+                weights=w,
                 config=settings,
                 start=before,
                 seed=int(seed),
@@ -141,7 +136,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `weighted`.  Raises ValueError."""
+        """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
         if _as_keys(self.config).get("loss.missing") is True:
             checks = {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
             X, y = validate_data(self, X, y, validate_separately=({"ensure_min_samples": 2}, checks))
@@ -181,7 +176,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
     loss: ClassVar[str] = "cross_entropy"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `weighted`.  Raises ValueError."""
+        """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
         X, y = validate_data(self, X, y, ensure_min_samples=2)
         if y.dtype.kind == "O" and any(label is None for label in y):
             raise ValueError("y holds None: a label is missing")
@@ -219,7 +214,7 @@ class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  
     """
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fits the net.  X: (N, D); y is not read.  sample_weight: (N,), see `weighted`.  Raises ValueError."""
+        """Fits the net.  X: (N, D); y is not read.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
         X = validate_data(self, X, ensure_min_samples=2)
         self._train(X, None, sample_weight)
         self._n_features_out = self.model_.chain.maps[self.model_.code - 1].n_out
@@ -249,36 +244,6 @@ def weights_of(sample_weight: Any, X: Array) -> Array | None:
     if not w.any():
         raise ValueError("sample_weight: all weights are 0")
     return None if w.min() == w.max() else w
-
-
-def weighted(arrays: list[Array], w: Array, share: float, seed: int) -> tuple[list[Array], Any]:
-    """Training rows of the arrays, and validation rows as `macmpi.fit` takes them, repeated as their weights say.
-
-    Rows of weight 0 are left out; of the others the share is drawn for validation, so that no repetition of a training
-    row is among them.  A row comes w_n times if all weights are whole numbers of a mean up to PRECISION, else about
-    PRECISION w_n / mean(w) times.  Raises ValueError where fewer than three rows have a weight.
-    """
-    rows = np.flatnonzero(w)
-    if len(rows) < 3:
-        raise ValueError(f"sample_weight: {len(rows)} rows have a weight above 0; at least 3 are needed")
-    order = stream(seed, "split").permutation(rows)
-    held = min(max(1, round(share * len(rows))), len(rows) - 2)
-    train, validation = (repeated(np.sort(part), w) for part in (order[held:], order[:held]))
-    if lost := len(rows) - len(np.unique(np.concatenate([train, validation]))):
-        told = f"sample_weight: {lost} of {len(rows)} rows weigh too little against the others to be trained on"
-        warnings.warn(told, MacmpiWarning, stacklevel=4)
-    kept = [A[validation] for A in arrays]
-    return [A[train] for A in arrays], kept[0] if len(kept) == 1 else tuple(kept)
-
-
-def repeated(rows: Array, w: Array) -> Array:
-    """Numbers of rows, each as many times as its weight says."""
-    own = w[rows]
-    if not np.all(own == np.round(own)) or own.sum() > PRECISION * len(own):
-        own = own * (PRECISION * len(own) / own.sum())
-    ends = np.floor(np.cumsum(own) + 0.5).astype(np.int64)
-    found: Array = np.repeat(rows, np.diff(ends, prepend=0))
-    return found if len(found) else rows[:1]
 
 
 def _as_keys(config: Any) -> dict[str, Any]:

@@ -38,6 +38,7 @@ def fit(
     layers: Layers = "auto",
     loss: str = "auto",
     validation: Any = None,
+    weights: Any = None,
     config: Settings | None = None,
     start: Model | str | Path | None = None,
     seed: int | None = None,
@@ -56,7 +57,9 @@ def fit(
     table also the name of a column of it.  Without X the data are those that the config names.
     hidden: units of the hidden layers, [100] or 100.  layers: their kind, one word for all or one for each ("relu",
     "tanh", "rbf", "binary", ...).  loss: "squared", "cross_entropy", "logistic", "poisson", "huber", "absolute".
-    validation: the share of the points held out (0.2), or a pair (X_val, Y_val), without Y an array X_val.
+    validation: the share of the points held out (0.2), or a pair (X_val, Y_val), without Y an array X_val.  weights:
+    of the points, (N,) numbers from 0 on, of a table also the name of a column: a point of weight 2 counts as two of it
+    (docs/data.md); those of validation points may follow them, (X_val, Y_val, weights_val).
     config: settings beyond these, as {"method.name": "mac"} or the path of a TOML file; run/defaults.toml explains all.
     start: a Model, or the path of one, whose weights are trained further.  seed: of the drawn points and weights.
     max_time: seconds, after which the best net so far is given.  Ctrl-C does so, too.
@@ -88,10 +91,10 @@ def fit(
     with listening(bool(verbose)):
         if ranks is not None:
             settled = asked()
-            return fit_on_ranks(ranks, settled, _points(X, Y, validation, settled), request)
+            return fit_on_ranks(ranks, settled, _points(X, Y, validation, weights, settled), request)
         with team_of(comm) as team, _all_or_none(team):
             settled = team.from_root(asked)
-            points = on_root(team, lambda: _points(X, Y, validation, settled))
+            points = on_root(team, lambda: _points(X, Y, validation, weights, settled))
             known = _decided(settled, points, team)
             plan = planned(known.config, known.sizes, team)
             with interruptible() as wish, limited(known.config.run.threads):
@@ -100,11 +103,12 @@ def fit(
             return team.from_root(lambda: _there(outcome.model))
 
 
-def _points(X: Any, Y: Any, validation: Any, config: Config) -> Points | None:
+def _points(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> Points | None:
     """Arrays by name; None where the config names the data."""
-    if X is None and Y is not None:
-        raise UsageError("Y is given without X")
-    return None if X is None else points_of(X, Y, validation, config.data, config.loss.missing)
+    for name, given in (("Y", Y), ("weights", weights)):
+        if X is None and given is not None:
+            raise UsageError(f"{name} is given without X")
+    return None if X is None else points_of(X, Y, validation, config.data, config.loss.missing, weights)
 
 
 def _decided(config: Config, points: Points | None, team: Team) -> Decided:

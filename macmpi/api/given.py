@@ -15,7 +15,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Config, Data, read_table, sparse, validate
 from macmpi.data.checks import as_array
-from macmpi.data.frame_targets import targets_of
+from macmpi.data.frame_targets import targets_of, weights_of
 from macmpi.data.frames import Columns
 from macmpi.data.gathered import of_frame
 from macmpi.data.series import is_frame, is_series, series_of
@@ -145,31 +145,39 @@ def _layer_of(map_: Map, units: int) -> Any:
 
 @dataclass(frozen=True)
 class Points:
-    """Arrays X and, where given, Y, X_val and Y_val, by name; columns: of the table that X was."""
+    """Arrays X and, where given, Y, X_val, Y_val, weights and weights_val, by name; columns: of the table that X
+    was."""
 
     arrays: dict[str, Array]
     columns: Columns | None = None
 
 
-def points_of(X: Any, Y: Any, validation: Any, data: Data, missing: bool = False) -> Points:
-    """The points of a fit.  X may be a table; Y the name of a column of it, or names.
+def points_of(X: Any, Y: Any, validation: Any, data: Data, missing: bool = False, weights: Any = None) -> Points:
+    """The points of a fit.  X may be a table; Y the name of a column of it, or names, and weights the name of one.
 
     data: which columns are left out, what is done about missing values; missing: targets may be NaN.  Raises
     UsageError.  Collective: no.
     """
     names = _names(X, Y)
+    column = weights if isinstance(weights, str) else data.weights if weights is None else ""
     if names is not None and not is_frame(X):
         raise UsageError(f"Y = {Y!s:.60} names a column, and X is no table: give the targets, or a table as X")
+    if column and not is_frame(X):
+        raise UsageError(
+            f"weights = {column!s:.60} names a column, and X is no table: give the weights, or a table as X"
+        )
     if names is None and isinstance(Y, int | np.integer) and is_frame(X):
         raise UsageError(f'Y = {Y}: a column is given by its name, which is text: Y = "{Y}"')
     if is_frame(X):
-        found = of_frame(X, replace(data, source="X"), names or [], missing)
+        found = of_frame(X, replace(data, source="X", weights=column), names or [], missing)
         arrays, columns = dict(found.arrays), found.columns
     else:
         arrays, columns = {"X": as_array(X, "X")}, None
     if Y is not None and names is None:
         arrays["Y"] = _targets(Y, "Y", missing)
-    return Points(arrays | _validation(validation, Y, names, columns, missing), columns)
+    if weights is not None and not isinstance(weights, str):
+        arrays["weights"] = as_array(weights, "weights")
+    return Points(arrays | _validation(validation, Y, names, columns, missing, column), columns)
 
 
 def _names(X: Any, Y: Any) -> list[str] | None:
@@ -182,9 +190,12 @@ def _names(X: Any, Y: Any) -> list[str] | None:
 
 
 def _validation(
-    validation: Any, Y: Any, names: list[str] | None, columns: Columns | None, missing: bool
+    validation: Any, Y: Any, names: list[str] | None, columns: Columns | None, missing: bool, weights: str
 ) -> dict[str, Array]:
-    """X_val and Y_val, if they are given.  names: of the targets, which are then columns of the validation table."""
+    """X_val, Y_val and weights_val, if they are given.
+
+    names, weights: of the targets and of the weights ("": none), which are then columns of the validation table.
+    """
     if validation is None or np.isscalar(validation):
         return {}
 
@@ -196,12 +207,25 @@ def _validation(
         if lost := [name for name in names if name not in series]:
             raise UsageError(f"validation has no column {lost[0]!r}, which Y names")
         targets = targets_of({name: series[name] for name in names}, "X_val", missing)
-        return {"X_val": inputs(validation), "Y_val": targets}
+        found = {"X_val": inputs(validation), "Y_val": targets}
+        return found | _weights_of_table(series, weights)
     if Y is None:
-        return {"X_val": inputs(validation)}
-    if not isinstance(validation, tuple | list) or len(validation) != 2:
-        raise UsageError("validation: a share of the points between 0 and 1, or a pair of arrays (X_val, Y_val)")
-    return {"X_val": inputs(validation[0]), "Y_val": _targets(validation[1], "Y_val", missing)}
+        own = _weights_of_table(series_of(validation, "X_val"), weights) if is_frame(validation) else {}
+        return {"X_val": inputs(validation), **own}
+    if not isinstance(validation, tuple | list) or len(validation) not in (2, 3):
+        raise UsageError(
+            "validation: a share of the points between 0 and 1, or a pair of arrays (X_val, Y_val), which weights_val "
+            "may follow"
+        )
+    given = {"X_val": inputs(validation[0]), "Y_val": _targets(validation[1], "Y_val", missing)}
+    return given if len(validation) == 2 else given | {"weights_val": as_array(validation[2], "weights_val")}
+
+
+def _weights_of_table(series: Mapping[str, Any], weights: str) -> dict[str, Array]:
+    """weights_val of a validation table that has the column of the weights; {} of another: all weigh 1 there."""
+    if not weights or weights not in series:
+        return {}
+    return {"weights_val": weights_of(series[weights], f"X_val: column {weights}, its weights,")}
 
 
 def _targets(Y: Any, name: str, missing: bool) -> Array:

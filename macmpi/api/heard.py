@@ -17,6 +17,7 @@ ARGUMENTS = {
     "model.loss": "loss",
     "data.validation": "validation",
     "data.target": "Y",
+    "data.weights": "weights",
     "--max-time": "max_time",
     "--output": "output",
     "--overwrite": "overwrite=True",

@@ -61,7 +61,7 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         if points is not None:
             table = {} if points.columns is None else {COLUMNS: points.columns.as_array()}
             np.savez(folder / POINTS, **points.arrays, **table)  # type: ignore[arg-type]
-            settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS)))
+            settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS), weights=""))
         if request.start is not None:
             save_model(folder / "start.h5", request.start)
             settled = replace(settled, start=replace(settled.start, model=str(folder / "start.h5")))

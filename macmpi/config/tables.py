@@ -90,7 +90,8 @@ SHAPING = ("l1", "group_lasso", "weights_min", "weights_max")
 class Penalty:
     """Quadratic penalty or augmented Lagrangian, the schedule of mu, and what is asked of the weights.
 
-    ridge and the keys of `SHAPING` hold one value for the net, or a list with one for each layer with weights.
+    ridge and the keys of `SHAPING` hold one value for the net, or a list with one for each layer with weights; sparsity
+    one for each hidden layer.
     """
 
     method: Literal["quadratic", "augmented_lagrangian"] = "quadratic"
@@ -113,6 +114,7 @@ class Penalty:
     group_lasso: Size | list[Size] = 0.0
     weights_min: Bound | list[Bound] = -FAR
     weights_max: Bound | list[Bound] = FAR
+    sparsity: Size | list[Size] = 0.0
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
@@ -130,6 +132,11 @@ class Penalty:
         """A key's values, one for each of `layers` layers; those of a list as they are."""
         found = self.value(key)
         return list(found) if isinstance(found, list) else [found] * layers
+
+    @property
+    def sparse(self) -> bool:
+        """Coordinates are drawn to 0."""
+        return max(self.each("sparsity", 1), default=0.0) > 0.0
 
     @property
     def shaping(self) -> list[str]:

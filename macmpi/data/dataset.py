@@ -11,10 +11,16 @@ from macmpi.data.frames import Columns
 from macmpi.data.scaling import Scaling, unscaled
 from macmpi.typing import Array
 
+WEIGHTS = ("weights", "weights_val")
+"""The names of the points' weights."""
+
 
 @dataclass(frozen=True)
 class Sizes:
-    """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images."""
+    """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
+
+    weighted: training points have weights that are not all 1.
+    """
 
     n_in: int
     n_out: int
@@ -23,6 +29,7 @@ class Sizes:
     autoencoder: bool
     classes: Array | None = None
     shape: tuple[int, ...] | None = None
+    weighted: bool = False
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -34,7 +41,8 @@ class Dataset:
     """Scaled training and validation points, rows of float64 or float32.  An autoencoder's Y is X itself, not a copy.
 
     classes: the label of each column of a classifier's one-hot Y; None for other data.  one_dimensional: the targets
-    are numbers that their file has as (N,).  drawn: the validation points were drawn from X; on rank 0 alone, as for
+    are numbers that their file has as (N,).  weights, weights_val: of the points, (N,) float64, None where all are 1.
+    drawn: the validation points were drawn from X; on rank 0 alone, as for
     pictures:
     groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
     shape, height and width, and perhaps channels, of a row that is an image; None where there are none.  columns: how
@@ -55,6 +63,8 @@ class Dataset:
     order: tuple[Array, Array] | None = None
     shape: tuple[int, ...] | None = None
     columns: Columns | None = None
+    weights: Array | None = None
+    weights_val: Array | None = None
 
     @property
     def autoencoder(self) -> bool:
@@ -63,7 +73,7 @@ class Dataset:
     @property
     def sizes(self) -> Sizes:
         counts = self.X.shape[1], self.Y.shape[1], len(self.X), len(self.X_val)
-        return Sizes(*counts, self.autoencoder, self.classes, self.shape)
+        return Sizes(*counts, self.autoencoder, self.classes, self.shape, self.weights is not None)
 
 
 def share(team: Any, data: Dataset | None) -> Dataset:
@@ -72,15 +82,17 @@ def share(team: Any, data: Dataset | None) -> Dataset:
         assert data is not None
         return data
     names = ("X", "X_val") if team.from_root(lambda: data and data.autoencoder) else ("X", "X_val", "Y", "Y_val")
+    names += team.from_root(lambda: data and tuple(n for n in WEIGHTS if getattr(data, n) is not None))
     own = [getattr(data, name) for name in names] if data else []
-    found = dict(zip(names, share_arrays(team, own), strict=True))
+    found: dict[str, Any] = dict(zip(names, share_arrays(team, own), strict=True))
     sha256 = team.from_root(lambda: data and data.sha256)
     X, X_val = found["X"], found["X_val"]
     Y, Y_val = found.get("Y", X), found.get("Y_val", X_val)
+    w, w_val = (found.get(name) for name in WEIGHTS)
     if data is not None:
-        return replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val)
+        return replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val, weights=w, weights_val=w_val)
     unit = unscaled(X.shape[1]), unscaled(Y.shape[1])
-    return Dataset(X, Y, X_val, Y_val, *unit, sha256)
+    return Dataset(X, Y, X_val, Y_val, *unit, sha256, weights=w, weights_val=w_val)
 
 
 def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:

@@ -26,6 +26,16 @@ def targets_of(series: dict[str, Any], source: str, missing: bool = False) -> Ar
     return np.column_stack([values.astype(np.float64) for values in found])
 
 
+def weights_of(series: Any, place: str) -> Array:
+    """One column as weights, (N,) float64.  place: names the column in messages.  Raises UsageError."""
+    kind = kind_of(series)
+    if kind != "number":
+        raise UsageError(f"{place} holds {series.dtype}; numbers from 0 on are needed")
+    values = numbers(series, kind, place)
+    _check_complete(np.isnan(values), place, ", or give it the weight 0")
+    return values
+
+
 def _target(series: Any, place: str, missing: bool) -> Array:
     """A target, in the type that says whether it may be classes."""
     kind = kind_of(series)

@@ -16,7 +16,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.frame_targets import targets_of
+from macmpi.data.frame_targets import targets_of, weights_of
 from macmpi.data.frames import Columns, are_whole
 from macmpi.data.images import images_of
 from macmpi.data.library_sets import PREFIX, read_library_set
@@ -50,7 +50,7 @@ class Kind:
     keys: tuple[str, ...]
 
 
-KEYS: dict[str, Any] = {"target": "", "ignore": [], "missing": "impute", "image_size": []}
+KEYS: dict[str, Any] = {"target": "", "weights": "", "ignore": [], "missing": "impute", "image_size": []}
 """Keys that only some kinds of sources read, and their defaults."""
 
 
@@ -60,11 +60,11 @@ def kind_of_source(source: str) -> Kind | None:
     if source.startswith(PREFIX):
         return Kind(_of_library, ())
     if source.startswith(OPENML):
-        return Kind(_of_openml, ("target", "ignore", "missing"))
+        return Kind(_of_openml, ("target", "weights", "ignore", "missing"))
     if is_table(path):
-        return Kind(_of_table, ("target", "ignore", "missing"))
+        return Kind(_of_table, ("target", "weights", "ignore", "missing"))
     if path.suffix == ".npy":
-        return Kind(_of_array, ("target",))
+        return Kind(_of_array, ("target", "weights"))
     return Kind(_of_images, ("target", "image_size")) if source and os.path.isdir(path) else None
 
 
@@ -158,13 +158,14 @@ def _of_openml(config: Data, missing: bool) -> Gathered:
 
 
 def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False) -> Gathered:
-    """The columns of a table but the targets and those to be ignored are X.  missing: targets may be NaN.
+    """The columns of a table but the targets, weights and those to be ignored are X.  missing: targets may be NaN.
 
     Raises UsageError.
     """
     source = config.source
     series = series_of(frame, source)
-    for key, names in (("target", targets), ("ignore", config.ignore)):
+    weights = [config.weights] if config.weights else []
+    for key, names in (("target", targets), ("weights", weights), ("ignore", config.ignore)):
         for name in names:
             if name not in series:
                 close = difflib.get_close_matches(name, series, n=1)
@@ -173,33 +174,45 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
     both = sorted(set(targets) & set(config.ignore))
     if both:
         raise UsageError(f"data.ignore: column {both[0]!r} is a target; take it out of one of them")
-    without = {*targets, *config.ignore}
+    if config.weights in {*targets, *config.ignore}:
+        where = "target" if config.weights in targets else "ignore"
+        raise UsageError(f"data.weights: column {config.weights!r} stands in data.{where}; take it out of one of them")
+    without = {*targets, *weights, *config.ignore}
     columns = Columns.of(frame, config.missing, without, source)
     X = columns.encode(frame, source)
     arrays = {"X": X.astype(np.int64) if are_whole(frame, without, source) else X}
+    for name in weights:
+        arrays["weights"] = weights_of(series[name], f"{source}: column {name}, data.weights,")
     if targets:
         arrays["Y"] = targets_of({name: series[name] for name in targets}, source, missing)
     return Gathered(arrays, columns)
 
 
 def _of_array(config: Data, missing: bool) -> Gathered:
-    """The rows of an .npy file; a target is a column, counted from 0 or, backwards, from -1."""
+    """The rows of an .npy file; targets and weights are columns, counted from 0 or, backwards, from -1."""
     path = Path(config.source)
     check_there(path, "data.source")
-    X = read_array(path)
-    if not config.targets:
-        return Gathered({"X": X})
+    X, found = read_array(path), dict[str, Array]()
+    columns = [_column(X, text, "data.target", path) for text in config.targets or []]
+    weights = [_column(X, config.weights, "data.weights", path)] if config.weights else []
+    if set(weights) & set(columns):
+        raise UsageError(f"data.weights: column {config.weights} stands in data.target; take it out of one of them")
+    if weights:
+        found["weights"] = X[:, weights[0]]
+    if columns:
+        found["Y"] = X[:, columns[0]] if len(columns) == 1 else X[:, columns]
+    return Gathered({"X": np.delete(X, columns + weights, axis=1) if found else X, **found})
+
+
+def _column(X: Array, text: str, key: str, path: Path) -> int:
+    """The number of a column of an array, counted from 0 or backwards from -1.  Raises UsageError."""
     width = X.shape[1] if X.ndim == 2 else 0
-    columns = []
-    for text in config.targets:
-        if not re.fullmatch(r"-?\d{1,9}", text) or not -width <= int(text) < width:
-            raise UsageError(
-                f'data.target = "{text}": {path} holds {X.dtype} of shape {X.shape}; the number of one of its columns '
-                'is needed, as "-1" for the last'
-            )
-        columns.append(int(text) % width)
-    Y = X[:, columns[0]] if len(columns) == 1 else X[:, columns]
-    return Gathered({"X": np.delete(X, columns, axis=1), "Y": Y})
+    if not re.fullmatch(r"-?\d{1,9}", text) or not -width <= int(text) < width:
+        raise UsageError(
+            f'{key} = "{text}": {path} holds {X.dtype} of shape {X.shape}; the number of one of its columns '
+            'is needed, as "-1" for the last'
+        )
+    return int(text) % width
 
 
 def _of_images(config: Data, missing: bool) -> Gathered:

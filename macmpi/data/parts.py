@@ -136,6 +136,15 @@ def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> tuple
     return X, two_parts(raw.Y, raw.Y_val, rows, f"{config.source}: dataset Y", None if raw.labels else missing)
 
 
+def weight_parts(raw: Raw, inputs: Parts, source: str) -> tuple[Part | None, Part | None]:
+    """The weights of the training and of the validation rows, those of `inputs`; None where there are none."""
+    rows, name = [part.rows for part in inputs], f"{source}: dataset weights"
+    train = None if raw.weights is None else Part(raw.weights, rows[0], name)
+    if raw.X_val is None:
+        return train, None if raw.weights is None else Part(raw.weights, rows[1], name)
+    return train, None if raw.weights_val is None else Part(raw.weights_val, rows[1], f"{name}_val")
+
+
 def two_parts(
     first: Any, second: Any, rows: Sequence[range | RowSet], name: str = "", missing: bool | None = None
 ) -> Parts:

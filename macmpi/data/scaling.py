@@ -194,15 +194,23 @@ def standard(mean: Array, deviation: Array, largest: Array, tails: Tails | None)
     return Scaling(mean, np.where(deviation <= ROUNDING * largest, 1.0, deviation), tails)
 
 
-def _moments(G: Array) -> tuple[Array, Array]:
-    """Mean and deviation of each column, of the numbers that are not missing."""
+def _moments(G: Array, weights: Array | None = None) -> tuple[Array, Array]:
+    """Mean and deviation of each column, of the numbers that are not missing, by the rows' weights (N,)."""
+    if weights is not None:
+        mass = weights @ ~np.isnan(G)
+        mass = np.where(mass > 0.0, mass, 1.0)
+        mean = weights @ np.nan_to_num(G) / mass
+        return mean, np.sqrt(weights @ np.nan_to_num(np.square(G - mean)) / mass)
     if np.isnan(G).any():
         return np.nanmean(G, axis=0), np.nanstd(G, axis=0)
     return G.mean(axis=0), G.std(axis=0)
 
 
-def fit_scaling(X: Array, rule: ScalingRule | str) -> Scaling:
-    """The scaling of training rows X (N, D), in which numbers of targets may be missing."""
+def fit_scaling(X: Array, rule: ScalingRule | str, weights: Array | None = None) -> Scaling:
+    """The scaling of training rows X (N, D), in which numbers of targets may be missing.
+
+    weights: of the rows, (N,), for means and deviations; ranges and quartiles are those of the rows.
+    """
     rule = ScalingRule(rule) if isinstance(rule, str) else rule
     if rule.kind == "none":
         return unscaled(X.shape[1])
@@ -214,5 +222,5 @@ def fit_scaling(X: Array, rule: ScalingRule | str) -> Scaling:
     tails = tails_of(X[spread_rows(len(X))], low, high) if kind == "robust" else None
     tails = tails and tails.without(flags)
     G = compressed(X, tails)
-    found = standard(*_moments(G), np.fmax.reduce(np.abs(G)), tails)
+    found = standard(*_moments(G, weights), np.fmax.reduce(np.abs(G)), tails)
     return replace(found, scale=np.where(flags, 1.0, found.scale))

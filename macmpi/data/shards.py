@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy as np
 from macmpi.config import Data
 from macmpi.data.checks import check_single, check_units, check_varied, classes_of, largest
 from macmpi.data.dataset import Dataset, Sizes, share_arrays
-from macmpi.data.parts import Part, Parts, parts_of, raw_of
+from macmpi.data.parts import Part, Parts, parts_of, raw_of, weight_parts
+from macmpi.data.point_weights import check_some, not_negative
 from macmpi.data.scaling import (
     AS_IS,
     Scaling,
@@ -48,7 +50,7 @@ def survey(config: Data, labels: bool, missing: bool = False) -> Sizes:
     if targets and labels:
         classes = classes_of(targets[0].labels(), targets[1].labels(), config.source)
     n_out = len(classes) if classes is not None else (targets or inputs)[0].width
-    return Sizes(X.width, n_out, len(X), len(X_val), targets is None, classes, raw.shape)
+    return Sizes(X.width, n_out, len(X), len(X_val), targets is None, classes, raw.shape, raw.weights is not None)
 
 
 def blank(sizes: Sizes) -> Dataset:
@@ -68,7 +70,8 @@ def load(
     raw = team.all_or_raise(lambda: raw_of(config, classes is not None, unread=True, missing=wanted.missing))
     rows = _drawn(len(raw.X) if raw.X_val is None else 0, config, team)
     inputs, targets = team.all_or_raise(lambda: parts_of(raw, config, lambda n, keys: rows, wanted.missing))
-    reader = Reader(points, team, np.dtype(dtype), config)
+    w, w_val = Reader(points, team, np.dtype(float), config).weights(weight_parts(raw, inputs, config.source))
+    reader = Reader(points, team, np.dtype(dtype), config, w)
     own = wanted if targets is None else NUMBERS
     X, X_val, scaling_x = reader.side(inputs, raw.scale, own, varied=targets is None)
     Y, Y_val, scaling_y = X, X_val, scaling_x
@@ -77,8 +80,11 @@ def load(
     elif targets:
         rule = raw.scale_y if wanted.scaled else AS_IS
         Y, Y_val, scaling_y = reader.side(targets, rule, wanted, varied=True)
-    sha256 = reader.digest((X, X_val) if Y is X else (X, X_val, Y, Y_val))
-    return Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, classes, raw.one_dimensional)
+    digested = [(A, i % 2) for i, A in enumerate((X, X_val) if Y is X else (X, X_val, Y, Y_val))]
+    digested += [(A[:, None], i) for i, A in enumerate((w, w_val)) if A is not None]
+    sha256 = reader.digest(digested)
+    found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, classes, raw.one_dimensional)
+    return replace(found, weights=w, weights_val=w_val)
 
 
 def _drawn(n: int, config: Data, team: Team) -> list[RowSet]:
@@ -89,10 +95,36 @@ def _drawn(n: int, config: Data, team: Team) -> list[RowSet]:
 
 
 class Reader:
-    """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share."""
+    """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share.
 
-    def __init__(self, points: Partitions, team: Team, dtype: np.dtype, config: Data) -> None:
+    own_weights: of its training rows.
+    """
+
+    def __init__(
+        self, points: Partitions, team: Team, dtype: np.dtype, config: Data, own_weights: Array | None = None
+    ) -> None:
         self.points, self.team, self.dtype, self.config = points, team, dtype, config
+        self.own_weights = own_weights
+
+    def weights(self, parts: tuple[Part | None, Part | None]) -> tuple[Array | None, Array | None]:
+        """The weights of this rank's training and validation rows (n,), None where those of all ranks are 1."""
+        found = list[Array | None]()
+        for part, among, what in zip(parts, self.points, ("training", "validation"), strict=True):
+            if part is None:
+                found.append(None)
+                continue
+            name = part.name
+            own = self._filled(part, among, 1, lambda A, name=name: not_negative(A, name))[:, 0]  # type: ignore[misc]
+            most = self.team.max_over_ranks({"weight": float(own.max(initial=0.0)), "other": float((own != 1.0).any())})
+            self.team.all_or_raise(lambda most=most, what=what: check_some(most["weight"], what, self.config.source))  # type: ignore[misc]
+            found.append(own if most["other"] else None)
+        return found[0], found[1]
+
+    def _weights_at(self, tile: Tile) -> Array | None:
+        """The weights of a tile of training rows, counted over all of them; None where there are none."""
+        if self.own_weights is None:
+            return None
+        return self.own_weights[tile.after(self.points[0].own(self.team.rank).start).rows]
 
     def side(self, parts: Parts, rule: ScalingRule, wanted: Wanted, varied: bool) -> tuple[Array, Array, Scaling]:
         """Scaled training and validation rows, and the scaling, which the training rows determine.
@@ -125,7 +157,7 @@ class Reader:
 
         Columns with long tails take a pass more, for the means once they are compressed.
         """
-        low, high, mean, seen, sample = self._outline(part)
+        low, high, mean, mass, sample = self._outline(part)
         self.team.all_or_raise(lambda: check_units(float(np.maximum(-low, high).max()), part.name))
         if varied:
             self.team.all_or_raise(lambda: check_varied(low, high, part.name, self.config.source))
@@ -136,46 +168,50 @@ class Reader:
             return range_of(low, high)
         tails = tails_of(sample, low, high) if kind == "robust" else None
         if tails is not None:
-            mean = self._mean(part, seen, lambda A: compressed(A, tails))
-        deviation = np.sqrt(self._mean(part, seen, lambda A: np.square(compressed(A, tails) - mean)))
+            mean = self._mean(part, mass, lambda A: compressed(A, tails))
+        deviation = np.sqrt(self._mean(part, mass, lambda A: np.square(compressed(A, tails) - mean)))
         largest = np.abs(compressed(np.stack([low, high]), tails)).max(axis=0)
         return standard(mean, deviation, largest, tails)
 
     def _outline(self, part: Part) -> tuple[Array, Array, Array, Array, Array]:
-        """Least, largest, mean and count of each column's numbers in the training rows (D,), and some rows (n, D)."""
+        """Least, largest, mean and weight of each column's numbers in the training rows (D,), and some rows (n, D)."""
         among = self.points[0]
         rows = spread_rows(among.n)
         sample = np.zeros((len(rows), part.width))
 
         def look(block: list[Tile]) -> Array:
             none = np.zeros(part.width)
-            table = np.stack([np.full(part.width, np.inf), np.full(part.width, -np.inf), none, none])
+            table = np.stack([np.full(part.width, np.inf), np.full(part.width, -np.inf), none, none, none])
             for tile in block:
-                A = part.read(tile)
+                A, w = part.read(tile), self._weights_at(tile)
                 np.fmin(table[0], np.fmin.reduce(A), out=table[0])
                 np.fmax(table[1], np.fmax.reduce(A), out=table[1])
-                table[2] += np.nansum(A, axis=0) if part.missing else A.sum(axis=0)
+                table[2] += _sums(A, w, bool(part.missing))
                 table[3] += np.count_nonzero(~np.isnan(A), axis=0) if part.missing else len(A)
+                table[4] += 0.0 if w is None else w @ ~np.isnan(A)
                 first, end = np.searchsorted(rows, (tile.start, tile.stop))
                 sample[first:end] = A[rows[first:end] - tile.start]
             return table
 
-        low, high, total, seen = self._table(among, part.width, look, (np.minimum, np.maximum, np.add, np.add))
+        joins = (np.minimum, np.maximum, np.add, np.add, np.add)
+        low, high, total, seen, weight = self._table(among, part.width, look, joins)
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
         self.team.all_or_raise(lambda: check_seen(seen, part.name))
-        return low, high, total / seen, seen, sample
+        mass = seen if self.own_weights is None else np.where(weight > 0.0, weight, 1.0)
+        return low, high, total / mass, mass, sample
 
-    def _mean(self, part: Part, seen: Array, of: Callable[[Array], Array]) -> Array:
-        """The mean over the training rows of `of(rows)` (n, D), of the numbers that are there, `seen` (D,)."""
-        among, total = self.points[0], np.nansum if part.missing else np.sum
+    def _mean(self, part: Part, mass: Array, of: Callable[[Array], Array]) -> Array:
+        """The mean over the training rows of `of(rows)` (n, D), of the numbers that are there, of this `mass` (D,)."""
+        among, missing = self.points[0], bool(part.missing)
 
         def look(block: list[Tile]) -> Array:
-            found: Array = np.sum([total(of(part.read(tile)), axis=0) for tile in block], axis=0)
+            sums = [_sums(of(part.read(tile)), self._weights_at(tile), missing) for tile in block]
+            found: Array = np.sum(sums, axis=0)
             return found[None]
 
-        (found,) = self._table(among, part.width, look, (np.add,))
-        return found / seen
+        (total,) = self._table(among, part.width, look, (np.add,))
+        return total / mass
 
     def _table(
         self, among: PointPartition, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]
@@ -230,10 +266,11 @@ class Reader:
         self.team.gather_rows(table, among.block_counts)
         return int(table.sum())
 
-    def digest(self, arrays: tuple[Array, ...]) -> str:
-        """SHA-256 over those of the blocks of each array."""
+    def digest(self, arrays: Sequence[tuple[Array, int]]) -> str:
+        """SHA-256 over those of the blocks of each array; with it 0: of training rows, 1: of validation rows."""
         whole = hashlib.sha256()
-        for array, among in zip(arrays, self.points * 2, strict=False):
+        for array, side in arrays:
+            among = self.points[side]
             table = np.zeros((len(among.blocks), 32), np.uint8)
             for b, block in among.blocks_of(self.team.rank):
                 rows = np.ascontiguousarray(array[block[0].start : block[-1].stop])
@@ -241,3 +278,11 @@ class Reader:
             self.team.gather_rows(table, among.block_counts)
             whole.update(str((among.n, array.shape[1], array.dtype.str)).encode() + table.tobytes())
         return whole.hexdigest()
+
+
+def _sums(A: Array, weights: Array | None, missing: bool) -> Array:
+    """The sum of each column over the rows, as they weigh, and where some are missing of the numbers that are there."""
+    if weights is not None:
+        found: Array = weights @ (np.nan_to_num(A) if missing else A)
+        return found
+    return np.nansum(A, axis=0) if missing else A.sum(axis=0)

@@ -11,14 +11,16 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data.checks import as_labels, as_rows, check_datasets, check_groups, is_text
+from macmpi.data.dataset import WEIGHTS
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.named_sets import NAMED_SETS
+from macmpi.data.point_weights import as_weights, check_weights
 from macmpi.data.reading import Raw, check_there, read_file, read_headers
 from macmpi.data.scaling import AS_IS, ScalingRule
 from macmpi.files import DAMAGE
 from macmpi.typing import Array
 
-POINTS, GROUPS = ("X", "Y", "X_val", "Y_val"), ("groups", "groups_val")
+POINTS, GROUPS = ("X", "Y", "X_val", "Y_val", *WEIGHTS), ("groups", "groups_val")
 
 MOST_CHANNELS = 4
 """Arrays (N, a, b, c) with more in their last place may have their channels elsewhere: they are no known images."""
@@ -28,7 +30,7 @@ COLUMNS = "macmpi_columns"
 
 
 def read_own(config: Data, labels: bool, unread: bool = False, missing: bool = False) -> Raw:
-    """X and optionally Y, X_val, Y_val, groups, groups_val of the user's own file, checked.
+    """X and optionally Y, X_val, Y_val, weights, weights_val, groups, groups_val of the user's own file, checked.
 
     unread: of an HDF5 file its datasets, of which the headers alone are read and checked, and no groups.  missing:
     targets may be NaN.
@@ -45,8 +47,10 @@ def read_own(config: Data, labels: bool, unread: bool = False, missing: bool = F
     sharded, unread = unread, unread and path.suffix != ".npz"
     held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS, COLUMNS))
     if unread:
+        weights = {name: held.pop(name) for name in WEIGHTS if name in held}
         check_datasets(held, path, labels)
-        return Raw(**held, **_kinds(held, labels), shape=image_shape(held["X"]))
+        check_weights(held, weights, path)
+        return Raw(**held, **weights, **_kinds(held, labels), shape=image_shape(held["X"]))
     described = held.pop(COLUMNS, None)
     raw = raw_arrays(held, path, labels, not sharded, missing)
     return raw if described is None else _of_described(raw, described, path)
@@ -67,14 +71,16 @@ def of_table(raw: Raw, columns: Columns) -> Raw:
 
 
 def raw_arrays(held: dict[str, Any], path: Path, labels: bool, texts: bool = True, missing: bool = False) -> Raw:
-    """The arrays X and optionally Y, X_val, Y_val, groups, groups_val, checked, as rows.
+    """The arrays X and optionally Y, X_val, Y_val, weights, weights_val, groups, groups_val, checked, as rows.
 
     path: named in messages; texts: labels may be text or truth values; missing: targets may be NaN.  Raises UsageError.
     Collective: no.
     """
     numbers = {name: held.pop(name) for name in GROUPS if name in held}
+    weights = {name: held.pop(name) for name in WEIGHTS if name in held}
     names = numbered(held) if texts and labels else None
     check_datasets(held, path, labels)
+    check_weights(held, weights, path)
     points: dict[str, Any] = {}
     for name, array in held.items():
         called = f"{path}: dataset {name}"
@@ -82,6 +88,8 @@ def raw_arrays(held: dict[str, Any], path: Path, labels: bool, texts: bool = Tru
             points[name] = as_labels(array, called)
         else:
             points[name] = as_rows(array, called, missing=missing if "Y" in name else None)
+    for name, array in weights.items():
+        points[name] = as_weights(array, f"{path}: dataset {name}")
     groups = None
     if numbers:
         check_groups(points, numbers, path)

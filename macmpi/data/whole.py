@@ -10,7 +10,8 @@ import numpy as np
 from macmpi.config import Data
 from macmpi.data.checks import check_single, check_varied, classes_of, largest
 from macmpi.data.dataset import Dataset
-from macmpi.data.parts import Parts, parts_of, raw_of, two_parts
+from macmpi.data.parts import Parts, parts_of, raw_of, two_parts, weight_parts
+from macmpi.data.point_weights import settled
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import AS_IS, Scaling, ScalingRule, fit_scaling, unscaled
 from macmpi.data.split import drawn
@@ -30,7 +31,9 @@ def made_of(raw: Raw, config: Data, dtype: Any = np.float64, wanted: Wanted = NU
     """The arrays of a data set, checked, split and scaled.  Raises UsageError.  Collective: no (rank 0)."""
     classes = None
     inputs, targets = parts_of(raw, config, drawn, wanted.missing)
-    X, X_val, scaling_x = Y, Y_val, scaling_y = _scaled(inputs, raw.scale, config, varied=targets is None)
+    sides = zip(weight_parts(raw, inputs, config.source), ("training", "validation"), strict=True)
+    w, w_val = (None if part is None else settled(part.whole(), what, config.source) for part, what in sides)
+    X, X_val, scaling_x = Y, Y_val, scaling_y = _scaled(inputs, raw.scale, config, targets is None, w)
     if targets and raw.labels:
         labels_, labels_val = (part.whole() for part in targets)
         numbers = classes_of(labels_, labels_val, config.source, raw.names)
@@ -38,14 +41,14 @@ def made_of(raw: Raw, config: Data, dtype: Any = np.float64, wanted: Wanted = NU
         classes = numbers if raw.names is None else raw.names[numbers]
         scaling_y = unscaled(Y.shape[1])
     elif targets:
-        Y, Y_val, scaling_y = _scaled(targets, raw.scale_y if wanted.scaled else AS_IS, config, varied=True)
+        Y, Y_val, scaling_y = _scaled(targets, raw.scale_y if wanted.scaled else AS_IS, config, True, w)
     if not raw.labels:
         for rows in (Y, Y_val):
             wanted.check(rows, config.source, autoencoder=targets is None)
     if np.dtype(dtype) == np.float32:
-        check_single(max(largest(A) for A in (X, X_val, Y, Y_val)), config.source)
+        check_single(max(largest(A) for A in (X, X_val, Y, Y_val, w, w_val) if A is not None), config.source)
     digest = hashlib.sha256()
-    for array in (X, Y, X_val, Y_val):
+    for array in (X, Y, X_val, Y_val, *(A for A in (w, w_val) if A is not None)):
         digest.update(str(array.shape).encode())
         digest.update(np.ascontiguousarray(array).data)
     if raw.names is not None and classes is not None:
@@ -62,13 +65,17 @@ def made_of(raw: Raw, config: Data, dtype: Any = np.float64, wanted: Wanted = NU
         order=_divided(raw.order, raw, inputs),
         shape=raw.shape,
         columns=raw.columns,
+        weights=w,
+        weights_val=w_val,
     )
 
 
-def _scaled(parts: Parts, rule: ScalingRule, config: Data, varied: bool) -> tuple[Array, Array, Scaling]:
+def _scaled(
+    parts: Parts, rule: ScalingRule, config: Data, varied: bool, weights: Array | None
+) -> tuple[Array, Array, Scaling]:
     """Training and validation rows, and the scaling, which the training rows determine.
 
-    varied: raise UsageError if all columns are constant.
+    varied: raise UsageError if all columns are constant.  weights: of the training rows.
     """
     X, X_val = (part.whole() for part in parts)
     if parts[0].missing:
@@ -76,7 +83,7 @@ def _scaled(parts: Parts, rule: ScalingRule, config: Data, varied: bool) -> tupl
         check_known(int(np.count_nonzero(~np.isnan(X_val))), parts[1].name)
     if varied:
         check_varied(np.fmin.reduce(X), np.fmax.reduce(X), parts[0].name, config.source)
-    scaling = fit_scaling(X, rule)
+    scaling = fit_scaling(X, rule, weights)
     if scaling.changes_nothing:
         return np.ascontiguousarray(X), np.ascontiguousarray(X_val), scaling
     return np.ascontiguousarray(scaling.apply(X)), np.ascontiguousarray(scaling.apply(X_val)), scaling

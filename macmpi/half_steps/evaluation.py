@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.nets.losses import times
+from macmpi.nets.losses import Loss, times
 from macmpi.parallel import tiles
 from macmpi.parallel.partition import PointPartition
 from macmpi.parallel.team import Team
@@ -27,11 +27,28 @@ class NetErrors(NamedTuple):
     wrong: float
 
 
-class Evaluation:
-    """Sums over all points, the same bits on any number of ranks.  Collective: yes."""
+def at(weights: Array | None, rows: Any) -> Array | None:
+    """The weights of some points, None where all are 1.  Collective: no."""
+    return None if weights is None else weights[rows]
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
-        self.plan, self.data, self.team = plan, data, team
+
+def net_sums(loss: Loss, Y: Array, F: Array, weights: Array | None = None) -> list[float]:
+    """Sums over points, each times its weight, of losses, of misclassified points, and of 1.  Collective: no."""
+    losses = loss.value(Y, F)
+    if weights is None:
+        return [losses.sum(dtype=float), misclassified(Y, F) if loss.labels else 0, len(Y)]
+    wrong = F.argmax(axis=1) != Y.argmax(axis=1) if loss.labels else np.zeros(len(Y))
+    return [float(weights @ losses.astype(float, copy=False)), float(weights @ wrong), float(weights.sum())]
+
+
+class Evaluation:
+    """Sums over all points, the same bits on any number of ranks.  Collective: yes.
+
+    weight: the sum of the training points' weights, their number where all are 1.
+    """
+
+    def __init__(self, plan: Plan, data: Dataset, team: Team, weight: float) -> None:
+        self.plan, self.data, self.team, self.weight = plan, data, team, weight
         self._trees: dict[int, TreeSum] = {}
 
     def total(self, points: PointPartition, part: Callable[[slice], list[float] | Array], width: int) -> Array:
@@ -56,26 +73,28 @@ class Evaluation:
         return sums.sum(axis=0)
 
     def nested(self, weights: Sequence[Array], validation: bool = False) -> NetErrors:
-        """E1 (eq. 1) per point on either set.  Cost: one pass through the net.  Collective: yes."""
+        """E1 (eq. 1) per point on either set: sum w_n loss_n / sum w_n for weights w, and misclassified points alike.
+
+        Cost: one pass through the net.  Collective: yes.
+        """
         data, chain, loss = self.data, self.plan.chain, self.plan.choices.loss
         points = self.plan.work.validation if validation else self.plan.work.train
         X, Y = (data.X_val, data.Y_val) if validation else (data.X, data.Y)
+        w = data.weights_val if validation else data.weights
 
         def part(rows: slice) -> list[float]:
-            F = chain.forward(weights, X[rows])
-            wrong = misclassified(Y[rows], F) if loss.labels else 0
-            return [loss.value(Y[rows], F).sum(dtype=float), wrong]
+            return net_sums(loss, Y[rows], chain.forward(weights, X[rows]), at(w, rows))
 
-        error, wrong = (self.total(points, part, 2) / points.n).tolist()
-        return NetErrors(error, wrong)
+        error, wrong, weight = self.total(points, part, 3).tolist()
+        return NetErrors(error / weight, wrong / weight)
 
     def gradient_step(self, weights: Array, gradient: Array) -> None:
         """Moves flat weights against the gradient of E1 (a sum over points), in place.  Collective: yes.
 
-        The step begins at 1/N, is halved until E1 falls, and ends at the minimum of the parabola through E1, its slope
-        and that value if E1 is lower there.
+        The step begins at 1/N, N the sum of the points' weights, is halved until E1 falls, and ends at the minimum of
+        the parabola through E1, its slope and that value if E1 is lower there.
         """
-        N, shapes = self.plan.n_train, self.plan.chain.block_shapes
+        N, shapes = self.weight, self.plan.chain.block_shapes
         start, slope = weights.copy(), self.team.from_root(lambda: -float(gradient @ gradient) / N)
 
         def error_at(step: float) -> float:
@@ -92,6 +111,8 @@ class Evaluation:
     def penalised(self, problem: Callable[[slice], ZProblem], multipliers: Array) -> tuple[float, float, float, float]:
         """E_Q (eq. 3) per point, mean squared z - f, sum lambda^T (z - f) per point, mean squared mu M (z - f).
 
+        A point counts as it weighs.
+
         Collective: yes.
 
         problem(rows): the Z-problem of some points, without a shift.  Cost: one pass through the net.
@@ -102,13 +123,21 @@ class Evaluation:
             F = p.outputs(p.Z)
             missed = p.missed(p.Z, F)
             C = np.hstack(missed)
+            own = at(self.data.weights, rows)
+            D = C if own is None else own.astype(C.dtype, copy=False)[:, None] * C
             work, move = 0.0, 0.0
             if len(multipliers):
-                work = -np.einsum("nh,nh->", multipliers[rows], C, dtype=float)
-                move = sum(np.square(times(c, m.M)).sum(dtype=float) for c, m in zip(missed, p.metrics, strict=True))
-            return [p.weigh(missed, F[-1]).sum(dtype=float), np.einsum("nh,nh->", C, C, dtype=float), work, move]
+                work = -np.einsum("nh,nh->", multipliers[rows], D, dtype=float)
+                squares = [np.square(times(c, m.M)).sum(axis=1) for c, m in zip(missed, p.metrics, strict=True)]
+                move = sum(_total(s, own) for s in squares)
+            whole = _total(p.weigh(p.Z, missed, F[-1]), own)
+            return [whole, np.einsum("nh,nh->", C, D, dtype=float), work, move]
 
-        N = self.plan.n_train
-        E_Q, constraint, work, move = (self.total(self.plan.work.train, part, 4) / N).tolist()
+        E_Q, constraint, work, move = (self.total(self.plan.work.train, part, 4) / self.weight).tolist()
         width = sum(self.plan.chain.site_sizes)
         return E_Q, constraint / width, work, move / width
+
+
+def _total(values: Array, weights: Array | None) -> float:
+    """The sum over points of values (n,), each times its weight."""
+    return float(values.sum(dtype=float) if weights is None else weights @ values.astype(float, copy=False))

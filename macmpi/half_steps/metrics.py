@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.parts import Parts
 from macmpi.nets.chain import with_data
+from macmpi.nets.design import total_of
 from macmpi.nets.losses import Metric, metric, times
 from macmpi.parallel.points import Points
 from macmpi.plan.plan import Plan
@@ -53,7 +57,7 @@ def renew_metric(parts: Parts, state: State[MacState]) -> None:
         return
     sites = [state.Z[:, columns] for columns in plan.chain.site_columns]
     if plan.choices.metric == "variance":
-        variances = [_variance(points, plan.n_train, z) for z in sites]
+        variances = [_variance(points, parts.data.weights, z) for z in sites]
         forms = [1.0 / np.maximum(v, FLOOR * v.max() or 1.0) for v in variances]
     else:
         forms = _curvatures(parts, [W.astype(float) for W in parts.weights(state)], sites)
@@ -61,11 +65,15 @@ def renew_metric(parts: Parts, state: State[MacState]) -> None:
     own.metric, own.metric_mu = points.agreed(np.concatenate([F.ravel() for F in scaled])), state.mu
 
 
-def _variance(points: Points, N: int, z: Array) -> Array:
-    """The variance of each column over all points.  Collective: where points are sharded."""
-    (total,) = points.over(lambda rows: (z[rows].sum(axis=0, dtype=float),))
-    (squares,) = points.over(lambda rows: (np.square(z[rows] - total / N).sum(axis=0),))
-    return squares / N
+def _variance(points: Points, weights: Array | None, z: Array) -> Array:
+    """The variance of each column over all points, as they weigh.  Collective: where points are sharded."""
+
+    def sums(of: Callable[[slice], Array]) -> Array:
+        (found,) = points.over(lambda rows: (total_of(of(rows), at(weights, rows)),))
+        return found / points.weight
+
+    mean = sums(lambda rows: z[rows])
+    return sums(lambda rows: np.square(z[rows] - mean))
 
 
 def _curvatures(parts: Parts, weights: list[Array], sites: list[Array]) -> list[Array]:

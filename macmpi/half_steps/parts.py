@@ -43,15 +43,17 @@ class First:
 class Parts:
     """A plan, its data and ranks.  Collective: where a method says so.
 
-    points: sums over the training points; in_pieces: work that all ranks share; evaluation: errors.
+    points: sums over the training points, and their weight together; in_pieces: work that all ranks share; evaluation:
+    errors.
     """
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
         work = plan.work
-        self.points = Points(work.train, work.summed, team, max(work.w_step.widest, work.first_gram.widest))
+        widest = max(work.w_step.widest, work.first_gram.widest)
+        self.points = Points(work.train, work.summed, team, widest, data.weights)
         self.over_points, self.in_pieces = self.points.over, Pieces(team)
-        self.evaluation = Evaluation(plan, data, team)
+        self.evaluation = Evaluation(plan, data, team, self.points.weight)
         self._unfolded: dict[int, Array] = {}
         self._rounded: dict[int, Array] = {}
         self._first: First | None = None

@@ -49,4 +49,4 @@ def last_objective(parts: Parts, state: State[MacState]) -> float:
     """E1, and the last layer's ridge and other penalties, per point.  Collective: yes."""
     last = len(parts.plan.chain.segments) - 1
     shaping = parts.team.from_root(lambda: parts.shaping_of(state, [last]))
-    return parts.evaluation.nested(parts.weights(state)).error + shaping / parts.plan.n_train
+    return parts.evaluation.nested(parts.weights(state)).error + shaping / parts.points.weight

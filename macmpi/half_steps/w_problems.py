@@ -15,6 +15,7 @@ from macmpi.nets.joint import Joint, JointLoss
 from macmpi.nets.losses import Metric, Squared, times
 from macmpi.plan.work_lists import Job, WorkList
 from macmpi.reductions import EVERY, Made, Rows
+from macmpi.solvers.grams import by_row
 from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, WProblem
 from macmpi.state import MacState, State
 from macmpi.typing import Array
@@ -158,15 +159,17 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     if job.units is not None:
         P = plan.chain.rows(k)
         inputs, rounded = (by_position(A, P) for A in (given.features[k], given.rounded[k]))
-        term, W = Term(inputs, unit_targets(given, k, job.units.rows), rounded), flat.reshape(-1, shapes[0][1])
-        shared, points = layer_gram(given, k).G, P * plan.n_train
+        own_weights = by_row(parts.data.weights, P * parts.points.count)
+        term = Term(inputs, unit_targets(given, k, job.units.rows), rounded, own_weights)
+        W, shared, points = flat.reshape(-1, shapes[0][1]), layer_gram(given, k).G, P * parts.points.weight
         (restraint,), mask = plan.restraints(k, state.mu), segment.fitted[0].connected
         own = None if mask is None else mask[job.units.rows]
         return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces, restraint, own)
     shaped = plan.ridges(k, state.mu), plan.restraints(k, state.mu)
     segments, loss = _net_and_loss(given, k)
     A, T = given.features[k], targets_of_group(given, k)
-    return SegmentProblem(segments, loss, A, T, shapes, ridge, flat, key, plan.n_train, pieces, *shaped)
+    weight = parts.points.weight
+    return SegmentProblem(segments, loss, A, T, shapes, ridge, flat, key, weight, pieces, *shaped, parts.data.weights)
 
 
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from macmpi.half_steps.carry_out import carry_out, exchanged
+from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.located import located
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.positions import by_position, over_positions
@@ -17,6 +18,7 @@ from macmpi.parallel import balance
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints
+from macmpi.solvers.grams import by_row
 from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
@@ -76,7 +78,8 @@ class Solving:
         assert system is not None
         P = plan.chain.rows(k)
         inputs, over_rows = by_position(self.given.rounded[k], P), over_positions(over_points, P)
-        found = system.sum(inputs, over_rows, plan.chain.has_bias(k), rows)
+        weights = by_row(self.given.parts.data.weights, P * self.given.parts.points.count)
+        found = system.sum(inputs, over_rows, plan.chain.has_bias(k), rows, weights)
         if rows is None and team.common(grams):
             own = balance.contiguous_runs(len(found), team.size)[team.rank].rows
             grams[gram.place].reshape(found.shape)[own] = found[own]
@@ -145,15 +148,23 @@ def keep_better(parts: Parts, before: Array, state: State[MacState], segments: S
 
 
 def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) -> float:
-    """1/2 sum r^T M_k r over all points, r = t - f_k, with flat weights; of the last one the loss.  Collective: yes."""
+    """1/2 sum w r^T M_k r over all points, r = t - f_k, with flat weights; of the last segment the loss.
+
+    Collective: yes.
+    """
     weights, segment = block_views(flat, parts.plan.chain.block_shapes), parts.plan.chain.segments[k]
     given = WInputs(parts, state, *measured(parts, state))
     A, T, last = parts.inputs(k, state), targets(given, k), k == len(parts.plan.chain.sites)
 
     def part(rows: slice) -> list[float]:
-        F = segment.forward(weights, A[rows])
+        F, own = segment.forward(weights, A[rows]), at(parts.data.weights, rows)
         if last:
-            return [parts.plan.choices.loss.value(T[rows], F).sum(dtype=float)]
-        return [0.5 * given.metrics[k].square(T[rows] - F).sum(dtype=float)]
+            return [_sum(parts.plan.choices.loss.value(T[rows], F), own)]
+        return [0.5 * _sum(given.metrics[k].square(T[rows] - F), own)]
 
     return float(parts.evaluation.total(parts.plan.work.train, part, 1)[0])
+
+
+def _sum(values: Array, weights: Array | None) -> float:
+    """The sum over points of values (n,), each times its weight.  Collective: no."""
+    return float(values.sum(dtype=float) if weights is None else weights @ values.astype(float, copy=False))

@@ -24,11 +24,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import NetErrors
+from macmpi.half_steps.evaluation import NetErrors, at, net_sums
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.around import Around
-from macmpi.solvers.z_problem import misclassified
+from macmpi.nets.losses import weighted
 from macmpi.state import AcceleratedState, Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
@@ -106,7 +106,8 @@ class Accelerated(Around):
     def lengths(self, ways: Sequence[Array], state: State[AcceleratedState]) -> Array:
         """(x, y): the minimum of E1's damped Gauss-Newton model at the state's weights along `ways`.  Collective: yes.
 
-        1/2 x^T H x - b^T x with H_ij = sum_n (J w_i)^T B^T B (J w_j) and b_i = -sum_n gradient^T (J w_i).
+        1/2 x^T H x - b^T x with H_ij = sum_n (J w_i)^T B^T B (J w_j) and b_i = -sum_n gradient^T (J w_i), each point's
+        part times its weight.
         """
         plan, data, c = self.plan, self.data, len(ways)
         blocks, apart = [block_views(way, plan.chain.block_shapes) for way in ways], spacing(plan.n_train)
@@ -115,7 +116,8 @@ class Accelerated(Around):
             probed = slice(rows.start, rows.stop, apart)
             Y, tape = data.Y[probed], plan.chain.whole.tape(self.parts.weights(state), data.X[probed])
             changes = [tape.weight_jvp(way) for way in blocks]
-            residual, root = plan.choices.loss.residual(Y, tape.F), plan.choices.loss.root(Y, tape.F)
+            loss = weighted(plan.choices.loss, at(data.weights, probed))
+            residual, root = loss.residual(Y, tape.F), loss.root(Y, tape.F)
             curved = [root.normal(change) for change in changes]
             return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
 
@@ -136,17 +138,17 @@ class Accelerated(Around):
         X, Y, points = (
             (data.X_val, data.Y_val, plan.work.validation) if validation else (data.X, data.Y, plan.work.train)
         )
+        w, loss = data.weights_val if validation else data.weights, plan.choices.loss
 
         def part(rows: slice) -> list[float]:
             A = plan.chain.coordinates(weights, X[rows])[-1] if validation else self.parts.inputs(last, state)[rows]
             found: list[float] = []
             for F in (segment.forward(own, A) for own in outputs):
-                wrong = misclassified(Y[rows], F) if plan.choices.loss.labels else 0
-                found += [plan.choices.loss.value(Y[rows], F).sum(dtype=float), wrong]
+                found += net_sums(loss, Y[rows], F, at(w, rows))
             return found
 
-        sums = self.evaluation.total(points, part, 2 * len(flats)) / points.n
-        return [NetErrors(*pair) for pair in sums.reshape(-1, 2).tolist()]
+        sums = self.evaluation.total(points, part, 3 * len(flats)).reshape(-1, 3).tolist()
+        return [NetErrors(error / weight, wrong / weight) for error, wrong, weight in sums]
 
     def _fit_output(self, state: State[AcceleratedState]) -> None:
         """The weights to show: the last segment's regression at feasible coordinates, where it lowers E1.

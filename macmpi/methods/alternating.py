@@ -8,10 +8,12 @@ import numpy as np
 from scipy.optimize import minimize
 
 from macmpi.account import COORDINATES, Account
+from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.around import Around
 from macmpi.nets.design import adjoint, apply
+from macmpi.nets.losses import weighted
 from macmpi.state import MacState, Pause, State, never
 from macmpi.typing import Array
 
@@ -96,8 +98,9 @@ class Alternating(Around):
         def part(rows: slice) -> Array:
             A = features[rows]
             F, tangent = self.decoder.linearise(weights, apply(A, W))
-            slope = adjoint(-tangent.vjp(loss.residual(Y[rows], F)), A, W.shape[1] > n_in)
-            return np.append(slope.ravel(), loss.value(Y[rows], F).sum())
+            own = weighted(loss, at(self.data.weights, rows))
+            slope = adjoint(-tangent.vjp(own.residual(Y[rows], F)), A, W.shape[1] > n_in)
+            return np.append(slope.ravel(), own.value(Y[rows], F).sum())
 
         with self.clock("w"):
             sums = self.parts.evaluation.total(plan.work.train, part, W.size + 1)

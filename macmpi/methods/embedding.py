@@ -87,23 +87,29 @@ def elastic_energy(Z: Array, W: Array, repulsion: float) -> tuple[float, Array]:
     return float(energy), 4.0 * (attraction - repulsion * repelled)
 
 
-def principal_codes(X: Array, dimensions: int, spread: float) -> Array:
+def principal_codes(X: Array, dimensions: int, spread: float, weights: Array | None = None) -> Array:
     """Z (N, dimensions): scores of X on its leading principal components, times the one factor that gives the first
     the standard deviation `spread`.
 
+    weights: of the points, (N,): the components are those of w_n copies of each.
     The largest entry of each direction (D,) is positive.  Coordinates that X lacks are 0, or rounding errors.
     Cost: N D min(N, D) flops and an eigen-decomposition of the smaller Gram.
     """
-    A = _centred(X)
+    A = _centred(X, weights)
+    B = A if weights is None else np.sqrt(weights)[:, None] * A
     wide = A.shape[1] > len(A)
-    G = A @ A.T if wide else A.T @ A
+    G = B @ B.T if wide else B.T @ B
     found = min(dimensions, len(G))
     values, vectors = linalg.eigh(G, subset_by_index=(len(G) - found, len(G) - 1))
-    directions = A.T @ vectors if wide else vectors
-    scores = vectors * np.sqrt(np.maximum(values, 0.0)) if wide else A @ vectors
+    directions = B.T @ vectors if wide else vectors
+    if weights is None:
+        scores = vectors * np.sqrt(np.maximum(values, 0.0)) if wide else A @ vectors
+    else:
+        length = np.sqrt(np.maximum(values, np.finfo(float).tiny)) if wide else 1.0
+        scores = A @ (directions / length)
     Z = np.zeros((len(A), dimensions))
     Z[:, :found] = (scores * _signs(directions))[:, ::-1]
-    deviation = Z[:, 0].std()
+    deviation = Z[:, 0].std() if weights is None else np.sqrt(weights @ np.square(Z[:, 0]) / weights.sum())
     return Z * (spread / deviation if deviation > 1e-12 * np.abs(X).max() else 0.0)
 
 
@@ -116,9 +122,9 @@ def principal_directions(C: Array, count: int) -> tuple[Array, Array]:
     return values[::-1][:count], vectors.T[::-1][:count]
 
 
-def _centred(X: Array) -> Array:
+def _centred(X: Array, weights: Array | None = None) -> Array:
     X = X.astype(np.float64, copy=False)
-    return X - X.mean(axis=0)
+    return X - (X.mean(axis=0) if weights is None else weights @ X / weights.sum())
 
 
 def _signs(directions: Array) -> Array:

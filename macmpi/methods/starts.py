@@ -83,7 +83,7 @@ def codes(method: Method, config: Config, origin: Origin) -> Array:
         if origin.coordinates is not None:
             Z[:] = origin.coordinates
         elif keys.method == "pca":
-            Z[:] = principal_codes(X, H, 0.5 * range_of(keys))
+            Z[:] = principal_codes(X, H, 0.5 * range_of(keys), method.parts.data.weights)
         else:
             Z[:] = elastic_embedding(X, H, keys.width, keys.repulsion, keys.iterations or EMBEDDING, keys.seed)
         if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:
@@ -112,28 +112,27 @@ def pca(method: Method, config: Config) -> Array:
     dense = [W for W, m in zip(weights, chain.blocks, strict=True) if "bias" in m.capabilities]
     K = len(config.model.units)
     encoder = K // 2 + 1 if mirrored(config, data) else K
-    A, layer_inputs = data.X.astype(np.float64), []
+    A, layer_inputs, w = data.X.astype(np.float64), [], data.weights
     for k in range(K + 1):
         W, activation = dense[k], chain.maps[2 * k + 1] if 2 * k + 1 < len(chain.maps) else None
         if k < encoder:
-            layer_inputs.append(_project(W, A, keys, k))
+            layer_inputs.append(_project(W, A, keys, k, w))
         elif k < K:
-            W[:] = _least_squares(A, layer_inputs[K - 1 - k])
+            W[:] = _least_squares(A, layer_inputs[K - 1 - k], w)
         else:
-            targets = start_targets(method.plan.choices.loss, data.Y, AT_HAND)
-            W[:] = _least_squares(A, targets.astype(np.float64))
+            targets = start_targets(method.plan.choices.loss, data.Y, AT_HAND, w)
+            W[:] = _least_squares(A, targets.astype(np.float64), w)
         A = A @ W[:, :-1].T + W[:, -1]
         if activation is not None and activation.parameter_shape is None:
             A = activation.forward(None, A)
     return flat
 
 
-def _project(W: Array, A: Array, keys: Start, layer: int) -> Array:
-    """Fill W with the leading principal directions of A; gives the pre-activations."""
-    mean = A.mean(axis=0)
-    variances, directions = principal_directions(
-        np.cov(A - mean, rowvar=False, bias=True).reshape(A.shape[1], -1), len(W)
-    )
+def _project(W: Array, A: Array, keys: Start, layer: int, weights: Array | None = None) -> Array:
+    """Fill W with the leading principal directions of A, whose rows have weights; gives the pre-activations."""
+    mean = A.mean(axis=0) if weights is None else weights @ A / weights.sum()
+    spread = np.cov(A - mean, rowvar=False, bias=True, aweights=weights).reshape(A.shape[1], -1)
+    variances, directions = principal_directions(spread, len(W))
     if len(directions) < len(W):
         extra = stream(keys.seed, "pca", layer).standard_normal((len(W) - len(directions), A.shape[1]))
         directions = np.vstack([directions, extra / np.sqrt(A.shape[1])])
@@ -142,11 +141,11 @@ def _project(W: Array, A: Array, keys: Start, layer: int) -> Array:
     return A @ W[:, :-1].T + W[:, -1]
 
 
-def _least_squares(A: Array, T: Array) -> Array:
-    """W = [V, c] of the ridge regression of T (N, w) on A (N, D)."""
-    G = gram(A)
+def _least_squares(A: Array, T: Array, weights: Array | None = None) -> Array:
+    """W = [V, c] of the ridge regression of T (N, w) on A (N, D), whose rows have weights (N,)."""
+    G = gram(A, weights=weights)
     G[np.diag_indices_from(G)] += jitter(G, START)
-    return np.linalg.solve(G, adjoint(T, A).T).T
+    return np.linalg.solve(G, adjoint(T if weights is None else weights[:, None] * T, A).T).T
 
 
 def greedy(method: Method, config: Config) -> Array:
@@ -171,6 +170,7 @@ def greedy(method: Method, config: Config) -> Array:
             run=Run(max_iterations=keys.iterations or GREEDY),
         )
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
+        inputs = replace(inputs, weights=data.weights, weights_val=data.weights_val)
         layer = Mac(
             make_plan(shallow, A.shape[1], A.shape[1], len(A), len(A_val), team.size), inputs, team, method.parts.clock
         )

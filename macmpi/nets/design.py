@@ -59,8 +59,14 @@ def adjoint(Q: Array, A: Array, bias: bool = True, out: Array | None = None) -> 
     return G
 
 
-def gram(A: Array, bias: bool = True) -> Array:
-    """[A, 1]^T [A, 1]: (n, D) -> (D + 1, D + 1); without biases A^T A.  Cost: n D^2 flops."""
+def gram(A: Array, bias: bool = True, weights: Array | None = None) -> Array:
+    """[A, 1]^T [A, 1]: (n, D) -> (D + 1, D + 1); without biases A^T A.  Cost: n D^2 flops.
+
+    weights: of the rows, (n,): the sum of w_n [a_n, 1] [a_n, 1]^T.
+    """
+    if weights is not None:
+        roots = np.sqrt(weights).astype(A.dtype, copy=False)[:, None]
+        return gram(np.hstack([A * roots, roots]) if bias else A * roots, bias=False)
     if not bias:
         return A.T @ A
     n, D = A.shape
@@ -71,10 +77,15 @@ def gram(A: Array, bias: bool = True) -> Array:
     return G
 
 
-def gram_rows(A: Array, rows: slice, bias: bool = True) -> Array:
-    """Rows of gram(A, bias) from the diagonal on, the rest 0: (r, D + 1) or (r, D).  Cost: 2 n r (D - start) flops."""
+def gram_rows(A: Array, rows: slice, bias: bool = True, weights: Array | None = None) -> Array:
+    """Rows of gram(A, bias, weights) from the diagonal on, the rest 0: (r, D + 1) or (r, D).
+
+    Cost: 2 n r (D - start) flops.
+    """
     if bias:
         A = np.hstack([A, np.ones((len(A), 1), A.dtype)])
+    if weights is not None:
+        A = A * np.sqrt(weights).astype(A.dtype, copy=False)[:, None]
     G = np.zeros((rows.stop - rows.start, A.shape[1]), A.dtype)
     np.matmul(A[:, rows].T, A[:, rows.start :], out=G[:, rows.start :])
     return G
@@ -88,6 +99,12 @@ def row_dots(A: Array, B: Array) -> Array:
 def column_sums(A: Array) -> Array:
     """sum_n A[n, h]: (w,).  A product with ones: NumPy's own sums along columns take several times as long."""
     return np.ones(len(A), A.dtype) @ A
+
+
+def total_of(A: Array, weights: Array | None = None) -> Array:
+    """The sum of the rows of A (n, w) in float64, each times its weight (n,) if there are weights: (w,)."""
+    found: Array = A.sum(axis=0, dtype=float) if weights is None else weights @ A.astype(float, copy=False)
+    return found
 
 
 def column_dots(A: Array, B: Array) -> Array:

@@ -24,16 +24,32 @@ class Points:
 
     count: how many rows this rank holds; own: which of them are its own points'; sample: evenly spaced points, as rows
     of what it holds; average: a mean over the sample; over: a sum over all points; jointly: a sum over all points for
-    which each rank does its share.  `jointly` and averages are collective, `over` where points are sharded.
+    which each rank does its share; weight: the sum of the points' weights, their number where all are 1.  `jointly`
+    and averages are collective, `over` where points are sharded.
 
-    train: of the points; summed: as `jointly` sums over them; widest: bytes of its widest sum.
+    train: of the points; summed: as `jointly` sums over them; widest: bytes of its widest sum.  weights: of the points
+    that this rank holds, (N,): the sample is spaced evenly along their running sum, as that of w_n copies would be.
     """
 
-    def __init__(self, train: PointPartition, summed: PointPartition, team: Team, widest: int = 0) -> None:
+    def __init__(
+        self,
+        train: PointPartition,
+        summed: PointPartition,
+        team: Team,
+        widest: int = 0,
+        weights: Array | None = None,
+    ) -> None:
         held = train.held(team.rank)
-        size = min(SAMPLE_POINTS, train.n)
-        everywhere = np.arange(size) * train.n // size
-        here = everywhere[(everywhere >= held.start) & (everywhere < held.stop)]
+        self.weight = float(train.n)
+        if weights is None:
+            size = min(SAMPLE_POINTS, train.n)
+            everywhere = np.arange(size) * train.n // size
+            here = everywhere[(everywhere >= held.start) & (everywhere < held.stop)]
+        else:
+            sums = block_sums(weights, train, team)
+            self.weight = float(sums[-1])
+            size = min(SAMPLE_POINTS, max(train.n, int(min(self.weight, SAMPLE_POINTS))))
+            here = spaced_along(weights, sums, np.arange(size) * self.weight / size, train, team.rank)
         self.count, self.own = len(held), train.own(team.rank).after(held.start).rows
         self.sample = here - held.start
         self._own, self._summed, self._team, self._widest = train, summed, team, widest
@@ -78,6 +94,37 @@ class Points:
         if not own.sharded:
             team.gather_rows(out, own.row_counts)
         return out
+
+
+def block_sums(weights: Array, train: PointPartition, team: Team) -> Array:
+    """The running sum of the points' weights at the end of each block: (blocks,).  Collective: where sharded.
+
+    weights: of the points that this rank holds.
+    """
+    first, sums = train.held(team.rank).start, np.zeros((len(train.blocks), 1))
+    run = train.runs[team.rank] if train.sharded else tiles.Tile(0, len(train.blocks))
+    for b in range(run.start, run.stop):
+        block = train.blocks[b]
+        sums[b] = weights[block[0].start - first : block[-1].stop - first].sum()
+    if train.sharded:
+        team.gather_rows(sums, train.block_counts)
+    return np.cumsum(sums[:, 0])
+
+
+def spaced_along(weights: Array, sums: Array, marks: Array, train: PointPartition, rank: int) -> Array:
+    """The points, of those that a rank holds, in which the running sum of all weights passes the marks, ascending.
+
+    sums: as `block_sums`.  Collective: no.
+    """
+    first, found = train.held(rank).start, list[Array]()
+    run = train.runs[rank] if train.sharded else tiles.Tile(0, len(train.blocks))
+    of = np.minimum(np.searchsorted(sums, marks, side="right"), len(sums) - 1)
+    for b in range(run.start, run.stop):
+        start, stop = train.blocks[b][0].start, train.blocks[b][-1].stop
+        own = marks[of == b] - (sums[b - 1] if b else 0.0)
+        places = np.searchsorted(np.cumsum(weights[start - first : stop - first]), own, side="right")
+        found.append(start + np.minimum(places, stop - start - 1))
+    return np.concatenate([np.zeros(0, dtype=np.int64), *found])
 
 
 def _chunks(block: tuple[tiles.Tile, ...]) -> list[slice]:

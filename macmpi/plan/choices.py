@@ -14,6 +14,7 @@ from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Station
 from macmpi.plan.shaping import Shaping, shaping_of
 from macmpi.solvers import SGDW, TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
 from macmpi.solvers.grams import System
+from macmpi.solvers.sparsity import Sparsity
 from macmpi.solvers.w_fitted import ByFitter
 
 
@@ -49,7 +50,8 @@ class Choices:
 
     shaping: what is asked of the weights.  regressions: of each segment.  trainers: of the parameter blocks that no
     regression fits.  metric: the form in which constraints are measured.  ring: trains the segments of inexact solvers,
-    which then travel round a ring of blocks of points; None: nothing travels.
+    which then travel round a ring of blocks of points; None: nothing travels.  sparsity: of each site's coordinates; ()
+    where none is asked for.
     """
 
     loss: Loss
@@ -60,6 +62,7 @@ class Choices:
     trainers: dict[int, Trainer]
     metric: str
     ring: SGDW | None = None
+    sparsity: tuple[Sparsity | None, ...] = ()
 
     def travels(self, segment: int) -> bool:
         """Its regressions go round the ring of blocks; they are not done by all ranks jointly."""
@@ -78,7 +81,17 @@ def choose(config: Config, chain: Chain) -> Choices:
         trainers=trainers(config.model, chain),
         metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
         ring=solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
+        sparsity=sparsity_of(config),
     )
+
+
+def sparsity_of(config: Config) -> tuple[Sparsity | None, ...]:
+    """The sparsity of each site's coordinates, hidden layer by hidden layer; () of none.  Collective: no."""
+    if not config.penalty.sparse:
+        return ()
+    layers = config.model.layers()
+    pairs = zip(config.penalty.each("sparsity", len(layers)), layers, strict=True)
+    return tuple(Sparsity(size) if size > 0.0 else None for size, (_, _, site) in pairs if site != "none")
 
 
 def regressions(config: Config, chain: Chain) -> tuple[Regression, ...]:

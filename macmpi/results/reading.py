@@ -175,7 +175,7 @@ def scores_at(net: Net, data: Dataset) -> Numbers | Labels:
     """The scores of a net at the validation points."""
     F = net.model.chain.forward(net.model.weights, data.X_val)
     labels = data.classes is not None
-    sums = sums_of(data.Y_val, F if labels else LINKS[net.model.link](F), labels)
+    sums = sums_of(data.Y_val, F if labels else LINKS[net.model.link](F), labels, data.weights_val)
     return scores_of(sums, data.scaling_y.scale, data.classes)
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
+from macmpi.nets.design import gram, total_of
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import best_constant, constant_error
 from macmpi.reductions import OverPoints, sum_over
-from macmpi.typing import Array
 
 AT_ONCE = 4096
 """Points whose sums are taken at a time: in double precision, as many as a large data set may not fit in memory."""
@@ -42,17 +42,18 @@ def all_at_hand(n: int) -> OverPoints:
     return sum_over([slice(start, start + AT_ONCE) for start in range(0, n, AT_ONCE)])
 
 
-def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = None, n: int = 0) -> list[Level]:
+def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = None, n: float = 0) -> list[Level]:
     """Errors of the best constant and, for an autoencoder by squares, of PCA with as many components as code units.
 
-    `over` sums over all points, n of them where `data` holds only some.  Cost: n L^2 for PCA.  Collective: where `over`
-    is.
+    `over` sums over all points, n of them, or of their weight, where `data` holds only some.  Cost: n L^2 for
+    PCA.  Collective: where `over` is.
     """
-    Y, n, over = data.Y, n or len(data.Y), over or all_at_hand(len(data.Y))
+    Y, w, over = data.Y, data.weights, over or all_at_hand(len(data.Y))
+    n = n or (len(Y) if w is None else float(w.sum()))
     if not (loss.labels or loss.unit_hessian):
-        error = constant_error(loss, Y, best_constant(loss, Y, over, n), over, n)
+        error = constant_error(loss, Y, best_constant(loss, Y, over, n, w), over, n, w)
         return [Level("predict the best constant", error)]
-    (total,) = over(lambda rows: (Y[rows].sum(axis=0, dtype=float),))
+    (total,) = over(lambda rows: (total_of(Y[rows], None if w is None else w[rows]),))
     mean = total / n
     if loss.labels:
         entropy = -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
@@ -60,17 +61,13 @@ def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = No
             Level("predict the shares", entropy),
             Level("predict the largest class", float(1.0 - mean.max()), share=True),
         ]
-    (squares,) = over(lambda rows: (np.square(Y[rows] - mean).sum(axis=0),))
-    spread_out = float(squares.sum()) > n * (n * EPS) ** 2 * float(np.square(mean).sum())
+    (squares,) = over(lambda rows: (total_of(np.square(Y[rows] - mean), None if w is None else w[rows]),))
+    spread_out = float(squares.sum()) > n * ((n if w is None else len(Y)) * EPS) ** 2 * float(np.square(mean).sum())
     found = [Level("predict the mean", 0.5 * float(squares.sum()) / n if spread_out else 0.0)]
     if data.autoencoder and len(mean) <= PCA_LIMIT:
         code = min(min(chain.layer_sizes[1:-1]), len(mean))
-        (spread,) = over(lambda rows: (_gram(Y[rows] - mean),))
+        (spread,) = over(lambda rows: (gram(Y[rows] - mean, False, None if w is None else w[rows]),))
         values = np.linalg.eigvalsh(spread)
         lost = max(float(values[: len(values) - code].sum()), 0.0)
         found.append(Level(f"PCA with {code} component{'s' if code > 1 else ''}", 0.5 * lost / n))
     return found
-
-
-def _gram(A: Array) -> Array:
-    return A.T @ A

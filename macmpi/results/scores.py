@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from macmpi.nets.losses import LOSSES
+from macmpi.nets.losses import LOSSES, weighted
 from macmpi.typing import Array
 
 MOST_CLASSES = 100
@@ -94,7 +94,7 @@ class Labels:
         corner = "true \\ named"
         first = max(len(text) for text in (corner, *names))
         found.append(f"{corner.rjust(first)}  {'  '.join(name.rjust(width) for name in names)}")
-        for name, row in zip(names, self.confusion.astype(int).tolist(), strict=True):
+        for name, row in zip(names, np.rint(self.confusion).astype(int).tolist(), strict=True):
             found.append(f"{name.rjust(first)}  {'  '.join(str(n).rjust(width) for n in row)}")
         return found
 
@@ -104,7 +104,7 @@ class Labels:
         order = np.argsort(-wrong, axis=None, kind="stable")[:WORST]
         pairs = [(int(i) // len(wrong), int(i) % len(wrong)) for i in order]
         return [
-            f"{self.classes[a]} named {self.classes[b]}: {int(wrong[a, b])} of {int(self.counts[a])}"
+            f"{self.classes[a]} named {self.classes[b]}: {round(wrong[a, b])} of {round(self.counts[a])}"
             for a, b in pairs
             if wrong[a, b]
         ]
@@ -117,22 +117,22 @@ def _numbers(rmse: float, mae: float, r2: float) -> str:
     return f"RMSE {rmse:.5g}   MAE {mae:.5g}   {shown}"
 
 
-def numbers_sums(Y: Array, F: Array) -> Array:
+def numbers_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
     """Sums over points of e^2, |e|, y, y^2 and 1 for e = f - y, by output: flat, (5 L,).  Y, F: (n, L), scaled.
 
-    A target that is missing, NaN, adds to none of them.
+    weights: of the points, (n,).  A target that is missing, NaN, adds to none of them.
     """
     Y, E, seen = Y.astype(np.float64, copy=False), np.asarray(F - Y, np.float64), ~np.isnan(Y)
     if not seen.all():
         Y, E = np.where(seen, Y, 0.0), np.where(seen, E, 0.0)
     every = np.square(E), np.abs(E), Y, np.square(Y), seen
-    return np.concatenate([array.sum(axis=0) for array in every])
+    return np.concatenate([array.sum(axis=0) if weights is None else weights @ array for array in every])
 
 
 def numbers_of(sums: Array, scale: Array) -> Numbers:
     """The scores of points from their sums (see `numbers_sums`).  scale: data units of a scaled one, (L,)."""
     squares, sizes, total, spread, n = sums.reshape(5, -1)
-    known, n = n > 0.0, np.maximum(n, 1.0)
+    known, n = n > 0.0, np.where(n > 0.0, n, 1.0)
     deviations = np.maximum(spread - np.square(total) / n, 0.0)
     varied = deviations > n * np.finfo(float).eps * spread
     r2 = np.where(varied, 1.0 - squares / np.where(varied, deviations, 1.0), np.nan)
@@ -142,16 +142,18 @@ def numbers_of(sums: Array, scale: Array) -> Numbers:
     return Numbers(rmse, mae, r2, together)
 
 
-def label_sums(Y: Array, F: Array) -> Array:
+def label_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
     """Counts over points: log loss, then each class's points and right ones, then the confusion matrix, flat.
 
-    Y: one-hot (n, C), F: outputs before the softmax (n, C).
+    Y: one-hot (n, C), F: outputs before the softmax (n, C).  weights: as which points count, (n,).
     """
     C = Y.shape[1]
     true, named = Y.argmax(axis=1), F.argmax(axis=1)
-    counts, right = np.bincount(true, minlength=C), np.bincount(true[true == named], minlength=C)
-    loss = float(LOSSES["cross_entropy"].value(Y, F).sum(dtype=float))
-    pairs = np.bincount(true * C + named, minlength=C * C) if C <= MOST_CLASSES else np.empty(0)
+    hits = true == named
+    counts = np.bincount(true, weights, minlength=C)
+    right = np.bincount(true[hits], None if weights is None else weights[hits], minlength=C)
+    loss = float(weighted(LOSSES["cross_entropy"], weights).value(Y, F).sum(dtype=float))
+    pairs = np.bincount(true * C + named, weights, minlength=C * C) if C <= MOST_CLASSES else np.empty(0)
     return np.concatenate([[loss], counts, right, pairs])
 
 
@@ -171,9 +173,9 @@ def width_of(outputs: int, labels: bool) -> int:
     return 1 + 2 * outputs + (outputs * outputs if outputs <= MOST_CLASSES else 0)
 
 
-def sums_of(Y: Array, F: Array, labels: bool) -> Array:
-    """Sums over points of what scores of labels or of numbers are made from, flat.  Y, F: (n, L)."""
-    return label_sums(Y, F) if labels else numbers_sums(Y, F)
+def sums_of(Y: Array, F: Array, labels: bool, weights: Array | None = None) -> Array:
+    """Sums over points of what scores of labels or of numbers are made from, flat.  Y, F: (n, L), weights: (n,)."""
+    return (label_sums if labels else numbers_sums)(Y, F, weights)
 
 
 def scores_of(sums: Array, scale: Array, classes: Array | None) -> Numbers | Labels:

@@ -65,6 +65,8 @@ class WSolver:
     by_sums -- it reads the points through sums over runs of them alone;
     restrains -- it heeds the problem's restraints (l1, groups, bounds);
     masks -- weights that do not exist stay 0 (UnitProblem.connected, Map.connected);
+    weighs -- it heeds the weights of points: those of a UnitProblem's term, a SegmentProblem's `point_weights` (which
+        `partial` of both, `Term.weigh` and `loss_at` do);
     system -- the Gram that the units of a layer share, or None where they share nothing.
     """
 
@@ -74,6 +76,7 @@ class WSolver:
     by_sums: ClassVar[bool] = True
     restrains: ClassVar[bool] = False
     masks: ClassVar[bool] = False
+    weighs: ClassVar[bool] = False
 
     @property
     def system(self) -> System | None:

@@ -51,6 +51,7 @@ class NormalEquations(System):
 @dataclass(frozen=True)
 class ClosedForm(WSolver):
     """W <- W + w (W' - W) with W' = T^T [A, 1] (G + ridge I)^-1 and G = [A, 1]^T [A, 1]; without biases A for [A, 1].
+    Where points have weights w, T and the left [A, 1] of G are multiplied by diag(w).
 
     w is 1, or `relaxation` to over-relax.  Without a ridge to speak of, the correction of the present weights is solved
     for, (G + ridge I)^-1 (R^T [A, 1] - ridge W) with residuals R = T - [A, 1] W^T (with a ridge R^T [A, 1] is
@@ -66,6 +67,7 @@ class ClosedForm(WSolver):
     activations: ClassVar[frozenset[str] | None] = frozenset({"linear"})
     exact: ClassVar[bool] = True
     masks: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
     system: ClassVar[System] = NormalEquations()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
@@ -124,7 +126,7 @@ def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = No
 
     def product(term: Term, rows: slice) -> Array:
         A, T = term.inputs[rows], term.targets[rows]
-        return adjoint(T if W is None else T - apply(A, W), A, problem.bias)
+        return adjoint(term.weigh(T if W is None else T - apply(A, W), rows), A, problem.bias)
 
     (total,) = over_points(lambda rows: (product(problem.term, rows),))
     return total

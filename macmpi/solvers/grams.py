@@ -37,15 +37,24 @@ class System:
         """The rows of G."""
         return n_in + bias
 
-    def sum(self, inputs: Rows, over_points: OverPoints, bias: bool = True, rows: slice | None = None) -> Array:
+    def sum(
+        self,
+        inputs: Rows,
+        over_points: OverPoints,
+        bias: bool = True,
+        rows: slice | None = None,
+        weights: Array | None = None,
+    ) -> Array:
         """G in float64, a sum over points; or rows of it from the diagonal on, the rest 0.
 
-        Collective: where `over_points` is.
+        weights: of the inputs' rows, (N,).  Collective: where `over_points` is.
         """
-        if rows is None:
-            (G,) = over_points(lambda points: (gram_of(inputs[points], bias),))
-        else:
-            (G,) = over_points(lambda points: (gram_rows(inputs[points], rows, bias),))
+
+        def part(points: slice) -> tuple[Array, ...]:
+            A, own = inputs[points], None if weights is None else weights[points]
+            return (gram_of(A, bias, own) if rows is None else gram_rows(A, rows, bias, own),)
+
+        (G,) = over_points(part)
         return G
 
     @property
@@ -94,11 +103,21 @@ class Subsystems:
         return found
 
 
-def inputs_gram(step: Step) -> Array:
-    """The Gram of [a, 1] of a linear map with biases, of a without; else the mean of a^2 over inputs, (1, 1)."""
+def inputs_gram(step: Step, weights: Array | None = None) -> Array:
+    """The Gram of [a, 1] of a linear map with biases, of a without; else the mean of a^2 over inputs, (1, 1).
+
+    weights: of the points, (n,).
+    """
     if "linear" in step.map.own.capabilities:
-        return gram_of(step.map.unfold(step.A), "bias" in step.map.own.capabilities)
-    return np.full((1, 1), np.square(step.A, dtype=float).sum() / step.map.n_in)
+        A = step.map.unfold(step.A)
+        return gram_of(A, "bias" in step.map.own.capabilities, by_row(weights, len(A)))
+    squares = np.square(step.A, dtype=float)
+    return np.full((1, 1), (squares if weights is None else weights[:, None] * squares).sum() / step.map.n_in)
+
+
+def by_row(weights: Array | None, rows: int) -> Array | None:
+    """The weights of points (n,) as those of their rows, as many of each point, one after the other: (rows,)."""
+    return None if weights is None else np.repeat(weights, rows // max(len(weights), 1))
 
 
 def solve_rows(lower: Array, right: Array) -> Array:

@@ -138,10 +138,13 @@ class UnitFit(Fit):
         if problem.factor is not None:
             found: Form = problem.factor
             return found
-        (G,) = over_points(lambda rows: (gram(problem.term.inputs[rows], problem.bias),))
-        return MeasuringGram().factor(
-            LayerGram(G, problem.ridge, problem.term.inputs.dtype, problem.bias, problem.activation)
-        )
+        term = problem.term
+
+        def part(rows: slice) -> tuple[Array, ...]:
+            return (gram(term.inputs[rows], problem.bias, None if term.weights is None else term.weights[rows]),)
+
+        (G,) = over_points(part)
+        return MeasuringGram().factor(LayerGram(G, problem.ridge, term.inputs.dtype, problem.bias, problem.activation))
 
     def _partial(self, theta: Array, rows: slice) -> tuple[Array, ...]:
         """Errors, minus their gradient, and the sum of s'^2."""
@@ -149,9 +152,10 @@ class UnitFit(Fit):
         a = apply(A, theta)
         s = own.value(a, np.empty_like(a))
         r = self.problem.term.targets[rows] - s
-        slopes = own.slope(a, s, np.empty_like(s))
-        errors = 0.5 * column_dots(r, r).astype(float)
-        return errors, adjoint(r * slopes, A, self.problem.bias), column_sums(np.square(slopes))
+        slopes, q = own.slope(a, s, np.empty_like(s)), self.problem.term.weigh(r, rows)
+        errors = 0.5 * column_dots(q, r).astype(float)
+        squares = column_sums(self.problem.term.weigh(np.square(slopes), rows))
+        return errors, adjoint(q * slopes, A, self.problem.bias), squares
 
     def step(self, theta: Array, slope: Array, scale: Array, forms: Sequence[Form], rows: Array) -> Array:
         own, found = (np.arange(len(theta)) if self.joins else np.flatnonzero(rows)), theta.copy()
@@ -192,7 +196,8 @@ class SegmentFit(Fit):
 
         def partial(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
-            return (*problem.partial(theta, rows, slope=True), *tape.scales(inputs_gram))
+            own = problem.weights_at(rows)
+            return (*problem.partial(theta, rows, slope=True), *tape.scales(lambda step: inputs_gram(step, own)))
 
         errors, gradient, *sums = over_points(partial)
         ridge, shrink = problem.ridge_part(theta)
@@ -221,7 +226,7 @@ class SegmentFit(Fit):
 
         def partial(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
-            root, found = problem.loss.root(problem.targets[rows], tape.F), []
+            root, found = problem.loss_at(rows).root(problem.targets[rows], tape.F), []
             for i in range(len(moves)):
                 alone = [move if i == j else np.zeros_like(move) for j, move in enumerate(moves)]
                 change = tape.weight_jvp(problem.weights(stacked(alone)[0]))

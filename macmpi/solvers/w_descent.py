@@ -30,6 +30,7 @@ class DescentW(WSolver):
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
     masks: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
     system: ClassVar[System] = System()
     direction: ClassVar[type[Direction]] = Direction
 

@@ -18,7 +18,8 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class ByFitter(WSolver):
-    """Hands inputs and targets to a fitter; its weights are kept where the objective falls, or where it descends.
+    """Hands inputs, targets and the points' weights, if there are some, to a fitter; its weights are kept where the
+    objective falls, or where it descends.
 
     The random stream is the same in each W-step, so that what a fitter draws moves no coordinates.
     Cost: the fitter's, and two passes.
@@ -34,7 +35,8 @@ class ByFitter(WSolver):
         start = np.asarray(problem.start, dtype=np.float64)
         A, present = segment.features([], problem.inputs[:]), start.reshape(shape)
         given = present.copy() if present.any() else None
-        found = self.fitter.fit(segment.fitted[0], A, problem.targets[:], given, _drawn(problem))
+        target = problem.targets[:]
+        found = self.fitter.fit(segment.fitted[0], A, target, given, _drawn(problem), **_weighing(problem))
         theta = _checked(problem, found, shape).reshape(1, -1)
         if self.fitter.descends:
             return theta
@@ -53,8 +55,13 @@ class ByFitter(WSolver):
         """New weights of some rows, kept or not once all are known.  Cost: the fitter's."""
         segment, ((count, width),) = problem.segment, problem.shapes
         A, fitter = segment.features([], problem.inputs[:]), cast(FitsRows, self.fitter)
-        found = fitter.fit_rows(segment.fitted[0], rows, A, problem.targets[:], _drawn(problem))
+        target, weighing = problem.targets[:], _weighing(problem)
+        found = fitter.fit_rows(segment.fitted[0], rows, A, target, _drawn(problem), **weighing)
         return _checked(problem, found, (len(range(count)[rows]), width))
+
+
+def _weighing(problem: SegmentProblem) -> dict[str, Array]:
+    return {} if problem.point_weights is None else {"weights": problem.point_weights}
 
 
 def _drawn(problem: SegmentProblem) -> Stream:

@@ -52,6 +52,7 @@ class GaussNewtonW(WSolver):
 
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
     masks: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
 
     @property
     def system(self) -> System:
@@ -163,11 +164,12 @@ class Fit:
     """Arrays that stay with the points between rounds, each (N, w).
 
     a: pre-activations; s: their activations; r: targets less these; and in the precision of directions
-    curvature: s'(a)^2; direction: [A, 1] P^T; along: [A, 1] step^T.
+    curvature: s'(a)^2, times the point's weight; direction: [A, 1] P^T; along: [A, 1] step^T.
     """
 
     def __init__(self, term: Term, function: Function) -> None:
         self.term, self.function = term, function
+        self.weights = None if term.weights is None else term.weights[:, None]
         self.targets = targets = np.ascontiguousarray(term.targets)
         self.read, self.dtype = term.read, term.read.dtype
         self.a, self.s, self.r = (np.empty_like(targets) for _ in range(3))
@@ -180,13 +182,17 @@ class Fit:
     def _errors(self, a: Array, rows: slice) -> Array:
         s = self.function.value(a, self.s[rows])
         r = np.subtract(self.targets[rows], s, out=self.r[rows])
-        return column_dots(r, r)
+        return column_dots(self.term.weigh(r, rows), r)
 
     def gradient(self, rows: slice) -> tuple[Array, ...]:
-        """(A^T diag(s') r, sum of s'^2)."""
+        """(A^T diag(w s') r, sum of w s'^2), w the points' weights."""
         s = self.s[rows]
         slope = self.function.slope(self.a[rows], s, np.empty_like(s)).astype(self.dtype, copy=False)
         curvature = np.multiply(slope, slope, out=self.curvature[rows])
+        if self.weights is not None:
+            own = self.weights[rows].astype(self.dtype, copy=False)
+            curvature *= own
+            slope *= own
         slope *= self.r[rows].astype(self.dtype, copy=False)
         return adjoint(slope, self.read[rows]), column_sums(curvature)
 

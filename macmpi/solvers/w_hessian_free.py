@@ -39,6 +39,7 @@ class HessianFreeW(WSolver):
 
     takes: ClassVar[frozenset[str]] = frozenset({"segment"})
     masks: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
         theta, agreed = np.asarray(problem.start, dtype=np.float64).copy(), problem.in_pieces.agreed
@@ -68,8 +69,9 @@ class HessianFreeW(WSolver):
 
         def linearise(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
-            tapes[rows.start] = tape, problem.loss.root(problem.targets[rows], tape.F)
-            return tuple(tape.scales(inputs_gram))
+            tapes[rows.start] = tape, problem.loss_at(rows).root(problem.targets[rows], tape.F)
+            own = problem.weights_at(rows)
+            return tuple(tape.scales(lambda step: inputs_gram(step, own)))
 
         def product(P: Array, rows: slice) -> tuple[Array, ...]:
             tape, root = tapes[rows.start]

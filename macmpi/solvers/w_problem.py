@@ -16,7 +16,7 @@ import numpy as np
 from macmpi.nets.chain import Segment
 from macmpi.nets.design import adjoint, apply, column_dots, ridge_value
 from macmpi.nets.layers.activation import function
-from macmpi.nets.losses import Loss
+from macmpi.nets.losses import Loss, weighted
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.solvers.restraint import FREE, Restraint, by_columns
 from macmpi.typing import Array
@@ -53,8 +53,13 @@ class WProblem(Protocol):
     def start(self) -> Array: ...
 
     @property
-    def rows(self) -> int:
-        """The number of points."""
+    def rows(self) -> float:
+        """The number of points, or the sum of their weights."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """The number of points that this rank holds."""
         ...
 
     @property
@@ -90,11 +95,22 @@ def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple
 
 @dataclass(frozen=True)
 class Term:
-    """The points of a UnitProblem: inputs (N, D), targets (N, w); rounded: the inputs as directions may read them."""
+    """The points of a UnitProblem: inputs (N, D), targets (N, w); rounded: the inputs as directions may read them.
+
+    weights: (N,), None where all are 1.
+    """
 
     inputs: Rows
     targets: Rows
     rounded: Rows | None = None
+    weights: Array | None = None
+
+    def weigh(self, R: Array, rows: Any) -> Array:
+        """w_n r_n for some points' rows R (n, w), in their precision; R itself where there are no weights."""
+        if self.weights is None:
+            return R
+        found: Array = self.weights[rows].astype(R.dtype, copy=False)[:, None] * R
+        return found
 
     @property
     def read(self) -> Rows:
@@ -106,15 +122,15 @@ class Term:
 class UnitProblem:
     """Some units of one parameter block, over W = [V, c] of shape (w, D + 1), eq. (3) split by unit:
 
-        min over w_h of 1/2 sum_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w.
+        min over w_h of 1/2 sum_n w_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w,
 
-    The ridge leaves the biases c alone.  Units are independent: the answer for some units is those rows of
-    the answer.  `activation` is the name of an activation.  `shared` is their Gram,
-    from the diagonal on at least, and `factor` what the solver's system has made of it.  Without biases W is V, (w, D).
-     points: their number, where this rank holds only some of them (0: it holds all); in_pieces: how ranks
-    that solve it share what does not depend on points.  restraint: what else is asked of V; only of solvers that
-    declare `restrains`.  connected: where weights exist, of the shape of W; the others are 0 and stay 0, only of
-    solvers that declare `masks`.
+    w_n the weight of a point (`Term.weights`), 1 where there are none.  The ridge leaves the biases c alone.  Units are
+    independent: the answer for some units is those rows of the answer.  `activation` is the name of an
+    activation.  `shared` is their Gram, from the diagonal on at least, and `factor` what the solver's system has made
+    of it.  Without biases W is V, (w, D). points: their number, where this rank holds only some of them (0: it holds
+    all), or the sum of their weights; in_pieces: how ranks that solve it share what does not depend on
+    points.  restraint: what else is asked of V; only of solvers that declare `restrains`.  connected: where weights
+    exist, of the shape of W; the others are 0 and stay 0, only of solvers that declare `masks`.
     """
 
     term: Term
@@ -124,7 +140,7 @@ class UnitProblem:
     shared: Any = None
     key: tuple[int, ...] = ()
     factor: Any = None
-    points: int = 0
+    points: float = 0
     in_pieces: InPieces = ALONE
     restraint: Restraint = FREE
     connected: Array | None = None
@@ -135,8 +151,12 @@ class UnitProblem:
         return self.W
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> float:
         return self.points or len(self.term.targets)
+
+    @property
+    def count(self) -> int:
+        return len(self.term.targets)
 
     @property
     def n_in(self) -> int:
@@ -157,12 +177,13 @@ class UnitProblem:
         a = apply(A, theta)
         s = own.value(a, np.empty_like(a))
         r = self.term.targets[rows] - s
-        errors = 0.5 * column_dots(r, r).astype(float)
+        q = self.term.weigh(r, rows)
+        errors = 0.5 * column_dots(q, r).astype(float)
         if not slope:
             return (errors,)
-        r *= own.slope(a, s, np.empty_like(s))
+        q *= own.slope(a, s, np.empty_like(s))
         G = np.zeros(theta.shape)
-        G -= adjoint(r, A, self.bias)
+        G -= adjoint(q, A, self.bias)
         if self.connected is not None:
             G *= self.connected
         return errors, G
@@ -177,10 +198,10 @@ class UnitProblem:
 class SegmentProblem:
     """All weights of one segment together, over theta = (1, P), its blocks one after the other:
 
-        min 1/2 or loss: sum_n loss(t_n, f_k(a_n; theta)) + sum_b ridge_b/2 ||V_b||^2.
+        min 1/2 or loss: sum_n w_n loss(t_n, f_k(a_n; theta)) + sum_b ridge_b/2 ||V_b||^2.
 
-    inputs (N, D), targets (N, H).  shapes: of the blocks; the segment's own blocks are numbered from 0.  ridges,
-    restraints: of each block; () where all have `ridge`, and no restraint.
+    inputs (N, D), targets (N, H), weights w (N,), None where all are 1.  shapes: of the blocks; the segment's own
+    blocks are numbered from 0.  ridges, restraints: of each block; () where all have `ridge`, and no restraint.
     """
 
     segment: Segment
@@ -191,10 +212,11 @@ class SegmentProblem:
     ridge: float
     flat: Array
     key: tuple[int, ...] = ()
-    points: int = 0
+    points: float = 0
     in_pieces: InPieces = ALONE
     ridges: tuple[float, ...] = ()
     restraints: tuple[Restraint, ...] = ()
+    point_weights: Array | None = None
     factor: ClassVar[None] = None
     by_unit: ClassVar[bool] = False
 
@@ -203,8 +225,12 @@ class SegmentProblem:
         return self.flat[None]
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> float:
         return self.points or len(self.targets)
+
+    @property
+    def count(self) -> int:
+        return len(self.targets)
 
     def blocks(self, theta: Array) -> list[Array]:
         """Views W_b (H_b, D_b + 1) of a vector (P,)."""
@@ -219,13 +245,21 @@ class SegmentProblem:
         return self.blocks(theta.astype(self.inputs.dtype, copy=False))
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
-        A, T = self.inputs[rows], self.targets[rows]
+        A, T, loss = self.inputs[rows], self.targets[rows], self.loss_at(rows)
         if not slope:
             F = self.segment.forward(self.weights(theta[0]), A)
-            return (self.loss.value(T, F).sum(keepdims=True),)
+            return (loss.value(T, F).sum(keepdims=True),)
         tape = self.segment.tape(self.weights(theta[0]), A)
-        found = tape.weight_vjp(-self.loss.residual(T, tape.F))
-        return self.loss.value(T, tape.F).sum(keepdims=True), np.concatenate([g.ravel() for g in found])[None]
+        found = tape.weight_vjp(-loss.residual(T, tape.F))
+        return loss.value(T, tape.F).sum(keepdims=True), np.concatenate([g.ravel() for g in found])[None]
+
+    def loss_at(self, rows: Any) -> Any:
+        """The loss of some points, with their weights."""
+        return weighted(self.loss, self.weights_at(rows))
+
+    def weights_at(self, rows: Any) -> Array | None:
+        """The weights of some points, None where all are 1."""
+        return None if self.point_weights is None else self.point_weights[rows]
 
     @property
     def ridges_of_blocks(self) -> tuple[float, ...]:

@@ -50,6 +50,7 @@ class ProximalW(WSolver):
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
     restrains: ClassVar[bool] = True
     masks: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
     system: ClassVar[System] = MeasuringGram()
 
     def effort(self, n_in: int, units: int, points: int) -> float:

@@ -20,6 +20,7 @@ from macmpi.typing import Array
 @dataclass(frozen=True)
 class SGDW(WSolver):
     """theta <- theta - rate v, v <- momentum v + mean gradient of the next `batch` points, for `iterations` epochs.
+    (Mean: divided by their number and by the mean weight of all points.)
 
     For units in coordinates in which the layer's Gram is N I, so that the rate is a share of a linear unit's own step.
 
@@ -35,13 +36,14 @@ class SGDW(WSolver):
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
     by_sums: ClassVar[bool] = False
     masks: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
     system: ClassVar[System] = System()
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
-        whitened, N = whitening(problem), problem.rows
+        whitened, N, weight = whitening(problem), problem.count, problem.rows
         phi = whitened.into(start)
-        velocity, scale = np.zeros_like(phi), float(N) if problem.factor is not None else 1.0
+        velocity, scale = np.zeros_like(phi), float(N) if problem.factor is not None else N / weight
 
         def gradient(phi: Array, rows: Array) -> Array:
             theta = whitened.back(phi)

@@ -30,6 +30,10 @@ class Thresholded(WSolver):
     activations: ClassVar[frozenset[str] | None] = frozenset({"sigmoid"})
 
     @property
+    def weighs(self) -> bool:  # type: ignore[override]
+        return self.inner.weighs
+
+    @property
     def system(self) -> System | None:
         return self.inner.system
 
@@ -45,7 +49,7 @@ class Thresholded(WSolver):
     def _objective(self, problem: UnitProblem, W: Array, over_points: OverPoints) -> Array:
         def partial(rows: slice) -> tuple[Array, ...]:
             R = problem.term.targets[rows] - (apply(problem.term.inputs[rows], W) > 0.0)
-            return (0.5 * column_dots(R, R),)
+            return (0.5 * column_dots(problem.term.weigh(R, rows), R),)
 
         (errors,) = over_points(partial)
         return errors + 0.5 * problem.ridge * ridge_value(W, problem.n_in)

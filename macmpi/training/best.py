@@ -58,7 +58,8 @@ def or_constant(best: Best, method: Method, after: State[Any], data: Dataset) ->
     An output layer without biases gives none, one of convolutions perhaps none that is better.
     """
     parts, plan = method.parts, method.plan
-    flat = constant_weights(plan.chain, after.weights, plan.choices.loss, data.Y, parts.over_points, plan.n_train)
+    points = parts.over_points, parts.points.weight, data.weights
+    flat = constant_weights(plan.chain, after.weights, plan.choices.loss, data.Y, *points)
     if flat is None:
         return best
     of = errors_of(parts, replace(after, weights=flat), feasible=True)

@@ -22,7 +22,7 @@ from macmpi.results.reference_errors import levels
 from macmpi.state import Errors, State
 from macmpi.training import finite
 from macmpi.training.best import Best, best_of, is_poor, or_constant
-from macmpi.training.curve import Curve, changed, record_of
+from macmpi.training.curve import Curve, changed, optional_columns, record_of
 from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
 from macmpi.training.process import peak_memory, ready_memory, ready_products, spare_living
@@ -79,10 +79,10 @@ class Training:
         self.stop = request.listen()
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
-        loss, over, known = plan.choices.loss, method.parts.over_points, plan.sharded or team.rank == 0
-        self.levels = levels(plan.chain, data, loss, over, plan.n_train) if known else []
+        parts, loss, known = method.parts, plan.choices.loss, plan.sharded or team.rank == 0
+        self.levels = levels(plan.chain, data, loss, parts.over_points, parts.points.weight) if known else []
         self.constant = team.from_root(lambda: self.levels[0].value)
-        extra = ["error_val"] * plan.choices.loss.labels + ["zeros"] * plan.choices.shaping.sparse
+        extra = ["error_val"] * plan.choices.loss.labels + optional_columns(plan)
         self.curve = Curve(job.directory.curve, resumed, extra, method.account.without, team.rank == 0)
 
     @property

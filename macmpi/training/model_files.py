@@ -74,7 +74,8 @@ def card_of(config: Config, plan: Plan, data: Dataset, end: End, facts: dict[str
 
 
 def _error(errors: Errors) -> Error:
-    return Error(errors.train, errors.validation, errors.wrong_train, errors.wrong_validation, errors.zeros)
+    wrong = errors.wrong_train, errors.wrong_validation
+    return Error(errors.train, errors.validation, *wrong, errors.zeros, errors.near_zero)
 
 
 def ended(directory: RunDirectory | Nowhere, config: Config, plan: Plan, data: Dataset, end: End) -> Model:

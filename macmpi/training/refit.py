@@ -72,7 +72,11 @@ def joined(data: Dataset) -> Dataset:
     """
     X = np.concatenate([data.X, data.X_val])
     Y = X if data.autoencoder else np.concatenate([data.Y, data.Y_val])
-    return replace(data, X=X, Y=Y, groups=None, order=None)
+    weights = None
+    if data.weights is not None or data.weights_val is not None:
+        pairs = (data.weights, data.X), (data.weights_val, data.X_val)
+        weights = np.concatenate([np.ones(len(A)) if w is None else w for w, A in pairs])
+    return replace(data, X=X, Y=Y, groups=None, order=None, weights=weights)
 
 
 def refit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.parts import Parts
 from macmpi.nets.losses import LINKS
 from macmpi.results.scores import Labels, Numbers, scores_of, sums_of, width_of
@@ -24,7 +25,7 @@ def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
 
     def part(rows: slice) -> Array:
         F = plan.chain.forward(blocks, data.X_val[rows])
-        return sums_of(data.Y_val[rows], F if labels else LINKS[loss.link](F), labels)
+        return sums_of(data.Y_val[rows], F if labels else LINKS[loss.link](F), labels, at(data.weights_val, rows))
 
     sums = parts.evaluation.total(points, part, width_of(L, labels))
     classes = np.arange(L) if labels and data.classes is None else data.classes

@@ -53,7 +53,11 @@ SMALL = dataset(37, 11, 9, 4)
 CLASSES = dataset(37, 11, 9, 4, labels=True)
 TRUTH = remade(SMALL, lambda Y: np.greater(Y, 0.0).astype(float))
 COUNTS = remade(SMALL, lambda Y: np.floor(np.exp(2.0 * Y)))
-GAPS, GAPS_TRUTH, GAPS_COUNTS = (remade(data, with_gaps) for data in (SMALL, TRUTH, COUNTS))
+WEIGHTS = np.random.default_rng(3).uniform(0.0, 3.0, size=37)
+GAPS, GAPS_TRUTH = (
+    replace(remade(data, with_gaps), weights=WEIGHTS, weights_val=WEIGHTS[:11]) for data in (SMALL, TRUTH)
+)
+GAPS_COUNTS = remade(COUNTS, with_gaps)
 WIDE = dataset(300, 50, 12, 0)
 LONG = dataset(6200, 100, 3, 2)
 HIDDEN = {id(WIDE): [50, 5, 50], id(LONG): [4]}
@@ -138,9 +142,9 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
     yield WIDE, rounded
     yield LONG, {**rounded, "w_step.iterations": 2}
-    yield SMALL, {**rounded, "parallel.data": "sharded"}
+    yield SMALL, {**rounded, "parallel.data": "sharded", "penalty.sparsity": 0.1}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
-    yield SMALL, {"penalty.ridge_until_mu": 1.0, "method.acceleration": "none"}
+    yield SMALL, {"penalty.ridge_until_mu": 1.0, "method.acceleration": "none", "penalty.sparsity": [0.1, 0.0]}
     yield from restrained(single)
     momentum = {"method.acceleration": "momentum"}
     for data, sites in ((SMALL, "before"), (WIDE, "after"), (LONG, "after")):
@@ -287,7 +291,7 @@ def skips(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[
 
 
 def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
-    """Every loss that is neither of squares alone nor of labels, by each kind of method, and with missing outputs."""
+    """Every loss that is neither of squares alone nor of labels, by each kind of method; missing outputs, weights."""
     sums = {"logistic": (TRUTH, GAPS_TRUTH), "poisson": (COUNTS, GAPS_COUNTS)}
     sums |= dict.fromkeys(("huber", "absolute"), (SMALL, GAPS)) | {"squared": (SMALL, GAPS)}
     drawn = {"method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5}

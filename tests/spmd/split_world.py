@@ -176,7 +176,10 @@ def held(data: Dataset, plan: Plan, team: Team) -> Dataset:
     train, validation = (partition.held(team.rank).rows for partition in (plan.work.train, plan.work.validation))
     X, X_val = data.X[train], data.X_val[validation]
     Y, Y_val = (X, X_val) if data.autoencoder else (data.Y[train], data.Y_val[validation])
-    return data if not plan.sharded else replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val)
+    w = None if data.weights is None else data.weights[train]
+    w_val = None if data.weights_val is None else data.weights_val[validation]
+    weighed = {"weights": w, "weights_val": w_val}
+    return data if not plan.sharded else replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val, **weighed)
 
 
 def whole(state: State, plan: Plan, team: Team) -> State:

@@ -264,7 +264,7 @@ def _metrics(chain: Chain, weights: Any, X: Array, metrics: Any, seen: Any, loss
     tape, n = chain.whole.tape(weights, X), len(X)
     known = seen(tape, np.zeros((n, chain.n_out)), np.zeros((n, chain.n_out)))
     found: list[Array]
-    found, _ = metrics(loss, tape, n, lambda asked: [of(known) for of, _ in asked], lambda V, M: V.T @ M @ V)
+    found, _ = metrics(loss, tape, lambda asked: [of(known) for of, _ in asked], lambda V, M: V.T @ M @ V)
     return found
 
 

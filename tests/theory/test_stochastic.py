@@ -120,9 +120,9 @@ def test_the_gradient_is_that_of_the_error(loss: str, activation: str) -> None:
     assert slope == pytest.approx(float(out @ direction), rel=1e-6)
 
 
-def at_once(tape: Tape, Y: Array) -> object:
-    """Means over the points of a single tape."""
-    return lambda matrices: [of(Seen(tape, Y, Y)) for of, _ in matrices]
+def at_once(tape: Tape, Y: Array, points: int) -> object:
+    """Means over the first points of a single tape."""
+    return lambda matrices: [of(Seen(tape, Y, Y, slice(0, points))) for of, _ in matrices]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -133,7 +133,7 @@ def test_the_metrics_of_one_point_are_the_curvature_at_the_outputs_of_each_layer
     flat = state.weights + 0.3 * np.random.default_rng(0).normal(size=state.weights.shape)
     weights, chain, X = method.layout.blocks(flat), method.plan.chain, method.data.X[:1]
     tape = chain.whole.tape(weights, X)
-    found, _ = metrics(method.plan.choices.loss, tape, 1, at_once(tape, method.data.Y), AT_ONCE.form)
+    found, _ = metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, 1), AT_ONCE.form)
     affine = [i for i, m in enumerate(chain.maps) if m.parameter_shape is not None]
     for M, i in zip(found, affine, strict=True):
         outputs, above = chain.part(0, i + 1).forward(weights, X), chain.part(i + 1, len(chain.maps))
@@ -151,7 +151,7 @@ def test_metrics_are_means_of_the_maps_one_after_the_other(loss: str) -> None:
     weights, chain, X, points = method.layout.blocks(state.weights), method.plan.chain, method.data.X[:9], 5
     tape = chain.whole.tape(weights, X)
     found, M = (
-        metrics(method.plan.choices.loss, tape, points, at_once(tape, method.data.Y), AT_ONCE.form)[0],
+        metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, points), AT_ONCE.form)[0],
         method.plan.choices.loss.hessian(method.data.Y[:points], tape.F[:points]),
     )
     for k in (3, 2, 1, 0):
@@ -168,7 +168,7 @@ PRODUCTS = [(False, False)] * 4
 def seen(method: Method_, flat: Array, rows: slice) -> Seen:
     tape = method.plan.chain.whole.tape(method.layout.blocks(flat), method.data.X[rows])
     Y = method.data.Y[rows]
-    return Seen(tape, Y, method.plan.choices.loss.residual(Y, tape.F))
+    return Seen(tape, Y, method.plan.choices.loss.residual(Y, tape.F), slice(0, 7))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -198,7 +198,7 @@ def test_the_direction_is_the_damped_one_of_each_layer() -> None:
     method.curvature.factor(tapes, 14.0, state.own.damping, state)
     found = method.layout.blocks(method.curvature.direction(30.0 * gradient, 30.0, PRODUCTS, state))
     tape = tapes[0].tape
-    M_k, _ = metrics(method.plan.choices.loss, tape, 7, at_once(tape, method.data.Y), AT_ONCE.form)
+    M_k, _ = metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, 7), AT_ONCE.form)
     grams = method.layout.gram_blocks(state.own.grams)
     for D, slope, G, M in zip(found, method.layout.blocks(gradient), grams, M_k, strict=True):
         means = [np.trace(A) / len(A) for A in (G, M)]
@@ -389,7 +389,7 @@ def test_statistics_are_running_means_over_minibatches(loss: str, monkeypatch: p
         totals = [np.zeros_like(G) for G in means]
         for own in rows.values():
             tape = method.plan.chain.whole.tape(method.parts.weights(kept), method.data.X[own])
-            add_grams(tape, 7, 1.0 / 14.0, totals)
+            add_grams(Seen(tape, tape.F, tape.F, slice(0, 7)), 1.0 / 14.0, totals)
         for mean, total in zip(means, totals, strict=True):
             mean += max(0.3, 1.0 / (i + 1)) * (total - mean)
     method.curvature.fold(state)
@@ -405,7 +405,8 @@ def test_grams_are_those_of_the_layers_inputs() -> None:
     method, state = method_of()
     weights, X = method.parts.weights(state), method.data.X[:9]
     found = [np.zeros((d, d)) for _, d in method.layout.shapes[1:]]
-    add_grams(method.plan.chain.whole.tape(weights, X), 5, 0.5, found)
+    tape = method.plan.chain.whole.tape(weights, X)
+    add_grams(Seen(tape, X, X, slice(0, 5)), 0.5, found)
     for k, G in enumerate(found, start=1):
         A = np.hstack([method.plan.chain.part(0, 2 * k).forward(weights, X[:5]), np.ones((5, 1))])
         np.testing.assert_allclose(G, 0.5 * A.T @ A, rtol=1e-12)

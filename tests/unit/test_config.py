@@ -32,6 +32,7 @@ NOT_A_SEED = [-1, 2**63, 0.0, True, "0", NAN]
 MISTAKES: dict[str, list[Any]] = {
     "data.source": [3, True, ["digits"], 1.5],
     "data.target": [3, True, 1.5],
+    "data.weights": [["w"], 3, True],
     "data.ignore": ["id", 3, True],
     "data.missing": ["drop", "", 0, ["impute"]],
     "data.image_size": [28, "28", True],
@@ -91,6 +92,7 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.group_lasso": NOT_A_STRENGTH,
     "penalty.weights_min": NOT_A_BOUND,
     "penalty.weights_max": NOT_A_BOUND,
+    "penalty.sparsity": NOT_A_STRENGTH,
     "z_step.solver": ["newton", "", 1, ["binary"]],
     "z_step.iterations": NOT_OWN,
     "z_step.relaxation": [2.0, *NOT_POSITIVE],
@@ -459,6 +461,7 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
     valid: dict[str, st.SearchStrategy[Any]] = {
         "data.source": text,
         "data.target": st.one_of(text, st.lists(text, max_size=3)),
+        "data.weights": text,
         "data.ignore": st.lists(text, max_size=3),
         "data.missing": st.sampled_from(["impute", "refuse"]),
         "data.validation": st.floats(1e-6, 0.999),
@@ -482,6 +485,7 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
         "penalty.mu_max": st.floats(mu0, 1e16),
         "penalty.tolerance": FRACTION,
         "penalty.ridge": st.one_of(st.floats(0.0, 1e12), st.lists(st.floats(0.0, 1e12), min_size=1)),
+        "penalty.sparsity": st.one_of(st.floats(0.0, 1e12), st.lists(st.floats(0.0, 1e12), min_size=1)),
         "penalty.l1": st.one_of(st.floats(0.0, 1e12), st.lists(st.floats(0.0, 1e12), min_size=1)),
         "penalty.weights_min": st.one_of(st.floats(-1e12, 1e12), st.lists(st.floats(-1e12, 1e12), min_size=1)),
         "penalty.ridge_scale": st.sampled_from(["unit", "objective"]),

@@ -33,6 +33,7 @@ from macmpi.plan import (
     selectable,
     shaping_refusals,
     sharing_refusals,
+    sparsity_refusals,
     staged_refusals,
 )
 from macmpi.plan.plan import Plan, make_plan
@@ -57,6 +58,7 @@ def planned(keys: Keys) -> Plan:
     return make_plan(configured(keys), 4, 3, 37, 11, 2)
 
 
+DENSE_SELECTION: Keys = {"selection.criterion": "aic", "selection.sizes": [[3], []], "selection.epsilon2": 0.1}
 STEPS: Keys = {"recurrent": 3, "steps": 2}
 RECURRENT: Keys = {"model.hidden": [STEPS], "model.activation": "tanh"}
 TIED: Keys = {"model.tied": True, "model.activation": "tanh"}
@@ -1059,6 +1061,48 @@ TABLE = {
         )
         for key, method in zip(SHAPING, ("stochastic", "adam", "sgd", "lbfgs"), strict=True)
     },
+    "a sparsity for another number of layers": Row(
+        {"penalty.sparsity": [0.1, 0.2, 0.3]},
+        ("penalty.sparsity has 3 values", "has 2 hidden layers", "give one value, or 2"),
+        ({"penalty.sparsity": 0.1}, {"penalty.sparsity": [0.1, 0.2]}),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity without coordinates of its own": Row(
+        {"penalty.sparsity": 0.1, "method.name": "stochastic"},
+        ("penalty.sparsity draws coordinates to 0", 'use method.name = "mac"'),
+        ({"method.name": "mac"}, {"penalty.sparsity": 0.0}),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity of feasible coordinates": Row(
+        {"penalty.sparsity": 0.1, "method.acceleration": "momentum"},
+        ('method.acceleration = "momentum" makes coordinates feasible', 'use method.acceleration = "none"'),
+        ({"method.acceleration": "none"}, {"penalty.sparsity": 0.0}),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity of bits": Row(
+        {"penalty.sparsity": 0.1, "model.activation": ["binary", "tanh"]},
+        ("penalty.sparsity of coordinates that are bits or codewords", "leave penalty.sparsity out"),
+        ({"penalty.sparsity": 0.0},),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity without sites": Row(
+        {"penalty.sparsity": 0.1, "model.sites": "none"},
+        ("penalty.sparsity needs a site at each hidden layer", 'use model.sites = "after"'),
+        ({"model.sites": "after"}, {"penalty.sparsity": 0.0}),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity of a layer without a site": Row(
+        {"penalty.sparsity": [0.1, 0.0], "model.sites": ["none", "after"]},
+        ("penalty.sparsity names hidden layer 1", "a list with 0.0 there, or a site after it"),
+        ({"penalty.sparsity": [0.0, 0.1]}, {"model.sites": "after"}),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity with selection": Row(
+        {"penalty.sparsity": 0.1, **DENSE_SELECTION},
+        ('selection.criterion = "aic" compares nets without penalty.sparsity', 'use criterion = "none"'),
+        ({"selection.criterion": "none", "selection.sizes": []}, {"penalty.sparsity": 0.0}),
+        "`penalty.sparsity`",
+    ),
     "l1 by another solver": Row(
         {"penalty.l1": 0.1, "w_step.solver": "lbfgs"},
         ('penalty.l1 is fitted by w_step.solver = "proximal"', '"lbfgs"', 'use "proximal" or "auto"'),
@@ -1162,6 +1206,7 @@ MODULES = (
     shaping_refusals,
     sharing,
     sharing_refusals,
+    sparsity_refusals,
     staged_refusals,
 )
 

@@ -18,7 +18,7 @@ from macmpi import UsageError
 from macmpi.config import Config, Data, Method, Parallel
 from macmpi.data import parts, shards, split
 from macmpi.data import whole as wholes
-from macmpi.data.dataset import Dataset
+from macmpi.data.dataset import WEIGHTS, Dataset
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.estimate import estimate
@@ -28,6 +28,7 @@ RANKS = (1, 3, 5)
 N, D = 1203, 6
 X = np.random.default_rng(1).normal(size=(N, D)) * [1, 2, 3, 0, 5, 1e3] + [0, 1, 0, 7, 0, 1e4]
 X_VAL = np.random.default_rng(2).normal(size=(101, D))
+W = np.random.default_rng(3).exponential(size=N)
 LABELS = np.array([-3, 0, 7])
 
 
@@ -57,6 +58,10 @@ FILES: dict[str, dict[str, Any]] = {
     "few": {"X": X[:4], "X_val": X_VAL[:2]},
     "very few": {"X": X[:2], "X_val": X_VAL[:2]},
     "drawn from few": {"X": X[:3]},
+    "weights": {"X": X, "Y": X[:, :2], "X_val": X_VAL, "Y_val": X_VAL[:, :2], "weights": W, "weights_val": W[:101]},
+    "drawn weights": {"X": X, "Y": X[:, 1], "weights": W[:, None].astype(np.float32)},
+    "weights of labels": {"X": X, "Y": labels_of(X), "weights": np.arange(N) % 3},
+    "weights of 1": {"X": X, "weights": np.ones(N)},
 }
 
 
@@ -81,7 +86,13 @@ def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64
 
 
 def together(parts: list[Dataset]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("X", "Y", "X_val", "Y_val")}
+    names = [*("X", "Y", "X_val", "Y_val"), *(name for name in WEIGHTS if getattr(parts[0], name) is not None)]
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+
+
+def weighted(name: str) -> bool:
+    """A file whose points do not all weigh 1."""
+    return not np.all(FILES[name].get("weights", 1.0) == 1.0)
 
 
 # --- the law ----------------------------------------------------------------------------------------------------------
@@ -98,7 +109,7 @@ def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any,
     for ranks in RANKS:
         parts = loaded(config, ranks, labels)
         for key, found in together(parts).items():
-            assert found.shape == getattr(whole, key).shape
+            assert found.shape == getattr(whole, key).shape, key
             assert_allclose(found, getattr(whole, key), rtol=1e-12, atol=1e-12)
         for part in parts:
             for ours, theirs in ((part.scaling_x, whole.scaling_x), (part.scaling_y, whole.scaling_y)):
@@ -109,6 +120,7 @@ def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any,
                     assert ours.compresses_as(theirs)
                     assert (ours.tails.again is not None) is ("twice" in name and scale != "standard")
             assert part.autoencoder is whole.autoencoder
+            assert (part.weights is None) is (whole.weights is None) is not weighted(name)
             assert_array_equal(part.classes, whole.classes)
         sums |= {part.sha256 for part in parts}
     assert len(sums) == 1

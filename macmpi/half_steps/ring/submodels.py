@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.ring.route import Ring
 from macmpi.half_steps.w_problems import WInputs, layer_gram, targets, w_problem
 from macmpi.nets.layers.activation import function
@@ -78,10 +79,11 @@ class Units:
     def at(self, order: Array) -> Callable[[Job], Gradient]:
         """N times the mean gradient of a minibatch, and the ridge's."""
         A, T = self._features[order], targets(self._given, self._k)[order]
+        own = at(self._given.parts.data.weights, order)
 
         def of(job: Job) -> Gradient:
             assert job.units is not None
-            term = Term(A, T[:, job.units.rows])
+            term = Term(A, T[:, job.units.rows], weights=own)
             units = UnitProblem(term, self._activation, 0.0, np.empty((len(job.units), A.shape[1])))
 
             def gradient(phi: Array, rows: slice) -> Array:
@@ -109,14 +111,15 @@ class Whole:
         return float("inf")
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
-        """The mean gradient of a minibatch, and the ridge's share of a point."""
+        """The mean gradient of a minibatch, divided by the points' mean weight, and the ridge's share of a point."""
 
         def of(job: Job) -> Gradient:
-            problem = w_problem(self._given, job)
+            problem, points = w_problem(self._given, job), self._given.parts.plan.n_train
 
             def gradient(theta: Array, rows: slice) -> Array:
                 _, G = problem.partial(theta, order[rows], slope=True)
-                return G / (rows.stop - rows.start) + problem.ridge_part(theta)[1] / problem.rows
+                mean = G / (rows.stop - rows.start) * (points / problem.rows)
+                return mean + problem.ridge_part(theta)[1] / problem.rows
 
             return gradient
 

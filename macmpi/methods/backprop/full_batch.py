@@ -60,7 +60,7 @@ class Descent(Backprop[LineSearchState]):
                 self.add_gradient(weights, tile.rows, out)
 
         with self.clock("w"):
-            return self.sum(add, self.size + 1) / self.plan.n_train
+            return self.sum(add, self.size + 1) / self.parts.points.weight
 
     def sweep(self, state: State[LineSearchState], pause: Pause = never) -> bool:
         """One line search; against the gradient where the direction leads nowhere.  Collective: yes."""

@@ -7,8 +7,10 @@ from typing import ClassVar
 from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.config import Baseline as Keys
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.evaluation import at
 from macmpi.methods.nested import Nested
 from macmpi.methods.stochastic.factors import add_gradient
+from macmpi.nets.losses import weighted
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
@@ -45,12 +47,15 @@ class Backprop(Nested[Own]):
         )
 
     def add_gradient(self, weights: Array, rows: slice | Array, out: Array) -> None:
-        """Adds the sums over points of dE1/dW (flat) and of the losses to `out` (P + 1,).  Collective: no.
+        """Adds the sums over points, as they weigh, of dE1/dW (flat) and of the losses to `out` (P + 1,).
+
+        Collective: no.
 
         Cost: three passes through the net.
         """
         plan = self.plan
         shapes = plan.chain.block_shapes
         tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
-        losses = add_gradient(plan.choices.loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
+        loss = weighted(plan.choices.loss, at(self.data.weights, rows))
+        losses = add_gradient(loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
         out[-1] += losses.sum(dtype=float)

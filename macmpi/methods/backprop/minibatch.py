@@ -28,7 +28,10 @@ Kind = TypeVar("Kind", bound=SgdState)
 
 
 class Minibatches(Backprop[Kind]):
-    """A step for each minibatch, against its mean gradient g.  Collective: where a method says so."""
+    """A step for each minibatch, against its mean gradient g.
+
+    With weights g is sum w_n g_n over the minibatch's points, divided by their number and by the mean weight of all
+    points: its expectation is the gradient of E1.  Collective: where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock, keys)
@@ -57,7 +60,7 @@ class Minibatches(Backprop[Kind]):
             self.add_gradient(state.weights, rows[parts[i].rows], out)
 
         gradient = self.sum(add, self.size + 1, self.plan.dtype)[:-1]
-        gradient /= len(rows)
+        gradient /= len(rows) * (self.parts.points.weight / self.plan.n_train)
         state.own.steps += 1
         self.move(gradient, state)
 

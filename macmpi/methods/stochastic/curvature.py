@@ -29,6 +29,7 @@ from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum, Turns, over_parts
 from macmpi.plan.plan import Plan
+from macmpi.solvers.grams import by_row
 from macmpi.state import State, StochasticState, block_views
 from macmpi.typing import Array
 
@@ -77,13 +78,22 @@ class RunningCurvature:
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
 
-    def begin(self, state: State[StochasticState], X: Array) -> None:
-        """Begins with nothing but the Gram of inputs that never change: over all points.  Collective: yes."""
+    def begin(self, state: State[StochasticState], X: Array, weights: Array | None = None) -> None:
+        """Begins with nothing but the Gram of inputs that never change: over all points.  Collective: yes.
+
+        weights: of the points, of a mean of 1.
+        """
         state.own.grams = np.zeros(self.layout.grams[-1].stop, self.plan.dtype)
         state.own.inverses = np.zeros(self.layout.squares[-1].stop, self.plan.dtype)
         if self.settled:
             over = over_parts(self.sum, lambda i: [t.rows for t in tiles.chunks_within(self.rows[i])])
-            (total,) = over(lambda rows: (gram(self.plan.chain.maps[0].unfold(X[rows])),))
+            unfold = self.plan.chain.maps[0].unfold
+
+            def part(rows: slice) -> tuple[Array, ...]:
+                A = unfold(X[rows])
+                return (gram(A, weights=by_row(None if weights is None else weights[rows], len(A))),)
+
+            (total,) = over(part)
             self.layout.gram_blocks(state.own.grams)[0][:] = total / self.plan.n_train
 
     def note(self, tapes: Tapes, probed: float, state: State[StochasticState]) -> None:
@@ -94,7 +104,7 @@ class RunningCurvature:
             for i, seen in tapes.items():
                 self._fresh[i] *= 1.0 - rate
                 running = self.layout.gram_blocks(self._fresh[i])[1 if self.settled else 0 :]
-                add_grams(seen.tape, PROBED, rate / probed, running)
+                add_grams(seen, rate / probed, running)
 
     def share(self, state: State[StochasticState]) -> None:
         """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
@@ -143,13 +153,13 @@ class RunningCurvature:
         self, tapes: Tapes, probed: float, state: State[StochasticState]
     ) -> tuple[list[Array], dict[int, Array]]:
         """M_k of the minibatch, and what is added to Grams, the same on every rank.  Collective: yes."""
-        chain, points = self.plan.chain, PROBED
+        chain = self.plan.chain
 
         def means(matrices: Sequence[tuple[OfSeen, int]]) -> list[Array]:
             ends = np.cumsum([0, *(side * side for _, side in matrices)]).tolist()
 
             def add(i: int, out: Array) -> None:
-                if share := min(points, len(tapes[i].Y)):
+                if share := tapes[i].count:
                     for (of, _), a, b in zip(matrices, ends, ends[1:], strict=False):
                         out[a:b] += np.ravel(of(tapes[i])) * (share / probed)
 
@@ -160,7 +170,7 @@ class RunningCurvature:
             none = np.zeros((0, chain.n_in), self.plan.dtype)
             empty = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
             tape = next((seen.tape for seen in tapes.values()), empty)
-            return metrics(self.plan.choices.loss, tape, points, means, self._products.form)
+            return metrics(self.plan.choices.loss, tape, means, self._products.form)
 
     def empty_weights(self) -> Array:
         """Flat, anything in it, shared by the ranks of a node; to be read until the next one.  Collective: yes."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ from macmpi.nets.inverse import inverse
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
+from macmpi.reductions import EVERY
 from macmpi.typing import Array
 
 Sides = Sequence[tuple[bool, bool]]
@@ -80,15 +81,39 @@ def _runs(sizes: Sequence[int]) -> tuple[slice, ...]:
 
 @dataclass(frozen=True)
 class Seen:
-    """The net at some points, their targets, and minus the derivative of their losses by its outputs (n, n_out)."""
+    """The net at some points, their targets, and minus the derivative of their losses by its outputs (n, n_out).
+
+    Grams and metrics are taken from the points `probed`, of which weighted ones may be some several times.  weights: of
+    the points, their mean over all is 1; None where all are.
+    """
 
     tape: Tape
     Y: Array
     residual: Array
+    probed: slice | Array = field(default_factory=lambda: EVERY)
+    weights: Array | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of points that are probed."""
+        return len(self.Y[self.probed])
+
+
+def probed_of(n: int, weights: Array | None, most: int) -> slice | Array:
+    """Chooses at most `most` of n points in a random order: the first ones.  Where they weigh differently (n,), as many
+    as `most`, spaced evenly along the running sum of their weights: heavy points several times.
+    """
+    if weights is None:
+        return slice(0, most)
+    sums = np.cumsum(weights)
+    count = most if n and sums[-1] > 0.0 else 0
+    marks = (np.arange(count) + 0.5) / most
+    found: Array = np.minimum(np.searchsorted(sums, marks * (sums[-1] if n else 0.0)), n - 1)
+    return found
 
 
 OfSeen = Callable[[Seen], Array]
-"""A matrix that is a mean over the first of the points that were seen."""
+"""A matrix that is a mean over the probed ones of the points that were seen."""
 
 Means = Callable[[Sequence[tuple[OfSeen, int]]], list[Array]]
 """The means of several (n, n) matrices over all probed points, given with their n, in one exchange."""
@@ -153,13 +178,14 @@ def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequenc
             adjoint(Q, step.A, out=out[k])
 
 
-def add_grams(tape: Tape, points: int, weight: float, out: Sequence[Array]) -> None:
-    """Adds `weight` times the sum over the first points of [a, 1] [a, 1]^T to the Grams of the last len(out) layers."""
-    before = len({step.block for step in layers(tape)}) - len(out)
-    for step in layers(tape):
+def add_grams(seen: Seen, weight: float, out: Sequence[Array]) -> None:
+    """Adds `weight` times the sum over the probed points of [a, 1] [a, 1]^T to the Grams of the last len(out)
+    layers."""
+    before = len({step.block for step in layers(seen.tape)}) - len(out)
+    for step in layers(seen.tape):
         assert step.block is not None
         if step.block >= before and "transposed" not in step.map.capabilities:
-            out[step.block - before] += weight * gram(step.map.unfold(step.A[:points]))
+            out[step.block - before] += weight * gram(step.map.unfold(step.A[seen.probed]))
 
 
 def units(step: Step) -> int:
@@ -169,8 +195,8 @@ def units(step: Step) -> int:
     return shape[0]
 
 
-def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> tuple[list[Array], dict[int, Array]]:
-    """M_k (h, h) of each layer, from means over the first `points` of each tape; `tape` is any of them.
+def metrics(loss: Loss, tape: Tape, means: Means, back: Back) -> tuple[list[Array], dict[int, Array]]:
+    """M_k (h, h) of each layer, from means over the probed points of each tape; `tape` is any of them.
 
     Weights that a later map has transposed, of outputs V^T z, add s Z to their metric, for Z the mean of z z^T, and the
     metric of these outputs over s to their Gram: what comes second.  s makes both parts of the metric equally large.
@@ -181,13 +207,15 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> tu
     """
     dtype, width = tape.F.dtype, tape.F.shape[1]
     bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
-    slopes = [(_carried(i, points, np.ones((n, n), dtype)), n) for i, n in bent.items()]
-    M, *found_slopes = means([(lambda seen: loss.hessian(seen.Y[:points], seen.tape.F[:points]), width), *slopes])
+    slopes = [(_carried(i, np.ones((n, n), dtype)), n) for i, n in bent.items()]
+    M, *found_slopes = means(
+        [(lambda seen: loss.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed]), width), *slopes]
+    )
     products, M = dict(zip(bent, found_slopes, strict=True)), M.astype(dtype, copy=False)
     found, transposed = dict[int, list[Array]](), dict[int, tuple[Array, Array]]()
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.block is not None and "transposed" in step.map.capabilities:
-            (Z,) = means([(_squares(i, points), step.map.n_in)])
+            (Z,) = means([(_squares(i), step.map.n_in)])
             transposed[step.block] = Z, M
         elif step.block is not None:
             own = step.map.own.n_out
@@ -199,7 +227,7 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> tu
         elif i and step.W is not None and "patches" in step.map.capabilities:
             M = back(step.map.matrix(step.W), M)
         elif i:
-            (M,) = means([(_carried(i, points, M), step.varying)])
+            (M,) = means([(_carried(i, M), step.varying)])
     forms = [sum(found[k][1:], found[k][0]) / len(found[k]) for k in sorted(found)]
     added = {}
     for k, (Z, M) in transposed.items():
@@ -209,11 +237,11 @@ def metrics(loss: Loss, tape: Tape, points: int, means: Means, back: Back) -> tu
     return forms, added
 
 
-def _squares(i: int, points: int) -> OfSeen:
+def _squares(i: int) -> OfSeen:
     """The mean of a a^T over the inputs a of map i of a tape."""
 
     def of(seen: Seen) -> Array:
-        A = seen.tape.steps[i].A[:points]
+        A = seen.tape.steps[i].A[seen.probed]
         return A.T @ A / max(len(A), 1)
 
     return of
@@ -233,12 +261,12 @@ def shared_metric(M: Array, units: int) -> Array:
     return found
 
 
-def _carried(i: int, points: int, M: Array) -> OfSeen:
+def _carried(i: int, M: Array) -> OfSeen:
     """The mean of J^T M J for map i of a tape."""
 
     def pulled_back(seen: Seen) -> Array:
         step = seen.tape.steps[i]
-        return step.map.pullback(step.W, step.A[:points], M)[: step.varying, : step.varying]
+        return step.map.pullback(step.W, step.A[seen.probed], M)[: step.varying, : step.varying]
 
     return pulled_back
 

@@ -5,9 +5,10 @@ curvature.py; then a step along that direction D and the last step P,
 
     W <- W + x D + y P,   x = STRIDE times the minimum along D of the Gauss-Newton model of a minibatch, y = MOMENTUM;
 
-the damping follows the ratio of actual to predicted decrease.  What a run shows and keeps is the running average of
-the weights.  The points of a minibatch are assigned to ranks and their sums added up a tree of fixed parts; directions
-are assigned by units, inverses one by one: the same bits on any number of ranks.
+the weights of points, divided by their mean, multiply losses; the damping follows the ratio of actual to predicted
+decrease.  What a run shows and keeps is the running average of the weights.  The points of a minibatch are assigned to
+ranks and their sums added up a tree of fixed parts; directions are assigned by units, inverses one by one: the same
+bits on any number of ranks.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ import numpy as np
 from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.evaluation import at
 from macmpi.methods.nested import Nested
 from macmpi.methods.stochastic import components, factors, recovery
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import PROBED, RunningCurvature, Tapes
 from macmpi.methods.stochastic.damping import Damping
-from macmpi.methods.stochastic.factors import Layout, Seen
+from macmpi.methods.stochastic.factors import Layout, Seen, probed_of
 from macmpi.methods.stochastic.minibatches import Minibatches
 from macmpi.methods.stochastic.sample import Sample
 from macmpi.methods.stochastic.weights import Moves
+from macmpi.nets.losses import weighted
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.team import Team
@@ -80,6 +83,8 @@ class Stochastic(Nested[StochasticState]):
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, self.minibatches.points(0))
+        points = self.parts.points
+        self.point_weights = None if data.weights is None else data.weights * (plan.n_train / points.weight)
         self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
 
     @property
@@ -126,7 +131,7 @@ class Stochastic(Nested[StochasticState]):
         return self._started(weights, self._sample(), gradient_step)
 
     def _sample(self) -> Sample:
-        return Sample(self.data, self.rows, self.sum)
+        return Sample(self.data, self.rows, self.sum, self.point_weights)
 
     def _started(self, weights: Array, sample: Sample, fitted: bool = True) -> State[StochasticState]:
         """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
@@ -141,7 +146,7 @@ class Stochastic(Nested[StochasticState]):
                 empty = self.layout.blocks(self.curvature.empty_weights())[-1]
                 opening.fit_output(chain, found, loss, sample, empty, self.team)
         state.own.average, state.own.step = state.weights.copy(), np.zeros_like(state.weights)
-        self.curvature.begin(state, self.data.X)
+        self.curvature.begin(state, self.data.X, self.point_weights)
         return state
 
     def begin(self, state: State[StochasticState]) -> None:
@@ -216,9 +221,10 @@ class Stochastic(Nested[StochasticState]):
         """Adds part i's losses, their squares, its points probed and all of them; keeps what it has seen."""
         own = rows[i]
         tape, Y = self.plan.chain.whole.tape(self.weights(state), self.data.X[own]), self.data.Y[own]
-        losses, residual = self.plan.choices.loss.with_residual(Y, tape.F)
-        losses, tapes[i] = losses.astype(float), Seen(tape, Y, residual)
-        out += losses.sum(), losses @ losses, min(PROBED, len(own)), len(own)
+        w = at(self.point_weights, own)
+        losses, residual = weighted(self.plan.choices.loss, w).with_residual(Y, tape.F)
+        losses, tapes[i] = losses.astype(float), Seen(tape, Y, residual, probed_of(len(own), w, PROBED), w)
+        out += losses.sum(), losses @ losses, tapes[i].count, len(own)
 
     def _direction(self, tapes: Tapes, n: float, ridge: float, state: State[StochasticState]) -> Array:
         """D of this rank's units.  The ridge's slope has no factors: with one the gradient is made whole.
@@ -250,7 +256,8 @@ class Stochastic(Nested[StochasticState]):
         def add(i: int, out: Array) -> None:
             seen, own = tapes[i], self._shares[i]
             change = seen.tape.weight_jvp(blocks)
-            curved = np.vdot(change, self.plan.choices.loss.root(seen.Y, seen.tape.F).normal(change))
+            loss = weighted(self.plan.choices.loss, seen.weights)
+            curved = np.vdot(change, loss.root(seen.Y, seen.tape.F).normal(change))
             out += curved, np.vdot(change, seen.residual), np.vdot(way[own], way[own])
 
         with self.clock("z"):
@@ -267,8 +274,8 @@ class Stochastic(Nested[StochasticState]):
         weights, chain, loss = self.weights(state), self.plan.chain, self.plan.choices.loss
 
         def add(i: int, out: Array) -> None:
-            Y = self.data.Y[rows[i]]
-            out += loss.value(Y, chain.forward(weights, self.data.X[rows[i]])).sum(dtype=float)
+            Y, own = self.data.Y[rows[i]], weighted(loss, at(self.point_weights, rows[i]))
+            out += own.value(Y, chain.forward(weights, self.data.X[rows[i]])).sum(dtype=float)
 
         with self.clock("z"):
             after = float(self.sum(add, 1)[0]) / n

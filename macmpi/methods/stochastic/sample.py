@@ -31,15 +31,16 @@ RUNS = 4
 
 
 class Sample:
-    """Evenly spaced points of each part, X and Y, as far through the net as they have been asked for.  Collective: no.
+    """Evenly spaced points of each part, X and Y, by their weights if there are some, as far through the net as they
+    have been asked for.  Collective: no.
 
-    rows: this rank's points of each of its parts; over, roughly: sums over the points of all ranks, in float64 and in
-    the precision of the points, which are collective.
+    rows: this rank's points of each of its parts; weights: of the points that it holds; over, roughly: sums over the
+    points of all ranks, in float64 and in the precision of the points, which are collective.
     """
 
-    def __init__(self, data: Dataset, rows: dict[int, Tile], tree: TreeSum) -> None:
+    def __init__(self, data: Dataset, rows: dict[int, Tile], tree: TreeSum, weights: Array | None = None) -> None:
         share = -(-POINTS // tree.leaves)
-        taken = {i: _spread(own, share) for i, own in rows.items()}
+        taken = {i: _spread(own, share, weights) for i, own in rows.items()}
         ends = np.cumsum([0, *map(len, taken.values())]).tolist()
         self._places = {i: slice(a, b) for i, a, b in zip(taken, ends, ends[1:], strict=False)}
         every = np.concatenate([*taken.values(), np.zeros(0, dtype=int)])
@@ -85,7 +86,13 @@ class Sample:
         W[:] = found
 
 
-def _spread(own: Tile, count: int) -> Array:
-    """At most `count` evenly spaced rows of a run."""
+def _spread(own: Tile, count: int, weights: Array | None = None) -> Array:
+    """At most `count` evenly spaced rows of a run; by weights (N,), evenly along their running sum.
+
+    Of weighted points there are as many as were asked for: some several times.
+    """
+    if weights is not None and (sums := np.cumsum(weights[own.rows])).size and sums[-1] > 0.0:
+        marks = np.arange(count) * (sums[-1] / count)
+        return own.start + np.minimum(np.searchsorted(sums, marks, side="right"), len(own) - 1)
     count = min(count, len(own))
     return own.start + np.arange(count) * len(own) // count

@@ -116,6 +116,7 @@ from macmpi.nets.losses.metric import metric as metric  # noqa: E402
 from macmpi.nets.losses.metric import times as times  # noqa: E402
 from macmpi.nets.losses.robust import Absolute, Huber  # noqa: E402
 from macmpi.nets.losses.squared import Squared as Squared  # noqa: E402
+from macmpi.nets.losses.weighted import weighted as weighted  # noqa: E402
 
 LOSSES: dict[str, Loss] = {
     "squared": Squared(),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from macmpi.nets.losses import Loss
+from macmpi.nets.design import total_of
+from macmpi.nets.losses import Loss, weighted
 from macmpi.reductions import OverPoints
 from macmpi.typing import Array
 
@@ -16,26 +17,26 @@ ROUNDS, NEAR = 60, 1e-10
 counts that are all 0, is some ROUNDS away by then."""
 
 
-def best_constant(loss: Loss, Y: Array, over: OverPoints, n: int) -> Array:
+def best_constant(loss: Loss, Y: Array, over: OverPoints, n: float, weights: Array | None = None) -> Array:
     """argmin over c of sum_n loss(y_n, c): (L,), in float64: of squares the mean, of labels the logarithms of shares.
 
-    n: points that `over` sums over.  Collective: where `over` is.
+    n: points that `over` sums over, or the sum of their weights; weights: of the points.  Collective: where `over` is.
     """
     if not (loss.labels or loss.unit_hessian):
-        return by_newton(loss, Y, over)
-    (total,) = over(lambda rows: (Y[rows].sum(axis=0, dtype=float),))
+        return by_newton(loss, Y, over, weights)
+    (total,) = over(lambda rows: (total_of(Y[rows], _at(weights, rows)),))
     mean: Array = total / n
     return np.log(np.maximum(mean, RARE)) if loss.labels else mean
 
 
-def by_newton(loss: Loss, Y: Array, over: OverPoints) -> Array:
+def by_newton(loss: Loss, Y: Array, over: OverPoints, weights: Array | None = None) -> Array:
     """The best constant of a sum over outputs, c <- c + (sum of residuals) / (sum of curvatures) from 0.
 
-    Collective: where `over` is.
+    weights: of the points.  Collective: where `over` is.
     """
     c = np.zeros(Y.shape[1])
     for _ in range(ROUNDS):
-        slope, curvature = over(lambda rows, c=c: _sums(loss, Y[rows], c)[1:])  # type: ignore[misc]
+        slope, curvature = over(lambda rows, c=c: _sums(loss, Y[rows], c, _at(weights, rows))[1:])  # type: ignore[misc]
         step = slope / np.maximum(curvature, np.finfo(float).tiny)
         c = c + step
         if not np.abs(step).max() > NEAR:
@@ -43,35 +44,45 @@ def by_newton(loss: Loss, Y: Array, over: OverPoints) -> Array:
     return c
 
 
-def constant_error(loss: Loss, Y: Array, c: Array, over: OverPoints, n: int) -> float:
-    """E1 per point of a constant.  Collective: where `over` is."""
-    (total,) = over(lambda rows: (loss.value(_wide(Y[rows]), np.broadcast_to(c, Y[rows].shape)).sum(keepdims=True),))
+def constant_error(loss: Loss, Y: Array, c: Array, over: OverPoints, n: float, weights: Array | None = None) -> float:
+    """E1 per point of a constant; n, weights: as of `best_constant`.  Collective: where `over` is."""
+
+    def part(rows: slice) -> tuple[Array, ...]:
+        own = weighted(loss, _at(weights, rows))
+        return (own.value(_wide(Y[rows]), np.broadcast_to(c, Y[rows].shape)).sum(keepdims=True),)
+
+    (total,) = over(part)
     return float(total[0]) / n
 
 
-def start_targets(loss: Loss, Y: Array, over: OverPoints) -> Array:
+def start_targets(loss: Loss, Y: Array, over: OverPoints, weights: Array | None = None) -> Array:
     """Targets of the least-squares fit that an output layer begins with: (n, L), of squared errors and labels Y.
 
     Else c + residual / (mean curvature) at the best constant c, where a Gauss-Newton step from c leads; so missing
     targets are replaced by c, and outliers drawn nearer.  Behind a link, where such steps may be long, c alone.
-    Collective: where `over` is.
+    weights: of the points.  Collective: where `over` is.
     """
     if loss.labels or loss.unit_hessian:
         return Y
-    c = by_newton(loss, Y, over)
+    c = by_newton(loss, Y, over, weights)
     F = np.broadcast_to(c, Y.shape)
     if loss.link != "identity":
         return F
-    n, _, curvature = over(lambda rows: _sums(loss, Y[rows], c))
+    n, _, curvature = over(lambda rows: _sums(loss, Y[rows], c, _at(weights, rows)))
     found: Array = F + loss.residual(_wide(Y), F) * (n / np.maximum(curvature, NEAR))
     return found
 
 
-def _sums(loss: Loss, Y: Array, c: Array) -> tuple[Array, Array, Array]:
-    """The number of points, and sums over them of residuals and of curvatures at a constant."""
-    n, F = len(Y), np.broadcast_to(c, Y.shape)
-    curvature = n * np.diag(loss.hessian(_wide(Y), F)) if n else np.zeros(len(c))
-    return np.array([float(n)]), loss.residual(_wide(Y), F).sum(axis=0), curvature
+def _sums(loss: Loss, Y: Array, c: Array, weights: Array | None) -> tuple[Array, Array, Array]:
+    """The weight of points, and sums over them, as they weigh, of residuals and of curvatures at a constant."""
+    n, F, own = len(Y), np.broadcast_to(c, Y.shape), weighted(loss, weights)
+    curvature = n * np.diag(own.hessian(_wide(Y), F)) if n else np.zeros(len(c))
+    weight = float(n) if weights is None else float(weights.sum())
+    return np.array([weight]), own.residual(_wide(Y), F).sum(axis=0), curvature
+
+
+def _at(weights: Array | None, rows: slice) -> Array | None:
+    return None if weights is None else weights[rows]
 
 
 def _wide(Y: Array) -> Array:

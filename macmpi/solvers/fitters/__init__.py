@@ -21,7 +21,8 @@ class Fitter(Protocol):
     targets -- what it can be fitted to, some of "numbers", "labels" (one-hot rows, the outputs are those of a
         classifier), "bits" (0 or 1, of units that are thresholded behind the map);
     descends -- it never raises the segment's error; others keep their old weights where they would;
-    library -- the library that it imports, or "".
+    library -- the library that it imports, or "";
+    weighs -- `fit` takes the weights of points too, as the keyword `weights` (N,); False where it does not say.
     """
 
     @property

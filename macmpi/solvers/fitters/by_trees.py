@@ -25,17 +25,21 @@ class GrowsTrees(ByScikitLearn):
 class Forest(GrowsTrees):
     """Random forest regression: the mean of trees, each grown on a bootstrap sample (Breiman 2001)."""
 
-    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
-        return self.fit_rows(map, slice(0, map.trees), inputs, targets, random)
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
+        return self.fit_rows(map, slice(0, map.trees), inputs, targets, random, weights)
 
-    def fit_rows(self, map: Any, rows: slice, inputs: Array, targets: Array, random: Stream) -> Array:
+    def fit_rows(
+        self, map: Any, rows: slice, inputs: Array, targets: Array, random: Stream, weights: Array | None = None
+    ) -> Array:
         """Some of the trees; each has a seed of its own, by its number.  Cost: scikit-learn's for as many trees."""
         from sklearn.ensemble import RandomForestRegressor
 
         seeds, found = [seed_of(random) for _ in range(map.trees)], list[Array]()
         for seed in seeds[rows]:
             grown = RandomForestRegressor(1, max_depth=map.depth, max_features=self.share, random_state=seed)
-            (tree,) = grown.fit(inputs, _columns(targets)).estimators_
+            (tree,) = grown.fit(inputs, _columns(targets), sample_weight=weights).estimators_
             found.append(row(tree.tree_, map.depth, 1.0 / map.trees))
         return np.array(found).reshape(len(found), map.parameter_shape[1])
 
@@ -49,14 +53,16 @@ class Boosted(GrowsTrees):
 
     rate: float = 0.1
 
-    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
         from sklearn.tree import DecisionTreeRegressor
 
-        mean = targets.mean(axis=0)
+        mean = np.average(targets, axis=0, weights=weights)
         left, rows = targets - mean, []
         for _ in range(map.trees):
             tree = DecisionTreeRegressor(max_depth=map.depth, max_features=self.share, random_state=seed_of(random))
-            tree.fit(inputs, _columns(left))
+            tree.fit(inputs, _columns(left), sample_weight=weights)
             left = left - self.rate * tree.predict(inputs).reshape(left.shape)
             rows.append(row(tree.tree_, map.depth, self.rate))
         rows[0][-(mean.size << map.depth) :] += np.tile(mean, 1 << map.depth)

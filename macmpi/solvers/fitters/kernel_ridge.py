@@ -25,7 +25,9 @@ class KernelRidge(ByScikitLearn):
     kinds: ClassVar[frozenset[str]] = frozenset({"kernels"})
     targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
 
-    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
         from sklearn.kernel_approximation import Nystroem
         from sklearn.linear_model import Ridge
 
@@ -34,7 +36,9 @@ class KernelRidge(ByScikitLearn):
         kernel = Nystroem(gamma=1.0 / map.width**2, n_components=count, random_state=seed).fit(A)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a system that is nearly singular
-            ridge = Ridge(self.alpha, fit_intercept=False).fit(kernel.transform(A), targets.astype(np.float64))
+            ridge = Ridge(self.alpha, fit_intercept=False).fit(
+                kernel.transform(A), targets.astype(np.float64), sample_weight=weights
+            )
         found = np.zeros(map.parameter_shape)
         found[:count, : map.n_in] = kernel.components_
         found[:count, map.n_in :] = kernel.normalization_.T @ np.atleast_2d(ridge.coef_).T

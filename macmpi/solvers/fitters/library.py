@@ -12,6 +12,7 @@ class ByScikitLearn:
 
     descends: ClassVar[bool] = False
     library: ClassVar[str] = "sklearn"
+    weighs: ClassVar[bool] = True
 
 
 def seed_of(random: Stream) -> int:

@@ -21,6 +21,7 @@ class Nearest(ByScikitLearn):
 
     kinds: ClassVar[frozenset[str]] = frozenset({"nearest_neighbours"})
     targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
+    weighs: ClassVar[bool] = False
 
     def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
         from sklearn.neighbors import KNeighborsRegressor

@@ -1,0 +1,93 @@
+"""A loss at points that weigh differently: w_n times that of each point, as of w_n points in its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from macmpi.nets.layers import Tangent
+from macmpi.nets.losses import Loss, Root
+from macmpi.nets.tape import compose
+from macmpi.typing import Array
+
+
+def weighted(loss: Any, weights: Array | None) -> Any:
+    """The loss of points with these weights (n,), in their order; the loss itself where there are none.
+
+    Collective: no.
+    """
+    return loss if weights is None else Weighted(loss, weights)
+
+
+@dataclass(frozen=True)
+class WeightedRoot:
+    """sqrt(w_n) B of each point; roots: sqrt(w_n) as a column (n, 1)."""
+
+    root: Any
+    roots: Array
+
+    @property
+    def residual(self) -> Array:
+        """sqrt(w_n) q."""
+        found: Array = self.roots * self.root.residual
+        return found
+
+    def astype(self, dtype: np.dtype | type) -> Root:
+        """Rounds it to a precision."""
+        return WeightedRoot(self.root.astype(dtype), self.roots.astype(dtype))
+
+    def normal(self, dF: Array) -> Array:
+        """w_n B^T B dF."""
+        found: Array = np.square(self.roots) * self.root.normal(dF)
+        return found
+
+    def after(self, tangent: Tangent) -> Tangent:
+        """sqrt(w_n) B J."""
+
+        def product(dF: Array) -> Array:
+            return self.roots * dF
+
+        return compose([self.root.after(tangent), Tangent(product, product)])
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """w_n loss(y_n, f_n) for weights (n,) of the very points that it is given.  Collective: no."""
+
+    loss: Loss
+    weights: Array
+
+    def _column(self, F: Array) -> Array:
+        return self.weights.astype(F.dtype, copy=False)[:, None]
+
+    def value(self, Y: Array, F: Array) -> Array:
+        """w_n times the loss: (n,)."""
+        found: Array = self._column(F)[:, 0] * self.loss.value(Y, F)
+        return found
+
+    def residual(self, Y: Array, F: Array) -> Array:
+        """-gradient with respect to F: (n, L)."""
+        return self._column(F) * self.loss.residual(Y, F)
+
+    def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
+        """Value and residual, the same numbers in one pass."""
+        value, residual = self.loss.with_residual(Y, F)
+        column = self._column(F)
+        return column[:, 0] * value, column * residual
+
+    def root(self, Y: Array, F: Array) -> Root:
+        """sqrt(w_n) B."""
+        return WeightedRoot(self.loss.root(Y, F), np.sqrt(self._column(F)))
+
+    def hessian(self, Y: Array, F: Array) -> Array:
+        """Mean over rows of w_n B^T B, (L, L).
+
+        Cost: a product with B^T B for each output; of a sum over outputs, whose B^T B is diagonal, one.
+        """
+        normal, L, n = self.root(Y, F).normal, F.shape[1], max(len(F), 1)
+        if self.loss.by_output:
+            return np.diag(normal(np.ones_like(F)).sum(axis=0) / n)
+        axes = np.eye(L, dtype=F.dtype)
+        return np.stack([normal(np.broadcast_to(axis, F.shape)).sum(axis=0) / n for axis in axes])
