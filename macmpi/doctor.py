@@ -136,11 +136,12 @@ def examine(team: Team, argv: list[str]) -> int:
         return output
 
     output = team.from_root(settle)
+    from macmpi.machine.startup import start_up
     from macmpi.machine.storage import folder, hdf5
 
     hosts = machines(team)
     found = [library(team), ranks(hosts), shared_memory(hosts), kernel(team)]
-    found += team.from_root(lambda: [hdf5(), *folder(output)])
+    found += team.from_root(lambda: [start_up(hosts), hdf5(), *folder(output)])
     found += [*products(team), exchange(team), shared_arrays(team)]
     if team.rank == 0:
         say(f"macmpi {__version__}, Python {platform.python_version()}, {platform.platform()}")

@@ -12,13 +12,15 @@ import os
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import h5py
 import numpy as np
 
 from macmpi import StorageError, UsageError
 from macmpi.typing import Array
+
+if TYPE_CHECKING:
+    import h5py
 
 
 def cache() -> Path:
@@ -38,11 +40,15 @@ def opened(path: Any) -> h5py.File:
 
     What this program reads it replaces as a whole, and never writes in place.
     """
+    import h5py
+
     return h5py.File(path, "r", locking=False)
 
 
 def names(file: h5py.File, group: str) -> list[str]:
     """Lists what a group holds.  Raises UsageError where it is none, or a link."""
+    import h5py
+
     found = _inside(file, group)
     if not isinstance(found, h5py.Group):
         raise UsageError(f"{group} is a dataset, not a group")
@@ -51,6 +57,8 @@ def names(file: h5py.File, group: str) -> list[str]:
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """The dataset of that path, unread.  Raises UsageError for links, numbers kept elsewhere and sizes that lie."""
+    import h5py
+
     found = _inside(file, name)
     if not isinstance(found, h5py.Dataset):
         raise UsageError(f"{name} is a group, not a dataset")
@@ -66,6 +74,8 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 def _inside(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
     """Gives what the file itself holds under a path.  Raises UsageError for links, KeyError where there is nothing."""
+    import h5py
+
     for path in accumulate(name.split("/"), "{}/{}".format):
         link = file.get(path, getlink=True)
         if link is not None and not isinstance(link, h5py.HardLink):
@@ -100,6 +110,8 @@ def first_line(error: Exception) -> str:
 
 def image(arrays: dict[str, Any], attributes: dict[str, Any], sealed: bool = False) -> bytes:
     """An HDF5 file in memory, every dataset with a checksum (fletcher32).  sealed: as a whole, too."""
+    import h5py
+
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
         fill(file, arrays, attributes)
@@ -110,6 +122,8 @@ def image(arrays: dict[str, Any], attributes: dict[str, Any], sealed: bool = Fal
 
 def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) -> None:
     """Write arrays and attributes into an open file."""
+    import h5py
+
     for name, array in arrays.items():
         array = np.asarray(array)
         if array.dtype.kind == "U":  # HDF5 keeps text as bytes

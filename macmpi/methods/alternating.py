@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import minimize
 
 from macmpi.account import COORDINATES, Account
 from macmpi.half_steps.evaluation import at
@@ -30,6 +29,8 @@ def replayed(start: Array, known: Sequence[tuple[float, Array]], iterations: int
     Collective: no.
     """
     replies = iter(known)
+
+    from scipy.optimize import minimize
 
     def reply(flat: Array) -> tuple[float, Array]:
         value, gradient = next(replies, (None, None))

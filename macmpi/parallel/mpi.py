@@ -25,6 +25,10 @@ T = TypeVar("T")
 BINDINGS = "mpi4py"
 """The package through which MPI is reached."""
 
+DROWSY, LONGEST_SLEEP = 0.005, 0.02
+"""The share of what it has waited that a rank sleeps between two polls, and the most: many ranks that wait for one to
+read, on few cores, would keep it from reading."""
+
 PATIENCE = 1800.0
 """Seconds that a rank waits for the others while the config is being read."""
 
@@ -102,14 +106,14 @@ class MPITeam(Team):
         self._clock, self._deadline = clock, deadline + (4.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
-        """Wait politely: poll and yield the core, and after 20 ms sleep between polls."""
+        """Wait politely: poll and yield the core, after 20 ms sleep between polls, the longer the longer it takes."""
         began = time.monotonic()
         while not request.Test():
             waited = time.monotonic() - began
             if waited < 0.02:
                 os.sched_yield()
             else:
-                time.sleep(0.001)
+                time.sleep(min(max(0.001, DROWSY * waited), LONGEST_SLEEP))
             if waited > self._deadline:
                 warn(
                     f"rank {self.rank}/{self.size}: no answer from the other ranks for "

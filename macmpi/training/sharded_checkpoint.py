@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from macmpi import StorageError, UsageError, files
@@ -99,6 +98,8 @@ def _laid_out(
 
     On a full disk HDF5 would end the process, so it never meets one.
     """
+    import h5py
+
     places = {}
     with h5py.File(memory, "w") as file:
         files.fill(file, arrays, labels)

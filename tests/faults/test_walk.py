@@ -32,7 +32,7 @@ NODE = ("--set", 'parallel.data="node"')
 KEYS = {
     "all_or_raise": SHARDED,
     "shift_to_next": (*SHARDED, "--set", 'w_step.schedule="ring"'),
-    "gather_columns": ("--set", "model.hidden=[99, 99]"),
+    "gather_columns": ("--set", "model.hidden=[64]"),
     **dict.fromkeys(("share_memory", "array", "fence"), NODE),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from launch.cases import snapshot
 from launch.launching import run_program
 
 from macmpi import doctor
-from macmpi.machine import hosts, storage
+from macmpi.machine import hosts, startup, storage
 from macmpi.machine.findings import FAULT, FINE, WARNING, Finding
 from macmpi.machine.hosts import SHARED_A_RANK, Machine
 from macmpi.parallel import kernels
@@ -22,6 +23,7 @@ from macmpi.parallel.serial import Serial
 PROGRAM = ("-m", "macmpi.doctor")
 LINES = (
     *("MPI", "ranks", "/dev/shm", "HDF5", "kernel", "folder", "locks", "HDF5 file"),
+    "start-up",
     *("dgemm", "BLAS threads", "Iallgatherv", "shared arrays"),
 )
 
@@ -45,6 +47,43 @@ def test_a_folder_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     outcome = run_program("--output", "file", ranks=2, cwd=tmp_path, program=PROGRAM, code=2)
     assert re.search(r"^folder +FAULT +file\n +-> cannot be written", outcome.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("each", "cores", "kept", "variable", "verdict", "says"),
+    [
+        (0.5, 2, True, "", FINE, "0.5 s of a core a rank for imports, 24 s for 96 ranks on 2 cores"),
+        (0.7, 2, True, "", WARNING, "34 s for 96 ranks"),
+        (0.1, 96, True, "1", FINE, "0 s for 96 ranks on 96 cores"),
+        (0.1, 96, False, "1", WARNING, "unset PYTHONDONTWRITEBYTECODE"),
+        (0.1, 96, False, "", WARNING, "python -m compileall"),
+    ],
+)
+def test_what_a_start_costs(
+    each: float, cores: int, kept: bool, variable: str, verdict: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all ranks of the fullest host; sources that are compiled again by every rank are named."""
+    monkeypatch.setattr(startup, "seconds_of_import", lambda: each)
+    monkeypatch.setattr(startup, "compiled", lambda: kept)
+    monkeypatch.setenv(startup.UNWRITTEN, variable)
+    found = startup.start_up([Machine("other", 4, 4, None), Machine("full", 96, cores, None)])
+    assert found.verdict == verdict
+    assert says in str(found)
+
+
+def test_imports_are_counted_in_seconds_of_a_core() -> None:
+    assert 0.0 < startup.seconds_of_import() < 120.0
+
+
+LATER = ("h5py", "scipy.optimize", "scipy.stats", "scipy.sparse", "pandas", "sklearn", "matplotlib")
+"""Libraries that no rank needs to start: those that read and write files, and those of single methods."""
+
+
+def test_a_rank_starts_without_what_it_may_not_need() -> None:
+    """Of many ranks on few cores each import is paid for as many times as there are ranks."""
+    code = f"import sys, {startup.PROGRAM}; print([name for name in {LATER} if name in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
 
 
 def test_every_remedy_is_shown() -> None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from macmpi.parallel.streams import Stream
 from macmpi.solvers.fitters.library import ByScikitLearn
@@ -85,6 +83,8 @@ def one_by_one(model: Any, inputs: Array, targets: Array, weights: Array | None 
 
 def scale_of(F: Array, targets: Array, weights: Array | None = None) -> float:
     """The factor of F that has the least cross-entropy."""
+    from scipy.optimize import minimize_scalar
+    from scipy.special import logsumexp
 
     def entropy(log: float) -> float:
         logits = np.exp(log) * F
