@@ -41,7 +41,9 @@ def parser() -> argparse.ArgumentParser:
         "bits are those of a run that nothing struck.  Exit codes: the run's; after the last retry, the launcher's.",
     )
     p.add_argument("-n", dest="ranks", type=int, metavar="P", help="ranks (default: those of --hosts)")
-    p.add_argument("--hosts", type=_hosts, default={}, metavar="A:4,B:4", help="hosts, and the ranks that each takes")
+    p.add_argument(
+        "--hosts", type=_hosts, default={}, metavar="A:4,B:4", help="hosts, and the ranks of each (MPICH, Open MPI)"
+    )
     p.add_argument(
         "--retries", type=int, default=RETRIES, metavar="N", help=f"starts after a death, at most (default: {RETRIES})"
     )

@@ -38,6 +38,30 @@ def test_a_rank_that_ends_the_others_leaves_its_exit_code(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "codes").iterdir()] == ["70"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "fault", "code", "said"),
+    [
+        (["--set", "model.hiddn=[3]"], "", 2, "model.hiddn"),
+        ([], "0:read:0:known", 70, "macmpi: the fault that MACMPI_FAULT asks for"),
+        ([], "0:model:1:full", 74, "could not be written"),
+        ([], "2:z:2:usr1", 75, "stopped"),
+    ],
+)
+def test_code_and_message_arrive_where_a_launcher_kills_those_that_end_later(
+    settings: list[str], fault: str, code: int, said: str, tmp_path: Path
+) -> None:
+    """srun --kill-on-bad-exit does, and reported 143 without a message."""
+    write_case(tmp_path, "autoencoder")
+    (tmp_path / "codes").mkdir()
+    env = {"MACMPI_TEST_CODES": str(tmp_path / "codes")} | ({"MACMPI_FAULT": fault} if fault else {})
+    words = ("autoencoder.toml", "--iterations", 3, *settings)
+    outcome = run_program(*words, ranks=3, cwd=tmp_path, program=(Path(__file__).with_name("killing.py"),), env=env)
+    codes = [(tmp_path / "codes" / f"code-{rank}").read_text() for rank in range(3)]
+    assert codes == [str(code)] * 3, outcome.err
+    spoken = [line for line in (outcome.out + outcome.err).splitlines() if said in line and "fault: " not in line]
+    assert len(spoken) == 1, spoken
+
+
 @pytest.fixture
 def no_mpi(tmp_path: Path) -> dict[str, str]:
     """An mpi4py that finds no MPI library."""
