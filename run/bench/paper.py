@@ -127,7 +127,7 @@ FIG3 = [
     Step("coil_mac-ranks", training(COIL), images_of(OBJECTS), 50.0, MOST),
     Step("coil_altopt", training("run/coil_altopt.toml"), images_of(OBJECTS), 90.0),
 ]
-FIG5 = [Step("coil_select", training("run/coil_select.toml"), codes_of, 40.0)]
+FIG5 = [Step("coil_select", training("run/coil_select.toml"), curve_of, 40.0)]
 MEASURED = sorted({1, *(2**k for k in range(1, 8) if 2**k <= CORES), *([CORES] if CORES > 1 else [])})
 SPEEDUP = ("run/bench/speedup.py", "--output", "{OUTPUT}", "--ranks", *map(str, MEASURED))
 FIG6 = [

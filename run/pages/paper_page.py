@@ -92,8 +92,8 @@ def letter(found: Found) -> str:
             wrapped(
                 "A W-step whose systems are solved, as one Cholesky factor a unit would, changes nothing that can be "
                 "seen: one preconditioned CG step a linearisation is enough. A Z-step cut at 10 "
-                "iterations leaves E_Q at "
-                "twice the value and more; mu then grows before E1 has fallen, and the run goes another way. That is "
+                "iterations leaves E_Q at more than "
+                "twice the value; mu then grows before E1 has fallen, and the run goes another way. That is "
                 "at the paper's mu = 1 with little ridge, where the systems are hard; with the wider "
                 "start, mu = 10 and "
                 "the ridge of `run/usps_mac.toml` two iterations serve."
@@ -171,7 +171,7 @@ def fig4(found: Found) -> str:
 def fig5(found: Found) -> str:
     (step,) = found["steps"].values()
     chosen = [(r["iteration"], tuple(r["centres"])) for r in swept(step) if r.get("changed")]
-    first, last = (r["E1_train"] + r["cost"] for r in (step["curve"][0], swept(step)[-1]))
+    first, last = (r["E1_train"] + r["cost"] for r in (swept(step)[0], swept(step)[-1]))
     rises = sum(
         b["E1_train"] + b["cost"] > a["E1_train"] + a["cost"]
         for a, b in zip(swept(step), swept(step)[1:], strict=False)

@@ -40,7 +40,8 @@ def curve(random: np.random.Generator) -> list[Found]:
             "E1_val": 1.1 * error,
         }
         slopes = {"gradient_E_Q": error, "gradient_E1": error, "multipliers_lack": error}
-        records.append({**own, **keys, **slopes, "seconds": 0.5 * i, "changed": phase == "selection"})
+        known = {k: v for k, v in keys.items() if phase != "start" or k not in ("cost", "centres")}
+        records.append({**own, **known, **slopes, "seconds": 0.5 * i, "changed": phase == "selection"})
     return records
 
 
