@@ -26,6 +26,9 @@ GRADIENTS = ("gradient_E_Q", "gradient_E1", "multipliers_lack")
 DIGITS, OBJECTS = 10, 8
 """Sample images of a figure."""
 
+GROUPS = ("groups", "held_groups", "order")
+"""Keys of an outcome: the objects of the images, and the place of each in its rotation."""
+
 CORES = len(os.sched_getaffinity(0))
 MOST = min(CORES, 12)
 """The paper used 12 processors."""
@@ -143,8 +146,8 @@ BENCHMARKS = [
     Benchmark("theory", THEORY),
     Benchmark("letter", LETTER),
     Benchmark("fig5", FIG5),
-    Benchmark("fig3", FIG3),
-    Benchmark("fig4", [COIL_MAC]),
+    Benchmark("fig3", FIG3, without=("codes", *GROUPS)),
+    Benchmark("fig4", [COIL_MAC], without=("images",)),
     Benchmark("fig6", FIG6),
     Benchmark("fig2", FIG2),
 ]

@@ -81,7 +81,8 @@ def outcome(step: Step, random: np.random.Generator) -> Found:
 
 def made_up(benchmark: Benchmark) -> Found:
     random = np.random.default_rng(0)
-    steps = {step.name: outcome(step, random) for step in benchmark.steps}
+    whole = {step.name: outcome(step, random) for step in benchmark.steps}
+    steps = {name: {k: v for k, v in step.items() if k not in benchmark.without} for name, step in whole.items()}
     return {"benchmark": benchmark.name, "commit": "c0ffee00", "date": "2026-11-24", **WHERE, "steps": steps}
 
 
