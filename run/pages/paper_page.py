@@ -67,8 +67,9 @@ def fig2(found: Found) -> str:
             wrapped(
                 "On several ranks MAC "
                 f"{'computes the same numbers to the last digit' if same else 'computes OTHER numbers: a fault'}. "
-                f"By the error at the end the order is {order}; by processor seconds, from the least, {cheap}. What we do "
-                "otherwise: SGD has a rate of its own, since the paper's grid is of sums over points; the last rows of "
+                f"By the error at the end the order is {order}; by processor seconds, from the least, {cheap}. What we "
+                "do otherwise: SGD has a rate of its own, since the paper's grid is of sums over "
+                "points; the last rows of "
                 "MAC are not the paper's (a wider start, mu from 10 to 1e5 and momentum; minibatches, which the paper "
                 "leaves to future work)."
             ),
@@ -147,8 +148,8 @@ def fig3(found: Found) -> str:
             table(header, rows),
             wrapped(
                 f"{there}E1 holds the ridge, as in eq. (6). What we do otherwise: the repulsion of the embedding "
-                f"(w- = 1). Of the images that were held out, half of two objects' poses, many reconstructions are bad: "
-                f"E1 {end(mac)['E1_val']:.1f} at the end of MAC."
+                f"(w- = 1). Of the images that were held out, half of two objects' poses, many reconstructions are bad "
+                f"(E1 {end(mac)['E1_val']:.1f} at the end of MAC)."
             ),
         ]
     )
