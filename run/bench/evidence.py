@@ -56,10 +56,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Steps whose outcomes make one file."""
+    """Steps whose outcomes make one file.
+
+    without: what other benchmarks need of the same steps, and this one leaves out of its file.
+    """
 
     name: str
     steps: Sequence[Step]
+    without: tuple[str, ...] = ()
 
 
 @dataclass
@@ -164,7 +168,11 @@ def carry_out(benchmarks: Sequence[Benchmark], folders: Folders) -> None:
             left -= step.about
             pace = found["seconds"] / step.about if took > 1.0 else pace
         path = folders.files / f"{benchmark.name}.json"
-        path.write_text(written({s.name: folders.done[s.name] for s in benchmark.steps}, benchmark.name, of, here))
+        own = {
+            s.name: {key: value for key, value in folders.done[s.name].items() if key not in benchmark.without}
+            for s in benchmark.steps
+        }
+        path.write_text(written(own, benchmark.name, of, here))
         print(f"  {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}", flush=True)
 
 

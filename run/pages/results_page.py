@@ -175,7 +175,7 @@ def selection(found: Found) -> str:
     for name, step in found["steps"].items():
         last = swept(step)[-1]
         sizes = step["sizes"][0]["units"] if step["sizes"] else last.get("centres", [])
-        first = step["curve"][0]
+        first = swept(step)[0]
         cells = [first["E1_train"] + first.get("cost", 0.0), last["E1_train"] + last.get("cost", 0.0)]
         rows.append(
             [
@@ -187,7 +187,8 @@ def selection(found: Found) -> str:
             ]
         )
     return table(
-        ("run", "E1 + C at the start", "at the end", "sizes at the end", "E1 after postprocessing", "seconds"), rows
+        ("run", "E1 + C after one iteration", "at the end", "sizes at the end", "E1 after postprocessing", "seconds"),
+        rows,
     )
 
 

@@ -59,6 +59,13 @@ def test_a_benchmark_is_one_file_of_its_steps(tmp_path: Path, folders: Folders, 
     assert "[2/2] both: two; left about" in said
 
 
+def test_a_file_leaves_out_what_only_others_need(tmp_path: Path, folders: Folders) -> None:
+    one = step(tmp_path, "one")
+    carry_out([Benchmark("all", [one]), Benchmark("short", [one], without=("said",))], folders)
+    whole, short = (json.loads((folders.files / f"{n}.json").read_text())["steps"]["one"] for n in ("all", "short"))
+    assert whole.keys() - short.keys() == {"said"}
+
+
 def test_what_is_done_is_not_done_again(tmp_path: Path, folders: Folders) -> None:
     one, two = step(tmp_path, "one"), step(tmp_path, "two")
     carry_out([Benchmark("first", [one])], folders)

@@ -40,7 +40,8 @@ def curve(random: np.random.Generator) -> list[Found]:
             "E1_val": 1.1 * error,
         }
         slopes = {"gradient_E_Q": error, "gradient_E1": error, "multipliers_lack": error}
-        records.append({**own, **keys, **slopes, "seconds": 0.5 * i, "changed": phase == "selection"})
+        known = {k: v for k, v in keys.items() if phase != "start" or k not in ("cost", "centres")}
+        records.append({**own, **known, **slopes, "seconds": 0.5 * i, "changed": phase == "selection"})
     return records
 
 
@@ -80,7 +81,8 @@ def outcome(step: Step, random: np.random.Generator) -> Found:
 
 def made_up(benchmark: Benchmark) -> Found:
     random = np.random.default_rng(0)
-    steps = {step.name: outcome(step, random) for step in benchmark.steps}
+    whole = {step.name: outcome(step, random) for step in benchmark.steps}
+    steps = {name: {k: v for k, v in step.items() if k not in benchmark.without} for name, step in whole.items()}
     return {"benchmark": benchmark.name, "commit": "c0ffee00", "date": "2026-11-24", **WHERE, "steps": steps}
 
 
