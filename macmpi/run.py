@@ -149,21 +149,9 @@ def _paper(args: argparse.Namespace) -> Any:
     asked = {name: value for name in PAPER if (value := getattr(args, name)) is not None}
     if not asked and args.memory is None:
         return None
-    if not args.check:
-        raise UsageError(
-            f"--{next(iter(asked), 'memory')} goes with --check: a launch has the ranks that mpiexec starts"
-        )
-    for name, value in asked.items():
-        if value < 1:
-            raise UsageError(f"--{name} {value}: a number from 1 on is needed")
-    from macmpi.training.asked import Paper, bytes_in, check_asked
+    from macmpi.training.asked import paper_of
 
-    try:
-        paper = Paper(**asked, memory=0.0 if args.memory is None else bytes_in(args.memory))
-    except ValueError as error:
-        raise UsageError(f"--memory {error}") from None
-    check_asked(paper)
-    return paper
+    return paper_of(asked, args.memory, args.check)
 
 
 def _set_threads(threads: int) -> None:

@@ -26,6 +26,26 @@ class Paper:
         return bool(self.points and self.columns)
 
 
+def paper_of(asked: dict[str, int], memory: str | None, check: bool) -> Paper:
+    """The question of the options that are given.  Raises UsageError where it makes no sense, or not without --check.
+
+    Collective: no.
+    """
+    if not check:
+        raise UsageError(
+            f"--{next(iter(asked), 'memory')} goes with --check: a launch has the ranks that mpiexec starts"
+        )
+    for name, value in asked.items():
+        if value < 1:
+            raise UsageError(f"--{name} {value}: a number from 1 on is needed")
+    try:
+        paper = Paper(**asked, memory=0.0 if memory is None else bytes_in(memory))
+    except ValueError as error:
+        raise UsageError(f"--memory {error}") from None
+    check_asked(paper)
+    return paper
+
+
 def bytes_in(text: str) -> float:
     """Bytes of "64G", "512M", "1.5T" or a plain number.  Raises ValueError."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)

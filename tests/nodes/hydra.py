@@ -1,7 +1,7 @@
 """`make test-nodes`: ranks on several nodes inside this machine, started by mpiexec, without a batch system.
 
 python tests/nodes/hydra.py [--only TEXT] [--times N] [--keep].  Root and iproute2 are needed.  The results of a whole
-suite are written to docs/results/nodes.json.
+suite are written to docs/suites/nodes.json.
 """
 
 from __future__ import annotations

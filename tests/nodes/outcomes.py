@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "docs" / "results"
+RESULTS = ROOT / "docs" / "suites"
 LIBRARIES = ("macmpi", "mpi4py", "mpich", "openmpi", "numpy", "h5py")
 
 
@@ -103,7 +103,7 @@ def write(name: str, command: str, what: str, rows: list[dict[str, Any]], used: 
     git = ["git", "-C", str(ROOT)]
     commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True).stdout.split("\n")
-    dirty = any(line and " docs/results/" not in line for line in changed)
+    dirty = any(line and " docs/suites/" not in line for line in changed)
     models = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     head = {
         "command": command,

@@ -1,7 +1,7 @@
 """`make test-slurm`: run/batch/slurm.sh under a real Slurm, brought up on nodes inside this machine.
 
 python tests/nodes/slurm.py [--only TEXT] [--times N] [--keep].  Root, Debian's slurm-wlm, munge and iproute2 are
-needed.  The results of a whole suite are written to docs/results/slurm.json.
+needed.  The results of a whole suite are written to docs/suites/slurm.json.
 """
 
 from __future__ import annotations

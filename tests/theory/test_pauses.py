@@ -17,7 +17,7 @@ from macmpi.methods.stochastic import method as stochastic
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
-from macmpi.state import Z_STEP, State
+from macmpi.state import Z_STEP, Architecture, State
 from macmpi.training import checkpoint
 from macmpi.training.stored import contents
 
@@ -56,8 +56,15 @@ def begun(tables: dict[str, dict[str, Any]]) -> tuple[Any, Any]:
 
 def method_of(config: Config, data: Any, state: State | None = None) -> Any:
     """As `run.py` makes it: of the sizes that a selection has found."""
-    hidden = (state.own.hidden if state else []) or config.model.hidden
-    plan = make_plan(resized(config, hidden), data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    selected = state.own.architecture if state else Architecture()
+    plan = make_plan(
+        resized(config, *selected) if selected.units else config,
+        data.X.shape[1],
+        data.Y.shape[1],
+        len(data.X),
+        len(data.X_val),
+        1,
+    )
     return choose(config, plan, data, Serial(), Clock())
 
 
