@@ -1,6 +1,7 @@
 # make run    train an autoencoder on real digits with 2 ranks (sets itself up first)
 # make test   run the tests (sets itself up first)
 # make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
+# make test-ranks  every choice of the config on 5 ranks and on 2 or 3, where make test takes one of them
 # make faults the fault suite: every fault in every phase (docs/reliability.md); make soak: 200 stops and starts
 # make test-slurm  run/batch/slurm.sh under a real Slurm of three nodes inside this machine (root; Debian: slurm-wlm munge)
 # make test-nodes  mpiexec over three nodes inside this machine: every method, links that are slow, nodes that die (root)
@@ -26,7 +27,7 @@ PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-kernels test-slurm test-nodes faults soak docs speedup compare paper results bench-defaults
+.PHONY: run test test-ranks test-kernels test-slurm test-nodes faults soak docs speedup compare paper results bench-defaults
 .PHONY: fuzz lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
@@ -40,9 +41,12 @@ run: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) $(PURE)
-	$(BIN)/python -m pytest tests/spmd
+	$(BIN)/python -m pytest --timeout 550 tests/spmd
 	$(BIN)/python -m pytest -n $(LAUNCHERS) --dist loadfile tests/launch
 	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
+
+test-ranks: $(VENV)/.installed
+	MACMPI_TEST_EVERYWHERE=1 $(BIN)/python -m pytest --timeout 2000 tests/spmd
 
 test-kernels: $(VENV)/.installed
 	WORKERS=$(WORKERS) $(BIN)/python tests/kernels.py
