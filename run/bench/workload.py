@@ -107,7 +107,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
         stack.enter_context(wrap(Products, "__call__", "product", lambda products, V, M: V.shape[1]))
         stack.enter_context(wrap(Comparing, "_features", "feature", lambda trial, k: k))
-        stack.enter_context(wrap(Comparing, "objectives", "unit", lambda trial, job, candidates: job.segment))
+        stack.enter_context(wrap(Comparing, "objectives", "unit", lambda trial, job, *_: job.segment))
         for kind in {type(solver) for own in plan.choices.regressions for solver in (own.solver, own.plain)}:
             stack.enter_context(wrap(kind, "solve", "unit", lambda solver, problem, over_points: problem.key[2]))
         stack.enter_context(wrap(System, "sum", "factor", lambda system, inputs, *_: inputs.shape[1]))
