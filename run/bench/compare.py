@@ -91,6 +91,12 @@ def table(study: who.Study, runs: Runs, levels: list[tuple[str, float]]) -> list
     return lines
 
 
+def among(study: who.Study, names: Sequence[str]) -> who.Study:
+    """The first contender, and those others whose name begins with one of these."""
+    first, *others = study.contenders
+    return replace(study, contenders=(first, *(c for c in others if c.name.startswith(tuple(names)))))
+
+
 def cell(seconds: float, validation: float) -> str:
     return f"{seconds:.2f}, {validation:.2f}" if math.isfinite(seconds) else "never"
 
@@ -232,6 +238,9 @@ def main() -> None:
     p.add_argument("study", choices=("adam", "rivals", "parallel", "paper", "batch", "tasks", "shapes"), nargs="+")
     p.add_argument("--only", nargs="+", choices=shapes.SHAPES, default=list(shapes.SHAPES), help="some of the shapes")
     p.add_argument(
+        "--against", nargs="+", default=[""], metavar="TEXT", help="of adam and rivals: those whose name begins so"
+    )
+    p.add_argument(
         "--torch-python", default=sys.executable, help="an interpreter with NumPy and torch (extra: compare)"
     )
     p.add_argument("--output", type=Path, default=Path("runs/compare"))
@@ -274,7 +283,7 @@ def main() -> None:
                 "paper": who.PAPER_STUDY,
                 "batch": who.BATCH_STUDY,
             }
-            compare(contest, studies[name], repeats)
+            compare(contest, among(studies[name], args.against), repeats)
 
 
 if __name__ == "__main__":
