@@ -32,13 +32,18 @@ def at(weights: Array | None, rows: Any) -> Array | None:
     return None if weights is None else weights[rows]
 
 
+def sum_by_weight(values: Array, weights: Array | None) -> float:
+    """The sum over points of values (n,), each times its weight.  Collective: no."""
+    return float(values.sum(dtype=float) if weights is None else weights @ values.astype(float, copy=False))
+
+
 def net_sums(loss: Loss, Y: Array, F: Array, weights: Array | None = None) -> list[float]:
     """Sums over points, each times its weight, of losses, of misclassified points, and of 1.  Collective: no."""
     losses = loss.value(Y, F)
     if weights is None:
         return [losses.sum(dtype=float), misclassified(Y, F) if loss.labels else 0, len(Y)]
     wrong = F.argmax(axis=1) != Y.argmax(axis=1) if loss.labels else np.zeros(len(Y))
-    return [float(weights @ losses.astype(float, copy=False)), float(weights @ wrong), float(weights.sum())]
+    return [sum_by_weight(losses, weights), float(weights @ wrong), float(weights.sum())]
 
 
 class Evaluation:
@@ -129,15 +134,10 @@ class Evaluation:
             if len(multipliers):
                 work = -np.einsum("nh,nh->", multipliers[rows], D, dtype=float)
                 squares = [np.square(times(c, m.M)).sum(axis=1) for c, m in zip(missed, p.metrics, strict=True)]
-                move = sum(_total(s, own) for s in squares)
-            whole = _total(p.weigh(p.Z, missed, F[-1]), own)
+                move = sum(sum_by_weight(s, own) for s in squares)
+            whole = sum_by_weight(p.weigh(p.Z, missed, F[-1]), own)
             return [whole, np.einsum("nh,nh->", C, D, dtype=float), work, move]
 
         E_Q, constraint, work, move = (self.total(self.plan.work.train, part, 4) / self.weight).tolist()
         width = sum(self.plan.chain.site_sizes)
         return E_Q, constraint / width, work, move / width
-
-
-def _total(values: Array, weights: Array | None) -> float:
-    """The sum over points of values (n,), each times its weight."""
-    return float(values.sum(dtype=float) if weights is None else weights @ values.astype(float, copy=False))

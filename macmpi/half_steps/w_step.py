@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from macmpi.half_steps.carry_out import carry_out, exchanged
-from macmpi.half_steps.evaluation import at
+from macmpi.half_steps.evaluation import at, sum_by_weight
 from macmpi.half_steps.located import located
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.positions import by_position, over_positions
@@ -159,12 +159,7 @@ def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) ->
     def part(rows: slice) -> list[float]:
         F, own = segment.forward(weights, A[rows]), at(parts.data.weights, rows)
         if last:
-            return [_sum(parts.plan.choices.loss.value(T[rows], F), own)]
-        return [0.5 * _sum(given.metrics[k].square(T[rows] - F), own)]
+            return [sum_by_weight(parts.plan.choices.loss.value(T[rows], F), own)]
+        return [0.5 * sum_by_weight(given.metrics[k].square(T[rows] - F), own)]
 
     return float(parts.evaluation.total(parts.plan.work.train, part, 1)[0])
-
-
-def _sum(values: Array, weights: Array | None) -> float:
-    """The sum over points of values (n,), each times its weight.  Collective: no."""
-    return float(values.sum(dtype=float) if weights is None else weights @ values.astype(float, copy=False))

@@ -1,6 +1,6 @@
 """Links that are slow, narrow and lossy, for kernels without netem: a switch in this process between nodes.
 
-Each node gets a TAP device beside its link.  A thread reads every frame, and hands it on when the delay is over
+Each node gets a TAP device in addition to its link.  A thread reads every frame, and hands it on when the delay is over
 and the link is free again, or not at all.  Delays of a millisecond and more are kept to some tenths of one.
 """
 

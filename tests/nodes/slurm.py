@@ -41,7 +41,7 @@ def said(where: Path, job: str) -> str:
 
 
 def ended(slurm: Slurm, where: Path, job: str, state: str, code: int | None = None, restarts: int = 0) -> str:
-    """What a job has said that is over for good, in that state, with that exit code and so many restarts."""
+    """What a job has said that is over for good, in that state, with that exit code and number of restarts."""
     found, text = slurm.ended(job), said(where, job)
     told = f"{[found[key] for key in ('JobState', 'ExitCode', 'Restarts')]}, not {state}, {code}, {restarts}: {text}"
     assert found["JobState"] == state, told
