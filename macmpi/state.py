@@ -184,13 +184,15 @@ class AcceleratedState(MacState):
 class StochasticState(Record):
     """Stochastic MAC: running averages of the weights and of the layers' Grams, the last step, steps so far.
 
-    inverses: of Grams and metrics; length: of a step, in directions; level: running mean of the loss.
+    inverses: of Grams and metrics, or their eigenvectors and, in spectra, eigenvalues; length: of a step, in
+    directions; level: running mean of the loss.
     """
 
     average: Array = field(default_factory=nothing)
     step: Array = field(default_factory=nothing)
     grams: Array = field(default_factory=nothing)
     inverses: Array = field(default_factory=nothing)
+    spectra: Array = field(default_factory=nothing)
     damping: float = 0.0
     length: float = 0.0
     level: float = 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from macmpi.config import Stochastic
+from macmpi.nets.chain import Chain
 from macmpi.parallel import balance
 from macmpi.plan.choices import REMADE, minibatch
 from macmpi.plan.estimate import widest_image
@@ -20,6 +21,12 @@ PASSES, MEASURED, ADAPTED = 3.7, 3, 10
 
 METRIC, PROBED = 4.0, 64
 """Multiplications of two numbers of an image for its metric, a point; points of them."""
+
+ROTATED = 2.0
+"""The most that rotating a layer's slope may cost, in passes of a minibatch forth and back through the layer."""
+
+DECOMPOSED = 6.0
+"""Eigenvectors cost this many times as much as an inverse."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,17 @@ def minibatches(keys: Stochastic, plan: Plan) -> int:
     n = plan.n_train
     of_epoch = max(n // minibatch(keys, n, 0, plan.choices.loss.labels), 1)
     return max(of_epoch // max(min(keys.records, of_epoch), 1), 1)
+
+
+def rotated(chain: Chain, points: float) -> frozenset[int]:
+    """Chooses the layers that are damped in eigenvectors (methods/stochastic/spectral.py), by counted flops.
+
+    Rotations of a layer (h, d) cost 4 h d (h + d), passes of n points forth and back 6 n h d.  The layer that reads the
+    inputs is not among them: inputs have directions of little variance, mostly noise, which are better damped.
+    points: n, of a minibatch.  Collective: no.
+    """
+    first, shapes = chain.whole.blocks[0], enumerate(chain.block_shapes)
+    return frozenset(k for k, (h, d) in shapes if k != first and 4 * (h + d) <= ROTATED * 6 * points)
 
 
 def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rates) -> list[Round]:
@@ -53,12 +71,18 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
         own = tuple(passes * seconds for seconds in by_points)
         return summed(own, width, times, parts, plan) if times else []
 
+    turned = rotated(chain, n) - ({len(chain.block_shapes) - 1} if plan.choices.loss.unit_hessian else set())
+    turned = turned if autoencoder else frozenset()
     effort = [2.0 * (h * h * min(d, rows) + d * d * min(h, rows)) for h, d in chain.block_shapes]
-    units = [seconds / rates.passes for seconds in effort]
-    whole = _busiest(_halved(units, P), P)
+    units = [(1 + (k in turned)) * flops / rates.passes for k, flops in enumerate(effort)]
+    whole = _busiest([*_halved([u for k, u in enumerate(units) if k not in turned], P), *(units[k] for k in turned)], P)
     images = [float(m.n_out) for m in chain.maps[1:] if widest_image(chain) and "linear" not in m.capabilities]
     probing = sum(METRIC * size**2 * PROBED for size in images) / rates.products
-    inverses = [2.0 * float(side**3) / rates.products for shape in chain.block_shapes for side in shape]
+    inverses = [
+        2.0 * (DECOMPOSED if k in turned else 1.0) * float(side**3) / rates.products
+        for k, shape in enumerate(chain.block_shapes)
+        for side in shape
+    ]
     found = [
         *sums(PASSES / 3.0, 4, batches),
         *sums(2.0 * PASSES / 3.0, weights, batches),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from macmpi.methods.stochastic import spectral
 from macmpi.methods.stochastic.factors import (
     Layout,
     OfSeen,
@@ -28,6 +29,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum, Turns, over_parts
+from macmpi.plan.minibatch_cost import DECOMPOSED
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row
 from macmpi.state import State, StochasticState, block_views
@@ -48,11 +50,20 @@ class RunningCurvature:
 
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
     Grams travel only when they are inverted, on one node only where.  Where the metric is the identity, of a linear
-    output layer of the squared error, the diagonal of its inverse alone is made.  Collective: where a method says so.
+    output layer of the squared error, the diagonal of its inverse alone is made.  rotated: layers that are damped in
+    the eigenvectors of both (spectral.py), which stand in the place of the inverses, and so is the identity; None: no
+    layer is.  Collective: where a method says so.
     """
 
     def __init__(
-        self, plan: Plan, layout: Layout, rows: dict[int, Tile], tree: TreeSum, team: Team, clock: Clock
+        self,
+        plan: Plan,
+        layout: Layout,
+        rows: dict[int, Tile],
+        tree: TreeSum,
+        team: Team,
+        clock: Clock,
+        rotated: frozenset[int] | None = None,
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock = team, clock
@@ -67,12 +78,15 @@ class RunningCurvature:
         bare = plan.chain.maps[-1].parameter_shape is not None
         last = plan.chain.whole.blocks[-1]
         self._identity = {last} if bare and last is not None and plan.choices.loss.unit_hessian else set[int]()
-        jobs = [(k, t.rows) for k, (h, _) in enumerate(shapes) for t in tiles.unit_tiles(h, tiles.EXACT_WIDTH)]
-        wide = [d + h * (k not in self._identity) for k, (h, d) in enumerate(shapes)]
+        self._bare, self.rotated = rotated is not None, (rotated or frozenset()) - self._identity
+        pieces = [(h, h if k in self.rotated else tiles.EXACT_WIDTH) for k, (h, _) in enumerate(shapes)]
+        jobs = [(k, t.rows) for k, (h, width) in enumerate(pieces) for t in tiles.unit_tiles(h, width)]
+        wide = [(1 + (k in self.rotated)) * (d + h * (k not in self._identity)) for k, (h, d) in enumerate(shapes)]
         costs = [float(wide[k] * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
         self.units = [[jobs[i] for i in rank] for rank in balance.assign_in_order(costs, team.size)]
         self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
-        sizes = [1 if j % 2 and j // 2 in self._identity else side for j, side in enumerate(layout.sides)]
+        sizes = [1.0 if j % 2 and j // 2 in self._identity else float(side) for j, side in enumerate(layout.sides)]
+        sizes = [DECOMPOSED ** (1 / 3) * side if j // 2 in self.rotated else side for j, side in enumerate(sizes)]
         self.squares = assign_inverses(sizes, team.size)
         self._paired = all(j ^ 1 in rank for rank in self.squares for j in rank)
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
@@ -85,6 +99,7 @@ class RunningCurvature:
         """
         state.own.grams = np.zeros(self.layout.grams[-1].stop, self.plan.dtype)
         state.own.inverses = np.zeros(self.layout.squares[-1].stop, self.plan.dtype)
+        state.own.spectra = np.zeros(self.layout.spectra[-1].stop, self.plan.dtype)
         if self.settled:
             over = over_parts(self.sum, lambda i: [t.rows for t in tiles.chunks_within(self.rows[i])])
             unfold = self.plan.chain.maps[0].unfold
@@ -130,7 +145,10 @@ class RunningCurvature:
         self.team.gather_parts(state.own.grams, self._grams)
 
     def factor(self, tapes: Tapes, probed: float, damping: float, state: State[StochasticState]) -> None:
-        """Damped inverses of all Grams and metrics: each by one rank, then Allgatherv.  Collective: yes."""
+        """Damped inverses of all Grams and metrics, or their eigenvectors: each by one rank, then Allgatherv.
+
+        Collective: yes.
+        """
         self.fold(state)
         if not self._paired:  # shifts take the traces of a Gram and of its metric
             self.complete(state)
@@ -141,13 +159,21 @@ class RunningCurvature:
         pairs = list(zip(grams, found, strict=True))
         with self.clock("w"):
             for j in self.squares[self.team.rank]:
-                shift, of = shifts(*pairs[j // 2], damping), pairs[j // 2][j % 2]
-                if j % 2 and j // 2 in self._identity:
+                known, of = j // 2 in self._identity, pairs[j // 2][j % 2]
+                shift = shifts(*pairs[j // 2], damping)
+                if known and self._bare:
+                    shift = spectral.identity_shifts(shift, damping, spectral.cross(state.own.steps))
+                if j // 2 in self.rotated:
+                    state.own.spectra[self.layout.spectra[j]], inverses[j][:] = spectral.decomposed(of)
+                elif j % 2 and known:
                     inverses[j].fill(0.0)
                     np.fill_diagonal(inverses[j], 1.0 / (of[0, 0] + shift[1]))
                 else:
                     inverses[j][:] = shifted_inverse(of, shift[j % 2])
         self.team.gather_parts(state.own.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
+        if self.rotated:
+            made = [[self.layout.spectra[j] for j in rank if j // 2 in self.rotated] for rank in self.squares]
+            self.team.gather_parts(state.own.spectra, made)
 
     def _metrics(
         self, tapes: Tapes, probed: float, state: State[StochasticState]
@@ -183,18 +209,25 @@ class RunningCurvature:
         """
         numbers, blocks = self.plan.chain.whole.blocks, self.plan.chain.blocks
         shared = [k for k, m in enumerate(blocks) if not plain(m) or numbers.count(k) > 1]
-        return choose_sides(self.layout.shapes, points, list(self._identity), shared)
+        return choose_sides(self.layout.shapes, points, list(self._identity), [*shared, *self.rotated])
 
-    def direction(self, summed: Array, n: float, sides: Sides, state: State[StochasticState]) -> Array:
+    def direction(self, summed: Array, n: float, damping: float, sides: Sides, state: State[StochasticState]) -> Array:
         """D of this rank's units, from slopes summed over n points, with the inverses of `sides` in them already.
 
         It is to be read before the next one is made.  Collective: yes.
         """
         direction, slopes = self.empty_weights(), self.layout.blocks(summed)
         inverses, found = self.layout.square_blocks(state.own.inverses), self.layout.blocks(direction)
+        q = spectral.cross(state.own.steps)
+        values = [state.own.spectra[own] for own in self.layout.spectra]
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:
                 G, M = inverses[2 * k : 2 * k + 2]
+                if k in self.rotated:
+                    metric, gram_ = (values[2 * k + 1], M), (values[2 * k], G)
+                    found[k][:] = spectral.solved(slopes[k] * (-1.0 / n), metric, gram_, damping, q)
+                    self._mask(k, units, found[k])
+                    continue
                 outputs, inputs = sides[k]
                 if outputs or k in self._identity:
                     own = slopes[k][units] * (-(M[0, 0] if k in self._identity else 1.0) / n)
@@ -204,9 +237,13 @@ class RunningCurvature:
                     found[k][units] = own
                 else:
                     np.matmul(own, G, out=found[k][units])
-                if (mask := self.plan.chain.blocks[k].connected) is not None:
-                    found[k][units] *= mask[units]
+                self._mask(k, units, found[k])
         return direction
+
+    def _mask(self, k: int, units: slice, direction: Array) -> None:
+        """Weights that a sparse layer k has not stay 0, in place.  Collective: no."""
+        if (mask := self.plan.chain.blocks[k].connected) is not None:
+            direction[units] *= mask[units]
 
     @property
     def slopes_read(self) -> list[slice]:
@@ -218,7 +255,7 @@ class RunningCurvature:
         self.team.gather_parts(direction, self.places)
 
 
-def assign_inverses(sides: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
+def assign_inverses(sides: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
     """Assigns the inverses of G_1, M_1, G_2, M_2, ...: by layers in order, as units are, where that is as even.
 
     A rank then reads the inverses that it has made itself.  Collective: no.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-CODES, NUMBERS, LABELS = 8e-3, 0.1, 0.3
+CODES, NUMBERS, LABELS = 1.6e-2, 0.1, 0.3
 """The first damping for activations with a slope of 1: of autoencoders, of regressions, of labels.
 
 A minibatch of few targets, and labels most of all, is fitted too well by a step with little damping: the next ones

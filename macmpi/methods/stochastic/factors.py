@@ -56,6 +56,11 @@ class Layout:
     def sides(self) -> tuple[int, ...]:
         return tuple(n for h, d in self.shapes for n in (d, h))
 
+    @cached_property
+    def spectra(self) -> tuple[slice, ...]:
+        """Eigenvalues of Grams and metrics in turn, as `squares` has their eigenvectors."""
+        return _runs(self.sides)
+
     def place(self, layer: int, rows: slice) -> slice:
         """Gives the place of some rows of a layer's weights."""
         start, d = self.weights[layer].start, self.shapes[layer][1]

@@ -39,6 +39,7 @@ from macmpi.parallel.tiles import Tile, merged
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.choices import REMADE
 from macmpi.plan.initial import random_block, remember
+from macmpi.plan.minibatch_cost import rotated
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
@@ -75,7 +76,8 @@ class Stochastic(Nested[StochasticState]):
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
         self.minibatches = Minibatches(plan, keys, self.rows, least_part)
-        self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock)
+        rotated_ = rotated(plan.chain, self.minibatches.points(0)) if data.autoencoder else None
+        self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, rotated_)
         self.moves = Moves(team, self.curvature.places)
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
@@ -197,10 +199,10 @@ class Stochastic(Nested[StochasticState]):
         renew = early or state.own.steps % REMADE == 0 or not state.own.inverses[0]
         if early or state.own.steps % RENEWED == 0:
             self.curvature.note(tapes, probed, state)
+        damping = self.damping.of_inverses(state.own.damping, state.own.level) + ridge
         if renew:
-            damping = self.damping.of_inverses(state.own.damping, state.own.level)
-            self.curvature.factor(tapes, probed, damping + ridge, state)
-        D = self._direction(tapes, n, ridge, state)
+            self.curvature.factor(tapes, probed, damping, state)
+        D = self._direction(tapes, n, damping, ridge, state)
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if renew or state.own.steps % MEASURE == 0:
             self.curvature.show(D)
@@ -226,10 +228,10 @@ class Stochastic(Nested[StochasticState]):
         losses, tapes[i] = losses.astype(float), Seen(tape, Y, residual, probed_of(len(own), w, PROBED), w)
         out += losses.sum(), losses @ losses, tapes[i].count, len(own)
 
-    def _direction(self, tapes: Tapes, n: float, ridge: float, state: State[StochasticState]) -> Array:
+    def _direction(self, tapes: Tapes, n: float, damping: float, ridge: float, state: State[StochasticState]) -> Array:
         """D of this rank's units.  The ridge's slope has no factors: with one the gradient is made whole.
 
-        Collective: yes.
+        damping: of the layers that are damped in eigenvectors.  Collective: yes.
         """
         points = np.inf if ridge else self.minibatches.points(state.iteration)
         sides, inverses = self.curvature.sides(points), self.layout.square_blocks(state.own.inverses)
@@ -241,7 +243,7 @@ class Stochastic(Nested[StochasticState]):
 
         with self.clock("z"):
             summed = self._gradients(put, len(state.weights), self.plan.dtype, self._reads, sets=True)
-        return self.curvature.direction(summed, n, sides, state)
+        return self.curvature.direction(summed, n, damping, sides, state)
 
     def _along(
         self, way: Array, tapes: Tapes, n: float, ridge: float, damping: float, state: State[StochasticState]

@@ -1,0 +1,55 @@
+"""Layers of moderate width are damped in the eigenvectors of their Gram and metric, hardly more than they need.
+
+With M = U diag(m) U^T, G = V diag(l) V^T and a b = damping (`shifts` in factors.py), the direction of a layer is
+
+    D = -U [ (U^T dE1/dW V)_ij / (m_i l_j + damping + q (a l_j + b m_i)) ] V^T.
+
+q = 1 are the two damped inverses (M + a I)^-1 and (G + b I)^-1: far more than m l + damping where one of both is large
+and the other small, so that steps are short which the model can be trusted with.  q = 0 is (M (x) G + damping I)^-1,
+which rectifiers do not survive: the metric of units that few points pass is uncertain.  So q falls from 1, when Grams
+are those of a few minibatches, to CROSS.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import linalg
+
+from macmpi.typing import Array
+
+Spectrum = tuple[Array, Array]
+"""Eigenvalues (n,) and eigenvectors (n, n), a column each."""
+
+CROSS, FALLING = 0.1, 10.0
+"""The least q, and the steps after which q has fallen to a half."""
+
+
+def cross(steps: int) -> float:
+    """q after some steps: FALLING / (FALLING + steps), at least CROSS."""
+    return max(CROSS, FALLING / (FALLING + steps))
+
+
+def identity_shifts(shifts: tuple[float, float], damping: float, q: float) -> tuple[float, float]:
+    """b' and a' for M = I: (l + b') (1 + a') = l + damping + q (a l + b), of shifts b and a."""
+    b, a = shifts
+    return (damping + q * b) / (1.0 + q * a), q * a
+
+
+def decomposed(A: Array) -> Spectrum:
+    """The spectrum of a symmetric matrix (n, n) in its precision, no eigenvalue below 0.  Cost: 9 n^3 flops."""
+    values, vectors = linalg.eigh(A, driver="evd", check_finite=False)
+    return np.maximum(values, 0.0), vectors
+
+
+def solved(slope: Array, metric: Spectrum, gram: Spectrum, damping: float, q: float) -> Array:
+    """Minus the direction of a layer whose derivative is slope (h, d), of the spectra of M (h, h) and G (d, d).
+
+    a / b is the ratio of the mean eigenvalues of M and G.  Cost: 4 h d (h + d) flops.
+    """
+    (m, U), (values, V) = metric, gram
+    ratio = np.sqrt(max(float(np.mean(m)), 1e-30) / max(float(np.mean(values)), 1e-30))
+    across = q * np.sqrt(damping) * np.add.outer(m / ratio, values * ratio)
+    turned = U.T @ slope @ V
+    turned /= (np.multiply.outer(m, values) + across + damping).astype(slope.dtype, copy=False)
+    found: Array = U @ turned @ V.T
+    return found
