@@ -13,15 +13,11 @@ SEGMENTS = "/dev/shm/mpich_sh"
 
 
 def configure() -> None:
-    """Before MPI is loaded: on one node a transport that needs a fifth of the shared memory.  Collective: no.
-
-    No message of one node goes over a network: of libfabric's providers one is enough, the others need not start.
-    """
+    """Before MPI is loaded: on one node a transport that needs a fifth of the shared memory.  Collective: no."""
     bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
     one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
-    if bundled and one_node and os.environ.keys().isdisjoint(("MPI4PY_LIBMPI", "MPIR_CVAR_CH4_NETMOD")):
-        os.environ["MPIR_CVAR_CH4_NETMOD"] = "ofi"
-        os.environ.setdefault("FI_PROVIDER", "tcp")
+    if bundled and one_node and "MPI4PY_LIBMPI" not in os.environ:
+        os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
 
 
 def misnamed(reason: str) -> str:

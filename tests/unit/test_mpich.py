@@ -14,7 +14,6 @@ import pytest
 from macmpi.parallel import mpich
 
 NETMOD = "MPIR_CVAR_CH4_NETMOD"
-PROVIDER = "FI_PROVIDER"
 ONE_NODE = {"MPI_LOCALNRANKS": "4", "PMI_SIZE": "4"}
 
 
@@ -40,7 +39,7 @@ def wheel(tmp_path: Path) -> Path:
 def test_the_wheel_on_one_node_gets_its_transport(
     environment: dict[str, str], wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert configured(monkeypatch, wheel, environment) == {**environment, NETMOD: "ofi", PROVIDER: "tcp"}
+    assert configured(monkeypatch, wheel, environment) == {**environment, NETMOD: "ofi"}
 
 
 @pytest.mark.parametrize(
@@ -56,11 +55,6 @@ def test_the_wheel_on_one_node_gets_its_transport(
 )
 def test_nothing_else_is_changed(environment: dict[str, str], wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured(monkeypatch, wheel, environment) == environment
-
-
-def test_a_provider_that_the_user_has_chosen_stays(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = {**ONE_NODE, PROVIDER: "psm3"}
-    assert configured(monkeypatch, wheel, chosen) == {**chosen, NETMOD: "ofi"}
 
 
 def test_an_mpi_of_the_system_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
