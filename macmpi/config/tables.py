@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, Predicate
@@ -20,6 +19,8 @@ Z_SOLVERS = ("gauss_newton", "alternating", "binary")
 
 def extensions(group: str) -> list[str]:
     """The names that other packages give by entry points of a group."""
+    from importlib import metadata
+
     return sorted(entry.name for entry in metadata.entry_points(group=group))
 
 

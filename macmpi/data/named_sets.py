@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -30,16 +31,30 @@ def folder() -> Path:
 
 def read_digits(config: Data, labels: bool) -> Raw:
     """scikit-learn's 1,797 bundled digits of 8 x 8 pixels, scaled to [0, 1]."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
+    table = _bundled_digits()
+    digits = table[:, -1].astype(np.int64)
+    Y = _column(digits) if labels else None
+    return Raw(table[:, :-1] / 16.0, Y, labels=labels, groups=(digits, digits[:0]), shape=(8, 8))
+
+
+def _bundled_digits() -> Array:
+    """Pixels and, last, the digit of each image: (1797, 65).  Raises UsageError.
+
+    Where the file lies at its place, scikit-learn is not imported: that takes longer than most runs on it.
+    """
+    found = find_spec("sklearn")
+    if found is None:
         raise UsageError(
             'data.source = "digits" comes with scikit-learn, which is not installed: pip install scikit-learn'
-        ) from None
+        )
+    for package in found.submodule_search_locations or ():
+        path = Path(package) / "datasets" / "data" / "digits.csv.gz"
+        if path.is_file():
+            return np.loadtxt(path, delimiter=",")
+    from sklearn.datasets import load_digits
+
     bunch = load_digits()
-    digits = bunch.target.astype(np.int64)
-    Y = _column(digits) if labels else None
-    return Raw(bunch.data / 16.0, Y, labels=labels, groups=(digits, digits[:0]), shape=(8, 8))
+    return np.column_stack([bunch.data, bunch.target])
 
 
 def read_usps(config: Data, labels: bool) -> Raw:

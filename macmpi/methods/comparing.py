@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg
 
 from macmpi.half_steps.w_problems import WInputs, unit_targets
 from macmpi.methods.candidates import Candidates
 from macmpi.nets.design import adjoint
+from macmpi.parallel.lapack import lapack
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
@@ -36,7 +36,7 @@ class Factored:
 
     def inverse(self) -> Array:
         """R^-1.  Cost: M^3 / 3 flops."""
-        found, _ = linalg.lapack.dtrtri(self.R, lower=0)
+        found, _ = lapack.dtrtri(self.R, lower=0)
         return np.triu(found)
 
 
@@ -155,6 +155,8 @@ class Comparing:
 
         1/2 ||T - Phi W^T||^2 + ridge/2 ||V||^2; without the ridge where ridges are compared.
         """
+        from scipy import linalg
+
         assert job.units is not None
         k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
         own, T, Phi, bias = self.candidates[k], unit_targets(self.given, k, rows), self.features[k], self._bias(k)

@@ -11,7 +11,6 @@ points attract each other by their likeness, and all repel each other alike.
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
 
 from macmpi.parallel.streams import stream
 from macmpi.typing import Array
@@ -100,6 +99,8 @@ def principal_codes(X: Array, dimensions: int, spread: float, weights: Array | N
     wide = A.shape[1] > len(A)
     G = B @ B.T if wide else B.T @ B
     found = min(dimensions, len(G))
+    from scipy import linalg
+
     values, vectors = linalg.eigh(G, subset_by_index=(len(G) - found, len(G) - 1))
     directions = B.T @ vectors if wide else vectors
     if weights is None:

@@ -28,8 +28,9 @@ ROWS, COLUMNS = 193, 61
 
 def libraries() -> list[dict[str, Any]]:
     """Library, version and architecture of each BLAS that this process has loaded.  Collective: no."""
-    import scipy.linalg  # noqa: F401 - it brings a library of its own
     from threadpoolctl import threadpool_info
+
+    import macmpi.parallel.lapack  # noqa: F401 - it brings a library of its own
 
     found = [info for info in threadpool_info() if info["user_api"] == "blas"]
     named = [(str(i["internal_api"]), str(i["version"]), str(i.get("architecture") or "unknown")) for i in found]
@@ -58,14 +59,15 @@ def fingerprint() -> str:
     Ranks of one fingerprint may be taken to round alike.  Cost: some 100 microseconds.  Collective: no.
     """
     import numpy as np
-    from scipy import linalg
+
+    from macmpi.parallel.lapack import lapack
 
     digest = hashlib.sha256()
     exact = (np.arange(ROWS * COLUMNS) * 7919 % 1009).reshape(ROWS, COLUMNS) / 1009.0 - 0.5
     for dtype in (np.float32, np.float64):
         A: np.ndarray = exact.astype(dtype)
         G = A.T @ A + np.eye(COLUMNS, dtype=dtype)
-        factor = linalg.cholesky(G, lower=True)
+        factor, _ = (lapack.spotrf if dtype == np.float32 else lapack.dpotrf)(G, lower=1)
         for found in (G, np.exp(A), np.tanh(A), factor):
             digest.update(np.ascontiguousarray(found).tobytes())
     return digest.hexdigest()[:12]

@@ -19,15 +19,12 @@ from macmpi.parallel.packing import pack, size, starts_of, unpack
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.shared_memory import Node
 from macmpi.parallel.team import Team, leave_code
+from macmpi.parallel.waiting import pauses, sharing
 
 T = TypeVar("T")
 
 BINDINGS = "mpi4py"
 """The package through which MPI is reached."""
-
-DROWSY, LONGEST_SLEEP = 0.005, 0.02
-"""The share of what it has waited that a rank sleeps between two polls, and the most: many ranks that wait for one to
-read, on few cores, would keep it from reading."""
 
 PATIENCE = 1800.0
 """Seconds that a rank waits for the others while the config is being read."""
@@ -100,20 +97,18 @@ class MPITeam(Team):
         self.set_clock(None, PATIENCE)
         self._row_types: dict[int, Any] = {}
         self._node: Node | None = None
+        self._pause = pauses(sharing())
 
     def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
         self._clock, self._deadline = clock, deadline + (4.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
-        """Wait politely: poll and yield the core, after 20 ms sleep between polls, the longer the longer it takes."""
+        """Wait politely: poll, and between two polls leave the core to others (`waiting`)."""
         began = time.monotonic()
         while not request.Test():
             waited = time.monotonic() - began
-            if waited < 0.02:
-                os.sched_yield()
-            else:
-                time.sleep(min(max(0.001, DROWSY * waited), LONGEST_SLEEP))
+            self._pause(waited)
             if waited > self._deadline:
                 warn(
                     f"rank {self.rank}/{self.size}: no answer from the other ranks for "

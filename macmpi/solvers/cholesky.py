@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import LinAlgError, blas, lapack
+from numpy.linalg import LinAlgError
 
+from macmpi.parallel.lapack import blas, lapack
 from macmpi.reductions import ALONE, InPieces
 from macmpi.typing import Array
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy import linalg
 
 from macmpi.nets.design import adjoint, apply, row_dots
 from macmpi.parallel import tiles
+from macmpi.parallel.lapack import blas, solved
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import PASS, WSolver
 from macmpi.solvers.grams import System
@@ -112,12 +112,12 @@ class ClosedForm(WSolver):
         return np.where((change < 0.0)[:, None], W + step, W)
 
     def _solved(self, factor: Factor, right: Array) -> Array:
-        return linalg.cho_solve((factor.lower, True), right.T, check_finite=False).T
+        return solved(factor.lower, right.T).T
 
 
 def _symmetric(W: Array, G: Array) -> Array:
     """W G for G (n, n) symmetric, of which only the upper half is read, and W (w, n)."""
-    found: Array = linalg.blas.dsymm(1.0, G.T, W.T, lower=1).T
+    found: Array = blas.dsymm(1.0, G.T, W.T, lower=1).T
     return found
 
 

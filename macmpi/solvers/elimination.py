@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg
 
 from macmpi.nets.design import adjoint, gram
+from macmpi.parallel.lapack import factored, solved
 from macmpi.reductions import OverPoints, Rows
 from macmpi.typing import Array
 
@@ -58,7 +58,7 @@ def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
 def ranked(of: Moments) -> Array:
     """The inputs, those that are worth most first: the reverse of the order in which they go.  Cost: 2 D^3 flops."""
     left, order = np.arange(len(of.gram)), []
-    inverse = linalg.cho_solve(linalg.cho_factor(of.gram, lower=True), np.eye(len(left)))
+    inverse = solved(factored(of.gram), np.eye(len(left)))
     V = inverse @ of.crossed
     while len(left):
         diagonal = np.diag(inverse)
@@ -76,7 +76,6 @@ def prefixes(of: Moments, order: Array, sizes: Sequence[int]) -> list[Kept]:
     found = []
     for size in sizes:
         kept = np.sort(order[:size])
-        factor = linalg.cho_factor(of.gram[np.ix_(kept, kept)], lower=True)
-        V = linalg.cho_solve(factor, of.crossed[kept]).T
+        V = solved(factored(of.gram[np.ix_(kept, kept)]), of.crossed[kept]).T
         found.append(Kept(kept, np.column_stack([V, of.targets - V @ of.inputs[kept]])))
     return found

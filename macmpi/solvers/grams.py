@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import linalg
 
 from macmpi.nets.design import gram as gram_of
 from macmpi.nets.design import gram_rows
 from macmpi.nets.tape import Step
+from macmpi.parallel.lapack import blas, lapack
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.solvers.cholesky import whole
 from macmpi.solvers.regular import PRECONDITIONER, jitter, regular_factor
@@ -122,8 +122,8 @@ def by_row(weights: Array | None, rows: int) -> Array | None:
 
 def solve_rows(lower: Array, right: Array) -> Array:
     """Rows B (L L^T)^-1 of B (w, n) for L (n, n) lower triangular.  Cost: 2 n^2 w flops."""
-    half = linalg.blas.dtrsm(1.0, lower, right, side=1, lower=1, trans_a=1)
-    found: Array = linalg.blas.dtrsm(1.0, lower, half, side=1, lower=1, overwrite_b=1)
+    half = blas.dtrsm(1.0, lower, right, side=1, lower=1, trans_a=1)
+    found: Array = blas.dtrsm(1.0, lower, half, side=1, lower=1, overwrite_b=1)
     return found
 
 
@@ -137,7 +137,7 @@ class Whitening:
         self._lower = lower
         self._inverse: Array | None = None
         if lower is not None:
-            self._inverse, _ = linalg.lapack.dtrtri(lower, lower=1)
+            self._inverse, _ = lapack.dtrtri(lower, lower=1)
 
     def into(self, theta: Array) -> Array:
         return theta if self._lower is None else theta @ self._lower

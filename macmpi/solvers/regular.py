@@ -6,7 +6,6 @@ Shares are of a matrix's mean diagonal, but for POINT.
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
 
 from macmpi.reductions import ALONE, InPieces
 from macmpi.solvers.cholesky import cholesky
@@ -46,11 +45,11 @@ def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = A
     more, diagonal = 0.0, np.diag_indices_from(G)
     largest = float(np.abs(G[diagonal] + added).max())
     if not np.isfinite(largest):
-        raise linalg.LinAlgError("a Gram that is not finite")
+        raise np.linalg.LinAlgError("a Gram that is not finite")
     while True:
         try:
             return cholesky(G, in_pieces, added + more).T
-        except linalg.LinAlgError:
+        except np.linalg.LinAlgError:
             more = max(100.0 * more, 1e-12 * largest, TINY)
             if not np.isfinite(more):
                 raise

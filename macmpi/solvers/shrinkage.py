@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg
 
 from macmpi.nets.design import row_dots
+from macmpi.parallel.lapack import lapack
 from macmpi.solvers.regular import regular_factor
 from macmpi.solvers.restraint import Restraint
 from macmpi.typing import Array
@@ -39,7 +39,7 @@ def form_of(G: Array, added: Array | float) -> Form:
     H: Array = upper + np.triu(upper, 1).T
     H[np.diag_indices_from(H)] += added
     lower = np.asfortranarray(regular_factor(H))
-    inverse, _ = linalg.lapack.dpotri(lower, lower=1)
+    inverse, _ = lapack.dpotri(lower, lower=1)
     inverse = np.tril(inverse)
     return Form(H, inverse + np.tril(inverse, -1).T)
 
@@ -203,10 +203,10 @@ def _solve(M: Array, right: Array) -> Array:
     """Rows x with M x = right for M symmetric; 0 where it is not positive definite in rounding."""
     if not len(M):
         return np.zeros_like(right)
-    factor, failed = linalg.lapack.dpotrf(M, lower=1)
+    factor, failed = lapack.dpotrf(M, lower=1)
     if failed:
         return np.zeros_like(right)
-    found, _ = linalg.lapack.dpotrs(factor, right.T, lower=1)
+    found, _ = lapack.dpotrs(factor, right.T, lower=1)
     solved: Array = found.T
     return solved
 

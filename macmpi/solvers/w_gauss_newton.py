@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy import linalg
 
 from macmpi.nets.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
 from macmpi.nets.layers.activation import Function, function
+from macmpi.parallel.lapack import solved
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import ELEMENTWISE, PASS, SINGLE, WSolver
 from macmpi.solvers.grams import System
@@ -156,8 +156,7 @@ class GaussNewtonW(WSolver):
 
 def _solved(lower: Array, R: Array) -> Array:
     """Rows of R times (L L^T)^-1."""
-    found: Array = linalg.cho_solve((lower, True), R.T, check_finite=False).T
-    return found
+    return solved(lower, R.T).T
 
 
 class Fit:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from macmpi.nets.inverse import inverse
 from macmpi.reductions import Average
+from macmpi.solvers.inverse import inverse
 from macmpi.solvers.linear_systems import Precondition
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array

@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +209,8 @@ def provenance(
 
     arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.
     """
+    from importlib import metadata
+
     bindings, library = mpi
     versions = {"macmpi": __version__, "python": platform.python_version()}
     for name in ("numpy", "scipy", "h5py", bindings, "pydantic"):

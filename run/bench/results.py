@@ -97,6 +97,7 @@ BENCHMARKS = [
         ],
     ),
     Benchmark("start", [cost("digits_mac", 30.0, "--iterations", "2", "--repeats", "5")]),
+    Benchmark("startup", [Step("startup", ("run/bench/startup.py", "--json", "{OUTPUT}/rows.json"), rows_of, 150.0)]),
     Benchmark(
         "cost",
         [

@@ -120,6 +120,16 @@ def start(found: Found) -> str:
     return table(("ranks", "seconds from the launch to the first line of the table"), rows)
 
 
+def startup(found: Found) -> str:
+    """Many ranks on few cores: what each costs before it does anything."""
+    (step,) = found["steps"].values()
+    rows = [
+        [f"{r['ranks']} on {r['cores']} cores", f"{r['processor_seconds']:.0f}", f"{r['each']:.2f}", f"{r['head']:.1f}"]
+        for r in step["rows"]
+    ]
+    return table(("ranks", "processor seconds", "a rank", "seconds to the table"), rows)
+
+
 def speedup(found: Found) -> str:
     rows = []
     for result in paper_pictures.scaling(found):
@@ -228,6 +238,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
     "tasks": ("Other tasks: defaults against a tuned Adam", compared, ""),
     "cost": ("An iteration of full MAC", cost, ""),
     "start": ("From the launch to the first iteration", start, ""),
+    "startup": ("Many ranks on few cores: a run of no iterations", startup, ""),
     "speedup": ("Speedup", speedup, "Dots are measured; lines are predictions of the cost model, and no measurements."),
     "weak": ("As many points on each rank", weak, ""),
     "growth": ("Sharded points: cost against their number", growth, ""),

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 PROGRAM = ("-m", "macmpi.run")
 MARK = "MACMPI_TEST_LAUNCH"
-LAUNCHER_VARIABLES = ("PMI", "OMPI_", "PRTE_", "PMIX_", "MPI_LOCAL", "HYDRA_", "HYDI_", "SLURM_", "MPIR_CVAR_")
+LAUNCHER_VARIABLES = ("PMI", "OMPI_", "PRTE_", "PMIX_", "MPI_LOCAL", "HYDRA_", "HYDI_", "SLURM_", "MPIR_CVAR_", "FI_")
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

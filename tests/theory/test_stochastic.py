@@ -36,7 +36,6 @@ from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.methods.stochastic.spectral import CROSS, cross
 from macmpi.methods.stochastic.start import code_of
 from macmpi.nets.build import build_chain
-from macmpi.nets.inverse import inverse
 from macmpi.nets.losses import LINKS, LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
@@ -47,6 +46,7 @@ from macmpi.plan.initial import random_weights
 from macmpi.plan.plan import make_plan
 from macmpi.reductions import AT_ONCE
 from macmpi.solvers.grams import solve_rows
+from macmpi.solvers.inverse import inverse
 from macmpi.state import State
 from macmpi.training.stored import contents
 from macmpi.typing import Array

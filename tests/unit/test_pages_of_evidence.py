@@ -62,6 +62,7 @@ def outcome(step: Step, random: np.random.Generator) -> Found:
     codes = {n: {"points": random.normal(size=(8, 2)).tolist(), "held": [[0.0, 1.0]]} for n in ("start", "end")}
     groups = {"groups": [1, 1, 1, 1, 2, 2, 2, 2], "held_groups": [2], "order": [0, 1, 2, 3, 0, 1, 2, 3]}
     timed = {"seconds": 1.0, "gflop": 50.0, "idle": 0.01, "seconds_z": 0.6, "seconds_w": 0.3, "memory_mb": 99.0}
+    timed |= {"processor_seconds": 8.0, "each": 4.0, "head": 5.0, "cores": 2}
     timings = [{"ranks": r, **timed, "start": 0.4} for r in (1, 2, 2)]
     sizes = [{"points": n, "method": m, "seconds": [3.0, 0.5], "memory": "1 MB"} for m in "ab" for n in (10, 1000)]
     compared = [["E1 train <=", "ours"], ["---", "---"], ["8", "0.1, 7.0"]]

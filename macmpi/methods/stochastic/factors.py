@@ -19,11 +19,11 @@ from functools import cached_property
 import numpy as np
 
 from macmpi.nets.design import adjoint, apply, gram
-from macmpi.nets.inverse import inverse
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
 from macmpi.reductions import EVERY
+from macmpi.solvers.inverse import inverse
 from macmpi.typing import Array
 
 Sides = Sequence[tuple[bool, bool]]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -240,6 +239,8 @@ def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
     """A row of a table, or what another package gives under that name by an entry point.  Raises KeyError."""
     if name in table:
         return table[name]
+    from importlib import metadata
+
     for entry in metadata.entry_points(group=group, name=name):
         return entry.load()
     raise KeyError(name)

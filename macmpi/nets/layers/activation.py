@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from typing import Any, ClassVar
 
 import numpy as np
@@ -103,7 +102,11 @@ def function(name: str) -> Function:
 
 def is_function(name: str) -> bool:
     """Tells whether there is such an activation.  Collective: no."""
-    return name in FUNCTIONS or bool(metadata.entry_points(group=GROUP, name=name))
+    if name in FUNCTIONS:
+        return True
+    from importlib import metadata
+
+    return bool(metadata.entry_points(group=GROUP, name=name))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
 
+from macmpi.parallel.lapack import lapack
 from macmpi.typing import Array
 
 WHOLE = 128
@@ -37,7 +37,8 @@ def inverse(S: Array) -> Array:
 
 
 def _by_factor(S: Array) -> Array:
-    potrf, potri = linalg.get_lapack_funcs(("potrf", "potri"), (S,))
+    single = S.dtype == np.float32
+    potrf, potri = (lapack.spotrf, lapack.spotri) if single else (lapack.dpotrf, lapack.dpotri)
     factor, failed = potrf(S, lower=1)
     if failed:
         raise np.linalg.LinAlgError(f"not positive definite: row {failed - 1}")

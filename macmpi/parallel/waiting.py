@@ -1,0 +1,39 @@
+"""A rank that waits for the others polls, and between two polls leaves its core to those that work."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from macmpi.parallel.launchers import ranks_here
+
+AWAKE, NAP = 0.02, 5e-5
+"""Seconds in which a rank polls without a sleep, and the sleep between two polls where it shares its core."""
+
+DROWSY, LONGEST = 0.005, 0.02
+"""The share of what it has waited that a rank then sleeps between two polls, and the most: many ranks that wait for one
+to read, on few cores, would keep it from reading."""
+
+FEW = 4.0
+"""From this number of ranks a core on that share grows with it, as the cost of their polls does."""
+
+
+def sharing() -> float:
+    """Ranks of this launch on this machine for each of its cores.  Collective: no."""
+    return ranks_here(os.environ) / (os.cpu_count() or 1)
+
+
+def pauses(per_core: float) -> Callable[[float], None]:
+    """Takes what a rank does between two polls when it has waited for so long, in seconds.  Collective: no."""
+    drowsy = DROWSY * max(1.0, per_core / FEW)
+
+    def pause(waited: float) -> None:
+        if waited >= AWAKE:
+            time.sleep(min(max(0.001, drowsy * waited), LONGEST))
+        elif per_core > 1.0:
+            time.sleep(NAP)
+        else:
+            os.sched_yield()
+
+    return pause
