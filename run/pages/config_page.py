@@ -126,7 +126,7 @@ def pages(text: str) -> dict[Path, str]:
 def section(table: str, keys: dict[str, object], meanings: dict[str, str], heading: str) -> str:
     """The keys of one table."""
     more = f"More: {MORE[table]}."
-    said = f"{heading[0].upper()}{heading[1:]}." if heading else ""
+    said = f"{heading if heading.startswith('mu ') else heading[0].upper() + heading[1:]}." if heading else ""
     rows = [
         f"| `{key}` | `{default_of(value)}` | {cell(meanings.get(f'{table}.{key}', ''))} |"
         for key, value in keys.items()
