@@ -26,9 +26,9 @@ HEAD = """# Results
 How good and how fast macmpi is. `make results` measures all of it and writes this page, `make results ONLY="usps
 speedup"` parts of it; every number comes from the files in docs/results/, which hold every repeat. E1 is per point,
 with the 1/2; "training / validation" is the end of a run, after postprocessing. Medians are given, with least and
-most in brackets. What a model predicts is marked, and no measurement. Older figures, from other machines and commits:
-[benchmarks](benchmarks.md) and the [log](log/2026-11.md); studies of single questions:
-[optimisers](studies/optimisers.md), [deep nets](studies/deep.md), [defaults](studies/defaults.md).
+most in brackets. What a model predicts is marked, and no measurement. [Studies](studies/index.md) answer single
+questions, each by a command of its own; older figures, from other machines and commits, are in the
+[log](log/index.md).
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."
@@ -229,13 +229,15 @@ KFAC = (
     "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015); its map-by-map curvature is that of KFRA "
     "(Botev, Ritter and Barber, 2017)."
 )
+"""The family of the method that is compared."""
+
 SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
     "usps": ("Errors: autoencoders of USPS digits, four seeds", ends, ""),
     "classify": ("Errors: labels of USPS digits, four seeds", ends, ""),
-    "curves": ("Learning curves against seconds", curves, ""),
+    "curves": ("Learning curves against seconds", curves, KFAC),
     "adam": ("Against Adam, SGD and L-BFGS of PyTorch, tuned", compared, KFAC),
     "rivals": ("Against optimisers of today, tuned", compared, KFAC),
-    "tasks": ("Other tasks: defaults against a tuned Adam", compared, ""),
+    "tasks": ("Other tasks: defaults against a tuned Adam", compared, KFAC),
     "cost": ("An iteration of full MAC", cost, ""),
     "start": ("From the launch to the first iteration", start, ""),
     "startup": ("Many ranks on few cores: a run of no iterations", startup, ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import config_page
@@ -48,19 +49,28 @@ def test_the_readme_is_short() -> None:
     assert [line for line in lines if len(line) > WIDTH] == []
 
 
-LONG = {"docs/benchmarks.md", "docs/config.md", "docs/paper.md", "docs/results.md"}
-"""Measurements, and a page that is looked up, not read."""
+LONG = {"docs/paper.md", "docs/results.md"}
+"""Made of measurements, a section for each."""
 
 
-@pytest.mark.parametrize("page", [p for p in PRESENT if p.parent != ROOT], ids=named)
+@pytest.mark.parametrize("page", [p for p in PAGES if p.parent != ROOT], ids=named)
 def test_pages_are_short(page: Path) -> None:
     assert named(page) in LONG or len(page.read_text(encoding="utf-8").splitlines()) <= 200
 
 
-def test_the_page_of_keys_is_that_of_the_defaults() -> None:
-    """`make docs` writes it."""
-    assert config_page.PAGE.read_text(encoding="utf-8") == config_page.page(config_page.DEFAULTS.read_text("utf-8"))
-    assert " |  |" not in config_page.PAGE.read_text(encoding="utf-8"), "a key without a meaning"
+def test_the_pages_of_keys_are_those_of_the_defaults() -> None:
+    """`make docs` writes them."""
+    written = {path: path.read_text(encoding="utf-8") for path in config_page.FOLDER.iterdir()}
+    assert written == config_page.pages(config_page.DEFAULTS.read_text(encoding="utf-8"))
+    assert [path for path, text in written.items() if " |  |" in text] == [], "a key without a meaning"
+
+
+def test_every_key_stands_on_the_page_that_the_index_names() -> None:
+    index = (config_page.FOLDER / "index.md").read_text(encoding="utf-8")
+    for table, keys in tomllib.loads(config_page.DEFAULTS.read_text(encoding="utf-8")).items():
+        (page,) = re.findall(rf"\[`\[{table}\]`\]\((\w+\.md)#{table}\)", index)
+        _, _, behind = (config_page.FOLDER / page).read_text(encoding="utf-8").partition(f"## [{table}]\n")
+        assert re.findall(r"^\| `(\w+)`", behind.split("\n## ")[0], re.MULTILINE) == list(keys)
 
 
 GENERATED = {"paper": paper_page, "results": results_page}
@@ -127,13 +137,13 @@ def test_names_that_a_page_places_in_a_file_are_there(page: Path) -> None:
             assert re.search(rf"\b{word}\b", path.read_text(encoding="utf-8")), f"{name} in {place}"
 
 
-MEASURED = [ROOT / "docs" / "benchmarks.md", *sorted((ROOT / "docs" / "studies").glob("*.md"))]
+STUDIES = [p for p in sorted((ROOT / "docs" / "studies").glob("*.md")) if p.name != "index.md"]
 
 
-@pytest.mark.parametrize("page", MEASURED, ids=named)
-def test_tables_of_benchmarks_say_where_they_come_from(page: Path) -> None:
+@pytest.mark.parametrize("page", STUDIES, ids=named)
+def test_tables_of_studies_say_where_they_come_from(page: Path) -> None:
     """A table of measurements names machine, BLAS kernel and commit: in columns, or in the text before it."""
-    text = page.read_text(encoding="utf-8").split("## How to read")[-1]
+    text = page.read_text(encoding="utf-8")
     for section in re.split(r"^##? ", text, flags=re.MULTILINE)[1:]:
         before = ""
         for block in section.split("\n\n"):
