@@ -41,13 +41,13 @@ run: $(VENV)/.installed
 	$(BIN)/mpiexec -n $(RANKS) $(BIN)/python -m macmpi.run run/digits_mac.toml
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" $(PURE)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PURE)
 	$(BIN)/python -m pytest --timeout 550 tests/spmd
 	$(BIN)/python -m pytest -n $(LAUNCHERS) --dist loadfile -m "not long" tests/launch
 	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
 
 test-long: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long $(PURE) tests/launch
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long tests/launch
 
 test-ranks: $(VENV)/.installed
 	MACMPI_TEST_EVERYWHERE=1 $(BIN)/python -m pytest --timeout 2000 tests/spmd
