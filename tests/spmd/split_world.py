@@ -38,10 +38,8 @@ from macmpi.state import State
 from macmpi.training.checkpoint import split
 from macmpi.training.stored import contents, rows_of_points, with_rows
 
-RANKS = {1: range(1), 2: range(2), 3: range(2, 5), 5: range(5)}
-"""The ranks of the launch that are a communicator of some size: that of 2 and that of 3 run side by side."""
-
-LARGEST = max(RANKS)
+SIZES = (1, 2, 3, 5)
+LARGEST = max(SIZES)
 ITERATIONS = 2
 CHANGED = "sizes"
 EVERYWHERE = "MACMPI_TEST_EVERYWHERE"
@@ -216,17 +214,12 @@ ALONE: dict[str, dict[str, str]] = {}
 """What one process gives, by the name of the choice."""
 
 
-def wait(world: Any) -> None:
-    """For all ranks, and without a core."""
-    others = world.Ibarrier()
-    while not others.Test():
-        time.sleep(0.01)
-
-
 def run_alone(world: Any) -> None:
     """Every choice in one process, each of them on one rank: waiting for each other leaves the cores free."""
     mine = {choice.name: bits(choice.plan(1), choice, Serial()) for choice in choices()[world.rank :: world.size]}
-    wait(world)
+    others = world.Ibarrier()
+    while not others.Test():
+        time.sleep(0.01)
     for part in world.allgather(mine):
         ALONE.update(part)
 
@@ -469,17 +462,16 @@ def main() -> None:
     team = launch()
     assert isinstance(team, MPITeam) and team.size == LARGEST, "five ranks are needed"
     world, undefined = team._comm, team._mpi.UNDEFINED
-    mine: dict[str, str] = {}
+    verdicts: dict[str, str] = {}
     try:
         # Splitting waits with a busy core, so it comes first.
-        parts = [world.Split(0 if world.rank in ranks else undefined, world.rank) for ranks in RANKS.values()]
+        parts = [world.Split(0 if world.rank < size else undefined, world.rank) for size in SIZES]
         run_alone(world)
         for part in parts:
             if part != team._mpi.COMM_NULL:
-                mine |= check_all(part)
-        wait(world)
-        if table := world.gather(mine):
-            print(json.dumps({name: verdict for verdicts in table for name, verdict in verdicts.items()}), flush=True)
+                verdicts |= check_all(part)
+        if world.rank == 0:
+            print(json.dumps(verdicts), flush=True)
     except BaseException:  # noqa: BLE001 - whatever happened in this rank, the others must end too
         traceback.print_exc()
         sys.stderr.flush()
