@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,13 @@ CASE = "hasty"
 ITERATIONS = 5
 OFTEN = ("--set", "run.checkpoint_minutes=1e-9")
 """A checkpoint every iteration."""
+
+STOPPED = 75
+STARTUP, HUNG = 20.0, 10.0
+"""Seconds that a launch may need to come to the fault; how many times what is promised a case may take."""
+
+DEADLINES = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds, of a rank that waits: the first one that lasts until the fault."""
 
 BEFORE = dict.fromkeys(("read", "plan", "data", "start", "share_memory", "array", "share_array"), 0)
 """Phases that come before the first iteration alone."""
@@ -61,6 +69,31 @@ class Struck:
 
 def strike(folder: Path, fault: str, ranks: int, limit: float, *arguments: object) -> Struck:
     """Launch a run with a fault.  limit: seconds after which it counts as hung."""
+    outcome, seconds = _launch(folder, fault, ranks, limit, *arguments)
+    assert seconds is not None, f"the fault {fault} never struck\n{outcome.out}\n{outcome.err}"
+    return Struck(outcome, seconds)
+
+
+def stop_rank(folder: Path, fault: str, ranks: int, *arguments: object) -> tuple[Struck, float]:
+    """A fault of the kind "stop", and the deadline of the ranks that wait: 1 s where the machine is free.
+
+    On a busy one a rank may be late by more before the fault: the run ends, is thrown away, and gets twice as long.
+    """
+    for deadline in DEADLINES:
+        own = ("--set", f"run.deadline={deadline}")
+        outcome, seconds = _launch(folder, fault, ranks, STARTUP + HUNG * (deadline + 5.0), *own, *arguments)
+        assert outcome.code == STOPPED, outcome.err
+        assert "no answer from the other ranks for " in outcome.err
+        assert " while waiting for " in outcome.err
+        if seconds is not None:
+            assert seconds < HUNG * (deadline + 5.0)
+            return Struck(outcome, seconds), deadline
+        shutil.rmtree(folder / "run", ignore_errors=True)
+    raise AssertionError(f"the fault {fault} never struck\n{outcome.out}\n{outcome.err}")
+
+
+def _launch(folder: Path, fault: str, ranks: int, limit: float, *arguments: object) -> tuple[Outcome, float | None]:
+    """How it ended, and the seconds from the fault to the end; None where it never struck."""
     write_case(folder, CASE)
     words = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN, *arguments)
     with launched(words, ranks, folder, env={VARIABLE: fault}) as running:
@@ -68,8 +101,7 @@ def strike(folder: Path, fault: str, ranks: int, limit: float, *arguments: objec
         ended = time.time()
         outcome = running.outcome()
     moments = re.findall(r"^fault: .*, ([\d.]+)$", outcome.err, re.MULTILINE)
-    assert moments, f"the fault {fault} never struck\n{outcome.out}\n{outcome.err}"
-    return Struck(outcome, ended - float(moments[0]))
+    return outcome, ended - float(moments[0]) if moments else None
 
 
 @contextlib.contextmanager

@@ -107,6 +107,7 @@ def test_rank_0_alone_prints(case: str, ranks: int, runs: Runs) -> None:
     assert outcome.left == []
 
 
+@pytest.mark.long
 @pytest.mark.usps
 def test_usps_has_the_same_bits_on_1_and_3_ranks(tmp_path: Path) -> None:
     words = (ROOT / "run" / "usps_mac.toml", "--set", "data.points=500", "--iterations", 2, "--output")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from launch.launching import ROOT, run_program
+from launch.one_by_one import NEXT
 from numpy.testing import assert_array_equal
 from pages import blocks_of_page
 
@@ -18,9 +21,10 @@ import macmpi
 from macmpi.config import Data
 from macmpi.data.whole import load
 
-FITTER, W_SOLVER, Z_SOLVER, TRAINER, LAYER, ACTIVATION = (
-    f"docs/extending/{name}.md" for name in ("fitter", "w_solver", "z_solver", "trainer", "layer", "activation")
+FITTER, W_SOLVER, Z_SOLVER, TRAINER, LAYER, ACTIVATION, LOSS = (
+    f"docs/extending/{name}.md" for name in ("fitter", "w_solver", "z_solver", "trainer", "layer", "activation", "loss")
 )
+ONE_BY_ONE = Path(__file__).with_name("one_by_one.py")
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ def package(tmp_path: Path) -> Path:
 def installed_from(page: str, tmp_path: Path) -> Path:
     """A folder with a page's files, installed as far as Python looks: the modules and their entry points."""
     modules, (project, config) = blocks_of_page(page, "python"), blocks_of_page(page, "toml")
-    (tmp_path / "digits.toml").write_text(config)
+    (tmp_path / ("quantile.toml" if page == LOSS else "digits.toml")).write_text(config)
     install(project, tmp_path, modules)
     return tmp_path
 
@@ -71,6 +75,7 @@ def error_and_pca(package: Path, out: str) -> tuple[float, float]:
     return last["E1_train"], pca
 
 
+@pytest.mark.long
 def test_the_worked_example_ends_in_a_trained_net(package: Path) -> None:
     """Below PCA with as many components, as the page says."""
     error, pca = error_and_pca(package, trained(package, 2, "run"))
@@ -79,6 +84,7 @@ def test_the_worked_example_ends_in_a_trained_net(package: Path) -> None:
         assert "low_rank" in json.dumps({k: str(v) for k, v in file.attrs.items()})
 
 
+@pytest.mark.long
 def test_an_activation_of_your_own_ends_in_a_trained_net(tmp_path: Path) -> None:
     """Below PCA with as many components, as the page says, by the method that is chosen."""
     package = installed_from(ACTIVATION, tmp_path)
@@ -88,55 +94,98 @@ def test_an_activation_of_your_own_ends_in_a_trained_net(tmp_path: Path) -> None
     assert error < pca
 
 
-@pytest.mark.parametrize("method", ["mac", "adam"])
-def test_nets_with_an_activation_of_your_own_are_trained(method: str, tmp_path: Path) -> None:
-    package = installed_from(ACTIVATION, tmp_path)
-    words = ("--set", f"method.name={method}", "--set", "method.acceleration=auto")
-    out = trained(package, 1, "run", "--iterations", "8", *words)
-    last = json.loads((package / "run" / "curve.jsonl").read_text().splitlines()[-1])
-    (mean,) = (float(line.split()[-1]) for line in out.splitlines()[:8] if line.strip().startswith("predict the mean"))
-    assert last["E1_train"] < 0.6 * mean
+# --- short runs, one after the other in a launch ----------------------------------------------------------------------
 
 
-OWN = [
-    {},
-    {"w_step.solver": "lbfgs"},
-    {"w_step.solver": "sgd", "model.sites": "before"},
-]
+@dataclass(frozen=True)
+class Short:
+    """A short run of a page's example.  below: its E1 at the end, as a share of the best constant's."""
+
+    page: str
+    settings: list[str]
+    iterations: int = 2
+    below: float | None = None
+    ranks: tuple[int, ...] = (1, 3)
 
 
-@pytest.mark.parametrize("keys", OWN, ids=str)
-def test_it_has_the_same_bits_on_any_number_of_ranks(keys: dict[str, str], package: Path) -> None:
-    settings = [f"{key}={value}" for key, value in keys.items()]
-    words = ("--iterations", "2", *(word for setting in settings for word in ("--set", setting)))
-    assert_same_bits(package, *words)
+SHORT = {
+    "layer": Short(LAYER, []),
+    "layer, lbfgs": Short(LAYER, ["w_step.solver=lbfgs"]),
+    "layer, sgd, before": Short(LAYER, ["w_step.solver=sgd", "model.sites=before"]),
+    "loss": Short(LOSS, ["model.loss=upper"]),
+    **{page: Short(page, []) for page in (FITTER, W_SOLVER, Z_SOLVER, TRAINER, ACTIVATION)},
+    **{
+        f"w_solver, {key}": Short(W_SOLVER, [key, "method.acceleration=none"], 6, None, (3,))
+        for key in ("model.sites=none", "parallel.data=sharded")
+    },
+    **{
+        f"activation, {method}": Short(ACTIVATION, [f"method.name={method}", "method.acceleration=auto"], 8, 0.6, (1,))
+        for method in ("mac", "adam")
+    },
+    **{
+        f"loss, {method}": Short(LOSS, [f"method.name={method}", "loss.smoothing=0.2"], 30, 0.9, (1,))
+        for method in ("stochastic", "adam", "lbfgs")
+    },
+}
 
 
-def assert_same_bits(package: Path, *words: str) -> None:
-    found = []
-    for ranks in (1, 2, 3):
-        trained(package, ranks, f"run{ranks}", *words)
-        found.append(datasets(package / f"run{ranks}" / "model.h5"))
-    for other in found[1:]:
-        for ours, theirs in zip(found[0], other, strict=True):
-            assert_array_equal(ours, theirs)
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tuple[Path, str]]:
+    """All short runs, each in the launch of a number of ranks: their run directories, and what they printed."""
+    root = tmp_path_factory.mktemp("together")
+    folders = {page: root / Path(page).stem for page in {run.page for run in SHORT.values()}}
+    for page, folder in folders.items():
+        folder.mkdir()
+        installed_from(page, folder)
+    found = {}
+    for ranks in (1, 3):
+        names = [name for name, run in SHORT.items() if ranks in run.ranks]
+        outputs = [root / f"{ranks}-{i}" for i in range(len(names))]
+        lines = [line_of(SHORT[n], folders[SHORT[n].page], output) for n, output in zip(names, outputs, strict=True)]
+        env = {"PYTHONPATH": os.pathsep.join(map(str, (*folders.values(), ROOT)))}
+        said = run_program(
+            json.dumps(lines), ranks=ranks, cwd=root, program=(ONE_BY_ONE,), env=env, code=0, timeout=200.0
+        )
+        for name, output, text in zip(names, outputs, said.out.split(NEXT), strict=False):
+            found[name, ranks] = output, text
+    return found
+
+
+def line_of(run: Short, folder: Path, output: Path) -> list[str]:
+    (config,) = folder.glob("*.toml")
+    settings = [word for setting in run.settings for word in ("--set", setting)]
+    return [str(config), "--output", str(output), "--iterations", str(run.iterations), *settings]
+
+
+@pytest.mark.parametrize("name", [name for name, run in SHORT.items() if len(run.ranks) > 1])
+def test_it_has_the_same_bits_on_1_and_3_ranks(name: str, together: dict[tuple[str, int], tuple[Path, str]]) -> None:
+    ours, theirs = (datasets(together[name, ranks][0] / "model.h5") for ranks in (1, 3))
+    assert len(ours) == len(theirs) > 0
+    for one, other in zip(ours, theirs, strict=True):
+        assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", [name for name, run in SHORT.items() if run.below is not None])
+def test_other_methods_train_nets_of_them(name: str, together: dict[tuple[str, int], tuple[Path, str]]) -> None:
+    folder, said = together[name, 1]
+    last = json.loads((folder / "curve.jsonl").read_text().splitlines()[-1])
+    constants = [
+        line.split()[-1] for line in said.splitlines() if re.match(r" *predict the (mean|best constant)", line)
+    ]
+    assert last["E1_train"] < (SHORT[name].below or 0.0) * float(constants[0])
 
 
 # --- a loss -----------------------------------------------------------------------------------------------------------
 
-LOSS_PAGE = "docs/extending/loss.md"
-
 
 @pytest.fixture
 def losses(tmp_path: Path) -> Path:
-    """A folder with the page's files, installed as far as Python looks."""
-    (module,), (project, config) = blocks_of_page(LOSS_PAGE, "python"), blocks_of_page(LOSS_PAGE, "toml")
+    (module,) = blocks_of_page(LOSS, "python")
     assert len(module.splitlines()) <= 40
-    (tmp_path / "quantile.toml").write_text(config)
-    install(project, tmp_path, [module])
-    return tmp_path
+    return installed_from(LOSS, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("loss", "share"), [("upper", 0.9), ("lower", 0.1)])
 def test_quantiles_are_learnt_with_the_same_bits_on_1_and_2_ranks(loss: str, share: float, losses: Path) -> None:
     """The share of held-out targets below the predictions is the quantile's, but for its standard error and a little.
@@ -150,15 +199,6 @@ def test_quantiles_are_learnt_with_the_same_bits_on_1_and_2_ranks(loss: str, sha
     model, data = macmpi.load(str(losses / "run2" / "model.h5"), "best"), load(Data("sklearn:diabetes"))
     X, Y = data.scaling_x.undo(data.X_val), data.scaling_y.undo(data.Y_val)
     assert abs(np.mean(Y[:, 0] < model.predict(X)) - share) < 3.0 * np.sqrt(0.09 / len(Y)) + 0.03
-
-
-@pytest.mark.parametrize("method", ["stochastic", "adam", "lbfgs"])
-def test_other_methods_train_it_too(method: str, losses: Path) -> None:
-    words = ("--set", f"method.name={method}", "--set", "loss.smoothing=0.2", "--iterations", "30")
-    out = trained(losses, 1, "run", *words, config="quantile.toml")
-    last = json.loads((losses / "run" / "curve.jsonl").read_text().splitlines()[-1])
-    (constant,) = (float(line.split()[-1]) for line in out.splitlines()[:8] if "predict the best constant" in line)
-    assert last["E1_train"] < 0.9 * constant
 
 
 def test_a_loss_that_is_nowhere_is_named_with_the_words_that_there_are(losses: Path) -> None:
@@ -183,6 +223,7 @@ def test_each_example_is_short(page: str) -> None:
     assert len(module.splitlines()) <= 70
 
 
+@pytest.mark.long
 def test_a_layer_by_a_regressor_of_scikit_learn_ends_in_a_trained_net(tmp_path: Path) -> None:
     """It classifies as well as its page says."""
     package = installed_from(FITTER, tmp_path)
@@ -193,6 +234,7 @@ def test_a_layer_by_a_regressor_of_scikit_learn_ends_in_a_trained_net(tmp_path: 
         assert '"kind": "neighbours"' in file.attrs["maps"]
 
 
+@pytest.mark.long
 def test_a_trainer_of_your_own_ends_in_a_trained_net(tmp_path: Path) -> None:
     """It classifies as well as its page says."""
     package = installed_from(TRAINER, tmp_path)
@@ -201,6 +243,7 @@ def test_a_trainer_of_your_own_ends_in_a_trained_net(tmp_path: Path) -> None:
     assert best < 0.05
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("page", "word"), [(W_SOLVER, "barzilai_borwein"), (Z_SOLVER, "")])
 def test_a_solver_of_your_own_ends_in_a_trained_net(page: str, word: str, tmp_path: Path) -> None:
     """Below PCA with as many components, as its page says."""
@@ -211,16 +254,11 @@ def test_a_solver_of_your_own_ends_in_a_trained_net(page: str, word: str, tmp_pa
     assert error < pca
 
 
-def test_they_have_the_same_bits_on_any_number_of_ranks(page: str, tmp_path: Path) -> None:
-    assert_same_bits(installed_from(page, tmp_path), "--iterations", "2")
-
-
-@pytest.mark.parametrize("keys", [{"model.sites": "none"}, {"parallel.data": "sharded", "method.acceleration": "none"}])
-def test_a_w_solver_of_your_own_fits_segments_and_sharded_points(keys: dict[str, str], tmp_path: Path) -> None:
-    package = installed_from(W_SOLVER, tmp_path)
-    words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    if "model.sites" in keys:
-        words += ["--set", "method.acceleration=none"]
-    assert "barzilai_borwein" in trained(package, 2, "run", "--iterations", "6", *words)
-    curve = [json.loads(line) for line in (package / "run" / "curve.jsonl").read_text().splitlines()]
+@pytest.mark.parametrize("name", [name for name, run in SHORT.items() if run.ranks == (3,)])
+def test_a_w_solver_of_your_own_fits_segments_and_sharded_points(
+    name: str, together: dict[tuple[str, int], tuple[Path, str]]
+) -> None:
+    folder, said = together[name, 3]
+    assert "barzilai_borwein" in said
+    curve = [json.loads(line) for line in (folder / "curve.jsonl").read_text().splitlines()]
     assert curve[5]["E1_train"] < 0.9 * curve[0]["E1_train"]

@@ -21,7 +21,7 @@ from macmpi.training.faults import VARIABLE
 
 pytestmark = pytest.mark.launch
 
-INTERNAL, STORAGE, STOPPED = 70, 74, 75
+INTERNAL, STORAGE = 70, 74
 HANG = 50.0
 """Ten times the seconds within which such a launch is over; the program's own patience is half an hour."""
 
@@ -59,7 +59,7 @@ def test_an_unforeseen_error_ends_all_ranks(kind: str, phase: str, rank: int, tm
 
 def test_a_known_error_in_one_rank_alone_ends_all_ranks(tmp_path: Path) -> None:
     """Known errors are raised on rank 0 for all ranks; one that is not must not leave the others waiting."""
-    outcome = faulty(tmp_path, "known", "z", 1, "--set", "run.deadline=10.0")
+    outcome = faulty(tmp_path, "known", "z", 1)
     assert outcome.code == INTERNAL, outcome.err
     assert outcome.err.count("macmpi: rank 1/3 failed") == 1
     assert "the fault that MACMPI_FAULT asks for" in outcome.err
@@ -70,14 +70,6 @@ def test_an_error_of_one_process_alone(tmp_path: Path) -> None:
     assert outcome.code == INTERNAL
     assert "rank 0/1" in outcome.err
     assert "the fault that MACMPI_FAULT asks for" in outcome.err
-
-
-def test_the_others_give_up_on_a_rank_that_is_stopped(tmp_path: Path) -> None:
-    outcome = faulty(tmp_path, "stop", "z", 2, "--set", "run.deadline=1.0", iteration=3)
-    assert outcome.code == STOPPED
-    assert outcome.err.count("no answer from the other ranks for 1 s while waiting for") == 1
-    assert "rank 0/3" in outcome.err
-    assert outcome.left == []
 
 
 def test_the_run_goes_on_after_a_fault(tmp_path: Path) -> None:

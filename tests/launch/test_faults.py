@@ -7,14 +7,23 @@ import signal
 from pathlib import Path
 
 import pytest
-from faults.struck import CASE, assert_no_work_lost, assert_nothing_left, go_on, strike
+from faults.struck import (
+    CASE,
+    HUNG,
+    STARTUP,
+    STOPPED,
+    assert_no_work_lost,
+    assert_nothing_left,
+    go_on,
+    stop_rank,
+    strike,
+)
 from launch.cases import write_case
 from launch.launching import launched, run_program
 
 pytestmark = pytest.mark.launch
 
-INTERNAL, STOPPED, USAGE = 70, 75, 2
-STARTUP, HUNG = 20.0, 10.0
+INTERNAL, USAGE = 70, 2
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +66,12 @@ def test_a_rank_that_ends_while_submodels_travel(tmp_path: Path) -> None:
     assert_no_work_lost(tmp_path, tmp_path / "straight" / "run", *keys)
 
 
-def test_a_rank_that_is_stopped_before_training_begins(tmp_path: Path) -> None:
-    struck = strike(tmp_path, "1:data:0:stop", 2, STARTUP + HUNG * 6.0, "--set", "run.deadline=1.0")
-    assert struck.outcome.code == STOPPED
-    assert "no answer from the other ranks" in struck.outcome.err
+@pytest.mark.parametrize(("fault", "ranks"), [("1:data:0:stop", 2), ("2:z:3:stop", 3)])
+def test_the_others_give_up_on_a_rank_that_is_stopped(fault: str, ranks: int, tmp_path: Path) -> None:
+    """Before training begins, and while it goes on."""
+    struck, deadline = stop_rank(tmp_path, fault, ranks)
+    said = f"rank 0/{ranks}: no answer from the other ranks for {deadline:g} s while waiting for "
+    assert struck.outcome.err.count(said) == 1
     assert_nothing_left(struck.outcome)
 
 

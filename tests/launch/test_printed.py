@@ -106,6 +106,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.launch
 def test_the_commands_make_what_other_pages_name(first: Path) -> None:
     assert (first / "runs" / "my" / "model.h5").exists()
@@ -113,6 +114,7 @@ def test_the_commands_make_what_other_pages_name(first: Path) -> None:
     assert (first / "my.toml").exists()
 
 
+@pytest.mark.long
 @pytest.mark.launch
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_prints_runs(page: str, first: Path, variables: dict[str, str], tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.launch
 
 CASE = "hasty"
 STOPPED = 75
+LONG, ALONE = pytest.mark.long, ("SIGUSR1", "SIGTERM")
 
 
 def run_in(
@@ -263,7 +264,7 @@ def assert_goes_on_undisturbed(folder: Path, ranks: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("name", "ranks"),
-    [("SIGUSR1", 0), ("SIGUSR1", 3), ("SIGTERM", 2), ("SIGTERM", 0), ("SIGINT", 2), ("SIGHUP", 0)],
+    [("SIGUSR1", 3), ("SIGTERM", 2), ("SIGINT", 2), ("SIGHUP", 0), *(pytest.param(n, 0, marks=LONG) for n in ALONE)],
 )
 def test_a_signal_asks_for_a_checkpoint_and_an_orderly_end(name: str, ranks: int, tmp_path: Path) -> None:
     outcome = long_run(tmp_path, ranks, lambda r: r.process.send_signal(getattr(signal, name)))

@@ -120,6 +120,7 @@ def result_in(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.launch
 def test_the_command_measures_and_predicts(
     config: Path, tmp_path: Path, speedup: Callable[..., None], capsys: pytest.CaptureFixture[str]

@@ -21,6 +21,7 @@ MOST = 300_000
 """Bytes of the notebook, pictures included."""
 
 
+@pytest.mark.long
 @pytest.mark.launch
 @pytest.mark.timeout(600)  # half a minute on a free core
 def test_the_tutorial_runs_in_a_fresh_folder_and_says_what_it_shows(tmp_path: Path) -> None:

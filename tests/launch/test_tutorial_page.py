@@ -17,6 +17,7 @@ for library in ("matplotlib", "pandas", "pyarrow", "narwhals", "sklearn"):
 PAGE = ROOT / "docs" / "tutorial" / "index.md"
 
 
+@pytest.mark.long
 @pytest.mark.launch
 @pytest.mark.timeout(300)  # a third of a minute on a free core
 def test_the_page_runs_in_a_fresh_folder(tmp_path: Path) -> None:

@@ -211,7 +211,17 @@ def digest(state: State, *values: Any) -> str:
 
 
 ALONE: dict[str, dict[str, str]] = {}
-"""What one process gives, by the name of the choice; on rank 0."""
+"""What one process gives, by the name of the choice."""
+
+
+def run_alone(world: Any) -> None:
+    """Every choice in one process, each of them on one rank: waiting for each other leaves the cores free."""
+    mine = {choice.name: bits(choice.plan(1), choice, Serial()) for choice in choices()[world.rank :: world.size]}
+    others = world.Ibarrier()
+    while not others.Test():
+        time.sleep(0.01)
+    for part in world.allgather(mine):
+        ALONE.update(part)
 
 
 def chosen(size: int) -> list[Choice]:
@@ -229,9 +239,7 @@ def check_method(team: MPITeam) -> dict[str, str]:
     """Verdicts of this rank."""
     verdicts = {}
     for choice in chosen(team.size):
-        if team.rank == 0 and choice.name not in ALONE:
-            ALONE[choice.name] = bits(choice.plan(1), choice, Serial())
-        alone = team.from_root(lambda n=choice.name: ALONE[n])  # type: ignore[misc]
+        alone = ALONE[choice.name]
         together = bits(choice.plan(team.size), choice, team)
         wrong = [stage for stage in alone if alone[stage] != together[stage]]
         stages = [b for stage, b in alone.items() if stage != "postprocessing" or choice.plan(1).chain.sites]
@@ -457,7 +465,9 @@ def main() -> None:
     verdicts: dict[str, str] = {}
     try:
         # Splitting waits with a busy core, so it comes first.
-        for part in [world.Split(0 if world.rank < size else undefined, world.rank) for size in SIZES]:
+        parts = [world.Split(0 if world.rank < size else undefined, world.rank) for size in SIZES]
+        run_alone(world)
+        for part in parts:
             if part != team._mpi.COMM_NULL:
                 verdicts |= check_all(part)
         if world.rank == 0:

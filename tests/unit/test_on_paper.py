@@ -65,9 +65,10 @@ def test_idle_ranks_are_named_on_paper(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_helps_where_a_node_has_too_little(
-    settings: tuple[str, ...], asked: tuple[object, ...], remedy: str, folder: Path
+    settings: tuple[str, ...], asked: tuple[object, ...], remedy: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what it names is then not refused."""
+    """The most ranks that are tried here are 64: a plan for a million takes seconds."""
+    monkeypatch.setattr(fits, "MOST", 64)
     words = [word for setting in settings for word in ("--set", setting)]
     assert remedy in run_here("net.toml", "--check", *words, *asked, cwd=folder, code=2).err
 
