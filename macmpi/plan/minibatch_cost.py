@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from macmpi.config import Stochastic
 from macmpi.nets.chain import Chain
 from macmpi.parallel import balance
-from macmpi.plan.choices import REMADE, minibatch
+from macmpi.plan.choices import REMADE, ROTATED, minibatch
 from macmpi.plan.estimate import widest_image
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, summed
@@ -22,7 +22,7 @@ PASSES, MEASURED, ADAPTED = 3.7, 3, 10
 METRIC, PROBED = 4.0, 64
 """Multiplications of two numbers of an image for its metric, a point; points of them."""
 
-ROTATED = 2.0
+ROTATIONS = 2.0
 """The most that rotating a layer's slope may cost, in passes of a minibatch forth and back through the layer."""
 
 DECOMPOSED = 6.0
@@ -51,8 +51,9 @@ def rotated(chain: Chain, points: float) -> frozenset[int]:
     inputs is not among them: inputs have directions of little variance, mostly noise, which are better damped.
     points: n, of a minibatch.  Collective: no.
     """
-    first, shapes = chain.whole.blocks[0], enumerate(chain.block_shapes)
-    return frozenset(k for k, (h, d) in shapes if k != first and 4 * (h + d) <= ROTATED * 6 * points)
+    first = next((b for b in chain.whole.blocks if b is not None), None)
+    shapes = enumerate(chain.block_shapes)
+    return frozenset(k for k, (h, d) in shapes if k != first and 4 * (h + d) <= ROTATIONS * 6 * points)
 
 
 def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rates) -> list[Round]:
@@ -79,7 +80,7 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
     images = [float(m.n_out) for m in chain.maps[1:] if widest_image(chain) and "linear" not in m.capabilities]
     probing = sum(METRIC * size**2 * PROBED for size in images) / rates.products
     inverses = [
-        2.0 * (DECOMPOSED if k in turned else 1.0) * float(side**3) / rates.products
+        2.0 * (DECOMPOSED * REMADE / ROTATED if k in turned else 1.0) * float(side**3) / rates.products
         for k, shape in enumerate(chain.block_shapes)
         for side in shape
     ]

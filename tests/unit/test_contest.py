@@ -101,7 +101,7 @@ def test_a_peer_has_macmpis_error_at_the_start_and_lowers_it(optimiser: str, tmp
     settings = ('method.name="sgd"', f'data.source="{tmp_path}/points.npz"')
     task = module("starts").write_task(tmp_path, str(config), settings)
     candidate = {"optimiser": optimiser, "precision": "float64", "start": task["start"], "lr": 0.01, "batch": 10}
-    job = {**task, "seconds": 0.1, "ranks": 1, "clock": "wall"}
+    job = {**task, "seconds": 0.1, "ranks": 1, "clock": "wall", "records": 4}
     curve = module("peers").train(job, candidate | {"beta2": 0.99, "memory": 5})
     options = [word for s in settings for word in ("--set", s)]
     run_program("regression.toml", *options, "--iterations", 0, "--output", "run", cwd=tmp_path, code=0)

@@ -89,8 +89,8 @@ def test_slurm_is_asked_for_the_one_task_of_an_array(tmp_path: Path, monkeypatch
 def test_every_form_of_a_time_is_documented_where_a_user_looks(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run.parser().parse_args(["c.toml", "--max-time", "soon"])
-    readme = Path(__file__).resolve().parents[2] / "README.md"
-    for text in (run.parser().format_help(), capsys.readouterr().err, readme.read_text(encoding="utf-8")):
+    page = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
+    for text in (run.parser().format_help(), capsys.readouterr().err, page.read_text(encoding="utf-8")):
         assert re.search(r"(?<!:)\bMM:SS", text) and "H:MM:SS" in text and "seconds" in text
 
 

@@ -144,15 +144,18 @@ class RunningCurvature:
         """All ranks have all of the Grams.  Collective: yes."""
         self.team.gather_parts(state.own.grams, self._grams)
 
-    def factor(self, tapes: Tapes, probed: float, damping: float, state: State[StochasticState]) -> None:
+    def factor(
+        self, tapes: Tapes, probed: float, damping: float, state: State[StochasticState], rotations: bool = True
+    ) -> None:
         """Damped inverses of all Grams and metrics, or their eigenvectors: each by one rank, then Allgatherv.
 
-        Collective: yes.
+        rotations: eigenvectors are made again, too.  Collective: yes.
         """
         self.fold(state)
         if not self._paired:  # shifts take the traces of a Gram and of its metric
             self.complete(state)
         found, added = self._metrics(tapes, probed, state)
+        last = self.layout.square_blocks(state.own.inverses)
         state.own.inverses = self._inverses.array(state.own.inverses.shape, state.own.inverses.dtype)
         inverses = self.layout.square_blocks(state.own.inverses)
         grams = [G + added[k] if k in added else G for k, G in enumerate(self.layout.gram_blocks(state.own.grams))]
@@ -163,7 +166,9 @@ class RunningCurvature:
                 shift = shifts(*pairs[j // 2], damping)
                 if known and self._bare:
                     shift = spectral.identity_shifts(shift, damping, spectral.cross(state.own.steps))
-                if j // 2 in self.rotated:
+                if j // 2 in self.rotated and not rotations:
+                    inverses[j][:] = last[j]
+                elif j // 2 in self.rotated:
                     state.own.spectra[self.layout.spectra[j]], inverses[j][:] = spectral.decomposed(of)
                 elif j % 2 and known:
                     inverses[j].fill(0.0)
@@ -171,7 +176,7 @@ class RunningCurvature:
                 else:
                     inverses[j][:] = shifted_inverse(of, shift[j % 2])
         self.team.gather_parts(state.own.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
-        if self.rotated:
+        if self.rotated and rotations:
             made = [[self.layout.spectra[j] for j in rank if j // 2 in self.rotated] for rank in self.squares]
             self.team.gather_parts(state.own.spectra, made)
 

@@ -37,7 +37,7 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, merged
 from macmpi.parallel.tree_sum import TreeSum
-from macmpi.plan.choices import REMADE
+from macmpi.plan.choices import REMADE, ROTATED
 from macmpi.plan.initial import random_block, remember
 from macmpi.plan.minibatch_cost import rotated
 from macmpi.plan.plan import Plan
@@ -196,12 +196,13 @@ class Stochastic(Nested[StochasticState]):
         if state.own.steps:
             self.moves.average(state, max(1.0 - self.minibatches.averaging, WINDOW / (state.own.steps - 1 + WINDOW)))
         early = state.own.steps < FIRST
-        renew = early or state.own.steps % REMADE == 0 or not state.own.inverses[0]
+        rotate = early or state.own.steps % ROTATED == 0 or not state.own.inverses[0]
+        renew = rotate or state.own.steps % REMADE == 0
         if early or state.own.steps % RENEWED == 0:
             self.curvature.note(tapes, probed, state)
         damping = self.damping.of_inverses(state.own.damping, state.own.level) + ridge
         if renew:
-            self.curvature.factor(tapes, probed, damping, state)
+            self.curvature.factor(tapes, probed, damping, state, rotate)
         D = self._direction(tapes, n, damping, ridge, state)
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if renew or state.own.steps % MEASURE == 0:

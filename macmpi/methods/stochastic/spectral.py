@@ -13,8 +13,9 @@ are those of a few minibatches, to CROSS.
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
+from numpy.linalg import LinAlgError
 
+from macmpi.parallel.lapack import lapack
 from macmpi.typing import Array
 
 Spectrum = tuple[Array, Array]
@@ -36,8 +37,13 @@ def identity_shifts(shifts: tuple[float, float], damping: float, q: float) -> tu
 
 
 def decomposed(A: Array) -> Spectrum:
-    """The spectrum of a symmetric matrix (n, n) in its precision, no eigenvalue below 0.  Cost: 9 n^3 flops."""
-    values, vectors = linalg.eigh(A, driver="evd", check_finite=False)
+    """The spectrum of a symmetric matrix (n, n) in its precision, no eigenvalue below 0.
+
+    Raises LinAlgError where the iteration fails.  Cost: 9 n^3 flops.
+    """
+    values, vectors, failed = (lapack.ssyevd if A.dtype.char == "f" else lapack.dsyevd)(A)
+    if failed:
+        raise LinAlgError(f"eigenvectors: dsyevd gives {failed}")
     return np.maximum(values, 0.0), vectors
 
 
