@@ -44,14 +44,17 @@ def minibatches(keys: Stochastic, plan: Plan) -> int:
     return max(of_epoch // max(min(keys.records, of_epoch), 1), 1)
 
 
-def rotated(chain: Chain, points: float) -> frozenset[int]:
+def rotated(chain: Chain, points: float) -> frozenset[int] | None:
     """Chooses the layers that are damped in eigenvectors (methods/stochastic/spectral.py), by counted flops.
 
     Rotations of a layer (h, d) cost 4 h d (h + d), passes of n points forth and back 6 n h d.  The layer that reads the
     inputs is not among them: inputs have directions of little variance, mostly noise, which are better damped.
-    points: n, of a minibatch.  Collective: no.
+    None where not all layers are dense, of weights of their own.  points: n, of a minibatch.  Collective: no.
     """
-    first = next((b for b in chain.whole.blocks if b is not None), None)
+    blocks = [b for b in chain.whole.blocks if b is not None]
+    if len(blocks) > len(set(blocks)) or not all({"linear", "bias"} <= m.capabilities for m in chain.blocks):
+        return None
+    first = blocks[0]
     shapes = enumerate(chain.block_shapes)
     return frozenset(k for k, (h, d) in shapes if k != first and 4 * (h + d) <= ROTATIONS * 6 * points)
 
@@ -72,8 +75,8 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
         own = tuple(passes * seconds for seconds in by_points)
         return summed(own, width, times, parts, plan) if times else []
 
-    turned = rotated(chain, n) - ({len(chain.block_shapes) - 1} if plan.choices.loss.unit_hessian else set())
-    turned = turned if autoencoder else frozenset()
+    turned = (autoencoder and rotated(chain, n)) or frozenset[int]()
+    turned -= {len(chain.block_shapes) - 1} if plan.choices.loss.unit_hessian else set()
     effort = [2.0 * (h * h * min(d, rows) + d * d * min(h, rows)) for h, d in chain.block_shapes]
     units = [(1 + (k in turned)) * flops / rates.passes for k, flops in enumerate(effort)]
     whole = _busiest([*_halved([u for k, u in enumerate(units) if k not in turned], P), *(units[k] for k in turned)], P)
