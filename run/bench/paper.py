@@ -132,10 +132,16 @@ FIG3 = [
 ]
 FIG5 = [Step("coil_select", training("run/coil_select.toml"), curve_of, 40.0)]
 MEASURED = sorted({1, *(2**k for k in range(1, 8) if 2**k <= CORES), *([CORES] if CORES > 1 else [])})
-SPEEDUP = ("run/bench/speedup.py", "--output", "{OUTPUT}", "--ranks", *map(str, MEASURED))
+
+
+def speedup(*words: str) -> tuple[str, ...]:
+    """The words of a launch of run/bench/speedup.py: experiments and its options."""
+    return ("run/bench/speedup.py", *words, "--output", "{OUTPUT}", "--ranks", *map(str, MEASURED))
+
+
 FIG6 = [
-    Step("speedup", (*SPEEDUP, "run/usps_mac.toml", COIL), scaling_of, 240.0),
-    Step("speedup-select", (*SPEEDUP, "run/coil_select.toml", "--iterations", "24"), scaling_of, 150.0),
+    Step("speedup", speedup("run/usps_mac.toml", COIL), scaling_of, 240.0),
+    Step("speedup-select", speedup("run/coil_select.toml", "--iterations", "24"), scaling_of, 150.0),
 ]
 VALIDATION = ('penalty.stop="validation"', "penalty.gradients=true")
 THEORY = [

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from evidence import THREADS, Benchmark, Folders, Found, Step, carry_out, only, training
-from paper import CORES, MEASURED, curve_of, scaling_of
+from paper import CORES, curve_of, scaling_of, speedup
 from programs import ROOT
 
 sys.path.append(str(ROOT / "run" / "pages"))
@@ -75,7 +75,6 @@ def seeds(config: str, about: float, name: str = "", *settings: str) -> list[Ste
     ]
 
 
-SCALED = ("run/bench/speedup.py", "--output", "{OUTPUT}", "--ranks", *map(str, MEASURED))
 GROWTH = (
     "run/bench/growth.py",
     *map(str, POINTS),
@@ -97,7 +96,6 @@ BENCHMARKS = [
         ],
     ),
     Benchmark("start", [cost("digits_mac", 30.0, "--iterations", "2", "--repeats", "5")]),
-    Benchmark("startup", [Step("startup", ("run/bench/startup.py", "--json", "{OUTPUT}/rows.json"), rows_of, 150.0)]),
     Benchmark(
         "cost",
         [
@@ -109,11 +107,11 @@ BENCHMARKS = [
     Benchmark(
         "speedup",
         [
-            Step("speedup", (*SCALED, "run/usps_mac.toml", "run/coil_mac.toml", "synthetic"), scaling_of, 300.0),
-            Step("speedup-select", (*SCALED, "run/coil_select.toml", "--iterations", "24"), scaling_of, 150.0),
+            Step("speedup", speedup("run/usps_mac.toml", "run/coil_mac.toml", "synthetic"), scaling_of, 300.0),
+            Step("speedup-select", speedup("run/coil_select.toml", "--iterations", "24"), scaling_of, 150.0),
         ],
     ),
-    Benchmark("weak", [Step("weak", (*SCALED, "run/usps_mac.toml", "synthetic", "--weak"), scaling_of, 200.0)]),
+    Benchmark("weak", [Step("weak", speedup("run/usps_mac.toml", "synthetic", "--weak"), scaling_of, 200.0)]),
     Benchmark(
         "coil",
         [
@@ -134,6 +132,7 @@ BENCHMARKS = [
     Benchmark("growth", [Step("growth", GROWTH, rows_of, 400.0)]),
     compared("rivals", 2200.0),
     compared("tasks", 700.0),
+    Benchmark("startup", [Step("startup", ("run/bench/startup.py", "--json", "{OUTPUT}/rows.json"), rows_of, 150.0)]),
 ]
 
 
