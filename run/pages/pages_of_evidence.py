@@ -22,6 +22,10 @@ def read(folder: Path) -> dict[str, Found]:
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
+CROWDED = 0.5
+"""A load average above the number of cores by this says that processes waited for a core."""
+
+
 def source(found: Found) -> str:
     """Machine, BLAS kernel, commit, date and versions, in a paragraph of lines that are not long."""
     machine, versions = found["machine"], found["versions"]
@@ -31,8 +35,10 @@ def source(found: Found) -> str:
         f"{found['blas']}; commit {found['commit']}, {found['date']}; {named}."
     )
     busy = max((step.get("load_before", 0.0) for step in found["steps"].values()), default=0.0)
-    if busy > 0.5:
+    if busy > machine["cores"] + CROWDED:
         text += f" Other programs ran on this machine (load {busy:.1f}): its seconds are too long."
+    elif busy > CROWDED:
+        text += f" Load average before a step at most {busy:.1f}, the step before it included."
     return wrapped(text)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,7 @@ def drawn(name: str, found: Found) -> Iterator[tuple[str, Figure]]:
     if name == "curves":
         yield "curves.png", paper_pictures.learning(found["steps"])
     if name == "speedup":
+        sys.path.append(str(ROOT / "run" / "bench"))
         from speedup_figure import figure
 
         yield "speedup.png", figure(paper_pictures.scaling(found))
