@@ -66,6 +66,11 @@ def drawn(name: str, found: Found) -> Iterator[tuple[str, Figure]]:
             yield "theory.png", path(steps)
 
 
+def constant(step: Found) -> dict[str, float]:
+    """The errors to compare with; a run by averaged weights also ends in lines that look like these."""
+    return {name: value for name, value in step["levels"].items() if "validation" not in name}
+
+
 def learning(steps: dict[str, Found]) -> Figure:
     """E1 of the training points against seconds, on logarithmic axes; red where mu grows; diamonds: postprocessing."""
     figure = Figure(figsize=(9.0, 5.0), layout="constrained")
@@ -83,7 +88,7 @@ def learning(steps: dict[str, Found]) -> Figure:
         ax.plot(seconds[rest], errors[rest], "D", color=colour, ms=5.0)
         changes = [j for j in figures.mu_changes(curve) if swept_[j + 1]]
         ax.plot(seconds[changes], errors[changes], "o", color=figures.RED, mec=colour, ms=5.5)
-    for level, value in next(iter(steps.values()))["levels"].items():
+    for level, value in constant(next(iter(steps.values()))).items():
         ax.axhline(value, color="0.45", ls=":", lw=1.0)
         ax.annotate(level, (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
     ax.set(xscale="log", yscale="log", xlabel="seconds of training", ylabel="E1 per training point")

@@ -62,7 +62,8 @@ def ends(found: Found) -> str:
             ]
         )
     header = ("config", "E1 after 1", "2", "3", "E1 at the end, seed by seed", "iterations", "seconds of training")
-    levels = ", ".join(f"{name} {value:.3f}" for name, value in next(iter(found["steps"].values()))["levels"].items())
+    levels_of = paper_pictures.constant(next(iter(found["steps"].values()))).items()
+    levels = ", ".join(f"{name} {value:.3f}" for name, value in levels_of)
     return f"To compare with: {levels}.\n\n" + table((*header, "processor seconds"), rows)
 
 
