@@ -246,8 +246,8 @@ def theory(found: Found) -> str:
     return "\n\n".join(
         [
             wrapped(
-                "**The paper** proves that where each mu ends at ‖grad E_Q‖ <= tau_k, tau_k -> 0, limit points are "
-                "stationary points of E1 and -mu (z - f) approaches their multipliers; it shows no such run. "
+                "**The paper** proves that, if each mu ends at a gradient of E_Q of norm <= tau_k, tau_k -> 0, limit "
+                "points are stationary points of E1 and -mu (z - f) approaches their multipliers; it shows no such run. "
                 '`penalty.stop = "gradient"` is that rule ([convergence](algorithms/convergence.md)):'
             ),
             table(header, rows),
