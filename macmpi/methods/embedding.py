@@ -94,13 +94,13 @@ def principal_codes(X: Array, dimensions: int, spread: float, weights: Array | N
     The largest entry of each direction (D,) is positive.  Coordinates that X lacks are 0, or rounding errors.
     Cost: N D min(N, D) flops and an eigen-decomposition of the smaller Gram.
     """
+    from scipy import linalg
+
     A = _centred(X, weights)
     B = A if weights is None else np.sqrt(weights)[:, None] * A
     wide = A.shape[1] > len(A)
     G = B @ B.T if wide else B.T @ B
     found = min(dimensions, len(G))
-    from scipy import linalg
-
     values, vectors = linalg.eigh(G, subset_by_index=(len(G) - found, len(G) - 1))
     directions = B.T @ vectors if wide else vectors
     if weights is None:

@@ -7,6 +7,7 @@ each rank of each launch.  The two compiled modules give the same functions.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
@@ -22,7 +23,7 @@ COMPILED = {"lapack": "_flapack", "blas": "_fblas"}
 
 
 def _functions(public: str) -> Any:
-    """A module of functions; the public one where another SciPy keeps them elsewhere, or it is loaded already."""
+    """A module of functions; the public one where it is loaded already, or the compiled one cannot be."""
     name = f"scipy.linalg.{COMPILED[public]}"
     package = find_spec("scipy")
     if "scipy.linalg" not in sys.modules and package is not None:
@@ -30,8 +31,10 @@ def _functions(public: str) -> Any:
         if found is not None and found.loader is not None:
             module = module_from_spec(found)
             sys.modules[name] = module
-            found.loader.exec_module(module)
-            return module
+            with suppress(ImportError):
+                found.loader.exec_module(module)
+                return module
+            del sys.modules[name]
     return import_module(f"scipy.linalg.{public}")
 
 

@@ -51,8 +51,8 @@ class RunningCurvature:
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
     Grams travel only when they are inverted, on one node only where.  Where the metric is the identity, of a linear
     output layer of the squared error, the diagonal of its inverse alone is made.  rotated: layers that are damped in
-    the eigenvectors of both (spectral.py), which stand in the place of the inverses, and so is the identity; None: no
-    layer is.  Collective: where a method says so.
+    the eigenvectors of both (spectral.py), kept in the place of the inverses; the identity is then damped alike; None:
+    neither is.  Collective: where a method says so.
     """
 
     def __init__(
