@@ -247,7 +247,7 @@ def theory(found: Found) -> str:
         [
             wrapped(
                 "**The paper** proves that, if each mu ends at a gradient of E_Q of norm <= tau_k, tau_k -> 0, limit "
-                "points are stationary points of E1 and -mu (z - f) approaches their multipliers; it shows no such run. "
+                "points are stationary points of E1 and -mu (z - f) approaches their multipliers; it shows no run. "
                 '`penalty.stop = "gradient"` is that rule ([convergence](algorithms/convergence.md)):'
             ),
             table(header, rows),
