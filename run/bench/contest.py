@@ -67,7 +67,7 @@ class Contest:
     """folder: of results; python: the interpreter of the peers; pause: no new command after this time of the clock.
 
     clock: "wall", or "cpu", the processor's seconds of single processes, for machines that others use as well.
-    records: of peers' epochs.
+    records: of peers' epochs in the finals; while they are tuned, each epoch has one.
     """
 
     folder: Path
@@ -77,22 +77,25 @@ class Contest:
     records: int = RECORDS
     spent: Counter[str] = field(default_factory=Counter)
 
-    def curves(self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0) -> list[Curve]:
+    def curves(
+        self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0, records: int | None = None
+    ) -> list[Curve]:
         """Learning curves of each over a given number of seconds of training."""
-        missing = [c for c in candidates if not self._path(c, seconds, repeat).exists()]
+        records = records or self.records
+        missing = [c for c in candidates if not self._path(c, seconds, repeat, records).exists()]
         for ranks in sorted({c.ranks for c in missing}):
             peers = [c for c in missing if c.peer and c.ranks == ranks]
             share = max(1, int(AT_ONCE / seconds))
             for some in (peers[i : i + share] for i in range(0, len(peers), share)):
-                for c, curve in zip(some, self._peers(some, seconds, ranks), strict=True):
-                    self._path(c, seconds, repeat).write_text(json.dumps(curve))
+                for c, curve in zip(some, self._peers(some, seconds, ranks, records), strict=True):
+                    self._path(c, seconds, repeat, records).write_text(json.dumps(curve))
         for c in missing:
             if not c.peer:
-                self._path(c, seconds, repeat).write_text(json.dumps(self._own(c, seconds)))
-        return [json.loads(self._path(c, seconds, repeat).read_text()) for c in candidates]
+                self._path(c, seconds, repeat, records).write_text(json.dumps(self._own(c, seconds)))
+        return [json.loads(self._path(c, seconds, repeat, records).read_text()) for c in candidates]
 
-    def _path(self, c: Candidate, seconds: float, repeat: int) -> Path:
-        text = json.dumps([asdict(c), seconds, repeat, self.clock, self.records], sort_keys=True)
+    def _path(self, c: Candidate, seconds: float, repeat: int, records: int) -> Path:
+        text = json.dumps([asdict(c), seconds, repeat, self.clock, records], sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
     def _measure(self, command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
@@ -115,7 +118,7 @@ class Contest:
         records = [json.loads(line) for line in (output / "curve.jsonl").read_text().splitlines()]
         return [[r["seconds"], r["E1_train"], r["E1_val"], r.get("error_val", 0.0), r["iteration"]] for r in records]
 
-    def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int) -> list[Curve]:
+    def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int, records: int) -> list[Curve]:
         from starts import write_task
 
         task = write_task(self.folder, some[0].config, some[0].settings)
@@ -123,7 +126,7 @@ class Contest:
         job = self.folder / f"job-{os.getpid()}.json"
         job.write_text(
             json.dumps(
-                {**task, "seconds": seconds, "ranks": ranks, "clock": self.clock, "records": self.records}
+                {**task, "seconds": seconds, "ranks": ranks, "clock": self.clock, "records": records}
                 | {"candidates": rows}
             )
         )
@@ -138,7 +141,7 @@ class Contest:
         """The winners of its grid: the lowest at the end of the last rung, then those soonest at the lowest levels."""
         alive, seen = list(contender.candidates), []
         for seconds, keep in contender.rungs:
-            curves = dict(zip(alive, self.curves(alive, seconds), strict=True))
+            curves = dict(zip(alive, self.curves(alive, seconds, records=1), strict=True))
             self.spent[contender.name] += round(seconds * len(alive))
             seen.append(curves)
             alive = sorted(alive, key=lambda c: lowest(curves[c]))[:keep]

@@ -33,6 +33,9 @@ LIBRARIES = ("numpy", "scipy", "mpi4py", "h5py", "mpich", "openmpi", "scikit-lea
 THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Every rank computes with one thread of BLAS."""
 
+OUTCOMES = ROOT / "runs" / "evidence"
+"""Outcomes of single steps, of `make results` and `make paper` alike: they have some in common."""
+
 MEASURED = ("macmpi", ":(glob)run/*.toml", "run/bench", "setup.cfg", "pyproject.toml")
 """Files that a measurement depends on, apart from libraries."""
 

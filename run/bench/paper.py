@@ -2,7 +2,8 @@
 
     MACMPI_DATA=... python run/bench/paper.py [--only fig2 fig3 fig4 fig5 fig6 theory letter] [--list]
 
-Outcomes of single steps are kept in runs/paper, so that a call that was stopped goes on (run/bench/evidence.py).
+Outcomes of single steps are kept in runs/evidence, so that a call that was stopped goes on, and what `make results`
+has measured is not measured twice (run/bench/evidence.py).
 Numbers go to docs/paper/NAME.json; pictures and docs/paper.md are made of these alone (run/pages/paper_page.py).
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from evidence import THREADS, Benchmark, Folders, Found, Step, carry_out, only, training
+from evidence import OUTCOMES, THREADS, Benchmark, Folders, Found, Step, carry_out, only, training
 from programs import ROOT
 
 sys.path.append(str(ROOT / "run" / "pages"))
@@ -100,6 +101,13 @@ def codes_of(output: Path, printed: str) -> Found:
     return {**images_of(OBJECTS)(output, printed), "codes": codes, **groups, "order": result.data.order[0].tolist()}
 
 
+def sizes_of(output: Path, printed: str) -> Found:
+    """A curve, and the sizes of the layers where a selection changes them."""
+    records = [json.loads(line) for line in (output / "run" / "curve.jsonl").read_text().splitlines()]
+    sizes = [{"iteration": r["iteration"], "units": r["units"]} for r in records if r.get("units")]
+    return {**curve_of(output, printed), "sizes": sizes[-1:]}
+
+
 def scaling_of(output: Path, printed: str) -> Found:
     """The JSON files of run/bench/speedup.py."""
     return {"scaling": [json.loads(path.read_text()) for path in sorted(output.glob("*.json"))]}
@@ -116,21 +124,20 @@ LETTER = [
     Step("letter-w", training("run/usps_paper.toml", *SOLVED, iterations=4), curve_of, 75.0),
 ]
 USPS, COIL = images_of(DIGITS), "run/coil_mac.toml"
+USPS_MAC = Step("usps_mac", training("run/usps_mac.toml"), USPS, 18.0)
+USPS_FAST = Step("usps_fast", training("run/usps_fast.toml"), USPS, 15.0)
 FIG2 = [
     Step("usps_paper", training("run/usps_paper.toml"), USPS, 300.0),
     Step("usps_paper-ranks", training("run/usps_paper.toml"), USPS, 160.0, MOST),
-    Step("usps_mac", training("run/usps_mac.toml"), USPS, 8.0),
+    USPS_MAC,
     Step("usps_cg", training("run/usps_cg.toml"), USPS, 250.0),
     Step("usps_sgd", training("run/usps_sgd.toml"), USPS, 500.0),
-    Step("usps_fast", training("run/usps_fast.toml"), USPS, 10.0),
+    USPS_FAST,
 ]
-COIL_MAC = Step("coil_mac", training(COIL), codes_of, 90.0)
-FIG3 = [
-    COIL_MAC,
-    Step("coil_mac-ranks", training(COIL), images_of(OBJECTS), 50.0, MOST),
-    Step("coil_altopt", training("run/coil_altopt.toml"), images_of(OBJECTS), 90.0),
-]
-FIG5 = [Step("coil_select", training("run/coil_select.toml"), curve_of, 40.0)]
+COIL_MAC = Step("coil_mac", training(COIL), codes_of, 160.0)
+COIL_ALTOPT = Step("coil_altopt", training("run/coil_altopt.toml"), images_of(OBJECTS), 120.0)
+FIG3 = [COIL_MAC, Step("coil_mac-ranks", training(COIL), images_of(OBJECTS), 90.0, MOST), COIL_ALTOPT]
+FIG5 = [Step("coil_select", training("run/coil_select.toml"), sizes_of, 60.0)]
 MEASURED = sorted({1, *(2**k for k in range(1, 8) if 2**k <= CORES), *([CORES] if CORES > 1 else [])})
 
 
@@ -140,8 +147,8 @@ def speedup(*words: str) -> tuple[str, ...]:
 
 
 FIG6 = [
-    Step("speedup", speedup("run/usps_mac.toml", COIL), scaling_of, 240.0),
-    Step("speedup-select", speedup("run/coil_select.toml", "--iterations", "24"), scaling_of, 150.0),
+    Step("speedup", speedup("run/usps_mac.toml", COIL), scaling_of, 500.0),
+    Step("speedup-select", speedup("run/coil_select.toml", "--iterations", "24"), scaling_of, 300.0),
 ]
 VALIDATION = ('penalty.stop="validation"', "penalty.gradients=true")
 THEORY = [
@@ -162,7 +169,7 @@ BENCHMARKS = [
 def main() -> None:
     import paper_page
 
-    carry_out(only(BENCHMARKS, __doc__), Folders(ROOT / "runs" / "paper", paper_page.FOLDER))
+    carry_out(only(BENCHMARKS, __doc__), Folders(OUTCOMES, paper_page.FOLDER))
     print(f"docs/{paper_page.write().name}")
 
 

@@ -3,7 +3,7 @@
     MACMPI_DATA=... python run/bench/results.py [--only NAME ...] [--list]
 
 Each benchmark is made of launches of the scripts in this folder and of macmpi itself; outcomes of single steps are kept
-in runs/results, so that a call that was stopped goes on (run/bench/evidence.py).  Numbers go to
+in runs/evidence, so that a call that was stopped goes on (run/bench/evidence.py).  Numbers go to
 docs/results/NAME.json, with every repeat; pictures and docs/results.md are made of these alone
 (run/pages/results_page.py).
 """
@@ -16,8 +16,21 @@ import re
 import sys
 from pathlib import Path
 
-from evidence import THREADS, Benchmark, Folders, Found, Step, carry_out, only, training
-from paper import CORES, curve_of, scaling_of, speedup
+from evidence import OUTCOMES, THREADS, Benchmark, Folders, Found, Step, carry_out, only, training
+from paper import (
+    COIL_ALTOPT,
+    COIL_MAC,
+    CORES,
+    FIG5,
+    FIG6,
+    GROUPS,
+    USPS_FAST,
+    USPS_MAC,
+    curve_of,
+    scaling_of,
+    sizes_of,
+    speedup,
+)
 from programs import ROOT
 
 sys.path.append(str(ROOT / "run" / "pages"))
@@ -31,13 +44,6 @@ POINTS = (10_000, 100_000, 400_000)
 def rows_of(output: Path, _printed: str) -> Found:
     """What a script has written with --json."""
     return {"rows": json.loads((output / "rows.json").read_text())}
-
-
-def sizes_of(output: Path, printed: str) -> Found:
-    """A curve, and the sizes of the layers where a selection changes them."""
-    records = [json.loads(line) for line in (output / "run" / "curve.jsonl").read_text().splitlines()]
-    sizes = [{"iteration": r["iteration"], "units": r["units"]} for r in records if r.get("units")]
-    return {**curve_of(output, printed), "sizes": sizes[-1:]}
 
 
 def tables_of(_output: Path, printed: str) -> Found:
@@ -91,9 +97,12 @@ BENCHMARKS = [
     Benchmark(
         "curves",
         [
-            Step(f"curve-{name}", training(f"run/{name}.toml"), curve_of, s)
-            for name, s in (("usps_fast", 10.0), ("usps_mac", 10.0), ("usps_adam", 90.0), ("usps_lbfgs", 200.0))
+            USPS_FAST,
+            USPS_MAC,
+            Step("usps_adam", training("run/usps_adam.toml"), curve_of, 30.0),
+            Step("usps_lbfgs", training("run/usps_lbfgs.toml"), curve_of, 280.0),
         ],
+        without=("images",),
     ),
     Benchmark("start", [cost("digits_mac", 30.0, "--iterations", "2", "--repeats", "5")]),
     Benchmark(
@@ -106,32 +115,21 @@ BENCHMARKS = [
     ),
     Benchmark(
         "speedup",
-        [
-            Step("speedup", speedup("run/usps_mac.toml", "run/coil_mac.toml", "synthetic"), scaling_of, 300.0),
-            Step("speedup-select", speedup("run/coil_select.toml", "--iterations", "24"), scaling_of, 150.0),
-        ],
+        [*FIG6, Step("speedup-synthetic", speedup("synthetic"), scaling_of, 200.0)],
     ),
     Benchmark("weak", [Step("weak", speedup("run/usps_mac.toml", "synthetic", "--weak"), scaling_of, 200.0)]),
-    Benchmark(
-        "coil",
-        [
-            Step("coil_mac", training("run/coil_mac.toml"), curve_of, 90.0),
-            Step("coil_altopt", training("run/coil_altopt.toml"), curve_of, 90.0),
-        ],
-    ),
+    Benchmark("coil", [COIL_MAC, COIL_ALTOPT], without=("codes", "images", *GROUPS)),
     Benchmark(
         "selection",
         [
-            *(
-                Step(f"coil_select-{s}", training("run/coil_select.toml", f"start.seed={s}"), sizes_of, 40.0)
-                for s in (0, 2)
-            ),
-            Step("usps_sizes", training("run/usps_sizes.toml"), sizes_of, 120.0),
+            *FIG5,
+            Step("coil_select-2", training("run/coil_select.toml", "start.seed=2"), sizes_of, 60.0),
+            Step("usps_sizes", training("run/usps_sizes.toml"), sizes_of, 40.0),
         ],
     ),
     Benchmark("growth", [Step("growth", GROWTH, rows_of, 400.0)]),
-    compared("rivals", 2200.0),
-    compared("tasks", 700.0),
+    compared("rivals", 2400.0),
+    compared("tasks", 600.0),
     Benchmark("startup", [Step("startup", ("run/bench/startup.py", "--json", "{OUTPUT}/rows.json"), rows_of, 150.0)]),
 ]
 
@@ -139,7 +137,7 @@ BENCHMARKS = [
 def main() -> None:
     import results_page
 
-    carry_out(only(BENCHMARKS, __doc__), Folders(ROOT / "runs" / "results", results_page.FOLDER))
+    carry_out(only(BENCHMARKS, __doc__), Folders(OUTCOMES, results_page.FOLDER))
     print(f"docs/{results_page.write().name}")
 
 

@@ -41,7 +41,7 @@ TITLES = {
 
 
 def title_of(name: str, step: Found) -> str:
-    return TITLES.get(name, name.removeprefix("curve-")).format(ranks=step["ranks"])
+    return TITLES.get(name, name).format(ranks=step["ranks"])
 
 
 def drawn(name: str, found: Found) -> Iterator[tuple[str, Figure]]:

@@ -75,9 +75,7 @@ def curves(found: Found) -> str:
         for level in levels:
             there = next((r for r in swept(step) if r["E1_train"] <= level), None)
             cells.append(f"{there['seconds']:.2f}, {there['E1_val']:.2f}" if there else "never")
-        rows.append(
-            [f"`{name.removeprefix('curve-')}`", *cells, f"{end(step)['E1_train']:.3f} / {end(step)['E1_val']:.3f}"]
-        )
+        rows.append([f"`{name}`", *cells, f"{end(step)['E1_train']:.3f} / {end(step)['E1_val']:.3f}"])
     header = ("config, one rank", *(f"E1 <= {level:g}" for level in levels), "end")
     return (
         table(header, rows)

@@ -68,15 +68,15 @@ def test_halving_keeps_the_lowest_and_whoever_is_soonest_at_the_lowest_levels(mo
     candidates = {contest.Candidate("a.toml", (f"x={rate}",)): curve for rate, curve in curves.items()}
     asked: list[tuple[int, float]] = []
 
-    def measured(self: Any, some: Any, seconds: float, repeat: int = 0) -> Any:
-        asked.append((len(some), seconds))
+    def measured(self: Any, some: Any, seconds: float, repeat: int = 0, records: int = 0) -> Any:
+        asked.append((len(some), seconds, records))
         return [candidates[c] for c in some]
 
     monkeypatch.setattr(contest.Contest, "curves", measured)
     contender = contest.Contender("a", list(candidates), ((2.0, 3), (20.0, 1)), 2)
     match = contest.Contest(Path(), "python")
     winners = match.tune(contender, [8.0, 6.0, 4.0, 3.5, 1.5])
-    assert asked == [(4, 2.0), (3, 20.0)]
+    assert asked == [(4, 2.0, 1), (3, 20.0, 1)]
     assert [c.settings for c in winners] == [("x=0.3",), ("x=0.9",)]
     assert match.spent["a"] == 4 * 2 + 3 * 20
     assert "4 x 2 s" in capsys.readouterr().out
