@@ -80,6 +80,7 @@ $(VENV)/.docs: $(VENV)/.installed
 
 docs: $(VENV)/.docs
 	$(BIN)/python run/pages/config_page.py
+	$(BIN)/python run/pages/refusals_page.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 speedup: $(VENV)/.installed

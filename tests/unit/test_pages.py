@@ -9,6 +9,7 @@ from pathlib import Path
 import config_page
 import paper_page
 import pytest
+import refusals_page
 import results_page
 from pages_of_evidence import LARGEST
 
@@ -71,6 +72,11 @@ def test_every_key_stands_on_the_page_that_the_index_names() -> None:
         (page,) = re.findall(rf"\[`\[{table}\]`\]\((\w+\.md)#{table}\)", index)
         _, _, behind = (config_page.FOLDER / page).read_text(encoding="utf-8").partition(f"## [{table}]\n")
         assert re.findall(r"^\| `(\w+)`", behind.split("\n## ")[0], re.MULTILINE) == list(keys)
+
+
+def test_the_page_of_refusals_has_the_messages_of_macmpi() -> None:
+    """`make docs` writes it."""
+    assert refusals_page.PAGE.read_text(encoding="utf-8") == refusals_page.page()
 
 
 GENERATED = {"paper": paper_page, "results": results_page}

@@ -1,0 +1,161 @@
+"""Refused: losses, metrics, schedules of mu."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from refused.case import BITS, CURVATURE, FOREST, HALVES, UNITS, Row
+
+COMBINATIONS = [
+    "`cross_entropy`, `logistic` or `poisson` with an output activation",
+    "`loss.missing = true` with `cross_entropy`",
+    "`float32` with mu_max > 1e4",
+    (
+        '`penalty.stop = "gradient"` and `penalty.gradients = true` with another method than mac, acceleration, '
+        'selection, `sites = "none"` or a layer without derivatives; the former also with multipliers, '
+        '`mu_every`, `ridge_scale = "unit"`, l1, groups, bounds or a fitter'
+    ),
+    '`augmented_lagrangian` with `sites = "none"`',
+    '`metric` with `ridge_scale = "objective"`',
+    (
+        "`run.refit = true` with coordinates and `penalty.mu_every = 0` or multipliers, with selection, with "
+        "points that are not replicated, with a start from a file, a model or an embedding"
+    ),
+    '`metric = "curvature"` where a hidden segment is not linear and exact',
+]
+
+TABLE = {
+    "a softmax of its own": Row(
+        {"model.loss": "cross_entropy", "model.output": "sigmoid"},
+        ('model.loss = "cross_entropy"', 'model.output = "sigmoid"', 'use model.output = "linear"'),
+        ({"model.output": "linear"},),
+        "`cross_entropy`",
+    ),
+    "two softmaxes": Row(
+        {"model.loss": "cross_entropy", "model.output": "softmax"},
+        ('model.output = "softmax"', 'use model.output = "linear"'),
+        ({"model.output": "linear"},),
+        "`cross_entropy`",
+    ),
+    **{
+        f"a {link} of its own": Row(
+            {"model.loss": loss, "model.output": "relu"},
+            (f'model.loss = "{loss}" has its own {link}', 'use model.output = "linear"'),
+            ({"model.output": "linear"}, {"model.loss": "squared"}),
+            "`cross_entropy`",
+        )
+        for loss, link in (("logistic", "sigmoid"), ("poisson", "exp"))
+    },
+    "labels that are missing": Row(
+        {"model.loss": "cross_entropy", "loss.missing": True},
+        ("loss.missing = true", 'model.loss = "cross_entropy" a point has one label', "use loss.missing = false"),
+        ({"loss.missing": False}, {"model.loss": "logistic"}),
+        "`loss.missing = true` with `cross_entropy`",
+    ),
+    "mu beyond float32": Row(
+        {"model.precision": "float32"},
+        ('model.precision = "float32"', "penalty.mu_max = 1e+08", "use penalty.mu_max = 10000, or float64"),
+        ({"penalty.mu_max": 1e4}, {"model.precision": "float64"}),
+        "`float32`",
+    ),
+    "gradients of an alternation": Row(
+        {**HALVES, "penalty.gradients": True},
+        ("penalty.gradients = true", 'method.name = "alternating"', 'use method.name = "mac"'),
+        ({"method.name": "mac"},),
+        "`penalty.stop",
+    ),
+    "gradients of coordinates that are made feasible": Row(
+        {"penalty.stop": "gradient", "method.acceleration": "feasible"},
+        ('penalty.stop = "gradient"', 'method.acceleration = "feasible"', 'use method.acceleration = "none"'),
+        ({"method.acceleration": "none"},),
+        "`penalty.stop",
+    ),
+    "gradients of nets that change": Row(
+        {**UNITS, "penalty.gradients": True},
+        ("penalty.gradients = true", 'selection.criterion = "aic"', 'use selection.criterion = "none"'),
+        ({"selection.criterion": "none"},),
+        "`penalty.stop",
+    ),
+    "gradients without coordinates": Row(
+        {"penalty.stop": "gradient", "model.sites": "none"},
+        ('penalty.stop = "gradient"', 'model.sites = "none"', 'use model.sites = "after" or "before"'),
+        ({"model.sites": "after"}, {"model.sites": "before"}),
+        "`penalty.stop",
+    ),
+    "gradients of bits": Row(
+        {**BITS, "penalty.stop": "gradient"},
+        ('penalty.stop = "gradient"', "a layer has none", 'use penalty.stop = "validation"'),
+        ({"penalty.stop": "validation"},),
+        "`penalty.stop",
+    ),
+    "a path with multipliers": Row(
+        {"penalty.stop": "gradient", "penalty.method": "augmented_lagrangian"},
+        ('penalty.stop = "gradient"', 'penalty.method = "augmented_lagrangian"', 'use method = "quadratic"'),
+        ({"penalty.method": "quadratic"}, {"penalty.stop": "validation"}),
+        "`penalty.stop",
+    ),
+    "a path by the clock": Row(
+        {"penalty.stop": "gradient", "penalty.mu_every": 3},
+        ('penalty.stop = "gradient"', "penalty.mu_every = 3", 'use mu_every = 0, or stop = "validation"'),
+        ({"penalty.mu_every": 0}, {"penalty.stop": "validation"}),
+        "`penalty.stop",
+    ),
+    "a path whose end moves": Row(
+        {"penalty.stop": "gradient", "penalty.ridge_scale": "unit"},
+        ('penalty.stop = "gradient"', 'penalty.ridge_scale = "unit"', 'use ridge_scale = "objective"'),
+        ({"penalty.ridge_scale": "objective"},),
+        "`penalty.stop",
+    ),
+    "a path to points with corners": Row(
+        {"penalty.stop": "gradient", "penalty.l1": 0.1, "method.acceleration": "none"},
+        ('penalty.stop = "gradient"', "penalty.l1", 'use stop = "validation"'),
+        ({"penalty.stop": "validation"},),
+        "`penalty.stop",
+    ),
+    "multipliers of nothing": Row(
+        {"penalty.method": "augmented_lagrangian", "model.sites": "none"},
+        ('penalty.method = "augmented_lagrangian"', 'model.sites = "none"', 'use model.sites = "after" or "before"'),
+        ({"model.sites": "after"}, {"model.sites": "before"}),
+        "`augmented_lagrangian`",
+    ),
+    "multipliers of a list of nothing": Row(
+        {"penalty.method": "augmented_lagrangian", "model.sites": ["none", "none"]},
+        ("needs constraints", 'use model.sites = "after" or "before"'),
+        ({"model.sites": ["none", "after"]}, {"model.sites": "before"}),
+        "`augmented_lagrangian`",
+    ),
+    "variance and the objective's ridge": Row(
+        {"penalty.metric": "variance", "penalty.ridge_scale": "objective"},
+        ('penalty.metric = "variance"', 'penalty.ridge_scale = "objective"', 'use ridge_scale = "unit"'),
+        ({"penalty.ridge_scale": "unit"},),
+        "`metric` with",
+    ),
+    "a refit whose schedule asks the validation points": Row(
+        {"run.refit": True, "penalty.mu_every": 0},
+        ("run.refit = true", "penalty.mu_every > 0", "use run.refit = false"),
+        ({"run.refit": False}, {"penalty.mu_every": 5}),
+        "`run.refit = true` with",
+    ),
+    "curvature and the objective's ridge": Row(
+        {"penalty.metric": "curvature", "penalty.ridge_scale": "objective", "model.sites": "before"},
+        ('penalty.metric = "curvature"', 'use ridge_scale = "unit"'),
+        ({"penalty.ridge_scale": "unit"},),
+        "`metric` with",
+    ),
+    "curvature of coupled units": CURVATURE,
+    "curvature of a segment of two layers": replace(
+        CURVATURE, keys={**CURVATURE.keys, "model.sites": ["none", "before"]}
+    ),
+    "curvature of regressions solved inexactly": replace(
+        CURVATURE,
+        keys={**CURVATURE.keys, "model.sites": "before", "w_step.solver": "lbfgs", "w_step.linear_solver": "same"},
+        remedies=({"w_step.linear_solver": "closed_form"}, {"penalty.metric": "variance"}),
+        says=('penalty.metric = "curvature"', "w_step.linear_solver", 'penalty.metric = "variance"'),
+    ),
+    "trees and a full metric": Row(
+        {**FOREST, "penalty.metric": "curvature"},
+        ('penalty.metric = "curvature"', 'exact; use penalty.metric = "variance"'),
+        ({"penalty.metric": "variance"},),
+        '`metric = "curvature"`',
+    ),
+}

@@ -1,0 +1,146 @@
+"""Refused: penalties and bounds."""
+
+from __future__ import annotations
+
+from macmpi.config import Penalty
+from macmpi.config.tables import SHAPING
+from refused.case import BITS, CODES, DENSE_SELECTION, LABELS, OWN, SELECTED, Row
+
+COMBINATIONS = [
+    (
+        "a list of `penalty.ridge`, `l1`, `group_lasso`, `weights_min` or `weights_max` of another length than "
+        "there are layers whose weights regressions fit"
+    ),
+    (
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with another method than mac, another "
+        '`w_step.solver` than auto and proximal, `schedule = "ring"`, a metric or selection, or on a layer with a'
+        " fitter"
+    ),
+    (
+        "`penalty.sparsity` with another number of values than there are hidden layers, with another method than "
+        "mac, with `method.acceleration`, selection, bits or codewords, or at a layer without a site of its own"
+    ),
+    "`weights_min` above `weights_max`, or bounds that leave out 0 with `l1` or `group_lasso`",
+    "`group_lasso` with other bounds than `weights_min = 0`",
+    (
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` before codewords or bits, or on a layer that is "
+        "neither dense nor a convolution"
+    ),
+]
+
+TABLE = {
+    "a list of another length than the net": Row(
+        {"penalty.l1": [0.1, 0.2]},
+        ("penalty.l1 has 2 values", "has 3 layers", "give one value, or 3"),
+        ({"penalty.l1": 0.1}, {"penalty.l1": [0.1, 0.2, 0.0]}),
+        "a list of `penalty.ridge`",
+    ),
+    **{
+        f"{key} without a W-step": Row(
+            {f"penalty.{key}": 0.1, "method.name": method},
+            (f'penalty.{key} is fitted by the W-step of method.name = "mac"', f'"{method}"', "or leave it out"),
+            ({"method.name": "mac"}, {f"penalty.{key}": getattr(Penalty, key)}),
+            "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+        )
+        for key, method in zip(SHAPING, ("stochastic", "adam", "sgd", "lbfgs"), strict=True)
+    },
+    "a sparsity for another number of layers": Row(
+        {"penalty.sparsity": [0.1, 0.2, 0.3]},
+        ("penalty.sparsity has 3 values", "has 2 hidden layers", "give one value, or 2"),
+        ({"penalty.sparsity": 0.1}, {"penalty.sparsity": [0.1, 0.2]}),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity without coordinates of its own": Row(
+        {"penalty.sparsity": 0.1, "method.name": "stochastic"},
+        ("penalty.sparsity draws coordinates to 0", 'use method.name = "mac"'),
+        ({"method.name": "mac"}, {"penalty.sparsity": 0.0}),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity of feasible coordinates": Row(
+        {"penalty.sparsity": 0.1, "method.acceleration": "momentum"},
+        ('method.acceleration = "momentum" makes coordinates feasible', 'use method.acceleration = "none"'),
+        ({"method.acceleration": "none"}, {"penalty.sparsity": 0.0}),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity of bits": Row(
+        {"penalty.sparsity": 0.1, "model.activation": ["binary", "tanh"]},
+        ("penalty.sparsity of coordinates that are bits or codewords", "leave penalty.sparsity out"),
+        ({"penalty.sparsity": 0.0},),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity without sites": Row(
+        {"penalty.sparsity": 0.1, "model.sites": "none"},
+        ("penalty.sparsity needs a site at each hidden layer", 'use model.sites = "after"'),
+        ({"model.sites": "after"}, {"penalty.sparsity": 0.0}),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity of a layer without a site": Row(
+        {"penalty.sparsity": [0.1, 0.0], "model.sites": ["none", "after"]},
+        ("penalty.sparsity names hidden layer 1", "a list with 0.0 there, or a site after it"),
+        ({"penalty.sparsity": [0.0, 0.1]}, {"model.sites": "after"}),
+        "`penalty.sparsity`",
+    ),
+    "a sparsity with selection": Row(
+        {"penalty.sparsity": 0.1, **DENSE_SELECTION},
+        ('selection.criterion = "aic" compares nets without penalty.sparsity', 'use criterion = "none"'),
+        ({"selection.criterion": "none", "selection.sizes": []}, {"penalty.sparsity": 0.0}),
+        "`penalty.sparsity`",
+    ),
+    "l1 by another solver": Row(
+        {"penalty.l1": 0.1, "w_step.solver": "lbfgs"},
+        ('penalty.l1 is fitted by w_step.solver = "proximal"', '"lbfgs"', 'use "proximal" or "auto"'),
+        ({"w_step.solver": "proximal"}, {"w_step.solver": "auto"}, {"penalty.l1": 0.0}),
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+    ),
+    "l1 where a fitter fits": Row(
+        {**LABELS, "model.fitters": ["auto", "auto", "linear_svm"], "penalty.l1": 0.1},
+        ("penalty.l1", '"linear_svm" fits a layer of segment 3', 'model.fitters = "auto"', "a list without it"),
+        ({"model.fitters": "auto"}, {"penalty.l1": [0.1, 0.1, 0.0]}),
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+    ),
+    "l1 round a ring": Row(
+        {**OWN, "penalty.l1": 0.1, "w_step.schedule": "ring"},
+        ('w_step.schedule = "ring"', "exactly 0", 'use w_step.schedule = "units"'),
+        ({"w_step.schedule": "units"}, {"penalty.l1": 0.0}),
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+    ),
+    "l1 in a metric": Row(
+        {"penalty.l1": 0.1, "penalty.metric": "variance"},
+        ('penalty.metric = "variance" with penalty.l1', 'use penalty.metric = "identity"'),
+        ({"penalty.metric": "identity"}, {"penalty.l1": 0.0}),
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+    ),
+    "l1 and selection": Row(
+        {**SELECTED, "penalty.l1": 0.1},
+        ('selection.criterion = "bic"', "penalty.l1", 'use selection.criterion = "none"'),
+        ({"selection.criterion": "none"}, {"penalty.l1": 0.0}),
+        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
+    ),
+    "bounds the wrong way round": Row(
+        {"penalty.weights_min": [0.0, 0.5, 0.0], "penalty.weights_max": 0.2},
+        ("penalty.weights_min = 0.5", "above penalty.weights_max = 0.2", "use a smaller weights_min"),
+        ({"penalty.weights_min": 0.0},),
+        "`weights_min` above",
+    ),
+    "l1 apart from 0": Row(
+        {"penalty.l1": 0.1, "penalty.weights_min": 0.1},
+        ("penalty.l1 draws weights to 0", "use bounds around 0, or leave them out"),
+        ({"penalty.weights_min": 0.0}, {"penalty.weights_min": -1e12}),
+        "`weights_min` above",
+    ),
+    "groups within bounds": Row(
+        {"penalty.group_lasso": 0.1, "penalty.weights_max": 0.1},
+        ("penalty.group_lasso", "one by one", "use penalty.l1, or leave the bounds out"),
+        ({"penalty.group_lasso": 0.0, "penalty.l1": 0.1}, {"penalty.weights_max": 1e12}),
+        "`group_lasso` with",
+    ),
+    **{
+        f"l1 before {kind}": Row(
+            {**keys, "penalty.l1": 0.1},
+            ("penalty.l1 does not go with", f"segment 1, {kind}", "use a list without it"),
+            ({"penalty.l1": [0.0, 0.1, 0.1]},),
+            "`l1`, `group_lasso`, `weights_min` or `weights_max` before",
+        )
+        for kind, keys in (("binary", BITS), ("quantiser", {**CODES, "start.method": "pca"}))
+    },
+}

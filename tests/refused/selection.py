@@ -1,0 +1,228 @@
+"""Refused: selection."""
+
+from __future__ import annotations
+
+from macmpi import config
+from refused.case import CODES, FOREST, IMAGES, OWN, RIDGES, SELECTED, TOGETHER, UNITS, Row
+
+COMBINATIONS = [
+    (
+        "`selection.criterion` without radial basis functions that begin their segments, each read by one linear "
+        "layer, and without `selection.sizes` for dense layers"
+    ),
+    (
+        '`selection.criterion` with centres other than `"subset"`, another number of `epsilon2` than one or one a'
+        ' layer, `smallest` beyond the layer, a metric, `linear_solver = "same"`'
+    ),
+    "`selection.criterion` with `loss.missing = true`",
+    "`selection.widths` or `selection.ridges` with `selection.sizes` for dense layers",
+    (
+        "`selection.widths` or `selection.ridges` of another number of layers than there are, of layers without "
+        "radial basis functions (widths) or that no closed form fits (ridges), or of sharded points"
+    ),
+    (
+        "`selection.sizes` with another number of lists than there are hidden layers, or candidates above a "
+        "layer's own size"
+    ),
+    (
+        "`selection.sizes` for a layer that is not dense with an elementwise activation, is sparse or has a skip,"
+        " or that no dense layer reads, or in a net with radial basis functions for a layer without them"
+    ),
+    "`selection.sizes` without one `epsilon2`, with another method than mac, with multipliers or a metric",
+]
+
+TABLE = {
+    "selection of nothing": Row(
+        {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
+        (
+            'selection.criterion = "bic"',
+            "no layer has radial basis functions",
+            "selection.sizes or selection.ridges",
+            'or criterion = "none"',
+        ),
+        ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED, {"selection.sizes": [[2], [3]]}),
+        "`selection.criterion` without",
+    ),
+    "selection of centres that are not nested": Row(
+        SELECTED | {"model.centres": ["subset", "kmeans"]},
+        ('selection.criterion = "bic"', 'use model.centres = "subset"'),
+        ({"model.centres": "subset"},),
+        "`selection.criterion` with centres",
+    ),
+    "selection without a price": Row(
+        SELECTED | {"selection.epsilon2": []},
+        ("needs selection.epsilon2", "one for each of the 2 nets", "(0 given)"),
+        ({"selection.epsilon2": [0.1]}, {"selection.epsilon2": [0.1, 0.2]}),
+        "`selection.criterion` with centres",
+    ),
+    "selection with prices too many": Row(
+        SELECTED | {"selection.epsilon2": [0.1, 0.2, 0.3]},
+        ("needs selection.epsilon2", "(3 given)"),
+        ({"selection.epsilon2": [0.1]}, {"selection.epsilon2": [0.1, 0.2]}),
+        "`selection.criterion` with centres",
+    ),
+    "selection from more than there are": Row(
+        SELECTED | {"selection.smallest": 150},
+        ("selection.smallest = 150", "more than the 6 centres", "use fewer"),
+        ({"selection.smallest": 6},),
+        "`selection.criterion` with centres",
+    ),
+    "selection where others read the centres": Row(
+        SELECTED | {"model.output": "sigmoid"},
+        ('selection.criterion = "bic"', "read by one linear layer", "segment 2", 'or criterion = "none"'),
+        ({"model.output": "linear"}, {"selection.criterion": "none", "selection.epsilon2": []}),
+        "`selection.criterion` without",
+    ),
+    "selection in a metric": Row(
+        SELECTED | {"penalty.metric": "variance"},
+        ('selection.criterion = "bic" needs penalty.metric = "identity"',),
+        ({"penalty.metric": "identity"},),
+        "`selection.criterion` with centres",
+    ),
+    "selection where outputs are missing": Row(
+        SELECTED | {"loss.missing": True},
+        (
+            'selection.criterion = "bic"',
+            "each has points of its own",
+            'use criterion = "none", or loss.missing = false',
+        ),
+        ({"selection.criterion": "none", "selection.epsilon2": []}, {"loss.missing": False}),
+        "`selection.criterion` with `loss.missing = true`",
+    ),
+    "selection by another solver": Row(
+        SELECTED | {"w_step.linear_solver": "same"},
+        ('selection.criterion = "bic" needs w_step.linear_solver = "closed_form"',),
+        ({"w_step.linear_solver": "closed_form"},),
+        "`selection.criterion` with centres",
+    ),
+    **{
+        f"{key} and sizes of units": Row(
+            UNITS | {f"selection.{key}": [0.1], **keys},
+            (f"selection.{key} are compared by E_Q", "selection.sizes, by E1", "or leave one of them out"),
+            ({f"selection.{key}": []},),
+            "`selection.widths` or `selection.ridges` with",
+        )
+        for key, keys in (("widths", {}), ("ridges", {"model.sites": "before"}))
+    },
+    "widths in numbers and lists": Row(
+        SELECTED | {"selection.widths": [1.0, [2.0]]},
+        ("selection.widths mixes numbers and lists", "or a list for each"),
+        ({"selection.widths": [1.0, 2.0]}, {"selection.widths": [[1.0], [2.0]]}, {"selection.widths": [[], [2.0]]}),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "widths of other layers than there are": Row(
+        SELECTED | {"selection.widths": [[1.0]]},
+        ("selection.widths has 1 lists", "2 layers of radial basis functions", "[] for one that keeps its width"),
+        ({"selection.widths": [[1.0], []]},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "widths of nothing": Row(
+        RIDGES | {"selection.widths": [1.0]},
+        ("selection.widths are those of radial basis functions", "leave it out"),
+        ({"selection.widths": []},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of other layers than there are": Row(
+        RIDGES | {"selection.ridges": [[0.1]]},
+        ("selection.ridges has 1 lists", "3 layers", "[] for a layer that keeps its ridge"),
+        ({"selection.ridges": [[0.1], [], [0.5]]},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of layers that no closed form fits": Row(
+        RIDGES | {"model.sites": "after", "w_step.linear_solver": "same"},
+        ("fitted in closed form, and there is none", 'use model.sites = "before"', "or leave it out"),
+        (
+            {"w_step.linear_solver": "closed_form"},
+            {"w_step.linear_solver": "closed_form", "model.sites": "before"},
+            {"selection.ridges": [], "selection.criterion": "none", "selection.epsilon2": []},
+        ),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of a layer that no closed form fits": Row(
+        RIDGES | {"selection.ridges": [[0.1], [0.1], []], "model.sites": ["before", "after"]},
+        ("has candidates for layer 2", "not fitted in closed form", "give it the empty list []"),
+        ({"selection.ridges": [[0.1], [], []]},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges of sharded points": Row(
+        RIDGES | OWN,
+        ('selection.ridges with parallel.data = "sharded"', TOGETHER),
+        ({"parallel.data": "replicated"}, {"parallel.data": "node"}),
+        "`selection.widths` or `selection.ridges` of",
+    ),
+    "ridges without a price": Row(
+        RIDGES | {"selection.epsilon2": []},
+        ("needs selection.epsilon2", "one for each of the 3 dense layers", "(0 given)"),
+        ({"selection.epsilon2": 0.1},),
+        "`selection.criterion` with centres",
+    ),
+    "sizes of other layers than there are": Row(
+        UNITS | {"selection.sizes": [[2, 5]]},
+        ("selection.sizes has 1 lists", "2 hidden layers", "give one for each, []"),
+        ({"selection.sizes": [[2, 5], []]},),
+        "`selection.sizes` with another number",
+    ),
+    "sizes above the start": Row(
+        UNITS | {"selection.sizes": [[2], [3, 8]]},
+        ("a candidate of 8 for layer 2", "starts with 4", "leave it out, or start with more (model.hidden)"),
+        ({"selection.sizes": [[2], [3]]}, {"model.hidden": [5, 8]}),
+        "`selection.sizes` with another number",
+    ),
+    **{
+        f"sizes of {kind}": Row(
+            UNITS | keys,
+            ("selection.sizes has candidates for layer 1", "a dense layer of elementwise activation", "empty list []"),
+            ({"selection.sizes": [[], [3]]},),
+            "`selection.sizes` for",
+        )
+        for kind, keys in {
+            "softmax": {"model.activation": ["softmax", "tanh"]},
+            "codewords": {**CODES, "start.method": "pca"},
+            "trees": FOREST,
+            "images": {**IMAGES, "model.hidden": [{"channels": 5, "kernel": 3}, 4]},
+        }.items()
+    },
+    "sizes before images": Row(
+        UNITS | {"model.hidden": [8, {"channels": 3, "image": [2, 2, 2]}]},
+        ("selection.sizes has candidates for layer 1", "that a dense one reads", "empty list []"),
+        ({"selection.sizes": [[], []], "selection.criterion": "none"},),
+        "`selection.sizes` for",
+    ),
+    "sizes of units and of centres": Row(
+        {**SELECTED, **UNITS, "model.activation": ["rbf", "linear", "tanh"], "model.hidden": [6, 2, 6]}
+        | {"model.sites": ["none", "after", "none"], "selection.sizes": [[3], [], [3, 6]]},
+        ("radial basis functions by E_Q and units by E1", "empty list []"),
+        ({"selection.sizes": [[3], [], []]},),
+        "`selection.sizes` for",
+    ),
+    **{
+        f"sizes without a price: {given}": Row(
+            UNITS | {"selection.epsilon2": given},
+            ('selection.criterion = "aic" of dense layers needs selection.epsilon2', f"({len(given)} given)"),
+            ({"selection.epsilon2": 0.1}, {"selection.epsilon2": [0.1]}),
+            "`selection.sizes` without one",
+        )
+        for given in ([], [0.1, 0.2])
+    },
+    **{
+        f"sizes by {name}": Row(
+            UNITS | {"method.name": name},
+            ('of dense layers goes with method.name = "mac"', f'not "{name}"', 'use "mac"'),
+            ({"method.name": "mac"},),
+            "`selection.sizes` without one",
+        )
+        for name in config.NESTED
+    },
+    **{
+        f"sizes and {key}": Row(
+            UNITS | {key: value},
+            ("begins each net with feasible coordinates", f'{key} = "{value}"', f'use {key} = "{needed}"'),
+            ({key: needed},),
+            "`selection.sizes` without one",
+        )
+        for key, value, needed in (
+            ("penalty.method", "augmented_lagrangian", "quadratic"),
+            ("penalty.metric", "variance", "identity"),
+        )
+    },
+}

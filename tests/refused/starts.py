@@ -1,0 +1,155 @@
+"""Refused: starts and methods."""
+
+from __future__ import annotations
+
+from macmpi import config
+from refused.case import BASIS, BITS, CODES, FOREST, HALVES, SELECTED, Row
+
+COMBINATIONS = [
+    (
+        '`start.method = "elastic_embedding"` or `"file"`, and `"pca"` with radial basis functions, with other '
+        "than one site"
+    ),
+    '`start.method = "uniform"` or `"greedy"` with radial basis functions',
+    '`start.method = "greedy"` with codewords or bits',
+    (
+        "a layer of codewords, trees, kernels or radial basis functions, or a transposed convolution, with "
+        '`start.method = "staged"`'
+    ),
+    'more filters or words than patches of training points with `start.method = "staged"`',
+    '`start.method = "staged"` with `centres = "points"`',
+    (
+        '`method.name = "alternating"` without one site at a linear code that is dense, with a layer without '
+        "derivatives, with multipliers, a metric or selection"
+    ),
+    (
+        '`method.acceleration` with another method than mac, with selection, multipliers, `sites = "none"` or a '
+        "layer without derivatives"
+    ),
+    (
+        '`method.name = "stochastic"`, `"sgd"`, `"adam"`, `"cg"`, `"lbfgs"` with a layer that has no derivatives,'
+        " in its weights or its inputs"
+    ),
+]
+
+TABLE = {
+    **{
+        f"codes of several layers by {start}": Row(
+            {"start.method": start} | ({"start.coordinates": "z.h5"} if start == "file" else {}),
+            (f'start.method = "{start}"', "makes 2 sites", 'use "after" at the code and "none" elsewhere'),
+            ({"model.sites": ["none", "after"]},),
+            '`start.method = "elastic_embedding"`',
+        )
+        for start in ("elastic_embedding", "file")
+    },
+    "codes of several layers by pca": Row(
+        BASIS
+        | {"model.sites": ["none", "after", "none", "after"], "model.hidden": [6, 2, 6, 3]}
+        | {"model.activation": ["rbf", "linear", "rbf", "tanh"]},
+        ('start.method = "pca"', "makes 2 sites"),
+        ({"model.sites": ["none", "after", "none", "none"]},),
+        '`start.method = "elastic_embedding"`',
+    ),
+    **{
+        f"radial basis functions from {start}": Row(
+            BASIS | {"start.method": start},
+            (f'start.method = "{start}"', 'use "elastic_embedding", "pca" or "file"'),
+            (
+                *({"start.method": "elastic_embedding"}, {"start.method": "pca"}),
+                {"start.method": "file", "start.coordinates": "z.h5"},
+            ),
+            '`start.method = "uniform"` or',
+        )
+        for start in ("uniform", "greedy")
+    },
+    **{
+        f"greedy {kind}": Row(
+            keys | {"start.method": "greedy"},
+            ('start.method = "greedy"', 'use "pca" or "uniform"'),
+            ({"start.method": "pca"}, {"start.method": "uniform"}),
+            '`start.method = "greedy"` with',
+        )
+        for kind, keys in {"codewords": CODES, "bits": BITS}.items()
+    },
+    **{
+        f"a staged {kind}": Row(
+            keys | {"start.method": "staged"},
+            ('start.method = "staged"', f"a layer ({kind}) is another", 'use "uniform"'),
+            ({"start.method": "uniform"},),
+            "a layer of codewords, trees",
+        )
+        for kind, keys in {"quantiser": CODES, "trees": {"model.activation": ["forest", "tanh"]}}.items()
+    },
+    "staged layers wider than there are points": Row(
+        {"model.hidden": [38], "start.method": "staged"},
+        ('start.method = "staged"', "38 units of a layer (affine) among 37 patches", "use at most 37"),
+        ({"model.hidden": [37]}, {"start.method": "uniform"}),
+        "more filters or words",
+    ),
+    "staged layers of all patches": Row(
+        {"start.method": "staged", "model.centres": "points"},
+        ('start.method = "staged"', "a word of each", 'use centres = "kmeans" or "subset"'),
+        ({"model.centres": "kmeans"}, {"model.centres": "subset"}),
+        '`start.method = "staged"` with',
+    ),
+    "halves of a net that has more": Row(
+        HALVES | {"model.sites": "after"},
+        ('method.name = "alternating"', "two halves with one site", 'or method.name = "mac"'),
+        ({"model.sites": ["after", "none"]}, {"method.name": "mac"}),
+        '`method.name = "alternating"`',
+    ),
+    "halves with another code": Row(
+        HALVES | {"model.activation": "tanh"},
+        ('method.name = "alternating"', "a linear code between them"),
+        ({"method.name": "mac"},),
+        '`method.name = "alternating"`',
+    ),
+    "a half without a gradient": Row(
+        HALVES | {"model.activation": ["quantise", "tanh"], "model.words": 8},
+        ('method.name = "alternating"', "a layer has none", 'use "mac"'),
+        ({"method.name": "mac"},),
+        '`method.name = "alternating"`',
+    ),
+    **{
+        f"alternating and {key}": Row(
+            {**SELECTED, "method.name": "alternating", "selection.criterion": "none", "selection.epsilon2": [], **keys},
+            (f'method.name = "alternating" does not go with {key}', 'use method.name = "mac"'),
+            ({"method.name": "mac"},),
+            '`method.name = "alternating"`',
+        )
+        for key, keys in {
+            "penalty.method": {"penalty.method": "augmented_lagrangian"},
+            "penalty.metric": {"penalty.metric": "variance"},
+            "selection.criterion": {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
+        }.items()
+    },
+    **{
+        f"acceleration and {key}": Row(
+            {"method.acceleration": "momentum", **keys},
+            (f'method.acceleration = "momentum" {says}', 'use method.acceleration = "none"'),
+            ({"method.acceleration": "none"}, *others),
+            "`method.acceleration` with",
+        )
+        for key, keys, says, others in (
+            ("stochastic", {"method.name": "stochastic"}, 'does not go with method.name = "stochastic"', ()),
+            ("alternating", HALVES, 'does not go with method.name = "alternating"', ()),
+            ("selection", SELECTED, "does not go with selection.criterion", ()),
+            ("multipliers", {"penalty.method": "augmented_lagrangian"}, "does not go with penalty.method", ()),
+            ("no sites", {"model.sites": "none"}, 'does not go with model.sites = "none"', ({"model.sites": "after"},)),
+            ("centres", BASIS, "needs the derivatives of every layer", ()),
+            ("codewords", CODES, "needs the derivatives of every layer", ()),
+            ("bits", BITS, "needs the derivatives of every layer", ()),
+            ("trees", FOREST, "needs the derivatives of every layer", ()),
+        )
+    },
+    **{
+        f"{name} {kind}": Row(
+            keys | {"method.name": name},
+            (f'method.name = "{name}" needs the derivatives of every layer', 'use method.name = "mac"'),
+            ({"method.name": "mac"},),
+            '`method.name = "stochastic"`',
+        )
+        for kind, keys in {"centres": BASIS, "codewords": CODES, "bits": BITS, "trees": FOREST}.items()
+        for name in config.NESTED
+    },
+}

@@ -1,0 +1,204 @@
+"""Refused: solvers, centres, bits, fitters."""
+
+from __future__ import annotations
+
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from refused.case import ANY_OF, BASIS, BITS, CODES, FIRST, FOREST, IT_FIRST, LABELS, ONE_OF, WHOLE, Row
+
+COMBINATIONS = [
+    (
+        "a unit solver (gauss_newton) where units do not separate: several layers between two sites, softmax, "
+        "another loss than the squared error, missing outputs"
+    ),
+    "more centres or codewords than training points",
+    '`centres = "points"` with another number of units than of points',
+    "a site after or before a layer of radial basis functions",
+    "a layer of radial basis functions or codewords between others of one segment",
+    'a `binary` layer that is not the only site and the first layer, and `z_step.solver = "binary"` without one',
+    "`z_step.solver` other than auto and binary with a `binary` layer",
+    "a site before a `binary` or `quantise` layer",
+    "`w_step.solver` other than auto with radial basis functions or codewords",
+    "a fitter of another kind of layer, as a forest for a dense one",
+    "a fitter of labels or bits where numbers are asked for, or of numbers where labels are",
+    "a fitter for a layer that shares its segment with another",
+    "a fitter with an activation behind its layer",
+    "trees behind another layer",
+]
+
+TABLE = {
+    **{
+        f"{solver} and two layers between sites": Row(
+            {"w_step.solver": solver, "model.sites": ["none", "after"]},
+            (f'w_step.solver = "{solver}"', "segment 1", "holds 2 layers between two sites", ONE_OF),
+            (*ANY_OF, {"model.sites": "after"}),
+            "a unit solver",
+        )
+        for solver in sorted(W_SOLVERS.keys() - {*WHOLE, "closed_form"})
+    },
+    "units and cross-entropy": Row(
+        {"w_step.solver": "gauss_newton", "model.loss": "cross_entropy"},
+        ('w_step.solver = "gauss_newton"', "segment 3", 'ends in model.loss = "cross_entropy"', ONE_OF),
+        (*ANY_OF, {"model.loss": "squared"}),
+        "a unit solver",
+    ),
+    **{
+        f"units and {loss}": Row(
+            {"w_step.solver": "gauss_newton", "w_step.linear_solver": "same", "model.loss": loss, **keys},
+            ('w_step.solver = "gauss_newton"', "segment 3", f'ends in model.loss = "{loss}"{words}', ONE_OF),
+            ANY_OF,
+            "a unit solver",
+        )
+        for loss, keys, words in (
+            ("huber", {}, ""),
+            ("poisson", {}, ""),
+            ("squared", {"loss.missing": True}, " with missing outputs"),
+        )
+    },
+    "units and softmax": Row(
+        {"w_step.solver": "gauss_newton", "model.activation": ["tanh", "softmax"]},
+        ('w_step.solver = "gauss_newton"', "segment 2", "ends in softmax", ONE_OF),
+        (*ANY_OF, {"model.sites": "before"}, {"model.activation": "tanh"}),
+        "a unit solver",
+    ),
+    "units and an output of softmax": Row(
+        {"w_step.solver": "gauss_newton", "model.output": "softmax"},
+        ('w_step.solver = "gauss_newton"', "segment 3", "ends in softmax", ONE_OF),
+        (*ANY_OF, {"model.output": "sigmoid"}),
+        "a unit solver",
+    ),
+    "more centres than points": Row(
+        BASIS | {"model.hidden": [38, 2, 6]},
+        ("a layer (rbf) has 38 centres", "37 training points", "use at most 37", "model.hidden"),
+        ({"model.hidden": [37, 2, 6]},),
+        "more centres",
+    ),
+    "more codewords than points": Row(
+        CODES | {"model.words": 64},
+        ("a layer (quantiser) has 64 centres", "use at most 37", "model.words"),
+        ({"model.words": 37},),
+        "more centres",
+    ),
+    "some points as all points": Row(
+        BASIS | {"model.centres": ["kmeans", "points"]},
+        ('model.centres = "points"', "a layer (rbf) has 6 centres but there are 37 points", "use 37, or centres ="),
+        ({"model.hidden": [6, 2, 37]}, {"model.centres": "subset"}, {"model.centres": "kmeans"}),
+        '`centres = "points"`',
+    ),
+    "coordinates after radial basis functions": Row(
+        BASIS | {"model.sites": ["after", "none", "none"]},
+        ("segment 1 (rbf) has no weights", 'use model.sites = "none" at that layer'),
+        ({"model.sites": ["none", "after", "none"]},),
+        "a site after or before",
+    ),
+    "coordinates before radial basis functions": Row(
+        BASIS | {"model.sites": ["before", "after", "none"], "start.method": "model", "start.model": "model.h5"},
+        ("segment 1 (nothing) has no weights", 'use model.sites = "none" at that layer'),
+        ({"model.sites": ["none", "after", "none"]},),
+        "a site after or before",
+    ),
+    "radial basis functions between others": Row(
+        BASIS | {"model.sites": ["none", "none", "after"]},
+        ("segment 1 holds a layer without derivatives (rbf)", 'use model.sites = "after" at the layer before it'),
+        ({"model.sites": ["none", "after", "none"]},),
+        "a layer of radial basis functions",
+    ),
+    "a codebook between others": Row(
+        CODES | {"model.sites": ["none", "after"]},
+        ("segment 1 holds", "(quantiser) between others", IT_FIRST, 'with model.sites = "after" there'),
+        ({"model.sites": "after"}, {"model.sites": ["after", "none"]}),
+        "a layer of radial basis functions",
+    ),
+    "bits between others": Row(
+        {"model.activation": ["tanh", "binary"], "model.sites": ["none", "after"]},
+        ("segment 1 holds a layer without derivatives (binary) between others", IT_FIRST, '"none" elsewhere'),
+        (BITS,),
+        "a `binary` layer",
+    ),
+    "bits next to other coordinates": Row(
+        BITS | {"model.sites": ["after", "after"]},
+        ("here are 2 sites, 1 of bits", FIRST),
+        (BITS,),
+        "a `binary` layer",
+    ),
+    "bits next to other coordinates, below": Row(
+        {"model.activation": ["tanh", "binary"]},
+        ("here are 2 sites, 1 of bits", FIRST),
+        (BITS,),
+        "a `binary` layer",
+    ),
+    "a solver of bits that are none": Row(
+        {"z_step.solver": "binary"},
+        ('z_step.solver = "binary"', "2 sites, 0 of bits", FIRST, 'or z_step.solver = "auto"'),
+        (BITS, {"z_step.solver": "auto"}),
+        "a `binary` layer",
+    ),
+    **{
+        f"bits by {solver}": Row(
+            BITS | {"z_step.solver": solver},
+            (f'z_step.solver = "{solver}"', "site 1 are bits", 'use z_step.solver = "auto" or "binary"'),
+            ({"z_step.solver": "auto"}, {"z_step.solver": "binary"}),
+            "`z_step.solver`",
+        )
+        for solver in sorted(name for name, kind in Z_SOLVERS.items() if not kind.bits)  # type: ignore[attr-defined]
+    },
+    **{
+        f"coordinates before a {kind} layer": Row(
+            keys | {"model.sites": "before"},
+            ("needs 'jacobian'; segment 2", f"({kind}) does not offer it", IT_FIRST, "with no site before it"),
+            ({"model.sites": keys.get("model.sites", "after")},),
+            "a site before",
+        )
+        for kind, keys in {"quantiser": CODES, "binary": BITS}.items()
+    },
+    "codewords above other coordinates": Row(
+        CODES | {"model.activation": ["tanh", "quantise"]},
+        ("needs 'jacobian'; segment 2 (quantiser)", IT_FIRST),
+        (CODES,),
+        "a site before",
+    ),
+    **{
+        f"centres by {solver}": Row(
+            CODES | {"w_step.solver": solver},
+            (f"w_step.solver = \"{solver}\" needs 'weight_jacobian'", "segment 1 (quantiser)", "model.centres"),
+            ({"w_step.solver": "auto"},),
+            "`w_step.solver`",
+        )
+        for solver in sorted(W_SOLVERS.keys() - {"closed_form"})
+    },
+    "a forest for a dense layer": Row(
+        {"model.fitters": ["forest", "auto", "auto"]},
+        ('model.fitters = "forest" fits layers of the kind trees, and a layer is affine; use "auto" there',),
+        ({"model.fitters": "auto"}, {"model.activation": ["forest", "tanh"]}),
+        "a fitter of another kind of layer",
+    ),
+    "a classifier of numbers": Row(
+        {"model.fitters": ["auto", "auto", "logistic"]},
+        ('model.fitters = "logistic" fits bits or labels, and segment 3 should give numbers; use "auto" there',),
+        ({"model.fitters": "auto"}, {"model.loss": "cross_entropy"}),
+        "a fitter of labels",
+    ),
+    "a forest without coordinates": Row(
+        {**FOREST, "model.sites": ["none", "after"]},
+        ('a layer (trees) is fitted by "forest"', "segment 1 holds another layer", 'use model.sites = "after"'),
+        ({"model.sites": "after"},),
+        "a fitter for a layer that shares",
+    ),
+    "a classifier that shares its segment": Row(
+        {**LABELS, "model.fitters": ["auto", "auto", "linear_svm"], "model.sites": ["after", "none"]},
+        ('a layer (affine) is fitted by "linear_svm"', "segment 2 holds another layer", 'model.sites = "after"'),
+        ({"model.sites": "after"}, {"model.sites": "before"}),
+        "a fitter for a layer that shares",
+    ),
+    "a classifier under a sigmoid": Row(
+        {"model.loss": "cross_entropy", "model.fitters": ["auto", "auto", "logistic"], "model.output": "sigmoid"},
+        ("fits no activation behind it (segment 3)", 'use model.output = "linear" there'),
+        ({"model.output": "linear"},),
+        "a fitter with an activation",
+    ),
+    "trees behind another layer": Row(
+        {"model.activation": ["tanh", "forest"]},
+        ("segment 2 (trees) does not offer it", "make it the first of model.hidden"),
+        ({"model.activation": ["forest", "tanh"]}, {"model.activation": ["tanh", "kernel_ridge"]}),
+        "trees behind",
+    ),
+}
