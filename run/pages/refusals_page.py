@@ -23,10 +23,15 @@ from macmpi import UsageError  # noqa: E402
 
 HEAD = """# What is refused
 
-Configs that do not fit together are refused before anything is created, with one message and exit code 2. Search this
-page for words of the message: the table has what does not go together, keys that show it (of two hidden layers, 4
-inputs, 3 targets and 37 points, if they name no others), and what macmpi says of them. What is refused of data:
-[data](data.md#what-is-refused).
+A config whose keys do not go together is refused before anything is created, with one message and exit code 2. Search
+this page for a few words of your message: each row has the combination, keys that show it, and the message that macmpi
+prints for them. Unless an example says otherwise, it has `method.name = "mac"`, two hidden layers, 4 inputs, 3 targets
+and 37 points. An unknown key or a value of a wrong type is not listed: its message names the key and what is expected.
+What is refused of data: [data](data.md#what-is-refused).
+
+`model.hidden.0` is the first entry of `model.hidden`; layers and segments are counted from 1. A segment is what lies
+between two layers with coordinates (`model.sites`). "affine" is a dense layer, "quantiser" one of codewords, "trees" a
+forest or boosted trees.
 """
 
 LAST = "With files, libraries and layers of other packages"

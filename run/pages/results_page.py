@@ -219,10 +219,12 @@ def grown(found: Found) -> Iterator[tuple[int, str, list[float]]]:
 
 
 def compared(found: Found) -> str:
+    """The last table that was printed: its rows may have been printed one by one before."""
     (step,) = found["steps"].values()
-    rows = [row for row in step["rows"] if not set("".join(row)) <= set("-")]
+    rows = step["rows"]
+    ruled = max(i for i, row in enumerate(rows) if set("".join(row)) <= set("-"))
     said = "\n\n".join(wrapped(line) for line in step["said"])
-    return f"{table(rows[0], rows[1:])}\n\n{said}"
+    return f"{table(rows[ruled - 1], rows[ruled + 1 :])}\n\n{said}"
 
 
 KFAC = (
