@@ -53,8 +53,8 @@ def fig2(found: Found) -> str:
         )
     header = ("method", "E1 after 1", "2", "3", "iterations", "E1 at the end, training / validation")
     alone = {name: steps[name] for name in names if not name.endswith("-ranks")}
-    order = ", ".join(names[n] for n in sorted(alone, key=lambda n: end(alone[n])["E1_train"]))
-    cheap = ", ".join(names[n] for n in sorted(alone, key=lambda n: alone[n]["processor_seconds"]))
+    order = "; ".join(names[n] for n in sorted(alone, key=lambda n: end(alone[n])["E1_train"]))
+    cheap = "; ".join(names[n] for n in sorted(alone, key=lambda n: alone[n]["processor_seconds"]))
     same = steps["usps_paper"]["curve"][-1]["E1_train"] == steps["usps_paper-ranks"]["curve"][-1]["E1_train"]
     return "\n\n".join(
         [
@@ -67,7 +67,7 @@ def fig2(found: Found) -> str:
             wrapped(
                 "On several ranks MAC "
                 f"{'computes the same numbers to the last digit' if same else 'computes OTHER numbers: a fault'}. "
-                f"By the error at the end the order is {order}; by processor seconds, from the least, {cheap}. What we "
+                f"From the lowest error at the end: {order}. From the least processor seconds: {cheap}. What we "
                 "do otherwise: SGD has a rate of its own, since the paper's grid is of sums over "
                 "points; the last rows of "
                 "MAC are not the paper's (a wider start, mu from 10 to 1e5 and momentum; minibatches, which the paper "
