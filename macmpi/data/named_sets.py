@@ -51,8 +51,11 @@ def _bundled_digits() -> Array:
         path = Path(package) / "datasets" / "data" / "digits.csv.gz"
         if path.is_file():
             return np.loadtxt(path, delimiter=",")
-    from sklearn.datasets import load_digits
-
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        why = f"comes with scikit-learn, which cannot be imported: {error}"
+        raise UsageError(f'data.source = "digits" {why}; install scikit-learn again') from None
     bunch = load_digits()
     return np.column_stack([bunch.data, bunch.target])
 

@@ -18,7 +18,7 @@ import numpy as np
 from macmpi.half_steps.w_problems import WInputs, unit_targets
 from macmpi.methods.candidates import Candidates
 from macmpi.nets.design import adjoint
-from macmpi.parallel.lapack import lapack
+from macmpi.parallel.lapack import by_transpose, lapack
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
@@ -155,8 +155,6 @@ class Comparing:
 
         1/2 ||T - Phi W^T||^2 + ridge/2 ||V||^2; without the ridge where ridges are compared.
         """
-        from scipy import linalg
-
         assert job.units is not None
         k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
         own, T, Phi, bias = self.candidates[k], unit_targets(self.given, k, rows), self.features[k], self._bias(k)
@@ -165,7 +163,7 @@ class Comparing:
         found = list[Array]()
         for ridge in self.ridges[k]:
             root = self.root(k, ridge)
-            U = linalg.solve_triangular(root.R, crossed.T, trans=1, check_finite=False)
+            U = by_transpose(root.R, crossed.T)
             gains = np.cumsum(np.einsum("mh,mh->m", U, U))[own.counts - 1]
             if own.ridges:
                 gains = gains + _shrunk(self.inverse(k, ridge), U, root.added, own.counts)

@@ -225,8 +225,9 @@ KEPT = 2**29
 REMADE = 10
 """Minibatches of the stochastic method that share the layers' metrics and inverses."""
 
-ROTATED = 20
-"""Minibatches of the stochastic method that share the eigenvectors of rotated layers; a multiple of REMADE."""
+REMADE_SPECTRA = 20
+"""Minibatches of the stochastic method that share eigenvectors, where layers are damped in them; a multiple of
+REMADE."""
 
 LEAST = 32
 """Points of a minibatch of few points."""

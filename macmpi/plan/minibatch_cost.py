@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from macmpi.config import Stochastic
-from macmpi.nets.chain import Chain
 from macmpi.parallel import balance
-from macmpi.plan.choices import REMADE, ROTATED, minibatch
+from macmpi.plan.choices import REMADE, REMADE_SPECTRA, minibatch
+from macmpi.plan.damped import damped
 from macmpi.plan.estimate import widest_image
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, summed
@@ -21,9 +21,6 @@ PASSES, MEASURED, ADAPTED = 3.7, 3, 10
 
 METRIC, PROBED = 4.0, 64
 """Multiplications of two numbers of an image for its metric, a point; points of them."""
-
-ROTATIONS = 2.0
-"""The most that rotating a layer's slope may cost, in passes of a minibatch forth and back through the layer."""
 
 DECOMPOSED = 6.0
 """Eigenvectors cost this many times as much as an inverse."""
@@ -44,21 +41,6 @@ def minibatches(keys: Stochastic, plan: Plan) -> int:
     return max(of_epoch // max(min(keys.records, of_epoch), 1), 1)
 
 
-def rotated(chain: Chain, points: float) -> frozenset[int] | None:
-    """Chooses the layers that are damped in eigenvectors (methods/stochastic/spectral.py), by counted flops.
-
-    Rotations of a layer (h, d) cost 4 h d (h + d), passes of n points forth and back 6 n h d.  The layer that reads the
-    inputs is not among them: inputs have directions of little variance, mostly noise, which are better damped.
-    None where not all layers are dense, of weights of their own.  points: n, of a minibatch.  Collective: no.
-    """
-    blocks = [b for b in chain.whole.blocks if b is not None]
-    if len(blocks) > len(set(blocks)) or not all({"linear", "bias"} <= m.capabilities for m in chain.blocks):
-        return None
-    first = blocks[0]
-    shapes = enumerate(chain.block_shapes)
-    return frozenset(k for k, (h, d) in shapes if k != first and 4 * (h + d) <= ROTATIONS * 6 * points)
-
-
 def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rates) -> list[Round]:
     """The rounds of an iteration, the points' first.  Collective: no."""
     chain, P, item, parts = plan.chain, plan.ranks, plan.dtype.itemsize, plan.work.parts
@@ -75,15 +57,14 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
         own = tuple(passes * seconds for seconds in by_points)
         return summed(own, width, times, parts, plan) if times else []
 
-    turned = (autoencoder and rotated(chain, n)) or frozenset[int]()
-    turned -= {len(chain.block_shapes) - 1} if plan.choices.loss.unit_hessian else set()
+    turned = damped(chain, plan.choices.loss, autoencoder, N / max(N // n, 1)).spectral
     effort = [2.0 * (h * h * min(d, rows) + d * d * min(h, rows)) for h, d in chain.block_shapes]
     units = [(1 + (k in turned)) * flops / rates.passes for k, flops in enumerate(effort)]
     whole = _busiest([*_halved([u for k, u in enumerate(units) if k not in turned], P), *(units[k] for k in turned)], P)
     images = [float(m.n_out) for m in chain.maps[1:] if widest_image(chain) and "linear" not in m.capabilities]
     probing = sum(METRIC * size**2 * PROBED for size in images) / rates.products
     inverses = [
-        2.0 * (DECOMPOSED * REMADE / ROTATED if k in turned else 1.0) * float(side**3) / rates.products
+        2.0 * (DECOMPOSED * REMADE / REMADE_SPECTRA if k in turned else 1.0) * float(side**3) / rates.products
         for k, shape in enumerate(chain.block_shapes)
         for side in shape
     ]
@@ -103,6 +84,9 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
             times=renewed,
         ),
     ]
+    if turned:
+        width, times = sum(sum(chain.block_shapes[k]) for k in turned), -(-batches // REMADE_SPECTRA)
+        found.append(Round((0.0,) * P, item * width, plan.per_node, verb="gather_parts", times=times))
     grams = item * sum(d * d for _, d in chain.block_shapes)
     found += [
         Round((0.0,) * P, item * weights, plan.per_node, verb="gather_parts", times=2 * renewed),

@@ -95,7 +95,8 @@ class Contest:
         return [json.loads(self._path(c, seconds, repeat, records).read_text()) for c in candidates]
 
     def _path(self, c: Candidate, seconds: float, repeat: int, records: int) -> Path:
-        text = json.dumps([asdict(c), seconds, repeat, self.clock, records], sort_keys=True)
+        counted = records if c.peer else self.records
+        text = json.dumps([asdict(c), seconds, repeat, self.clock, counted], sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
     def _measure(self, command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
@@ -142,10 +143,11 @@ class Contest:
         alive, seen = list(contender.candidates), []
         for seconds, keep in contender.rungs:
             curves = dict(zip(alive, self.curves(alive, seconds, records=1), strict=True))
-            self.spent[contender.name] += round(seconds * len(alive))
+            self.spent[contender.name] += round(sum(curve[-1][SECONDS] for curve in curves.values()))
             seen.append(curves)
-            alive = sorted(alive, key=lambda c: lowest(curves[c]))[:keep]
-            best = [f"{lowest(curves[c]):.3f} ({c})" for c in alive[:3]]
+            ends = {c: lowest(within(curve, seconds)) for c, curve in curves.items()}
+            alive = sorted(alive, key=ends.__getitem__)[:keep]
+            best = [f"{ends[c]:.3f} ({c})" for c in alive[:3]]
             print(f"  {contender.name}: {len(curves)} x {seconds:g} s, lowest {'; '.join(best)}", flush=True)
         chosen = alive[:1]
         for level in sorted(levels):
@@ -154,6 +156,11 @@ class Contest:
             if times[soonest] < math.inf and soonest not in chosen:
                 chosen.append(soonest)
         return chosen[: contender.finalists]
+
+
+def within(curve: Curve, seconds: float) -> Curve:
+    """The records of a time, the first one of training at least: an epoch that has begun is ended."""
+    return [r for i, r in enumerate(curve) if i < 2 or r[SECONDS] <= seconds]
 
 
 def lowest(curve: Curve, column: int = TRAIN) -> float:

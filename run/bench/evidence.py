@@ -9,6 +9,7 @@ file, with commit, date, machine, BLAS kernel and versions of libraries.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import platform
@@ -111,7 +112,13 @@ def shown(command: Sequence[str], ranks: int) -> str:
 
 
 def carried_out(step: Step, folders: Folders, of: str, here: Found) -> Found:
-    """The outcome of a step: kept, or made now.  Raises SystemExit where its program fails."""
+    """The outcome of a step: kept, or made now, by one call at a time.  Raises SystemExit where its program fails."""
+    with (folders.kept / f"{step.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _carried_out(step, folders, of, here)
+
+
+def _carried_out(step: Step, folders: Folders, of: str, here: Found) -> Found:
     kept, command = folders.kept / f"{step.name}.json", shown(step.command, step.ranks)
     if kept.exists():
         found: Found = json.loads(kept.read_text())

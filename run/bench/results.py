@@ -51,7 +51,7 @@ def tables_of(_output: Path, printed: str) -> Found:
     lines = printed.splitlines()
     rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines if line.startswith("|")]
     finals = [line.strip() for line in lines if line.startswith("  final, ")]
-    said = [line for line in lines if re.match(r"(Budget|macmpi )", line)]
+    said = [line for line in lines if re.match(r"Budget|.* cores; macmpi ", line)]
     return {"rows": rows, "finals": finals, "said": said}
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import _muon
 
 Candidate = dict[str, Any]
 
@@ -43,6 +42,8 @@ def orthogonal(G: torch.Tensor, coefficients: tuple[float, float, float], steps:
 
 
 def muon(net: nn.Module, keys: Candidate) -> list[Any]:
+    from torch.optim import _muon
+
     _muon._zeropower_via_newtonschulz = orthogonal
     matrices = [p for p in net.parameters() if p.ndim == 2]
     others = [p for p in net.parameters() if p.ndim != 2]

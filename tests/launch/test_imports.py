@@ -14,7 +14,8 @@ from macmpi import run
 try:
     run.main()
 finally:
-    Path(os.environ["PMI_RANK"]).write_text("\\n".join(sys.modules))
+    rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
+    Path(rank).write_text("\\n".join(sys.modules))
 """
 
 OWN = {"annotated_types", "macmpi", "mpi4py", "numpy", "scipy", "threadpoolctl", "typing_extensions"}

@@ -188,14 +188,14 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(loss: str, point
         directions.append(method.curvature.direction(slopes, 20.0, 0.01, of, state).copy())
     np.testing.assert_allclose(*directions, rtol=1e-9, atol=1e-13)
     chosen = sum(map(sum, method.curvature.sides(points)))
-    always = (loss == "squared") + 2 * len(method.curvature.rotated)
+    always = (loss == "squared") + 2 * len(method.curvature.spectral)
     assert chosen == {1.0: 8 - always, 1e9: 0}.get(points, chosen)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_direction_is_the_damped_one_of_each_layer(loss: str) -> None:
     """(M (x) G + damping + a I (x) G + b M (x) I) vec D = - vec dE1/dW, a b = damping, with less of a and b where the
-    layer is rotated, none where M is the identity.
+    layer is damped in eigenvectors, none where M is the identity.
     """
     method, state = method_of(loss)
     for i in range(4):
@@ -209,7 +209,7 @@ def test_the_direction_is_the_damped_one_of_each_layer(loss: str) -> None:
     M_k, _ = metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, 7), AT_ONCE.form)
     grams, code = method.layout.gram_blocks(state.own.grams), method.data.autoencoder
     identity = 3 if method.plan.choices.loss.unit_hessian else None
-    assert method.curvature.rotated == ({1, 2, 3} - {identity} if code else set())
+    assert method.curvature.spectral == ({1, 2, 3} - {identity} if code else set())
     for k, (D, slope, G, M) in enumerate(zip(found, method.layout.blocks(gradient), grams, M_k, strict=True)):
         G = (G + G.T) / 2.0
         means = [np.trace(A) / len(A) for A in (G, M)]

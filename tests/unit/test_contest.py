@@ -46,6 +46,12 @@ def test_a_level_is_reached_at_the_first_record_below_it() -> None:
     assert contest.lowest([[0.0, math.nan, math.nan, 0, 0]]) == math.inf
 
 
+def test_an_epoch_that_ends_too_late_does_not_count_but_for_the_first() -> None:
+    contest = module("contest")
+    curve = [[0.0, 9.0, 9.5, 0, 0], [1.0, 6.0, 7.0, 0, 1], [2.0, 4.0, 5.0, 0, 2]]
+    assert [contest.lowest(contest.within(curve, seconds)) for seconds in (0.5, 1.5, 2.0)] == [6.0, 6.0, 4.0]
+
+
 def test_turns_of_the_same_arithmetic_take_the_median_of_each_iterations_seconds() -> None:
     contest = module("contest")
     turns = [
@@ -78,7 +84,7 @@ def test_halving_keeps_the_lowest_and_whoever_is_soonest_at_the_lowest_levels(mo
     winners = match.tune(contender, [8.0, 6.0, 4.0, 3.5, 1.5])
     assert asked == [(4, 2.0, 1), (3, 20.0, 1)]
     assert [c.settings for c in winners] == [("x=0.3",), ("x=0.9",)]
-    assert match.spent["a"] == 4 * 2 + 3 * 20
+    assert match.spent["a"] == (4 + 3) * 20, "what they have taken"
     assert "4 x 2 s" in capsys.readouterr().out
 
 

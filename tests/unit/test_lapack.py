@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import ModuleSpec
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -25,6 +29,17 @@ def test_a_solution_has_the_bits_of_cho_solve(dtype: type, G: np.ndarray) -> Non
     assert lapack.solved(lower, right[:, :0]).shape == (12, 0)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_substitution_has_the_bits_of_solve_triangular(dtype: type, order: str, G: np.ndarray) -> None:
+    upper = np.array(np.linalg.cholesky(G).T, dtype, order=order)
+    right = np.arange(36.0, dtype=dtype).reshape(3, 12).T
+    found = lapack.by_transpose(upper, right)
+    assert found.tobytes() == scipy.linalg.solve_triangular(upper, right, trans=1).tobytes()
+    with pytest.raises(np.linalg.LinAlgError, match="row 1"):
+        lapack.by_transpose(np.diag([1.0, 0.0]), np.ones((2, 1)))
+
+
 def test_a_factor_has_the_bits_of_cho_factor(G: np.ndarray) -> None:
     expected, _ = scipy.linalg.cho_factor(G, lower=True)
     assert np.tril(lapack.factored(G)).tobytes() == np.tril(expected).tobytes()
@@ -34,5 +49,24 @@ def test_a_factor_has_the_bits_of_cho_factor(G: np.ndarray) -> None:
 
 @pytest.mark.parametrize("public", lapack.COMPILED)
 def test_another_scipy_gives_its_public_functions(public: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    unloaded = {name: module for name, module in sys.modules.items() if name != "scipy.linalg"}
+    monkeypatch.setattr(lapack, "sys", SimpleNamespace(modules=unloaded))
     monkeypatch.setattr(lapack, "find_spec", lambda name: None)
     assert lapack._functions(public) is getattr(scipy.linalg, public)
+
+
+@pytest.mark.parametrize("public", lapack.COMPILED)
+def test_so_does_a_scipy_whose_compiled_module_cannot_be_loaded_alone(
+    public: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def fails(spec: ModuleSpec) -> None:
+        asked.append(spec.name)
+        raise ImportError("no shared object")
+
+    unloaded = {name: module for name, module in sys.modules.items() if name != "scipy.linalg"}
+    monkeypatch.setattr(lapack, "sys", SimpleNamespace(modules=unloaded))
+    monkeypatch.setattr(lapack, "module_from_spec", fails)
+    assert lapack._functions(public) is getattr(scipy.linalg, public)
+    assert asked == [f"scipy.linalg.{lapack.COMPILED[public]}"]

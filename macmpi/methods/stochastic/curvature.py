@@ -29,6 +29,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum, Turns, over_parts
+from macmpi.plan.damped import Damped
 from macmpi.plan.minibatch_cost import DECOMPOSED
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row
@@ -49,10 +50,9 @@ class RunningCurvature:
     """Keeps state.own.grams, the Grams, and state.own.inverses, of Grams and metrics.
 
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
-    Grams travel only when they are inverted, on one node only where.  Where the metric is the identity, of a linear
-    output layer of the squared error, the diagonal of its inverse alone is made.  rotated: layers that are damped in
-    the eigenvectors of both (spectral.py), kept in the place of the inverses; the identity is then damped alike; None:
-    neither is.  Collective: where a method says so.
+    Grams travel only when they are inverted, on one node only where.  Where the metric is the identity the diagonal
+    of its inverse alone is made.  Of layers that are damped in the eigenvectors of both (spectral.py) these are kept in
+    the place of the inverses.  Collective: where a method says so.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RunningCurvature:
         tree: TreeSum,
         team: Team,
         clock: Clock,
-        rotated: frozenset[int] | None = None,
+        damped: Damped,
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock = team, clock
@@ -75,18 +75,15 @@ class RunningCurvature:
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded = 1.0
         shapes = layout.shapes
-        bare = plan.chain.maps[-1].parameter_shape is not None
-        last = plan.chain.whole.blocks[-1]
-        self._identity = {last} if bare and last is not None and plan.choices.loss.unit_hessian else set[int]()
-        self._bare, self.rotated = rotated is not None, (rotated or frozenset()) - self._identity
-        pieces = [(h, h if k in self.rotated else tiles.EXACT_WIDTH) for k, (h, _) in enumerate(shapes)]
+        self._identity, self.spectral, self._closely = damped.identity, damped.spectral, damped.closely
+        pieces = [(h, h if k in self.spectral else tiles.EXACT_WIDTH) for k, (h, _) in enumerate(shapes)]
         jobs = [(k, t.rows) for k, (h, width) in enumerate(pieces) for t in tiles.unit_tiles(h, width)]
-        wide = [(1 + (k in self.rotated)) * (d + h * (k not in self._identity)) for k, (h, d) in enumerate(shapes)]
+        wide = [(1 + (k in self.spectral)) * (d + h * (k not in self._identity)) for k, (h, d) in enumerate(shapes)]
         costs = [float(wide[k] * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
         self.units = [[jobs[i] for i in rank] for rank in balance.assign_in_order(costs, team.size)]
         self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
         sizes = [1.0 if j % 2 and j // 2 in self._identity else float(side) for j, side in enumerate(layout.sides)]
-        sizes = [DECOMPOSED ** (1 / 3) * side if j // 2 in self.rotated else side for j, side in enumerate(sizes)]
+        sizes = [DECOMPOSED ** (1 / 3) * side if j // 2 in self.spectral else side for j, side in enumerate(sizes)]
         self.squares = assign_inverses(sizes, team.size)
         self._paired = all(j ^ 1 in rank for rank in self.squares for j in rank)
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
@@ -145,11 +142,11 @@ class RunningCurvature:
         self.team.gather_parts(state.own.grams, self._grams)
 
     def factor(
-        self, tapes: Tapes, probed: float, damping: float, state: State[StochasticState], rotations: bool = True
+        self, tapes: Tapes, probed: float, damping: float, state: State[StochasticState], spectra: bool = True
     ) -> None:
         """Damped inverses of all Grams and metrics, or their eigenvectors: each by one rank, then Allgatherv.
 
-        rotations: eigenvectors are made again, too.  Collective: yes.
+        spectra: eigenvectors are made again, too.  Collective: yes.
         """
         self.fold(state)
         if not self._paired:  # shifts take the traces of a Gram and of its metric
@@ -164,11 +161,11 @@ class RunningCurvature:
             for j in self.squares[self.team.rank]:
                 known, of = j // 2 in self._identity, pairs[j // 2][j % 2]
                 shift = shifts(*pairs[j // 2], damping)
-                if known and self._bare:
+                if known and self._closely:
                     shift = spectral.identity_shifts(shift, damping, spectral.cross(state.own.steps))
-                if j // 2 in self.rotated and not rotations:
+                if j // 2 in self.spectral and not spectra:
                     inverses[j][:] = last[j]
-                elif j // 2 in self.rotated:
+                elif j // 2 in self.spectral:
                     state.own.spectra[self.layout.spectra[j]], inverses[j][:] = spectral.decomposed(of)
                 elif j % 2 and known:
                     inverses[j].fill(0.0)
@@ -176,8 +173,8 @@ class RunningCurvature:
                 else:
                     inverses[j][:] = shifted_inverse(of, shift[j % 2])
         self.team.gather_parts(state.own.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
-        if self.rotated and rotations:
-            made = [[self.layout.spectra[j] for j in rank if j // 2 in self.rotated] for rank in self.squares]
+        if self.spectral and spectra:
+            made = [[self.layout.spectra[j] for j in rank if j // 2 in self.spectral] for rank in self.squares]
             self.team.gather_parts(state.own.spectra, made)
 
     def _metrics(
@@ -214,7 +211,7 @@ class RunningCurvature:
         """
         numbers, blocks = self.plan.chain.whole.blocks, self.plan.chain.blocks
         shared = [k for k, m in enumerate(blocks) if not plain(m) or numbers.count(k) > 1]
-        return choose_sides(self.layout.shapes, points, list(self._identity), [*shared, *self.rotated])
+        return choose_sides(self.layout.shapes, points, list(self._identity), [*shared, *self.spectral])
 
     def direction(self, summed: Array, n: float, damping: float, sides: Sides, state: State[StochasticState]) -> Array:
         """D of this rank's units, from slopes summed over n points, with the inverses of `sides` in them already.
@@ -228,7 +225,7 @@ class RunningCurvature:
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:
                 G, M = inverses[2 * k : 2 * k + 2]
-                if k in self.rotated:
+                if k in self.spectral:
                     metric, gram_ = (values[2 * k + 1], M), (values[2 * k], G)
                     found[k][:] = spectral.solved(slopes[k] * (-1.0 / n), metric, gram_, damping, q)
                     self._mask(k, units, found[k])

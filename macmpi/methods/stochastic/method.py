@@ -37,9 +37,9 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, merged
 from macmpi.parallel.tree_sum import TreeSum
-from macmpi.plan.choices import REMADE, ROTATED
+from macmpi.plan.choices import REMADE, REMADE_SPECTRA
+from macmpi.plan.damped import damped
 from macmpi.plan.initial import random_block, remember
-from macmpi.plan.minibatch_cost import rotated
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
@@ -76,16 +76,16 @@ class Stochastic(Nested[StochasticState]):
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
         self.minibatches = Minibatches(plan, keys, self.rows, least_part)
-        rotated_ = rotated(plan.chain, self.minibatches.points(0)) if data.autoencoder else None
-        self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, rotated_)
+        batch = self.minibatches.points(0)
+        layers = damped(plan.chain, plan.choices.loss, data.autoencoder, batch)
+        self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, layers)
         self.moves = Moves(team, self.curvature.places)
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
         self._reads = merged(self.curvature.slopes_read)
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
-        batch = self.minibatches.points(0)
-        self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, rotated_ is not None)
+        self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.closely)
         points = self.parts.points
         self.point_weights = None if data.weights is None else data.weights * (plan.n_train / points.weight)
         self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
@@ -197,13 +197,13 @@ class Stochastic(Nested[StochasticState]):
         if state.own.steps:
             self.moves.average(state, max(1.0 - self.minibatches.averaging, WINDOW / (state.own.steps - 1 + WINDOW)))
         early = state.own.steps < FIRST
-        rotate = early or state.own.steps % ROTATED == 0 or not state.own.inverses[0]
-        renew = rotate or state.own.steps % REMADE == 0
+        spectra = early or state.own.steps % REMADE_SPECTRA == 0 or not state.own.inverses[0]
+        renew = spectra or state.own.steps % REMADE == 0
         if early or state.own.steps % RENEWED == 0:
             self.curvature.note(tapes, probed, state)
         damping = self.damping.of_inverses(state.own.damping, state.own.level) + ridge
         if renew:
-            self.curvature.factor(tapes, probed, damping, state, rotate)
+            self.curvature.factor(tapes, probed, damping, state, spectra)
         D = self._direction(tapes, n, damping, ridge, state)
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if renew or state.own.steps % MEASURE == 0:

@@ -1,0 +1,46 @@
+"""How stochastic MAC damps each layer of a net: by two shifts, or in the eigenvectors of its Gram and metric.
+
+The method, its inverses and the cost model ask here (methods/stochastic, plan/minibatch_cost.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from macmpi.nets.chain import Chain
+from macmpi.nets.losses import Loss
+
+TURNS = 2.0
+"""The most that a layer's slope may cost to be turned into eigenvectors and back, in passes of a minibatch forth and
+back through the layer."""
+
+
+@dataclass(frozen=True)
+class Damped:
+    """identity: layers whose metric is the identity, of a linear output layer of the squared error; spectral: other
+    layers that are damped in eigenvectors (methods/stochastic/spectral.py); closely: the net is of those whose layers
+    are, as far as they are narrow enough, and whose identity metrics are damped as if they were.
+    """
+
+    identity: frozenset[int]
+    spectral: frozenset[int]
+    closely: bool
+
+
+def damped(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> Damped:
+    """Chooses by counted flops.  points: n, of a minibatch.  Collective: no.
+
+    Turning a layer (h, d) costs 4 h d (h + d), passes of n points forth and back 6 n h d.  The layer that reads the
+    inputs has shifts: inputs have directions of little variance, mostly noise, which are better damped.  So have all
+    layers where some are neither dense nor sparse, or share weights, and all of regressions and labels.
+    """
+    last = chain.whole.blocks[-1]
+    bare = last is not None and chain.maps[-1].parameter_shape is not None and loss.unit_hessian
+    identity = frozenset({last} if bare and last is not None else ())
+    blocks = [b for b in chain.whole.blocks if b is not None]
+    dense = all({"linear", "bias"} <= m.capabilities for m in chain.blocks) and len(blocks) == len(set(blocks))
+    if not (autoencoder and dense):
+        return Damped(identity, frozenset(), False)
+    shapes = enumerate(chain.block_shapes)
+    narrow = {k for k, (h, d) in shapes if k != blocks[0] and 4 * (h + d) <= TURNS * 6 * points}
+    return Damped(identity, frozenset(narrow) - identity, True)
