@@ -4,7 +4,8 @@
 
 seconds_r: of what the plan of P ranks assigns to rank r in a round (`plan/rounds.py`), at the rate of one rank,
 measured (run/bench/workload.py) or counted (`plan/counted.py`); shared: what every rank does for itself.  A gather of b
-bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; an exchange of columns P - 1 steps, and a
+bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank, and where b is more than an MPI sends unasked, a
+handshake more; an exchange of columns P - 1 steps, and a
 P-th of the bytes.  Rows of points and Grams of which a node has one copy move between nodes alone.  What the model
 gives for more ranks than cores is a prediction.
 """
@@ -32,13 +33,16 @@ def karp_flatt(speedup: float, ranks: int) -> float:
 @dataclass(frozen=True)
 class Machine:
     """alpha: seconds of a step of a message; beta: seconds a byte; cores: of a node; speed: of a core, that of the
-    machine which the work was measured on being 1; crowding: how many times longer work takes with all cores busy."""
+    machine which the work was measured on being 1; crowding: how many times longer work takes with all cores busy; handshake:
+    seconds that a gather of more than `eager` bytes waits until its receivers are ready."""
 
     alpha: float
     beta: float
     cores: int = 1
     speed: float = 1.0
     crowding: float = 1.0
+    handshake: float = 0.0
+    eager: int = 16_384
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ NOTHING = Seconds(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 def gather(machine: Machine, count: int, ranks: int, once: bool = False) -> float:
     """Seconds in which every rank, or once each node, gets the parts of `count` bytes that the others have."""
     copies = ceil(ranks / machine.cores) if once else ranks
-    return machine.alpha * ceil(log2(ranks)) + machine.beta * count * (copies - 1) / copies
+    ready = machine.handshake if ranks > 1 and count > machine.eager else 0.0
+    return machine.alpha * ceil(log2(ranks)) + machine.beta * count * (copies - 1) / copies + ready
 
 
 def exchange(machine: Machine, round_: Round, ranks: int) -> float:
