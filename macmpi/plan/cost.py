@@ -4,10 +4,10 @@
 
 seconds_r: of what the plan of P ranks assigns to rank r in a round (`plan/rounds.py`), at the rate of one rank,
 measured (run/bench/workload.py) or counted (`plan/counted.py`); shared: what every rank does for itself.  A gather of b
-bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank, and where b is more than an MPI sends unasked, a
-handshake more; an exchange of columns P - 1 steps, and a
-P-th of the bytes.  Rows of points and Grams of which a node has one copy move between nodes alone.  What the model
-gives for more ranks than cores is a prediction.
+bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; where an MPI does not send so many before
+its receivers are ready, a handshake comes to it.  An exchange of columns takes P - 1 steps, and a P-th of the bytes.
+Rows of points and Grams of which a node has one copy move between nodes alone.  What the model gives for more ranks
+than cores is a prediction.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def karp_flatt(speedup: float, ranks: int) -> float:
 @dataclass(frozen=True)
 class Machine:
     """alpha: seconds of a step of a message; beta: seconds a byte; cores: of a node; speed: of a core, that of the
-    machine which the work was measured on being 1; crowding: how many times longer work takes with all cores busy; handshake:
-    seconds that a gather of more than `eager` bytes waits until its receivers are ready."""
+    machine which the work was measured on being 1; crowding: how many times longer work takes with all cores busy;
+    handshake: seconds that a gather of more than `eager` bytes waits until its receivers are ready."""
 
     alpha: float
     beta: float

@@ -108,6 +108,12 @@ def test_features_and_panels_of_large_factors_are_rounds_of_their_own(ranks: int
     assert len(rounds(work_of(plan), plan)) == 3, "the first segment's Gram is not made again"
 
 
+@pytest.mark.parametrize(("count", "ranks", "times"), [(16_384, 4, 0), (16_385, 4, 1), (16_385, 1, 0)])
+def test_a_large_gather_waits_for_its_receivers_once(count: int, ranks: int, times: int) -> None:
+    plain, waiting = Machine(1e-6, 1e-9), Machine(1e-6, 1e-9, handshake=0.25)
+    assert gather(waiting, count, ranks) - gather(plain, count, ranks) == pytest.approx(0.25 * times, abs=1e-12)
+
+
 @given(RANKS, TIMES, TIMES, st.floats(1.0, 2.0))
 def test_the_terms_of_a_prediction_are_its_total(ranks: int, alpha: float, shared: float, crowding: float) -> None:
     plan = plan_of(ranks)
