@@ -4,8 +4,8 @@
 
 seconds_r: of what the plan of P ranks assigns to rank r in a round (`plan/rounds.py`), at the rate of one rank,
 measured (run/bench/workload.py) or counted (`plan/counted.py`); shared: what every rank does for itself.  A gather of b
-bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; where an MPI does not send so many before
-its receivers are ready, a handshake comes to it.  An exchange of columns takes P - 1 steps, and a P-th of the bytes.
+bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; of more than an MPI sends before its
+receivers are ready it waits for a handshake.  An exchange of columns takes P - 1 steps, and a P-th of the bytes.
 Rows of points and Grams of which a node has one copy move between nodes alone.  What the model gives for more ranks
 than cores is a prediction.
 """

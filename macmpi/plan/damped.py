@@ -1,4 +1,4 @@
-"""How stochastic MAC damps each layer of a net: by two shifts, or in the eigenvectors of its Gram and metric.
+"""Each layer of a net is damped by stochastic MAC by two shifts, or in the eigenvectors of its Gram and metric.
 
 The method, its inverses and the cost model ask here (methods/stochastic, plan/minibatch_cost.py).
 """
