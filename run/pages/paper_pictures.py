@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from pages_of_evidence import Found, swept
 
 from macmpi.results import figures
 from macmpi.results.figures import Codes
+
+BENCH = Path(__file__).resolve().parents[1] / "bench"
 
 FILES: dict[str, dict[str, str]] = {
     "fig2": {
@@ -59,6 +63,7 @@ def drawn(name: str, found: Found) -> Iterator[tuple[str, Figure]]:
             (step,) = steps.values()
             yield "fig5.png", figures.selection(step["curve"])
         case "fig6":
+            sys.path.append(str(BENCH))
             from speedup_figure import figure
 
             yield "fig6.png", figure(scaling(found))
