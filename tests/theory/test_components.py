@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from tolerance import assert_within, of_product
+from unit.played import data_of, played
 
-from macmpi.config import Config, Method, Model, Run, Stochastic
+from macmpi.config import Config, Method, Model, Parallel, Run, Stochastic
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import fit_scaling
 from macmpi.methods.stochastic import components
@@ -131,3 +132,16 @@ def test_other_targets_leave_the_layers_random() -> None:
     assert method.plan.chain.n_out == 3
     state = method.start(6.0, False, 1)
     assert_allclose(weights[0], method.parts.weights(state)[0])
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("held", ["replicated", "sharded"])
+def test_a_start_has_the_same_bits_on_any_number_of_ranks(precision: str, held: str) -> None:
+    """Products of few columns have other bits with other numbers of rows: no rank may take its points all at once."""
+    model = Model([7, 5, 7], "sigmoid", precision=precision)
+    keys = Stochastic(batch=50, parts=12)
+    config = Config(model=model, method=Method("stochastic"), stochastic=keys, parallel=Parallel(held))
+    data = data_of(403, columns=9)
+    alone, *others = (played(config, data, ranks, 1) for ranks in (1, 2, 3, 5, 12))
+    for states in others:
+        assert all(p.state.weights.tobytes() == alone[0].state.weights.tobytes() for p in states)

@@ -84,8 +84,7 @@ def start_layers(chain: Chain, weights: list[Array], sample: Sample, empty: list
             if block == 0:
                 W[:, :-1], W[:, -1] = V, c
             else:
-                T = (sample.X @ V.T.astype(A.dtype)) + c.astype(A.dtype)
-                sample.fit(chain.maps[place], A, T, W, empty[block], team)
+                sample.fit(chain.maps[place], A, sample.mapped(V, c), W, empty[block], team)
 
 
 def components_of(G: Array) -> Components:

@@ -62,6 +62,15 @@ class Sample:
             self._through, self._A = maps, A
         return self._A
 
+    def mapped(self, V: Array, c: Array) -> Array:
+        """V x + c for V (h, D) and c (h,): (n, h), in the precision of the points, part by part as `through` has it."""
+        V, c = V.astype(self.X.dtype, copy=False), c.astype(self.X.dtype, copy=False)
+        found = np.empty((len(self.X), len(V)), self.X.dtype)
+        for own in self._places.values():
+            np.matmul(self.X[own], V.T, out=found[own])
+        found += c
+        return found
+
     def fit(self, map_: Map, A: Array, T: Array, W: Array, found: Array, team: Team) -> None:
         """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + RIDGE ||V||^2, W = [V, c]: each rank solves for some units.
 
