@@ -17,14 +17,14 @@ back through the layer."""
 
 @dataclass(frozen=True)
 class Damped:
-    """identity: layers whose metric is the identity, of a linear output layer of the squared error; spectral: other
-    layers that are damped in eigenvectors (methods/stochastic/spectral.py); closely: the net is of those whose layers
-    are, as far as they are narrow enough, and whose identity metrics are damped as if they were.
+    """identity: layers whose metric is the identity: a linear output layer of the squared error; spectral: other layers
+    that are damped in eigenvectors (methods/stochastic/spectral.py); dense: the net is an autoencoder of dense layers:
+    narrow ones are spectral, and layers of an identity metric are damped by the same formula.
     """
 
     identity: frozenset[int]
     spectral: frozenset[int]
-    closely: bool
+    dense: bool
 
 
 def damped(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> Damped:

@@ -75,7 +75,7 @@ class RunningCurvature:
         self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
         self._faded = 1.0
         shapes = layout.shapes
-        self._identity, self.spectral, self._closely = damped.identity, damped.spectral, damped.closely
+        self._identity, self.spectral, self._dense = damped.identity, damped.spectral, damped.dense
         pieces = [(h, h if k in self.spectral else tiles.EXACT_WIDTH) for k, (h, _) in enumerate(shapes)]
         jobs = [(k, t.rows) for k, (h, width) in enumerate(pieces) for t in tiles.unit_tiles(h, width)]
         wide = [(1 + (k in self.spectral)) * (d + h * (k not in self._identity)) for k, (h, d) in enumerate(shapes)]
@@ -161,7 +161,7 @@ class RunningCurvature:
             for j in self.squares[self.team.rank]:
                 known, of = j // 2 in self._identity, pairs[j // 2][j % 2]
                 shift = shifts(*pairs[j // 2], damping)
-                if known and self._closely:
+                if known and self._dense:
                     shift = spectral.identity_shifts(shift, damping, spectral.cross(state.own.steps))
                 if j // 2 in self.spectral and not spectra:
                     inverses[j][:] = last[j]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-CODES, CLOSELY, NUMBERS, LABELS = 8e-3, 1.6e-2, 0.1, 0.3
-"""The first damping for activations with a slope of 1: of autoencoders, of those that are damped closely
-(plan/damped.py), of regressions, of labels.
+CODES, DENSE, NUMBERS, LABELS = 8e-3, 1.6e-2, 0.1, 0.3
+"""The first damping for activations with a slope of 1: of autoencoders, of those of dense layers, of
+regressions, of labels.
 
 A minibatch of few targets, and labels most of all, is fitted too well by a step with little damping: the next ones
 undo it, the iterate is far worse than its average, and rectifiers die one by one.
@@ -35,7 +35,7 @@ MOST = 1e6
 @dataclass(frozen=True)
 class Damping:
     """classes: of labels, 0 without; slope: the activations' steepest; first: as asked for, or 0; code: the targets
-    are the inputs; batch: points of a minibatch at first; closely: see plan/damped.py.
+    are the inputs; batch: points of a minibatch at first; dense: an autoencoder of dense layers (plan/damped.py).
     """
 
     classes: int
@@ -43,13 +43,13 @@ class Damping:
     first_asked: float = 0.0
     code: bool = False
     batch: float = ENOUGH
-    closely: bool = False
+    dense: bool = False
 
     @property
     def first(self) -> float:
         """The curvature goes by squares of slopes: so does this, unless it is asked for."""
         noise = min(max(ENOUGH / self.batch, 1.0), FEWEST)
-        codes = CLOSELY if self.closely else CODES
+        codes = DENSE if self.dense else CODES
         usual = LABELS * noise if self.classes else codes if self.code else NUMBERS
         return self.first_asked or usual * self.slope**2
 

@@ -85,7 +85,7 @@ class Stochastic(Nested[StochasticState]):
         self._reads = merged(self.curvature.slopes_read)
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
-        self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.closely)
+        self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.dense)
         points = self.parts.points
         self.point_weights = None if data.weights is None else data.weights * (plan.n_train / points.weight)
         self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
