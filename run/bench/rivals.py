@@ -2,7 +2,7 @@
 
 "adam", "sgd" and "muon" are PyTorch's own, "soap" and "schedule_free" those of the package pytorch-optimizer, "singd"
 that of the package singd.  Muon takes matrices alone: biases go by Adam.  PyTorch iterates Muon's steps in bfloat16,
-which takes sixty times as long on processors without instructions for it: here they are iterated in single precision.
+which takes ten times as long and more without instructions for it: here they are iterated in single precision.
 """
 
 from __future__ import annotations

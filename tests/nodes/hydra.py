@@ -225,7 +225,7 @@ def gathered(machines: Machines, where: Path) -> dict[str, Any]:
     with SlowLinks([machines.nodes[name] for name in layout]) as links:
         seconds = {}
         for links.delay in sorted((*FITTED, *HELD_OUT)):
-            seconds |= _gathered(machines, layout, links.delay, where)
+            seconds |= _seconds_by_size(machines, layout, links.delay, where)
     model = fitted(seconds, sum(layout.values()))
     errors = {key: model.gathering(*key) / took - 1.0 for key, took in seconds.items() if key[0] in HELD_OUT}
     largest = max(map(abs, errors.values()))
@@ -234,7 +234,7 @@ def gathered(machines: Machines, where: Path) -> dict[str, Any]:
     return {**model.said(), "relative errors, held out": named, "largest": round(largest, 3)}
 
 
-def _gathered(machines: Machines, layout: dict[str, int], delay: float, where: Path) -> Gatherings:
+def _seconds_by_size(machines: Machines, layout: dict[str, int], delay: float, where: Path) -> Gatherings:
     program = (sys.executable, EXCHANGE, *map(str, SIZES))
     out = machines.ended(machines.start(*machines.launch(layout), *program, cwd=where, **OVER))
     return {(delay, int(size)): took for size, took in json.loads(out.splitlines()[-1]).items()}

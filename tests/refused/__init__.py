@@ -1,4 +1,4 @@
-"""What macmpi refuses of a config, by topic: combinations, configs that show them, messages and remedies.
+"""Refusals of a config, by topic: combinations, configs that show them, messages and remedies.
 
 tests/unit/test_refusals.py holds macmpi to them; run/pages/refusals_page.py makes docs/refusals.md of them.
 """
