@@ -70,7 +70,7 @@ NOTHING = Seconds(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 def gather(machine: Machine, count: int, ranks: int, once: bool = False) -> float:
     """Seconds in which every rank, or once each node, gets the parts of `count` bytes that the others have."""
     copies = ceil(ranks / machine.cores) if once else ranks
-    ready = machine.handshake if ranks > 1 and count > machine.eager else 0.0
+    ready = machine.handshake if copies > 1 and count > machine.eager else 0.0
     return machine.alpha * ceil(log2(ranks)) + machine.beta * count * (copies - 1) / copies + ready
 
 

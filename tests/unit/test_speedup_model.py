@@ -112,6 +112,8 @@ def test_features_and_panels_of_large_factors_are_rounds_of_their_own(ranks: int
 def test_a_large_gather_waits_for_its_receivers_once(count: int, ranks: int, times: int) -> None:
     plain, waiting = Machine(1e-6, 1e-9), Machine(1e-6, 1e-9, handshake=0.25)
     assert gather(waiting, count, ranks) - gather(plain, count, ranks) == pytest.approx(0.25 * times, abs=1e-12)
+    one_node = Machine(1e-6, 1e-9, cores=4), Machine(1e-6, 1e-9, cores=4, handshake=0.25)
+    assert len({gather(machine, count, ranks, once=True) for machine in one_node}) == 1, "nothing leaves it"
 
 
 @given(RANKS, TIMES, TIMES, st.floats(1.0, 2.0))
