@@ -1,11 +1,14 @@
 """Each layer of a net is damped by stochastic MAC by two shifts, or in the eigenvectors of its Gram and metric.
 
+Wide Grams and metrics with shifts are inverted in their leading eigenvectors alone.
+
 The method, its inverses and the cost model ask here (methods/stochastic, plan/minibatch_cost.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from macmpi.nets.chain import Chain
 from macmpi.nets.losses import Loss
@@ -14,17 +17,23 @@ TURNS = 2.0
 """The most that a layer's slope may cost to be turned into eigenvectors and back, in passes of a minibatch forth and
 back through the layer."""
 
+WIDE, LEADING = 384, 8
+"""A Gram or metric of at least WIDE columns is inverted in the LEADING-th part of its eigenvectors."""
+
 
 @dataclass(frozen=True)
 class Damped:
     """identity: layers whose metric is the identity: a linear output layer of the squared error; spectral: other layers
     that are damped in eigenvectors (methods/stochastic/spectral.py); dense: the net is an autoencoder of dense layers:
-    narrow ones are spectral, and layers of an identity metric are damped by the same formula.
+    narrow ones are spectral, and layers of an identity metric are damped by the same formula.  low_rank: of G_1, M_1,
+    G_2, M_2, ..., counted from 0, those that are inverted in leading eigenvectors (methods/stochastic/lowrank.py), and
+    in how many.
     """
 
     identity: frozenset[int]
     spectral: frozenset[int]
     dense: bool
+    low_rank: Mapping[int, int] = field(default_factory=dict)
 
 
 def damped(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> Damped:
@@ -43,4 +52,8 @@ def damped(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> Damped
         return Damped(identity, frozenset(), False)
     shapes = enumerate(chain.block_shapes)
     narrow = {k for k, (h, d) in shapes if k != blocks[0] and 4 * (h + d) <= TURNS * 6 * points}
-    return Damped(identity, frozenset(narrow) - identity, True)
+    spectral = frozenset(narrow) - identity
+    sides = ((j, side) for k, (h, d) in enumerate(chain.block_shapes) for j, side in ((2 * k, d), (2 * k + 1, h)))
+    wide = {j: side // LEADING for j, side in sides if side >= WIDE and j // 2 not in spectral}
+    known = {2 * k + 1 for k in identity}
+    return Damped(identity, spectral, True, {j: r for j, r in wide.items() if j not in known})

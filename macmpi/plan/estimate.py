@@ -67,7 +67,7 @@ def check_memory(plan: Plan, autoencoder: bool = False, here: int = 1) -> None:
 def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
     """A rank holds, whatever it does, its points, their coordinates and multipliers, weights, what these share.
 
-    A method without coordinates has no sites; the stochastic one keeps Grams, metrics and the inverses of both.
+    A method without coordinates has no sites; the stochastic one makes Grams and metrics.
     Collective: no.
     """
     chain, sites = plan.chain, sum(plan.chain.site_sizes)
@@ -75,7 +75,7 @@ def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
     data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
     held = data + n * sites * (2 if plan.choices.penalty.multipliers else 1) + 2 * plan.offsets.weights[-1]
     if plan.minibatch_parts:
-        held += sum(h * h + 2 * d * d for h, d in chain.block_shapes) + 4 * widest_image(chain) ** 2
+        held += sum(h * h + d * d for h, d in chain.block_shapes) + 4 * widest_image(chain) ** 2
     return plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
 
 

@@ -13,6 +13,7 @@ from macmpi.parallel import balance
 from macmpi.plan.choices import REMADE, REMADE_SPECTRA, minibatch
 from macmpi.plan.damped import damped
 from macmpi.plan.estimate import widest_image
+from macmpi.plan.inverses import inverse_flops, inverse_sizes
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, summed
 
@@ -21,9 +22,6 @@ PASSES, MEASURED, ADAPTED = 3.7, 3, 10
 
 METRIC, PROBED = 4.0, 64
 """Multiplications of two numbers of an image for its metric, a point; points of them."""
-
-DECOMPOSED = 6.0
-"""Eigenvectors cost this many times as much as an inverse."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +55,20 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
         own = tuple(passes * seconds for seconds in by_points)
         return summed(own, width, times, parts, plan) if times else []
 
-    turned = damped(chain, plan.choices.loss, autoencoder, N / max(N // n, 1)).spectral
-    effort = [2.0 * (h * h * min(d, rows) + d * d * min(h, rows)) for h, d in chain.block_shapes]
+    layers = damped(chain, plan.choices.loss, autoencoder, N / max(N // n, 1))
+    turned = layers.spectral
+
+    def applied(j: int, side: int, times: int) -> float:
+        return 2.0 * side * min(times, rows) * (2 * layers.low_rank[j] if j in layers.low_rank else side)
+
+    effort = [applied(2 * k + 1, h, d) + applied(2 * k, d, h) for k, (h, d) in enumerate(chain.block_shapes)]
     units = [(1 + (k in turned)) * flops / rates.passes for k, flops in enumerate(effort)]
     whole = _busiest([*_halved([u for k, u in enumerate(units) if k not in turned], P), *(units[k] for k in turned)], P)
     images = [float(m.n_out) for m in chain.maps[1:] if widest_image(chain) and "linear" not in m.capabilities]
     probing = sum(METRIC * size**2 * PROBED for size in images) / rates.products
-    inverses = [
-        2.0 * (DECOMPOSED * REMADE / REMADE_SPECTRA if k in turned else 1.0) * float(side**3) / rates.products
-        for k, shape in enumerate(chain.block_shapes)
-        for side in shape
-    ]
+    shares = [REMADE / REMADE_SPECTRA if k in turned else 1.0 for k in range(len(chain.block_shapes)) for _ in (0, 1)]
+    flops = zip(inverse_flops(chain.block_shapes, layers), shares, strict=True)
+    inverses = [count * share / rates.products for count, share in flops]
     found = [
         *sums(PASSES / 3.0, 4, batches),
         *sums(2.0 * PASSES / 3.0, weights, batches),
@@ -78,14 +79,15 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
         *sums(0.0, 1, adapted),
         Round(
             _busiest(inverses, P),
-            item * sum(h * h + d * d for h, d in chain.block_shapes),
+            item * sum(inverse_sizes(chain.block_shapes, layers.low_rank)),
             plan.per_node,
             verb="gather_parts",
             times=renewed,
         ),
     ]
-    if turned:
-        width, times = sum(sum(chain.block_shapes[k]) for k in turned), -(-batches // REMADE_SPECTRA)
+    if turned or layers.low_rank:
+        width = sum(sum(chain.block_shapes[k]) for k in turned)
+        times = renewed if layers.low_rank else -(-batches // REMADE_SPECTRA)
         found.append(Round((0.0,) * P, item * width, plan.per_node, verb="gather_parts", times=times))
     grams = item * sum(d * d for _, d in chain.block_shapes)
     found += [

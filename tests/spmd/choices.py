@@ -163,6 +163,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     factors = {"method.name": "stochastic", "stochastic.batch": 8, "stochastic.ridge": 0.0, "model.hidden": [70, 50]}
     yield WIDE, {**factors, "stochastic.parts": 3}
     yield CLASSES, {**factors, **single, "parallel.data": "node", "model.loss": "cross_entropy"}
+    yield WIDE, {"method.name": "stochastic", "stochastic.batch": 8, "stochastic.parts": 3, "model.hidden": [400, 5]}
     for i, name in enumerate(("sgd", "adam", "cg", "lbfgs")):
         keys = {"method.name": name, "baseline.batch": 9, "baseline.parts": 4, "baseline.momentum": 0.5}
         yield WIDE, {**keys, **(single if i % 2 else {})}

@@ -19,10 +19,8 @@ from macmpi.data.scaling import fit_scaling
 from macmpi.methods.stochastic import curvature, factors, recovery
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.methods.stochastic import ridge as ridges
-from macmpi.methods.stochastic.curvature import assign_inverses
 from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import (
-    Layout,
     Seen,
     add_gradient,
     add_grams,
@@ -31,6 +29,7 @@ from macmpi.methods.stochastic.factors import (
     shifted_inverse,
     shifts,
 )
+from macmpi.methods.stochastic.layout import Layout
 from macmpi.methods.stochastic.method import ADAPT, MOMENTUM, STRIDE
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.methods.stochastic.spectral import CROSS, cross
@@ -42,7 +41,9 @@ from macmpi.parallel import balance, tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.tiles import Tile
+from macmpi.plan import damped
 from macmpi.plan.initial import random_weights
+from macmpi.plan.inverses import assign_inverses
 from macmpi.plan.plan import make_plan
 from macmpi.reductions import AT_ONCE
 from macmpi.solvers.grams import solve_rows
@@ -174,11 +175,19 @@ def seen(method: Method_, flat: Array, rows: slice) -> Seen:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("points", [1.0, 3.0, 1e9])
-def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(loss: str, points: float) -> None:
-    """M^-1 (Q^T A) G^-1 = (Q M^-1)^T (A G^-1), whichever sides the counted flops choose."""
+@pytest.mark.parametrize("low_rank", [False, True])
+def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(
+    loss: str, points: float, low_rank: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M^-1 (Q^T A) G^-1 = (Q M^-1)^T (A G^-1), whichever sides the counted flops choose, of all inverses or of those in
+    some eigenvectors.
+    """
+    if low_rank:
+        for name, value in (("WIDE", 3), ("LEADING", 2), ("TURNS", 0.0)):
+            monkeypatch.setattr(damped, name, value)
     method, state = method_of(loss)
     method.step(halves(np.arange(30)), state)
-    inverses = method.layout.square_blocks(state.own.inverses)
+    inverses = method.curvature.inverses(state)
     directions = []
     for of in (PRODUCTS, method.curvature.sides(points)):
         slopes, part = np.zeros_like(state.weights), np.full_like(state.weights, np.nan)
@@ -187,6 +196,7 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(loss: str, point
             slopes += part
         directions.append(method.curvature.direction(slopes, 20.0, 0.01, of, state).copy())
     np.testing.assert_allclose(*directions, rtol=1e-9, atol=1e-13)
+    assert bool(method.layout.low_rank) == (low_rank and method.data.autoencoder)
     chosen = sum(map(sum, method.curvature.sides(points)))
     always = (loss == "squared") + 2 * len(method.curvature.spectral)
     assert chosen == {1.0: 8 - always, 1e9: 0}.get(points, chosen)
@@ -735,7 +745,8 @@ def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
     sides: list[tuple[int, int]], ranks: int
 ) -> None:
     flat = [n for pair in sides for n in pair]
-    assigned, costs = assign_inverses(flat, ranks), [float(n**3) for n in flat]
+    costs = [float(n**3) for n in flat]
+    assigned = assign_inverses(costs, ranks)
     assert sorted(j for rank in assigned for j in rank) == list(range(len(flat)))
     best = max(sum(costs[j] for j in rank) for rank in balance.assign_by_cost(costs, ranks))
     assert max(sum(costs[j] for j in rank) for rank in assigned) <= (1.0 + balance.IN_ORDER) * best
@@ -744,8 +755,9 @@ def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
 def test_two_ranks_invert_what_their_own_units_read() -> None:
     """Of the autoencoder of run/usps_fast.toml: halves of the net."""
     sides = (257, 300, 301, 100, 101, 20, 21, 100, 101, 300, 301, 256)
-    assert assign_inverses(sides, 2) == (tuple(range(6)), tuple(range(6, 12)))
-    assert set(map(len, assign_inverses(sides, 12))) == {1}
+    costs = [float(n**3) for n in sides]
+    assert assign_inverses(costs, 2) == (tuple(range(6)), tuple(range(6, 12)))
+    assert set(map(len, assign_inverses(costs, 12))) == {1}
 
 
 def test_the_layout_covers_both_buffers() -> None:

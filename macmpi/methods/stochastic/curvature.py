@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from macmpi.methods.stochastic import spectral
+from macmpi.methods.stochastic import lowrank, spectral
 from macmpi.methods.stochastic.factors import (
-    Layout,
     OfSeen,
     Seen,
     Sides,
@@ -22,6 +21,8 @@ from macmpi.methods.stochastic.factors import (
     shifted_inverse,
     shifts,
 )
+from macmpi.methods.stochastic.layout import Layout
+from macmpi.methods.stochastic.lowrank import Inverse
 from macmpi.nets.design import gram
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.blocks import Products, commonly
@@ -30,7 +31,7 @@ from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum, Turns, over_parts
 from macmpi.plan.damped import Damped
-from macmpi.plan.minibatch_cost import DECOMPOSED
+from macmpi.plan.inverses import assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row
 from macmpi.state import State, StochasticState, block_views
@@ -82,9 +83,7 @@ class RunningCurvature:
         costs = [float(wide[k] * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
         self.units = [[jobs[i] for i in rank] for rank in balance.assign_in_order(costs, team.size)]
         self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
-        sizes = [1.0 if j % 2 and j // 2 in self._identity else float(side) for j, side in enumerate(layout.sides)]
-        sizes = [DECOMPOSED ** (1 / 3) * side if j // 2 in self.spectral else side for j, side in enumerate(sizes)]
-        self.squares = assign_inverses(sizes, team.size)
+        self.squares = assign_inverses(inverse_flops(shapes, damped), team.size)
         self._paired = all(j ^ 1 in rank for rank in self.squares for j in rank)
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
@@ -154,7 +153,7 @@ class RunningCurvature:
         found, added = self._metrics(tapes, probed, state)
         last = self.layout.square_blocks(state.own.inverses)
         state.own.inverses = self._inverses.array(state.own.inverses.shape, state.own.inverses.dtype)
-        inverses = self.layout.square_blocks(state.own.inverses)
+        inverses, low_rank = self.layout.square_blocks(state.own.inverses), self.layout.low_rank
         grams = [G + added[k] if k in added else G for k, G in enumerate(self.layout.gram_blocks(state.own.grams))]
         pairs = list(zip(grams, found, strict=True))
         with self.clock("w"):
@@ -167,15 +166,24 @@ class RunningCurvature:
                     inverses[j][:] = last[j]
                 elif j // 2 in self.spectral:
                     state.own.spectra[self.layout.spectra[j]], inverses[j][:] = spectral.decomposed(of)
+                elif j in low_rank:
+                    values, inverses[j][:] = found_ = lowrank.leading(of, last[j], j)
+                    shares = self.layout.spectra[j].start
+                    state.own.spectra[shares : shares + len(values) + 1] = lowrank.shares(of, found_, shift[j % 2])
                 elif j % 2 and known:
                     inverses[j].fill(0.0)
                     np.fill_diagonal(inverses[j], 1.0 / (of[0, 0] + shift[1]))
                 else:
                     inverses[j][:] = shifted_inverse(of, shift[j % 2])
         self.team.gather_parts(state.own.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
-        if self.spectral and spectra:
-            made = [[self.layout.spectra[j] for j in rank if j // 2 in self.spectral] for rank in self.squares]
+        if low_rank or (self.spectral and spectra):
+            valued = {j for j in range(len(pairs) * 2) if j in low_rank or j // 2 in self.spectral}
+            made = [[self.layout.spectra[j] for j in rank if j in valued] for rank in self.squares]
             self.team.gather_parts(state.own.spectra, made)
+
+    def inverses(self, state: State[StochasticState]) -> list[Inverse]:
+        """Inverses to apply, of G_1, M_1, G_2, M_2, ....  Collective: no."""
+        return self.layout.inverses(state.own.inverses, state.own.spectra)
 
     def _metrics(
         self, tapes: Tapes, probed: float, state: State[StochasticState]
@@ -219,26 +227,25 @@ class RunningCurvature:
         It is to be read before the next one is made.  Collective: yes.
         """
         direction, slopes = self.empty_weights(), self.layout.blocks(summed)
-        inverses, found = self.layout.square_blocks(state.own.inverses), self.layout.blocks(direction)
+        inverses, found = self.inverses(state), self.layout.blocks(direction)
+        squares = self.layout.square_blocks(state.own.inverses)
         q = spectral.cross(state.own.steps)
         values = [state.own.spectra[own] for own in self.layout.spectra]
         with self.clock("w"):
             for k, units in self.units[self.team.rank]:
                 G, M = inverses[2 * k : 2 * k + 2]
                 if k in self.spectral:
-                    metric, gram_ = (values[2 * k + 1], M), (values[2 * k], G)
+                    gram_, metric = zip(values[2 * k : 2 * k + 2], squares[2 * k : 2 * k + 2], strict=True)
                     found[k][:] = spectral.solved(slopes[k] * (-1.0 / n), metric, gram_, damping, q)
                     self._mask(k, units, found[k])
                     continue
                 outputs, inputs = sides[k]
                 if outputs or k in self._identity:
-                    own = slopes[k][units] * (-(M[0, 0] if k in self._identity else 1.0) / n)
+                    own = slopes[k][units] * (-(squares[2 * k + 1][0, 0] if k in self._identity else 1.0) / n)
                 else:
-                    own = (M[units] * (-1.0 / n)) @ slopes[k]
-                if inputs:
-                    found[k][units] = own
-                else:
-                    np.matmul(own, G, out=found[k][units])
+                    own = M.some_rows(units, slopes[k])
+                    own *= -1.0 / n
+                found[k][units] = own if inputs else G.of_rows(own)
                 self._mask(k, units, found[k])
         return direction
 
@@ -255,16 +262,3 @@ class RunningCurvature:
     def show(self, direction: Array) -> None:
         """All ranks have all of D.  Collective: yes."""
         self.team.gather_parts(direction, self.places)
-
-
-def assign_inverses(sides: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Assigns the inverses of G_1, M_1, G_2, M_2, ...: by layers in order, as units are, where that is as even.
-
-    A rank then reads the inverses that it has made itself.  Collective: no.
-    """
-    costs = [float(n**3) for n in sides]
-    apart = balance.assign_by_cost(costs, ranks)
-    layers = balance.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
-    paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
-    busiest, least = (max(sum(costs[j] for j in rank) for rank in owners) for owners in (paired, apart))
-    return paired if busiest <= (1.0 + balance.IN_ORDER) * least else apart

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
-from macmpi.nets.design import adjoint, apply, gram
+from macmpi.methods.stochastic.lowrank import Inverse
+from macmpi.nets.design import adjoint, gram
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
@@ -31,57 +31,6 @@ Sides = Sequence[tuple[bool, bool]]
 
 Back = Callable[[Array, Array], Array]
 """V^T M V, for the weights V (h, d) without biases and M (h, h)."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Places of the layers' numbers in flat buffers: weights (h, d), d with the bias, Grams (d, d), and inverses."""
-
-    shapes: tuple[tuple[int, int], ...]
-
-    @cached_property
-    def weights(self) -> tuple[slice, ...]:
-        return _runs([h * d for h, d in self.shapes])
-
-    @cached_property
-    def grams(self) -> tuple[slice, ...]:
-        return _runs([d * d for _, d in self.shapes])
-
-    @cached_property
-    def squares(self) -> tuple[slice, ...]:
-        """Inverses of Grams and metrics in turn: of G_1, M_1, G_2, M_2, ..."""
-        return _runs([n * n for n in self.sides])
-
-    @cached_property
-    def sides(self) -> tuple[int, ...]:
-        return tuple(n for h, d in self.shapes for n in (d, h))
-
-    @cached_property
-    def spectra(self) -> tuple[slice, ...]:
-        """Eigenvalues of Grams and metrics in turn, as `squares` has their eigenvectors."""
-        return _runs(self.sides)
-
-    def place(self, layer: int, rows: slice) -> slice:
-        """Gives the place of some rows of a layer's weights."""
-        start, d = self.weights[layer].start, self.shapes[layer][1]
-        return slice(start + rows.start * d, start + rows.stop * d)
-
-    def blocks(self, flat: Array) -> list[Array]:
-        """Views (h, d) of the weights, or of anything of their shape."""
-        return [flat[part].reshape(shape) for part, shape in zip(self.weights, self.shapes, strict=True)]
-
-    def square_blocks(self, flat: Array) -> list[Array]:
-        """Views of the inverses: of G_1, M_1, G_2, M_2, ..."""
-        return [flat[part].reshape(n, n) for part, n in zip(self.squares, self.sides, strict=True)]
-
-    def gram_blocks(self, flat: Array) -> list[Array]:
-        """Views G_k (d, d)."""
-        return [flat[part].reshape(d, d) for part, (_, d) in zip(self.grams, self.shapes, strict=True)]
-
-
-def _runs(sizes: Sequence[int]) -> tuple[slice, ...]:
-    ends = np.cumsum(sizes).tolist()
-    return tuple(slice(end - size, end) for size, end in zip(sizes, ends, strict=True))
 
 
 @dataclass(frozen=True)
@@ -154,7 +103,7 @@ def choose_sides(
     ]
 
 
-def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequence[Array]) -> None:
+def put_slopes(seen: Seen, inverses: Sequence[Inverse], sides: Sides, out: Sequence[Array]) -> None:
     """Puts the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 into `out`, each inverse only where `sides` says so.
 
     dE1/dW_k = Q^T [A, 1], for the derivatives Q (n, h) of the losses by the layer's outputs and its inputs A:
@@ -176,9 +125,9 @@ def put_slopes(seen: Seen, inverses: Sequence[Array], sides: Sides, out: Sequenc
             out[k][:] = step.map.weight_vjp(step.W, step.A, Q)
             continue
         if outputs:
-            Q = Q @ inverses[2 * k + 1]
+            Q = inverses[2 * k + 1].of_rows(Q)
         if inputs:
-            np.matmul(Q.T, apply(step.A, inverses[2 * k]), out=out[k])
+            np.matmul(Q.T, inverses[2 * k].of_rows(step.A), out=out[k])
         else:
             adjoint(Q, step.A, out=out[k])
 

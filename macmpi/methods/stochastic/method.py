@@ -27,7 +27,8 @@ from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import PROBED, RunningCurvature, Tapes
 from macmpi.methods.stochastic.damping import Damping
-from macmpi.methods.stochastic.factors import Layout, Seen, probed_of
+from macmpi.methods.stochastic.factors import Seen, probed_of
+from macmpi.methods.stochastic.layout import Layout
 from macmpi.methods.stochastic.minibatches import Minibatches
 from macmpi.methods.stochastic.sample import Sample
 from macmpi.methods.stochastic.weights import Moves
@@ -69,15 +70,15 @@ class Stochastic(Nested[StochasticState]):
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock)
-        self.keys, self.layout = keys, Layout(plan.chain.block_shapes)
-        self.partition = plan.work.parts
-        widest = self.layout.weights[-1].stop, self.layout.squares[-1].stop
-        self._gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
+        self.keys, self.partition = keys, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
         self.minibatches = Minibatches(plan, keys, self.rows, least_part)
         batch = self.minibatches.points(0)
         layers = damped(plan.chain, plan.choices.loss, data.autoencoder, batch)
+        self.layout = Layout(plan.chain.block_shapes, layers.low_rank)
+        widest = self.layout.weights[-1].stop, sum(side**2 for side in self.layout.sides)
+        self._gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, layers)
         self.moves = Moves(team, self.curvature.places)
         count = self.layout.weights[-1].stop
@@ -236,7 +237,7 @@ class Stochastic(Nested[StochasticState]):
         damping: of the layers that are damped in eigenvectors.  Collective: yes.
         """
         points = np.inf if ridge else self.minibatches.points(state.iteration)
-        sides, inverses = self.curvature.sides(points), self.layout.square_blocks(state.own.inverses)
+        sides, inverses = self.curvature.sides(points), self.curvature.inverses(state)
 
         def put(i: int, out: Array) -> None:
             slopes = self.layout.blocks(out)

@@ -1,0 +1,48 @@
+"""The work of stochastic MAC's inverses of Grams and metrics, by counted flops, and which rank makes which.
+
+They are counted in one order everywhere: of G_1, M_1, G_2, M_2, ....
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from macmpi.parallel import balance
+from macmpi.plan.damped import Damped
+
+DECOMPOSED = 6.0
+"""Eigenvectors of all of a matrix cost this many times as much as an inverse."""
+
+PRODUCTS = 4.0
+"""Products of a matrix with its leading eigenvectors, to renew them and their eigenvalues."""
+
+
+def inverse_flops(shapes: Sequence[tuple[int, int]], layers: Damped) -> list[float]:
+    """Flops of each inverse of layers of these shapes (h, d); of an identity metric 1.  Collective: no."""
+
+    def flops(j: int, side: int) -> float:
+        if j % 2 and j // 2 in layers.identity:
+            return 1.0
+        if j in layers.low_rank:
+            return 2.0 * PRODUCTS * side**2 * layers.low_rank[j]
+        return 2.0 * (DECOMPOSED if j // 2 in layers.spectral else 1.0) * side**3
+
+    return [flops(2 * k + i, side) for k, (h, d) in enumerate(shapes) for i, side in enumerate((d, h))]
+
+
+def inverse_sizes(shapes: Sequence[tuple[int, int]], low_rank: Mapping[int, int]) -> list[int]:
+    """Numbers that each inverse is kept in.  Collective: no."""
+    sides = (side for h, d in shapes for side in (d, h))
+    return [side * low_rank.get(j, side) for j, side in enumerate(sides)]
+
+
+def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Assigns inverses by layers in order, as units are, where that is as even as one by one.
+
+    A rank then reads the inverses that it has made itself.  Collective: no.
+    """
+    apart = balance.assign_by_cost(costs, ranks)
+    layers = balance.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
+    paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
+    busiest, least = (max(sum(costs[j] for j in rank) for rank in owners) for owners in (paired, apart))
+    return paired if busiest <= (1.0 + balance.IN_ORDER) * least else apart

@@ -1,0 +1,149 @@
+"""Inverses of wide Grams and metrics in their leading eigenvectors: laws of the formula, and of subspace iteration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from unit.played import data_of, played
+
+from macmpi.config import Config, Method, Model, Run, Stochastic
+from macmpi.methods.stochastic.layout import Layout
+from macmpi.methods.stochastic.lowrank import COLD, Dense, LowRank, leading, shares
+from macmpi.nets.build import build_chain
+from macmpi.nets.losses import loss_of
+from macmpi.plan import damped as damping
+from macmpi.plan.damped import damped
+from macmpi.plan.inverses import inverse_sizes
+from macmpi.typing import Array
+
+D, R = 40, 5
+
+
+def symmetric(values: Array, seed: int = 0) -> tuple[Array, Array]:
+    """A matrix of these eigenvalues, from the largest down, and its eigenvectors."""
+    U = np.linalg.qr(np.random.default_rng(seed).normal(size=(len(values),) * 2)).Q
+    return (U * values) @ U.T, U
+
+
+def spread(top: float = 100.0) -> Array:
+    """R eigenvalues well above the others."""
+    return np.concatenate([top * 0.7 ** np.arange(R), 0.01 * 0.9 ** np.arange(D - R)])
+
+
+@given(st.floats(1e-3, 10.0), st.floats(1e-3, 1.0))
+def test_it_is_the_inverse_where_the_other_eigenvalues_are_equal(shift: float, rest: float) -> None:
+    values = np.concatenate([np.arange(R, 0.0, -1.0) + rest, np.full(D - R, rest)])
+    A, U = symmetric(values)
+    found = LowRank(U[:, :R], shares(A, (values[:R], U[:, :R]), shift)).of_rows(np.eye(D))
+    exact = np.linalg.inv(A + shift * np.eye(D))
+    assert_allclose(found, exact, atol=1e-9 * np.abs(exact).max())
+
+
+@given(st.floats(1e-4, 10.0))
+def test_the_other_eigenvalues_count_as_no_more_than_their_mean(shift: float) -> None:
+    """The geometric mean is below the arithmetic one, and above the least."""
+    values = spread()
+    A, U = symmetric(values)
+    t = 1.0 / shares(A, (values[:R], U[:, :R]), shift)[-1]
+    assert values[R:].min() + shift <= t * (1.0 + 1e-9)
+    assert t <= (values[R:].mean() + shift) * (1.0 + 1e-9)
+    geometric = np.exp(np.log(values[R:] + shift).mean())
+    assert abs(t - geometric) <= abs(values[R:].mean() + shift - geometric) + 1e-12 * t
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_and_units_are_those_of_the_matrix(dtype: type) -> None:
+    """Also for inputs without their last column, which is of ones."""
+    random = np.random.default_rng(1)
+    A, U = symmetric(spread())
+    low = LowRank(U[:, :R].astype(dtype), shares(A, (spread()[:R], U[:, :R]), 0.1).astype(dtype))
+    matrix = low.of_rows(np.eye(D, dtype=dtype))
+    Q, S, units = random.normal(size=(7, D)).astype(dtype), random.normal(size=(D, 6)).astype(dtype), slice(3, 9)
+    bound = 20 * D * np.finfo(dtype).eps * np.abs(matrix).max() * max(np.abs(Q).max(), np.abs(S).max())
+    for inverse in (low, Dense(matrix)):
+        assert inverse.of_rows(Q).dtype == dtype
+        assert_allclose(inverse.of_rows(Q), Q @ matrix, rtol=0.0, atol=bound)
+        assert_allclose(inverse.some_rows(units, S), (matrix @ S)[units], rtol=0.0, atol=bound)
+        with_ones = np.hstack([Q[:, :-1], np.ones((len(Q), 1), dtype)])
+        assert_allclose(inverse.of_rows(Q[:, :-1]), with_ones @ matrix, rtol=0.0, atol=bound)
+
+
+def angle(U: Array, V: Array) -> float:
+    """The sine of the largest angle between two subspaces."""
+    return float(np.linalg.norm(V - U @ (U.T @ V), 2))
+
+
+def test_subspace_iteration_finds_the_leading_eigenvectors() -> None:
+    """Each product makes the angle smaller by the ratio of the first eigenvalue left out to the last one kept."""
+    values = spread()
+    A, U = symmetric(values)
+    found, V = leading(A, np.zeros((D, R)), 3)
+    ratio = values[R] / values[R - 1]
+    start = np.random.default_rng(0).normal(size=(D, R))
+    tangent = np.linalg.norm(U[:, R:].T @ start, 2) / np.linalg.svd(U[:, :R].T @ start)[1].min()
+    assert angle(U[:, :R], V) <= 100.0 * tangent * ratio**COLD
+    assert_allclose(V.T @ V, np.eye(R), atol=1e-12)
+    assert (found <= values[0] * (1.0 + 1e-12)).all()
+    assert_allclose(np.sort(found)[::-1], values[:R], rtol=1e-6)
+
+
+def test_known_eigenvectors_are_followed() -> None:
+    """A has moved a little: one product from the old ones is nearer than the old ones are."""
+    values = spread(10.0)
+    A, U = symmetric(values)
+    moved = A + 0.05 * symmetric(0.9 ** np.arange(D), 5)[0]
+    old, new = U[:, :R], np.linalg.eigh(moved)[1][:, -R:]
+    assert angle(new, leading(moved, old, 0)[1]) < 0.1 * angle(new, old)
+
+
+def test_a_start_depends_on_the_matrix_alone() -> None:
+    A, _ = symmetric(spread())
+    first, again, other = (leading(A, np.zeros((D, R)), j)[1] for j in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_a_matrix_of_zeros_has_a_finite_inverse() -> None:
+    zeros = np.zeros((D, D))
+    spectrum = leading(zeros, np.zeros((D, R)), 0)
+    assert_allclose(LowRank(spectrum[1], shares(zeros, spectrum, 0.5)).of_rows(np.eye(D)), 2.0 * np.eye(D), atol=1e-12)
+
+
+def test_wide_grams_and_metrics_of_autoencoders_are_inverted_in_eigenvectors() -> None:
+    """Not those that a metric is known of, nor of layers that are damped in all of their eigenvectors."""
+    config = Config(model=Model([1000, 500, 30, 500, 1000], "sigmoid"))
+    chain, loss = build_chain(config.model, 784, 784), loss_of(config)
+    found = damped(chain, loss, True, 250.0)
+    sides = [side for h, d in chain.block_shapes for side in (d, h)]
+    assert found.spectral == {2, 3}
+    assert set(found.low_rank) == {0, 1, 2, 3, 8, 9, 10}
+    assert all(0 < damping.LEADING * r <= sides[j] for j, r in found.low_rank.items())
+    assert not damped(chain, loss, False, 250.0).low_rank
+    layout = Layout(chain.block_shapes, found.low_rank)
+    assert layout.squares[-1].stop == sum(inverse_sizes(chain.block_shapes, found.low_rank))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_any_number_of_ranks_gives_the_same_bits(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("WIDE", 6), ("LEADING", 3), ("TURNS", 0.0)):
+        monkeypatch.setattr(damping, name, value)
+    config = Config(
+        model=Model([9, 3, 8], "sigmoid", precision=precision),  # type: ignore[arg-type]
+        method=Method("stochastic"),
+        stochastic=Stochastic(batch=20, parts=5),
+        run=Run(max_iterations=3),
+    )
+    data = data_of(70)
+    X, X_val = (A.astype(precision) for A in (data.X, data.X_val))
+    data = replace(data, X=X, Y=X, X_val=X_val, Y_val=X_val)
+    (alone,), *others = (played(config, data, ranks) for ranks in (1, 2, 3, 5, 12))
+    assert alone.state.own.inverses.any()
+    for ranks in others:
+        for found in ranks:
+            for name in ("average", "inverses", "spectra", "grams"):
+                np.testing.assert_array_equal(getattr(found.state.own, name), getattr(alone.state.own, name))
