@@ -6,6 +6,7 @@ seconds_r: of what the plan of P ranks assigns to rank r in a round (`plan/round
 measured (run/bench/workload.py) or counted (`plan/counted.py`); shared: what every rank does for itself.  A gather of b
 bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; of more than an MPI sends before its
 receivers are ready it waits for a handshake.  An exchange of columns takes P - 1 steps, and a P-th of the bytes.
+Ranks meet before each exchange, so that waiting is timed apart: a barrier of ceil(log2 P) steps more.
 Rows of points and Grams of which a node has one copy move between nodes alone.  What the model gives for more ranks
 than cores is a prediction.
 """
@@ -34,7 +35,8 @@ def karp_flatt(speedup: float, ranks: int) -> float:
 class Machine:
     """alpha: seconds of a step of a message; beta: seconds a byte; cores: of a node; speed: of a core, that of the
     machine which the work was measured on being 1; crowding: how many times longer work takes with all cores busy;
-    handshake: seconds that a gather of more than `eager` bytes waits until its receivers are ready."""
+    handshake: seconds that a gather of more than `eager` bytes waits until its receivers are ready; meeting: of a step
+    of the barrier before an exchange, alpha where it is not known."""
 
     alpha: float
     beta: float
@@ -43,6 +45,7 @@ class Machine:
     crowding: float = 1.0
     handshake: float = 0.0
     eager: int = 16_384
+    meeting: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,15 +78,22 @@ def gather(machine: Machine, count: int, ranks: int, once: bool = False) -> floa
 
 
 def exchange(machine: Machine, round_: Round, ranks: int) -> float:
-    """Seconds of the exchange behind a round, as often as it comes."""
+    """Seconds of the exchange behind a round, the meeting before it included, as often as it comes."""
+    if ranks == 1 or not round_.bytes:
+        return 0.0
     match round_.verb:
         case "gather_columns":
             each = (ranks - 1) * machine.alpha + machine.beta * round_.bytes / ranks
         case "shift_to_next":
-            each = (machine.alpha + machine.beta * round_.bytes / ranks) if ranks > 1 else 0.0
+            each = machine.alpha + machine.beta * round_.bytes / ranks
         case _:
             each = gather(machine, round_.bytes, ranks, round_.once)
-    return round_.times * each
+    return round_.times * (each + meet(machine, ranks))
+
+
+def meet(machine: Machine, ranks: int) -> float:
+    """Seconds of the barrier before an exchange."""
+    return (machine.alpha if machine.meeting is None else machine.meeting) * ceil(log2(ranks))
 
 
 def predict(work: Work, plan: Plan, machine: Machine) -> Seconds:

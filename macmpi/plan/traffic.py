@@ -20,7 +20,7 @@ from macmpi.plan.rounds import Round, Work, rounds
 @dataclass(frozen=True)
 class Traffic:
     """verbs: calls an iteration, by name; bytes: into each rank, or each node what it has once; steps: messages of a
-    rank one behind the other, as the cost model counts them."""
+    rank one behind the other, those of the meeting before each exchange included, as the cost model counts them."""
 
     verbs: dict[str, int]
     bytes: float
@@ -57,8 +57,9 @@ SCATTERED = ("gather_columns", "shift_to_next")
 
 
 def _steps(r: Round, ranks: int) -> int:
-    each = {"gather_columns": ranks - 1, "shift_to_next": 1}.get(r.verb, ceil(log2(ranks)))
-    return r.times * each if r.bytes else 0
+    meeting = ceil(log2(ranks))
+    each = {"gather_columns": ranks - 1, "shift_to_next": 1}.get(r.verb, meeting)
+    return r.times * (meeting + each) if r.bytes else 0
 
 
 def said(plan: Plan, config: Config) -> list[str]:

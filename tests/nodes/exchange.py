@@ -1,10 +1,15 @@
-"""Median seconds of a gathering of rows, as a half step does it: mpiexec -n P python exchange.py BYTES ..."""
+"""Seconds of a meeting and a gathering of rows, one pair behind the other, as half steps exchange them; of a meeting
+alone by the name of 0 bytes.
+
+mpiexec -n P python exchange.py BYTES ...
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from statistics import median
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -17,15 +22,20 @@ REPEATS = 9
 def main() -> None:
     team = launch()
     found: dict[str, float] = {}
+
+    def timed(exchange: Callable[[], object]) -> float:
+        team.barrier("the first one")
+        began = now()
+        for _ in range(REPEATS):
+            team.barrier("the others")
+            exchange()
+        return team.max_over_ranks({"took": now() - began})["took"] / REPEATS
+
     for size in sys.argv[1:]:
         rows = max(int(size) // 8 // team.size, 1)
-        array, counts, seconds = np.ones((rows * team.size, 1)), [rows] * team.size, []
-        for _ in range(REPEATS):
-            team.barrier("a repetition")
-            began = now()
-            team.gather_rows(array, counts)
-            seconds.append(team.max_over_ranks({"took": now() - began})["took"])
-        found[str(array.nbytes)] = median(seconds)
+        array, counts = np.ones((rows * team.size, 1)), [rows] * team.size
+        found[str(array.nbytes)] = timed(partial(team.gather_rows, array, counts))
+    found["0"] = timed(lambda: None)
     if team.rank == 0:
         print(json.dumps(found))
 

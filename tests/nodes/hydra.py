@@ -14,13 +14,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from against_model import CLOSE, FITTED, HELD_OUT, SIZES, Gatherings, fitted
+from against_model import CLOSE, FITTED, HELD_OUT, SIZES, Gatherings, exchanged, fitted
 from launch.cases import assert_same_run, checkpoints, curve, write_case
 from launch.here import run_here
 from launch.launching import LAUNCHER_VARIABLES, MPIEXEC
@@ -238,6 +240,48 @@ def _seconds_by_size(machines: Machines, layout: dict[str, int], delay: float, w
     program = (sys.executable, EXCHANGE, *map(str, SIZES))
     out = machines.ended(machines.start(*machines.launch(layout), *program, cwd=where, **OVER))
     return {(delay, int(size)): took for size, took in json.loads(out.splitlines()[-1]).items()}
+
+
+ITERATED = ("replicated", "one copy a node", "sharded", "stochastic")
+"""Methods whose number of exchanges in an iteration is planned."""
+
+
+@CASES.case("an iteration over slow links against the model", "within 15 % at a delay that was not fitted")
+def iterated(machines: Machines, where: Path) -> dict[str, Any]:
+    """What an iteration takes longer over slow links than over those of this machine: what its exchanges take.
+
+    alpha, beta and the handshake are those of gatherings at other delays.
+    """
+    delay, errors, said = HELD_OUT[0], dict[str, float](), dict[str, str]()
+    for nodes, layout in LAYOUTS.items():
+        ranks = sum(layout.values())
+        with SlowLinks([machines.nodes[name] for name in layout]) as links:
+            seconds: Gatherings = {}
+            for links.delay in FITTED:
+                seconds |= _seconds_by_size(machines, layout, links.delay, where)
+            model, links.delay = fitted(seconds, ranks), delay
+            for method in ITERATED:
+                case, settings = METHODS[method]
+                config, took = write_case(where, case), []
+                for name, changes in (("fast", {}), ("slow", OVER)):
+                    words = (config.name, "--output", f"{method}-{nodes}-{name}".replace(" ", "-"), *settings)
+                    words = (*words, "--iterations", "3")
+                    machines.ended(machines.ranks(layout, *words, cwd=where, **changes))
+                    took.append(_seconds_of_iteration(where / words[2]))
+                expected = exchanged(where, config.name, settings, model.machine(delay, ranks // len(layout)), ranks)
+                named = f"{method} on {nodes}"
+                errors[named] = round(expected / (took[1] - took[0]) - 1.0, 3)
+                said[named] = f"{expected:.3f} s predicted, {took[1] - took[0]:.3f} s measured"
+    largest = max(map(abs, errors.values()))
+    print(errors, said)
+    assert largest <= CLOSE, (errors, said)
+    return {"delay": f"{1e3 * delay:g} ms", "relative errors": errors, "seconds": said, "largest": largest}
+
+
+def _seconds_of_iteration(run: Path) -> float:
+    """The median over the iterations behind the first one."""
+    seconds = [record["seconds"] for record in curve(run) if record["phase"] == "iteration"]
+    return median(b - a for a, b in pairwise(seconds))
 
 
 @CASES.case("wrong config on three nodes", "exit code 2, one message, nothing created")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from macmpi.parallel import tiles, tree_sum
 from macmpi.parallel.blocks import ROWS
 from macmpi.plan.cost import Machine, ceiling, efficiency, exchange, gather, karp_flatt, parmac, predict, predict_all
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.rounds import Work, grown, rounds
+from macmpi.plan.rounds import Round, Work, grown, rounds
 
 QUIET = Machine(alpha=0.0, beta=0.0)
 RANKS = st.integers(1, 200)
@@ -114,6 +115,19 @@ def test_a_large_gather_waits_for_its_receivers_once(count: int, ranks: int, tim
     assert gather(waiting, count, ranks) - gather(plain, count, ranks) == pytest.approx(0.25 * times, abs=1e-12)
     one_node = Machine(1e-6, 1e-9, cores=4), Machine(1e-6, 1e-9, cores=4, handshake=0.25)
     assert len({gather(machine, count, ranks, once=True) for machine in one_node}) == 1, "nothing leaves it"
+
+
+@pytest.mark.parametrize("verb", ["gather_rows", "gather_parts", "share_array", "gather_columns", "shift_to_next"])
+@pytest.mark.parametrize("ranks", [2, 3, 12])
+def test_ranks_meet_before_each_exchange(verb: str, ranks: int) -> None:
+    """In steps of their own, as long as those of a message where a machine does not say; nothing is nothing to wait
+    for."""
+    machines = [Machine(1e-6, 1e-9, meeting=meeting) for meeting in (None, 0.0, 1e-6, 0.5)]
+    found = [exchange(machine, Round((0.0,) * ranks, 800, verb=verb, times=7), ranks) for machine in machines]
+    assert found[0] == found[2] > found[1] > 0.0
+    assert found[3] - found[1] == pytest.approx(7 * 0.5 * np.ceil(np.log2(ranks)))
+    assert exchange(machines[3], Round((0.0,) * ranks, 0, verb=verb), ranks) == 0.0
+    assert exchange(machines[3], Round((0.0,), 800, verb=verb), 1) == 0.0
 
 
 @given(RANKS, TIMES, TIMES, st.floats(1.0, 2.0))
