@@ -273,7 +273,6 @@ def iterated(machines: Machines, where: Path) -> dict[str, Any]:
                 errors[named] = round(expected / (took[1] - took[0]) - 1.0, 3)
                 said[named] = f"{expected:.3f} s predicted, {took[1] - took[0]:.3f} s measured"
     largest = max(map(abs, errors.values()))
-    print(errors, said)
     assert largest <= CLOSE, (errors, said)
     return {"delay": f"{1e3 * delay:g} ms", "relative errors": errors, "seconds": said, "largest": largest}
 
