@@ -86,7 +86,8 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
         ),
     ]
     if turned or layers.low_rank:
-        width = sum(sum(chain.block_shapes[k]) for k in turned)
+        sides = [side for h, d in chain.block_shapes for side in (d, h)]
+        width = sum(side for j, side in enumerate(sides) if j in layers.low_rank or j // 2 in turned)
         times = renewed if layers.low_rank else -(-batches // REMADE_SPECTRA)
         found.append(Round((0.0,) * P, item * width, plan.per_node, verb="gather_parts", times=times))
     grams = item * sum(d * d for _, d in chain.block_shapes)

@@ -101,7 +101,7 @@ def test_known_eigenvectors_are_followed() -> None:
     assert angle(new, leading(moved, old, 0)[1]) < 0.1 * angle(new, old)
 
 
-def test_a_start_depends_on_the_matrix_alone() -> None:
+def test_each_inverse_begins_at_random_vectors_of_its_own() -> None:
     A, _ = symmetric(spread())
     first, again, other = (leading(A, np.zeros((D, R)), j)[1] for j in (0, 0, 1))
     np.testing.assert_array_equal(first, again)

@@ -52,8 +52,8 @@ class RunningCurvature:
 
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
     Grams travel only when they are inverted, on one node only where.  Where the metric is the identity the diagonal
-    of its inverse alone is made.  Of layers that are damped in the eigenvectors of both (spectral.py) these are kept in
-    the place of the inverses.  Collective: where a method says so.
+    of its inverse alone is made.  Eigenvectors are kept in the place of inverses: all of layers that are damped in them
+    (spectral.py), the leading ones of wide Grams and metrics (lowrank.py).  Collective: where a method says so.
     """
 
     def __init__(
@@ -167,9 +167,9 @@ class RunningCurvature:
                 elif j // 2 in self.spectral:
                     state.own.spectra[self.layout.spectra[j]], inverses[j][:] = spectral.decomposed(of)
                 elif j in low_rank:
-                    values, inverses[j][:] = found_ = lowrank.leading(of, last[j], j)
-                    shares = self.layout.spectra[j].start
-                    state.own.spectra[shares : shares + len(values) + 1] = lowrank.shares(of, found_, shift[j % 2])
+                    values, inverses[j][:] = lowrank.leading(of, last[j], j)
+                    own = state.own.spectra[self.layout.spectra[j]]
+                    own[: len(values) + 1] = lowrank.shares(of, (values, inverses[j]), shift[j % 2])
                 elif j % 2 and known:
                     inverses[j].fill(0.0)
                     np.fill_diagonal(inverses[j], 1.0 / (of[0, 0] + shift[1]))
@@ -177,8 +177,8 @@ class RunningCurvature:
                     inverses[j][:] = shifted_inverse(of, shift[j % 2])
         self.team.gather_parts(state.own.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
         if low_rank or (self.spectral and spectra):
-            valued = {j for j in range(len(pairs) * 2) if j in low_rank or j // 2 in self.spectral}
-            made = [[self.layout.spectra[j] for j in rank if j in valued] for rank in self.squares]
+            owned = ([j for j in rank if j in low_rank or j // 2 in self.spectral] for rank in self.squares)
+            made = [[self.layout.spectra[j] for j in rank] for rank in owned]
             self.team.gather_parts(state.own.spectra, made)
 
     def inverses(self, state: State[StochasticState]) -> list[Inverse]:
