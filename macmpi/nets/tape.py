@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,12 @@ class Step:
     block: int | None
     varying: int
 
+    def of_rows(self, rows: slice | Array, B: Array) -> Step:
+        """The step of some points.  B: outputs of all (n, n_out), which further columns may follow."""
+        A = self.A[rows]
+        tangent = self.map.tangent(self.W, A, B[rows, : self.map.n_out])
+        return replace(self, A=A, tangent=of_first(tangent, self.varying, self.map.n_in))
+
 
 @dataclass(frozen=True)
 class Tape:
@@ -45,6 +51,12 @@ class Tape:
                 yield step, dF
             if i:
                 dF = step.tangent.vjp(dF)
+
+    def of_rows(self, rows: slice | Array) -> Tape:
+        """The tape of some of its points, of which there may be some several times.  Cost: their tangents."""
+        outputs = [*(step.A for step in self.steps[1:]), self.F]
+        steps = [step.of_rows(rows, B) for step, B in zip(self.steps, outputs, strict=True)]
+        return Tape(self.F[rows], tuple(steps))
 
     def scales(self, of: Callable[[Step], Array]) -> list[Array]:
         """A matrix or a number (1, 1) of each map with weights, summed by parameter block."""

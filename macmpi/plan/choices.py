@@ -222,12 +222,12 @@ goes on falling where no more of them are right."""
 KEPT = 2**29
 """Bytes of the patches of all points that a W-step keeps; more of them are made again each time they are read."""
 
-REMADE = 10
-"""Minibatches of the stochastic method that share the layers' metrics and inverses."""
+REMADE, REMADE_LATER = 10, 20
+"""Minibatches of the stochastic method that share the layers' metrics and inverses: of the first `EARLY` ones, and of
+later ones, a multiple.  Eigenvectors, where layers are damped in them, are shared by the latter from the start."""
 
-REMADE_SPECTRA = 20
-"""Minibatches of the stochastic method that share eigenvectors, where layers are damped in them; a multiple of
-REMADE."""
+EARLY = 100
+"""Minibatches in which inverses are made more often."""
 
 LEAST = 32
 """Points of a minibatch of few points."""

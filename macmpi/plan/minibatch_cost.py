@@ -1,7 +1,7 @@
 """The rounds of stochastic MAC: the work of its ranks in an iteration by counted flops, and their exchanges.
 
-A minibatch is a look at its points, slopes by parts, directions by units and a move; every REMADE-th makes metrics and
-inverses again, every MEASURE-th a length, every ADAPT-th looks at the decrease (macmpi/methods/stochastic/).
+A minibatch is a look at its points, slopes by parts, directions by units and a move; every REMADE_LATER-th makes
+metrics and inverses again, every MEASURE-th a length, every ADAPT-th looks at the decrease (methods/stochastic/).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from macmpi.config import Stochastic
 from macmpi.parallel import balance
-from macmpi.plan.choices import REMADE, REMADE_SPECTRA, minibatch
+from macmpi.plan.choices import REMADE_LATER, minibatch
 from macmpi.plan.damped import damped
 from macmpi.plan.estimate import widest_image
 from macmpi.plan.inverses import inverse_flops, inverse_sizes
@@ -44,7 +44,7 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
     chain, P, item, parts = plan.chain, plan.ranks, plan.dtype.itemsize, plan.work.parts
     batches, N = minibatches(keys, plan), plan.n_train
     n = minibatch(keys, N, 0, plan.choices.loss.labels)
-    renewed, measured, adapted = (-(-batches // every) for every in (REMADE, MEASURED, ADAPTED))
+    renewed, measured, adapted = (-(-batches // every) for every in (REMADE_LATER, MEASURED, ADAPTED))
     ridge = 0.0 if autoencoder and keys.ridge == "auto" else keys.ridge
     rows = N if ridge else n  # with a ridge inverses are applied to the product of the factors
     weights = plan.offsets.weights[-1]
@@ -66,9 +66,7 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
     whole = _busiest([*_halved([u for k, u in enumerate(units) if k not in turned], P), *(units[k] for k in turned)], P)
     images = [float(m.n_out) for m in chain.maps[1:] if widest_image(chain) and "linear" not in m.capabilities]
     probing = sum(METRIC * size**2 * PROBED for size in images) / rates.products
-    shares = [REMADE / REMADE_SPECTRA if k in turned else 1.0 for k in range(len(chain.block_shapes)) for _ in (0, 1)]
-    flops = zip(inverse_flops(chain.block_shapes, layers), shares, strict=True)
-    inverses = [count * share / rates.products for count, share in flops]
+    inverses = [flops / rates.products for flops in inverse_flops(chain.block_shapes, layers)]
     found = [
         *sums(PASSES / 3.0, 4, batches),
         *sums(2.0 * PASSES / 3.0, weights, batches),
@@ -88,8 +86,7 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
     if turned or layers.low_rank:
         sides = [side for h, d in chain.block_shapes for side in (d, h)]
         width = sum(side for j, side in enumerate(sides) if j in layers.low_rank or j // 2 in turned)
-        times = renewed if layers.low_rank else -(-batches // REMADE_SPECTRA)
-        found.append(Round((0.0,) * P, item * width, plan.per_node, verb="gather_parts", times=times))
+        found.append(Round((0.0,) * P, item * width, plan.per_node, verb="gather_parts", times=renewed))
     grams = item * sum(d * d for _, d in chain.block_shapes)
     found += [
         Round((0.0,) * P, item * weights, plan.per_node, verb="gather_parts", times=2 * renewed),

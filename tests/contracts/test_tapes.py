@@ -61,6 +61,19 @@ def test_weight_jvp_is_the_transpose_of_weight_vjp(made: Made, random: np.random
     assert_allclose(np.sum(U * tape.weight_jvp(dW)), right, rtol=1e-11)
 
 
+@pytest.mark.parametrize("rows", [slice(0, 4), np.array([5, 1, 1, 6])], ids=["slice", "repeated"])
+def test_a_tape_of_some_points_is_that_of_these_alone(
+    made: Made, rows: slice | Array, random: np.random.Generator
+) -> None:
+    segment, weights, A = made
+    found, alone = segment.tape(weights, A).of_rows(rows), segment.tape(weights, A[rows])
+    U, dW = random.normal(size=alone.F.shape), [random.normal(size=W.shape) for W in weights]
+    assert_allclose(found.F, alone.F, rtol=1e-12, atol=1e-13)
+    assert_allclose(found.weight_jvp(dW), alone.weight_jvp(dW), rtol=1e-10, atol=1e-12)
+    for ours, expected in zip(found.weight_vjp(U), alone.weight_vjp(U), strict=True):
+        assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_a_tangent_runs_through_the_segment(made: Made, random: np.random.Generator) -> None:
     segment, weights, A = made
     F, tangent = segment.linearise(weights, A)

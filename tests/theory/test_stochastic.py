@@ -25,6 +25,7 @@ from macmpi.methods.stochastic.factors import (
     add_gradient,
     add_grams,
     metrics,
+    probed_of,
     put_slopes,
     shifted_inverse,
     shifts,
@@ -300,6 +301,33 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str, ridge: flo
     )
     assert slope == pytest.approx(-gradient @ way, rel=1e-12)
     assert curvature == pytest.approx(curved + 0.3 * way @ way, rel=1e-9)
+
+
+@pytest.mark.parametrize(("code", "ridge", "few"), [(True, "auto", True), (True, 0.3, False), (False, 0.0, False)])
+def test_autoencoders_without_a_ridge_measure_lengths_at_few_points(code: bool, ridge: float | str, few: bool) -> None:
+    method, _ = method_of(ridge=ridge)
+    data = replace(method.data, Y=method.data.X if code else method.data.X.copy())
+    assert Method_(method.plan, data, Serial(), Clock(), method.keys).few == few
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_length_is_the_minimum_of_the_model_at_the_points_probed(weighted: bool) -> None:
+    """Of weighted points, which are probed as often as they weigh, none weighs more than another there."""
+    method, state = method_of()
+    method.few = True
+    if weighted:
+        method.point_weights = np.random.default_rng(5).uniform(0.1, 3.0, len(method.data.X))
+    before, rows, slope, curved = state.weights.copy(), halves(np.arange(30)), 0.0, 0.0
+    method.step(rows, state)
+    way = (state.weights - before) / (STRIDE * state.own.length)
+    for own in rows.values():
+        few = own[probed_of(15, method.point_weights[own] if weighted else None, 7)]
+        assert len(few) == 7
+        tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[few])
+        change = tape.weight_jvp(method.layout.blocks(way))
+        slope += np.vdot(change, method.data.Y[few] - tape.F)
+        curved += np.vdot(change, change)
+    assert state.own.length == pytest.approx(slope / (curved + 14.0 * state.own.damping * way @ way), rel=1e-9)
 
 
 @pytest.mark.parametrize("ridge", RIDGES)

@@ -65,39 +65,34 @@ def after(runs: Sequence[int], ranks: int, move: Callable[[Moves, State], Any]) 
     return state_of(count), crew(ranks, work), places  # type: ignore[return-value]
 
 
-def own_units_alone_moved(
-    name: str, expected: Array, before: State, found: Sequence[State], places: Sequence[Sequence[slice]]
-) -> None:
-    """The field `name` is as expected in a rank's own units and as before in the others', and nothing else moved."""
-    other = {"average": "step", "step": "average"}[name]
+def step(moves: Moves, state: State, go: bool) -> None:
+    moves.step(state, RATE, KEPT, direction_of(len(state.weights)), LENGTH, go)
+
+
+@often
+@given(owners, st.booleans())
+def test_a_step_moves_average_last_step_and_weights_of_own_units_alone(runs: list[int], go: bool) -> None:
+    before, found, places = after(runs, RANKS, lambda moves, state: step(moves, state, go))
+    turned = KEPT * before.own.step + LENGTH * direction_of(WIDTH * len(runs))
+    expected = {
+        "average": before.own.average + RATE * (before.weights - before.own.average),
+        "step": turned,
+        "weights": before.weights + go * turned,
+    }
     for state, own in zip(found, places, strict=True):
         here = mask(own, len(before.weights))
-        assert_array_equal(getattr(state.own, name)[here], expected[here])
-        assert_array_equal(getattr(state.own, name)[~here], getattr(before.own, name)[~here])
-        assert_array_equal(state.weights, before.weights)
-        assert_array_equal(getattr(state.own, other), getattr(before.own, other))
+        for name, moved in expected.items():
+            assert_array_equal(contents(state)[name], np.where(here, moved, contents(before)[name]), err_msg=name)
 
 
 @often
 @given(owners)
-def test_the_average_moves_by_its_rate_for_own_units_alone(runs: list[int]) -> None:
-    before, found, places = after(runs, RANKS, lambda moves, state: moves.average(state, RATE))
-    expected = before.own.average + RATE * (before.weights - before.own.average)
-    own_units_alone_moved("average", expected, before, found, places)
+def test_weights_go_by_the_last_step_and_are_shown_to_all_ranks(runs: list[int]) -> None:
+    def go(moves: Moves, state: State) -> None:
+        moves.go(state)
+        moves.show(state)
 
-
-@often
-@given(owners)
-def test_the_last_step_turns_for_own_units_alone(runs: list[int]) -> None:
-    D = direction_of(WIDTH * len(runs))
-    before, found, places = after(runs, RANKS, lambda moves, state: moves.turn(state, KEPT, D, LENGTH))
-    own_units_alone_moved("step", KEPT * before.own.step + LENGTH * D, before, found, places)
-
-
-@often
-@given(owners)
-def test_weights_go_by_the_last_step_on_all_ranks(runs: list[int]) -> None:
-    before, found, _ = after(runs, RANKS, lambda moves, state: moves.go(state))
+    before, found, _ = after(runs, RANKS, go)
     for state in found:
         assert_array_equal(state.weights, before.weights + before.own.step)
         assert_array_equal(state.own.step, before.own.step)
@@ -117,9 +112,8 @@ def test_going_back_ends_at_the_average_on_all_ranks_without_a_last_step(runs: l
 def several(moves: Moves, state: State) -> None:
     """Some steps of a run, a failed one among them."""
     for i in range(4):
-        moves.average(state, RATE)
-        moves.turn(state, KEPT, direction_of(len(state.weights) + i), LENGTH)
-        moves.go(state)
+        moves.step(state, RATE, KEPT, direction_of(len(state.weights) + i), LENGTH, go=True)
+        moves.show(state)
         if i == 2:
             moves.place(state.own.average, state)
     moves.complete(state)
@@ -137,7 +131,9 @@ def test_the_union_of_the_ranks_is_what_one_rank_has(runs: list[int], ranks: int
     assert (alone.weights != before.weights).all()
 
 
-@pytest.mark.parametrize(("name", "shown"), [("show_step", {"step"}), ("complete", {"step", "average"})])
+@pytest.mark.parametrize(
+    ("name", "shown"), [("show", {"weights"}), ("show_step", {"step"}), ("complete", {"step", "average"})]
+)
 def test_what_is_shown_comes_from_the_rank_that_owns_it(name: str, shown: set[str]) -> None:
     runs = [0, 1, 1, 2, 0]
     places = places_of(runs, 3)

@@ -37,7 +37,7 @@ from macmpi.solvers.grams import by_row
 from macmpi.state import State, StochasticState, block_views
 from macmpi.typing import Array
 
-MEMORY = 0.95
+MEMORY = 0.9
 """The share of running Grams that a minibatch leaves."""
 
 PROBED = 64

@@ -52,6 +52,13 @@ class Seen:
         """Number of points that are probed."""
         return len(self.Y[self.probed])
 
+    @property
+    def few(self) -> Seen:
+        """The net at the points that are probed, all of weight 1."""
+        rows = self.probed
+        heavy = 1.0 if self.weights is None else self.weights[rows, None].astype(self.residual.dtype, copy=False)
+        return Seen(self.tape.of_rows(rows), self.Y[rows], self.residual[rows] / heavy, EVERY)
+
 
 def probed_of(n: int, weights: Array | None, most: int) -> slice | Array:
     """Chooses at most `most` of n points in a random order: the first ones.  Where they weigh differently (n,), as many

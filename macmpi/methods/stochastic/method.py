@@ -38,19 +38,22 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, merged
 from macmpi.parallel.tree_sum import TreeSum
-from macmpi.plan.choices import REMADE, REMADE_SPECTRA
+from macmpi.plan.choices import EARLY, REMADE, REMADE_LATER
 from macmpi.plan.damped import damped
 from macmpi.plan.initial import random_block, remember
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
 
-STRIDE, MOMENTUM = 0.8, 0.6
+STRIDE, MOMENTUM = 0.7, 0.6
 """Shares of the minimum along the direction and of the last step that a step takes.  In the long run a direction counts
 STRIDE / (1 - MOMENTUM) times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand."""
 
 MEASURE, ADAPT, RENEWED = 3, 10, 2
-"""Every MEASURE-th minibatch measures a length, every ADAPT-th the decrease, every RENEWED-th renews Grams."""
+"""Every MEASURE-th minibatch measures a length, every ADAPT-th the decrease, every RENEWED-th renews Grams.
+
+Of autoencoders without a ridge the points probed give the length, else all of a minibatch: where a ridge balances the
+mean slope of all points, that of some may lead uphill."""
 
 LEVEL = 0.1
 """The share of a new loss in its running mean."""
@@ -90,6 +93,7 @@ class Stochastic(Nested[StochasticState]):
         points = self.parts.points
         self.point_weights = None if data.weights is None else data.weights * (plan.n_train / points.weight)
         self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
+        self.few = data.autoencoder and not self.ridge.at(0)
 
     @property
     def account(self) -> Account:
@@ -195,11 +199,9 @@ class Stochastic(Nested[StochasticState]):
             return False
         seen = loss if state.own.steps == 0 else min(loss, recovery.SURGE * state.own.level)
         state.own.level = seen if state.own.steps == 0 else state.own.level + LEVEL * (seen - state.own.level)
-        if state.own.steps:
-            self.moves.average(state, max(1.0 - self.minibatches.averaging, WINDOW / (state.own.steps - 1 + WINDOW)))
         early = state.own.steps < FIRST
-        spectra = early or state.own.steps % REMADE_SPECTRA == 0 or not state.own.inverses[0]
-        renew = spectra or state.own.steps % REMADE == 0
+        spectra = early or state.own.steps % REMADE_LATER == 0 or not state.own.inverses[0]
+        renew = spectra or (state.own.steps < EARLY and state.own.steps % REMADE == 0)
         if early or state.own.steps % RENEWED == 0:
             self.curvature.note(tapes, probed, state)
         damping = self.damping.of_inverses(state.own.damping, state.own.level) + ridge
@@ -209,18 +211,25 @@ class Stochastic(Nested[StochasticState]):
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if renew or state.own.steps % MEASURE == 0:
             self.curvature.show(D)
-            slope, curvature = self._along(D, tapes, n, ridge, damping, state)
+            some, count = ({i: seen.few for i, seen in tapes.items()}, probed) if self.few else (tapes, n)
+            slope, curvature = self._along(D, some, count, ridge, damping, state)
             state.own.length = slope / curvature if curvature > 0.0 else 0.0
-        self.moves.turn(state, MOMENTUM, D, STRIDE * state.own.length)
+        rate = self._averaged(state.own.steps)
         state.own.steps += 1
         adapt = state.own.steps % ADAPT == 0
+        self.moves.step(state, rate, MOMENTUM, D, STRIDE * state.own.length, go=not adapt)
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
             slope, curvature = self._along(state.own.step, tapes, n, ridge, damping, state)
-        self.moves.go(state)
+            self.moves.go(state)
+        self.moves.show(state)
         if adapt:
             self._adapt(rows, n, loss, slope - 0.5 * curvature, ridge, state)
         return renew
+
+    def _averaged(self, steps: int) -> float:
+        """The share that the average takes of weights that have taken some steps.  Collective: no."""
+        return max(1.0 - self.minibatches.averaging, WINDOW / (steps - 1 + WINDOW)) if steps else 0.0
 
     def _look(self, i: int, out: Array, rows: Drawn, state: State[StochasticState], tapes: Tapes) -> None:
         """Adds part i's losses, their squares, its points probed and all of them; keeps what it has seen."""

@@ -57,8 +57,11 @@ def solved(slope: Array, metric: Spectrum, gram: Spectrum, damping: float, q: fl
     """
     (m, U), (values, V) = metric, gram
     ratio = np.sqrt(max(float(np.mean(m)), 1e-30) / max(float(np.mean(values)), 1e-30))
-    across = q * np.sqrt(damping) * np.add.outer(m / ratio, values * ratio)
+    root = q * np.sqrt(damping)
+    divisor = np.multiply.outer(m, values)
+    divisor += (m * (root / ratio)).astype(slope.dtype)[:, None]
+    divisor += (values * (root * ratio) + damping).astype(slope.dtype)
     turned = U.T @ slope @ V
-    turned /= (np.multiply.outer(m, values) + across + damping).astype(slope.dtype, copy=False)
+    turned /= divisor
     found: Array = U @ turned @ V.T
     return found

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from macmpi.parallel.blocks import commonly
 from macmpi.parallel.team import Team
 from macmpi.state import State, StochasticState
@@ -39,24 +41,30 @@ class Moves:
             for start in range(place.start, place.stop, PIECE):
                 yield slice(start, min(start + PIECE, place.stop))
 
-    def average(self, state: State[StochasticState], rate: float) -> None:
-        """average <- average + rate (W - average) for the own units.  Collective: no."""
-        for own in self._own():
-            change = state.weights[own] - state.own.average[own]
-            change *= rate
-            state.own.average[own] += change
+    def step(
+        self, state: State[StochasticState], rate: float, kept: float, direction: Array, length: float, go: bool
+    ) -> None:
+        """The average by its rate, the last step P by `kept` (y) and `length` (x), and with `go` W: for the own units.
 
-    def turn(self, state: State[StochasticState], kept: float, direction: Array, length: float) -> None:
-        """P <- y P + x D for the own units; kept: y, length: x.  Collective: no."""
+        A piece is in the cache for all of them.  Collective: no.
+        """
         for own in self._own():
-            step = state.own.step[own]
+            W, average, step = state.weights[own], state.own.average[own], state.own.step[own]
+            change = W - average
+            change *= rate
+            average += change
             step *= kept
-            step += length * direction[own]
+            step += np.multiply(direction[own], length, out=change)
+            if go:
+                W += step
 
     def go(self, state: State[StochasticState]) -> None:
-        """W <- W + P.  Collective: yes."""
+        """W <- W + P for the own units.  Collective: no."""
         for own in self._own():
             state.weights[own] += state.own.step[own]
+
+    def show(self, state: State[StochasticState]) -> None:
+        """All ranks have all of W.  Collective: yes."""
         self.team.gather_parts(state.weights, self.places)
 
     def place(self, weights: Array, state: State[StochasticState]) -> None:
