@@ -41,19 +41,24 @@ def damped(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> Damped
 
     Turning a layer (h, d) costs 4 h d (h + d), passes of n points forth and back 6 n h d.  The layer that reads the
     inputs has shifts: inputs have directions of little variance, mostly noise, which are better damped.  So have all
-    layers where some are neither dense nor sparse, or share weights, and all of regressions and labels.
+    layers where some are neither dense nor sparse, or share weights, and all of regressions and labels.  Wide ones are
+    inverted in leading eigenvectors wherever all layers are dense.
     """
     last = chain.whole.blocks[-1]
     bare = last is not None and chain.maps[-1].parameter_shape is not None and loss.unit_hessian
     identity = frozenset({last} if bare and last is not None else ())
     blocks = [b for b in chain.whole.blocks if b is not None]
     dense = all({"linear", "bias"} <= m.capabilities for m in chain.blocks) and len(blocks) == len(set(blocks))
-    if not (autoencoder and dense):
+    if not dense:
         return Damped(identity, frozenset(), False)
-    shapes = enumerate(chain.block_shapes)
-    narrow = {k for k, (h, d) in shapes if k != blocks[0] and 4 * (h + d) <= TURNS * 6 * points}
-    spectral = frozenset(narrow) - identity
+    spectral = _narrow(chain, blocks[0], points) - identity if autoencoder else frozenset[int]()
     sides = ((j, side) for k, (h, d) in enumerate(chain.block_shapes) for j, side in ((2 * k, d), (2 * k + 1, h)))
     wide = {j: side // LEADING for j, side in sides if side >= WIDE and j // 2 not in spectral}
     known = {2 * k + 1 for k in identity}
-    return Damped(identity, spectral, True, {j: r for j, r in wide.items() if j not in known})
+    return Damped(identity, spectral, autoencoder, {j: r for j, r in wide.items() if j not in known})
+
+
+def _narrow(chain: Chain, first: int, points: float) -> frozenset[int]:
+    """Layers after the first whose slopes are cheap to turn into eigenvectors.  Collective: no."""
+    shapes = enumerate(chain.block_shapes)
+    return frozenset(k for k, (h, d) in shapes if k != first and 4 * (h + d) <= TURNS * 6 * points)

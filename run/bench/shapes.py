@@ -3,8 +3,10 @@
     python run/bench/compare.py shapes --torch-python T --output DIR [--only large wide] [--pause S]
 
 Every shape is run/usps_fast.toml, or run/large_fast.toml, with other data or another net; no key of the method differs.
-Each rival is tuned by successive halving over its learning rate, minibatch and start; all judge averaged weights.
-SOAP is left out of the large net for its cost: an epoch of the wide one takes it 23 s, and Adam 2.
+Each rival is tuned by successive halving over its learning rate and minibatch, from wide random weights, and again from
+stochastic MAC's start, for which it pays nothing; all judge averaged weights.  Muon and SOAP are left out of the large
+net for their cost: an epoch of Muon takes 90 to 394 s there (docs/studies/optimisers.md), of Adam 18; of the wide net
+SOAP's takes 23, Adam's 2.  Adam's two rates both run to the end there, ten minutes: early errors choose the wrong one.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from contenders import AVERAGED, FAST, OWN, Study, grid
+from contenders import AVERAGED, FAST, FROM_OURS, OWN, Study, grid
 from contest import RECORDS, Candidate, Contender, Curve, lowest, reached
 
 TRAIN, VALIDATION = 1, 2
@@ -46,7 +48,7 @@ UNENDING = ("stochastic.patience=1000000",)
 
 LABELS = ('model.activation="relu"', 'model.loss="cross_entropy"')
 SHAPES = {
-    "large": Shape("run/large_fast.toml", (), 4.0, 300.0, 2, (8.0, 6.0, 5.0, 4.0, 3.5, 3.0, 2.5)),
+    "large": Shape("run/large_fast.toml", (), 4.0, 600.0, 4, (8.0, 6.0, 5.0, 4.0, 3.5, 3.0, 2.5)),
     "wide": Shape(FAST, ("model.hidden=[2000,2000]",), 4.0, 60.0, 1),
     "narrow-deep": Shape(FAST, (f"model.hidden={[100] * 12}".replace(" ", ""),), 4.0, 60.0),
     "regression": Shape(FAST, ("model.hidden=[200,200]", 'model.activation="relu"'), 2.4, 60.0),
@@ -74,41 +76,60 @@ def study(name: str, folder: Path) -> Study:
     if name == "regression":
         settings = (f'data.source="{made(folder)}"', *settings)
     recorded = f"stochastic.records={shape.records}"
-    starts, end = (shape.range_, OWN), shape.seconds
-    rungs = ((end / 20.0, 3), (end / 5.0, 1), (end, 1))
+    end, large = shape.seconds, name == "large"
+    rungs = ((end, 1),) if large else ((end / 20.0, 3), (end / 5.0, 1), (end, 1))
 
-    def rival(label: str, optimiser: str, **keys: Sequence[float]) -> Contender:
-        return Contender(label, grid(optimiser, shape.config, starts, settings, **keys, **AVERAGED), rungs, 1)
+    def rival(label: str, optimiser: str, **keys: Sequence[float]) -> list[Contender]:
+        return [
+            Contender(
+                label + suffix,
+                grid(optimiser, shape.config, (start,), settings, **keys, **AVERAGED),
+                rungs,
+                1 + large,
+            )
+            for start, suffix in ((shape.range_, ""), (OWN, FROM_OURS))
+        ]
 
-    others = [rival("SOAP", "soap", lr=(3e-3, 1e-2), batch=(250,), beta2=(0.95,))] if name != "large" else []
-    return Study(
-        f"{name}, one core",
-        shape.config,
-        (
-            Contender("stochastic MAC", [Candidate(shape.config, (*settings, recorded, *UNENDING))], ((end, 1),)),
-            rival("Adam", "adam", lr=(1e-3, 3e-3), batch=(100,), beta2=(0.99,)),
-            rival("Muon", "muon", lr=(0.01, 0.02), batch=(100, 500)),
-            *others,
-        ),
-        shape.levels,
-    )
+    rivals = rival("Adam", "adam", lr=(1e-3, 3e-3), batch=(100,), beta2=(0.99,))
+    if not large:
+        rivals += rival("Muon", "muon", lr=(0.01, 0.02), batch=(100, 500))
+        rivals += rival("SOAP", "soap", lr=(3e-3, 1e-2), batch=(250,), beta2=(0.95,))
+    own_end = end / 2.0 if large else end
+    ours = Contender("stochastic MAC", [Candidate(shape.config, (*settings, recorded, *UNENDING))], ((own_end, 1),))
+    return Study(f"{name}, one core", shape.config, (ours, *rivals), shape.levels)
 
 
 def rows(name: str, runs: dict[str, list[Curve]]) -> list[str]:
-    """Markdown: seconds to each level, and to the rivals' lowest errors, of stochastic MAC and of the best rival."""
-    ours, *others = ((who, curve) for who, (curve,) in runs.items())
+    """Markdown: seconds to each level, and to the rivals' lowest errors, of stochastic MAC and of the best rivals.
+
+    The lowest are those of rivals from random weights, and of those that begin at stochastic MAC's start.
+    """
+    (_, ours), *others = ((who, curve) for who, curves in runs.items() for curve in curves)
+    groups = [[(w, c) for w, c in others if w.endswith(FROM_OURS) == given] for given in (False, True)]
     found = []
     for what, column in (("E1 train", TRAIN), ("E1 validation", VALIDATION)):
-        who, best = min(others, key=lambda pair: lowest(pair[1], column))
-        end = lowest(best, column)
-        levels = [*(SHAPES[name].levels if column == TRAIN else ()), end]
-        for level in levels:
-            seconds, rival = min((reached(curve, level, column)[0], name_) for name_, curve in others)
-            own = reached(ours[1], level, column)[0]
-            times = f"{seconds / own:.1f}" if own < math.inf else f"never: {lowest(ours[1], column):.4g} at best"
-            label = f"{what} {level:.4g}" + (f" (the lowest of {who})" if level == end else "")
-            found.append(f"| {name} | {label} | {rival} {seconds:.2f} s | {own:.2f} s | {times} |")
+        ends = [min((lowest(curve, column), who) for who, curve in group) for group in groups]
+        levels = [(level, "") for level in SHAPES[name].levels] if column == TRAIN else []
+        for level, label in levels + [(end, f" (the lowest of {who})") for end, who in ends]:
+            seconds = reached(ours, level, column)[0]
+            best = [min((reached(c, level, column)[0], w) for w, c in group) for group in groups]
+            own = f"{seconds:.2f} s" if seconds < math.inf else f"never: {lowest(ours, column):.4g} at best"
+            cells = " | ".join(_against(*pair, seconds, group) for pair, group in zip(best, groups, strict=True))
+            found.append(f"| {name} | {what} {level:.4g}{label} | {own} | {cells} |")
     return found
 
 
-HEAD = ["| shape | level | best rival there | stochastic MAC | times |", "|---|---|---|---|---|"]
+def _against(seconds: float, who: str, ours: float, group: Sequence[tuple[str, Curve]]) -> str:
+    """When a rival is there, and by how much later than stochastic MAC."""
+    if seconds == math.inf:
+        last = max(curve[-1][0] for _, curve in group)
+        return f"> {last:.0f} s" + (f" (> {last / ours:.1f})" if 0.0 < ours < math.inf else "")
+    return f"{who.removesuffix(FROM_OURS)} {seconds:.2f} s" + (
+        f" ({seconds / ours:.1f})" if 0.0 < ours < math.inf else ""
+    )
+
+
+HEAD = [
+    "| shape | level | stochastic MAC | best rival from random weights (times) | best from stochastic MAC's start |",
+    "|---|---|---|---|---|",
+]

@@ -114,7 +114,7 @@ def test_a_matrix_of_zeros_has_a_finite_inverse() -> None:
     assert_allclose(LowRank(spectrum[1], shares(zeros, spectrum, 0.5)).of_rows(np.eye(D)), 2.0 * np.eye(D), atol=1e-12)
 
 
-def test_wide_grams_and_metrics_of_autoencoders_are_inverted_in_eigenvectors() -> None:
+def test_wide_grams_and_metrics_of_dense_nets_are_inverted_in_eigenvectors() -> None:
     """Not those that a metric is known of, nor of layers that are damped in all of their eigenvectors."""
     config = Config(model=Model([1000, 500, 30, 500, 1000], "sigmoid"))
     chain, loss = build_chain(config.model, 784, 784), loss_of(config)
@@ -123,7 +123,9 @@ def test_wide_grams_and_metrics_of_autoencoders_are_inverted_in_eigenvectors() -
     assert found.spectral == {2, 3}
     assert set(found.low_rank) == {0, 1, 2, 3, 8, 9, 10}
     assert all(0 < damping.LEADING * r <= sides[j] for j, r in found.low_rank.items())
-    assert not damped(chain, loss, False, 250.0).low_rank
+    regression = damped(chain, loss, False, 250.0)
+    assert not regression.spectral and not regression.dense
+    assert set(found.low_rank) <= set(regression.low_rank)
     layout = Layout(chain.block_shapes, found.low_rank)
     assert layout.squares[-1].stop == sum(inverse_sizes(chain.block_shapes, found.low_rank))
 

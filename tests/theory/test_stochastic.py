@@ -197,7 +197,7 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(
             slopes += part
         directions.append(method.curvature.direction(slopes, 20.0, 0.01, of, state).copy())
     np.testing.assert_allclose(*directions, rtol=1e-9, atol=1e-13)
-    assert bool(method.layout.low_rank) == (low_rank and method.data.autoencoder)
+    assert bool(method.layout.low_rank) == low_rank
     chosen = sum(map(sum, method.curvature.sides(points)))
     always = (loss == "squared") + 2 * len(method.curvature.spectral)
     assert chosen == {1.0: 8 - always, 1e9: 0}.get(points, chosen)
