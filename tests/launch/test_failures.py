@@ -228,12 +228,15 @@ def test_an_error_beyond_what_numbers_hold_ends_the_run_with_one_line_and_its_re
     assert "data.scale" in line
 
 
-def test_stochastic_mac_on_columns_without_a_variance_finishes_well_or_says_that_it_diverged(tmp_path: Path) -> None:
+def test_stochastic_mac_on_columns_without_a_variance_finishes_well_or_says_that_it_has_not(tmp_path: Path) -> None:
+    """It may end worse than a constant: then it names a remedy, and far from one it has diverged."""
     heavy(tmp_path)
     words = (config(tmp_path, "relu", method='name = "stochastic"'), "--iterations", 12)
     outcome = run_here(*words, "--output", "run", cwd=tmp_path)
     first, *_, last = (record["E1_train"] for record in curve(tmp_path / "run"))
     constant = float(re.findall(r"predict the mean +E1 train +([\d.]+)", outcome.out)[0])
     diverged = last > 2.0 * constant and last > first
-    assert (outcome.code, "stochastic.damping" in outcome.err) == ((INTERNAL, True) if diverged else (0, False))
+    assert outcome.code == (INTERNAL if diverged else 0)
     assert ("finished" in outcome.out) is not diverged
+    if not 0.999 < last / constant < 1.001:  # the constant's error is printed with four digits
+        assert ("stochastic.damping" in outcome.err) is (last > constant)
