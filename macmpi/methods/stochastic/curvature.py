@@ -38,7 +38,7 @@ from macmpi.state import State, StochasticState, block_views
 from macmpi.typing import Array
 
 MEMORY = 0.9
-"""The share of running Grams that a minibatch leaves."""
+"""The share of running Grams that is left when a minibatch renews them."""
 
 PROBED = 64
 """Points of each part that Grams and metrics are taken from."""
