@@ -9,7 +9,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from macmpi import MacmpiError, StorageError, UsageError, __version__
 from macmpi.config import Config, flat, from_settings
 from macmpi.config.auto import Decision, decide
 from macmpi.config.documented import explanations
-from macmpi.config.reading import given
+from macmpi.config.whole import given
 from macmpi.config.writing import toml
 from macmpi.console import guard, program, say, warn
 from macmpi.data.dataset import Dataset
@@ -28,6 +28,7 @@ from macmpi.data.targets import with_loss
 from macmpi.files import replace_file
 from macmpi.plan.estimate import check_memory
 from macmpi.plan.plan import make_plan
+from macmpi.startup.dataclass import dataclass
 
 SHOWN = (
     *("data.validation", "data.points", "data.seed", "data.scale"),

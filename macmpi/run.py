@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
@@ -24,6 +23,8 @@ from macmpi.training.request import Request
 from macmpi.training.scheduler import time_left
 
 if TYPE_CHECKING:
+    import argparse
+
     from macmpi.config import Config
     from macmpi.config.auto import Decision
     from macmpi.plan.plan import Plan
@@ -40,6 +41,8 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def parser() -> argparse.ArgumentParser:
+    import argparse
+
     p = argparse.ArgumentParser(
         prog=program("run"),
         allow_abbrev=False,
@@ -52,12 +55,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("config", type=Path, metavar="CONFIG.toml", help="a file, or the name of a documented config")
     p.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="override a key; a TOML value")
     p.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/<name of the config>)")
-    p.add_argument(
-        "--resume",
-        default="no",
-        metavar="auto|PATH|no",
-        help="go on from the newest checkpoint, or from PATH",
-    )
+    p.add_argument("--resume", default="no", metavar="auto|PATH|no", help="go on from the newest checkpoint, or PATH")
     p.add_argument("--overwrite", action="store_true", help="remove the run that the run directory holds already")
     p.add_argument("--iterations", type=int, metavar="N", help="end after N iterations as if they were all")
     p.add_argument(
@@ -85,6 +83,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _seconds(text: str) -> float:
     """Seconds of "90", "1:30", "3:50:00", "2h30m", "90s" or "auto"."""
+    from argparse import ArgumentTypeError
+
     if text == "auto":
         return time_left()
     if named := re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text):
@@ -97,7 +97,7 @@ def _seconds(text: str) -> float:
     total = sum(part * 60.0**i for i, part in enumerate(reversed(parts)))
     whole = all(part < 60.0 for part in parts[1:])  # 1:99 is a slip of the pen
     if not 1 <= len(parts) <= 3 or not 0.0 < total < float("inf") or min(parts) < 0.0 or not whole:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time: seconds, MM:SS, H:MM:SS, 2h30m or auto")
+        raise ArgumentTypeError(f"{text!r} is not a time: seconds, MM:SS, H:MM:SS, 2h30m or auto")
     return total
 
 
@@ -132,9 +132,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     if args.output is None and args.config.stem in ("", ".", ".."):
         raise UsageError(f"{args.config}: no folder can be named after it; name one with --output")
     args.argv, args.output = argv, args.output or Path("runs") / args.config.stem
+    if args.iterations is not None and args.iterations < 0:
+        raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
     if args.iterations is not None:
-        if args.iterations < 0:
-            raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
     if args.config != given and not args.explain:
         say(f"config: {args.config}")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 BY_POINT = {"by_point": True}
@@ -59,8 +60,7 @@ class Gradients(NamedTuple):
     """Euclidean norms, of objectives per point.
 
     penalised: of the gradient of E_Q + ridge by all of W and Z; nested: of that of E1 + ridge by W; multipliers: of
-    (lambda_1, ..., lambda_K) of all points, divided by N like the others; lacking: ||p - lambda|| / ||lambda||, of the
-    estimates p_k = -mu M_k (z_k - f_k).
+    (lambda_1, ..., lambda_K) of all points / N; lacking: ||p - lambda|| / ||lambda||, where p_k = -mu M_k (z_k - f_k).
     """
 
     penalised: float

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Lt
-
+from macmpi.config.bounds import Ge, Gt, Lt
 from macmpi.config.tables import STRICT, PositiveInt, Seed
+from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from macmpi.config.loss import NUMBERS
 from macmpi.config.model import LOSSES
-from macmpi.config.reading import Config, given
 from macmpi.config.tables import HALF_STEPS, NESTED
+from macmpi.config.whole import Config, given
 
 _MINIBATCHES = ("batch", "rate", "momentum", "parts", "patience")
 BASELINE_KEYS = {

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from macmpi.config.model import Activation
-from macmpi.config.reading import Config, given
 from macmpi.config.tables import PAPER
+from macmpi.config.whole import Config, given
 
 AUTO = "auto"
 IN_THE_PAPER = "as in the paper"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Annotated, Any, ClassVar
 
-from annotated_types import Ge, Gt, Le
-
+from macmpi.config.bounds import Ge, Gt, Le
 from macmpi.config.tables import STRICT, PositiveInt, Seed
+from macmpi.startup.dataclass import dataclass
 
 GIVEN = "given "
 """A mask that has been read from its file begins with this: its text follows."""

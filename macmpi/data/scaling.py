@@ -7,10 +7,11 @@ compressed, as of tails that grow exponentially, is compressed twice: no number 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 FAR = 20.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from macmpi.startup.dataclass import dataclass
 
 FINE, WARNING, FAULT = "ok", "warning", "FAULT"
 

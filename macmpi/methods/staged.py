@@ -19,7 +19,7 @@ from macmpi.nets.layers import Map, registered
 from macmpi.nets.losses import Loss
 from macmpi.parallel.streams import Stream, stream
 from macmpi.reductions import EVERY, sum_over
-from macmpi.solvers import TRAINERS, Trainer
+from macmpi.solvers.centres import TRAINERS, Trainer
 from macmpi.solvers.w_hessian_free import HessianFreeW
 from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import block_views

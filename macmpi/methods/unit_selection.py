@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from macmpi.methods.candidates import CRITERIA
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.resizable import Place, places
 from macmpi.solvers.elimination import Kept, moments, prefixes, ranked
+from macmpi.startup.dataclass import dataclass
 from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Mapping
@@ -100,6 +99,8 @@ def _parent(pid: int) -> int:
 
 def mpiexec() -> str | None:
     """The mpiexec of this Python's environment, or that of PATH; None where there is none.  Collective: no."""
+    import shutil
+
     own = Path(sys.executable).with_name("mpiexec")
     return str(own) if own.exists() else shutil.which("mpiexec")
 

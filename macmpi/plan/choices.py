@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from macmpi.config import NESTED, Config, Model, Stochastic, WStep
@@ -12,10 +12,14 @@ from macmpi.nets.losses import Loss, loss_of
 from macmpi.plan.fitted import fitter, fitter_of, fitters
 from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Stationary
 from macmpi.plan.shaping import Shaping, shaping_of
-from macmpi.solvers import SGDW, TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, Trainer, WSolver, ZSolver
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS, WSolver, ZSolver
+from macmpi.solvers.centres import TRAINERS, Trainer
 from macmpi.solvers.grams import System
 from macmpi.solvers.sparsity import Sparsity
 from macmpi.solvers.w_fitted import ByFitter
+from macmpi.solvers.w_sgd import SGDW
+from macmpi.solvers.w_thresholded import Thresholded
+from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

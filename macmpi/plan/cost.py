@@ -14,11 +14,12 @@ than cores is a prediction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, log2
 
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, Work, rounds, work_list
+from macmpi.startup.dataclass import dataclass
 
 
 def efficiency(speedup: float, ranks: int) -> float:

@@ -6,8 +6,6 @@ metrics and inverses again, every MEASURE-th a length, every ADAPT-th looks at t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from macmpi.config import Stochastic
 from macmpi.parallel import balance
 from macmpi.plan.choices import REMADE_LATER, minibatch
@@ -16,6 +14,7 @@ from macmpi.plan.estimate import widest_image
 from macmpi.plan.inverses import inverse_flops, inverse_sizes
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, summed
+from macmpi.startup.dataclass import dataclass
 
 PASSES, MEASURED, ADAPTED = 3.7, 3, 10
 """Passes through the net for a point; minibatches from one measured length, and one adapted damping, to the next."""

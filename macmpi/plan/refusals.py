@@ -13,8 +13,6 @@ from macmpi.solvers import W_SOLVERS, WSolver
 FLOAT32_MU = 1e4
 """Largest mu at which float32 coordinates still carry the constraints' digits."""
 
-JOINT = ", ".join(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
-
 
 def check(config: Config, chain: Chain, choices: Choices) -> None:
     """Refuse what does not fit together, each case in one sentence with a remedy."""
@@ -125,9 +123,10 @@ def _check_segment(config: Config, chain: Chain, number: int, solver: WSolver, b
         else:
             own = f'model.loss = "{config.model.loss}"{" with missing outputs" if config.loss.missing else ""}'
             why = f"ends in {own}" if last and segment.separable else "ends in softmax"
+        joint = ", ".join(word for word, kind in W_SOLVERS.items() if "segment" in kind.takes)
         raise UsageError(
             f'w_step.solver = "{name}" fits units one by one, and the units of segment {k} do not separate (it {why}); '
-            f"use one of {JOINT}, or auto"
+            f"use one of {joint}, or auto"
         )
     if by_unit and solver.activations is not None and segment.activation not in solver.activations:
         raise UsageError(f'w_step.solver = "{name}" cannot train under "{segment.activation}" (segment {k}); use auto')

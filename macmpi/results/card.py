@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from annotated_types import Interval
 
+from macmpi.config.bounds import Interval
 from macmpi.results.scores import Labels, Numbers
+from macmpi.startup.dataclass import dataclass
 
 NAME = "card"
 """The attribute of model.h5."""

@@ -1,8 +1,8 @@
 """Solvers of the two half steps: what each takes and gives, and the registry.
 
-To add a solver, write one class in a file of this package and add a row to Z_SOLVERS or W_SOLVERS; the contract
-tests then pick it up by themselves.  A solver is a frozen value: all that changes along a run (weights,
-coordinates, mu) reaches it in the problem, so nothing in it can go stale.
+To add a solver, write one class in a file of this package and add a row with its place to Z_SOLVERS or
+W_SOLVERS; the contract tests then pick it up by themselves.  A solver is a frozen value: all that changes along a run
+(weights, coordinates, mu) reaches it in the problem, so nothing in it can go stale.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
-from macmpi.solvers.grams import Whitening as Whitening
 from macmpi.solvers.z_problem import ZProblem
+from macmpi.startup.table import Table
 from macmpi.typing import Array
 
 SINGLE = 1e-4
@@ -94,32 +94,18 @@ class WSolver:
         raise NotImplementedError
 
 
-from macmpi.solvers.centres import TRAINERS as TRAINERS  # noqa: E402
-from macmpi.solvers.centres import Trainer as Trainer  # noqa: E402
-from macmpi.solvers.closed_form import ClosedForm  # noqa: E402
-from macmpi.solvers.w_descent import LBFGSW, ConjugateGradientW, GradientW  # noqa: E402
-from macmpi.solvers.w_gauss_newton import GaussNewtonW  # noqa: E402
-from macmpi.solvers.w_hessian_free import HessianFreeW  # noqa: E402
-from macmpi.solvers.w_proximal import ProximalW  # noqa: E402
-from macmpi.solvers.w_sgd import SGDW as SGDW  # noqa: E402
-from macmpi.solvers.w_sgd import better as better  # noqa: E402
-from macmpi.solvers.w_thresholded import Thresholded as Thresholded  # noqa: E402
-from macmpi.solvers.z_alternating import AlternatingZ  # noqa: E402
-from macmpi.solvers.z_binary import BinaryZ  # noqa: E402
-from macmpi.solvers.z_gauss_newton import GaussNewtonZ  # noqa: E402
-
-Z_SOLVERS: dict[str, type] = {
-    "gauss_newton": GaussNewtonZ,
-    "alternating": AlternatingZ,
-    "binary": BinaryZ,
-}
-W_SOLVERS: dict[str, type] = {
-    "gauss_newton": GaussNewtonW,
-    "closed_form": ClosedForm,
-    "hessian_free": HessianFreeW,
-    "lbfgs": LBFGSW,
-    "ncg": ConjugateGradientW,
-    "gradient": GradientW,
-    "sgd": SGDW,
-    "proximal": ProximalW,
-}
+Z_SOLVERS = Table(
+    gauss_newton="macmpi.solvers.z_gauss_newton:GaussNewtonZ",
+    alternating="macmpi.solvers.z_alternating:AlternatingZ",
+    binary="macmpi.solvers.z_binary:BinaryZ",
+)
+W_SOLVERS = Table(
+    gauss_newton="macmpi.solvers.w_gauss_newton:GaussNewtonW",
+    closed_form="macmpi.solvers.closed_form:ClosedForm",
+    hessian_free="macmpi.solvers.w_hessian_free:HessianFreeW",
+    lbfgs="macmpi.solvers.w_descent:LBFGSW",
+    ncg="macmpi.solvers.w_descent:ConjugateGradientW",
+    gradient="macmpi.solvers.w_descent:GradientW",
+    sgd="macmpi.solvers.w_sgd:SGDW",
+    proximal="macmpi.solvers.w_proximal:ProximalW",
+)

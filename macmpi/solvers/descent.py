@@ -7,11 +7,12 @@ cheap together.  Each row has its own step length and its own coefficients; rows
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from macmpi.nets.design import row_dots
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 Values = Callable[[Array], Array]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -13,6 +12,7 @@ from macmpi.solvers import WSolver
 from macmpi.solvers.fitters import FitsRows, Fitter
 from macmpi.solvers.w_problem import SegmentProblem, values
 from macmpi.solvers.w_sgd import better
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

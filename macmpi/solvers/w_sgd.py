@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from macmpi.solvers import WSolver
 from macmpi.solvers.grams import System
 from macmpi.solvers.masks import whitening
 from macmpi.solvers.w_problem import WProblem, values
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

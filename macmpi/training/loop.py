@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from macmpi.parallel.team import Team, on_root
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
 from macmpi.results.reference_errors import levels
+from macmpi.startup.dataclass import dataclass
 from macmpi.state import Errors, State
 from macmpi.training import finite
 from macmpi.training.best import Best, best_of, is_poor, or_constant
@@ -279,10 +280,8 @@ class Training:
         extra = {"centres": self.plan.basis_sizes} if self.plan.has_basis else {}
         notes = self.method.notes() if phase == "iteration" else {}
         record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes
-        left = None
-        if phase == "iteration":
-            rest = self.plan.choices.penalty.max_iterations - state.iteration
-            left = rest * state.seconds / state.iteration
+        rest = self.plan.choices.penalty.max_iterations - state.iteration
+        left = rest * state.seconds / state.iteration if phase == "iteration" else None
         self.curve.add(record, left)
         callback = self.job.request.callback
         if callback is not None and self.team.rank == 0 and callback(dict(record)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from contextlib import suppress
 
@@ -61,6 +60,8 @@ def _number(text: str) -> float | None:
 
 def _asked_of_slurm() -> float | None:
     """The seconds since 1970 at which squeue says that this job ends; None where it does not."""
+    import subprocess
+
     job, tasks, task = (os.environ.get(name, "") for name in ("SLURM_JOB_ID", *ARRAY))
     if not job:
         return None

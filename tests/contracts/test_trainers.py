@@ -35,8 +35,8 @@ from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
 from macmpi.plan.plan import make_plan
 from macmpi.results import model_file
-from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS
-from macmpi.solvers.centres import KMeans, Points, Subset
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.solvers.centres import TRAINERS, KMeans, Points, Subset
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -10,9 +10,10 @@ import pytest
 from contracts.examples import INPUTS, W_THOROUGH, inputs, narrowed, sharing, solvers_of, summed
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.solvers import W_SOLVERS, Thresholded
+from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.w_gauss_newton import GaussNewtonW
 from macmpi.solvers.w_problem import Term, UnitProblem
+from macmpi.solvers.w_thresholded import Thresholded
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -17,7 +17,9 @@ from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.starts import Origin
 from macmpi.parallel import tiles, tree_sum
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS, Thresholded, cholesky
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS, cholesky
+from macmpi.solvers.centres import TRAINERS
+from macmpi.solvers.w_thresholded import Thresholded
 from macmpi.typing import Array
 
 tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12

@@ -16,7 +16,8 @@ from launch.launching import run_program
 from macmpi.config import LAYERS, Activation, Method, Model, Parallel, Penalty, Selection, Site, Start, WStep
 from macmpi.methods.candidates import CRITERIA
 from macmpi.nets.losses import LOSSES
-from macmpi.solvers import TRAINERS, W_SOLVERS, Z_SOLVERS
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.solvers.centres import TRAINERS
 from macmpi.solvers.fitters import FITTERS
 
 pytestmark = pytest.mark.launch

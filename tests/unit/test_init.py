@@ -15,7 +15,7 @@ from launch.here import run_here
 from macmpi import config, init
 from macmpi.config.auto import decide
 from macmpi.config.documented import explanations
-from macmpi.config.reading import given
+from macmpi.config.whole import given
 from macmpi.data.targets import with_loss
 from macmpi.plan import estimate
 

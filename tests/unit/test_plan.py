@@ -21,11 +21,12 @@ from macmpi.parallel.partition import partition_points
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.w_descent import LBFGSW
 from macmpi.solvers.w_gauss_newton import GaussNewtonW
 from macmpi.solvers.w_sgd import SGDW
+from macmpi.solvers.w_thresholded import Thresholded
 from macmpi.solvers.z_binary import BinaryZ
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 from macmpi.state import block_views

@@ -20,8 +20,9 @@ from macmpi.parallel import tiles
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.work_lists import Job
-from macmpi.solvers import SGDW, Whitening
+from macmpi.solvers.grams import Whitening
 from macmpi.solvers.w_problem import Term, UnitProblem
+from macmpi.solvers.w_sgd import SGDW
 from macmpi.typing import Array
 
 Gradient = Callable[[Array, slice], Array]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
 from macmpi.reductions import EVERY
 from macmpi.solvers.inverse import inverse
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 Sides = Sequence[tuple[bool, bool]]

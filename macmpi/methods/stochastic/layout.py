@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 
 from macmpi.methods.stochastic.lowrank import Dense, Inverse, LowRank
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -8,7 +8,6 @@ little is lost, and an inverse applied to n rows costs 4 n d r flops instead of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from macmpi.methods.stochastic.spectral import Spectrum, decomposed
 from macmpi.nets.design import apply
 from macmpi.parallel.streams import stream
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 WARM, COLD = 1, 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import zlib
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from macmpi.nets.design import adjoint, apply
 from macmpi.nets.layers.affine import Affine
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

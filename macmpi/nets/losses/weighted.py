@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Loss, Root
 from macmpi.nets.tape import compose
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

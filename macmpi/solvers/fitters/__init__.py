@@ -1,16 +1,16 @@
 """Fitters: any algorithm that fits one layer to inputs and targets, in place of a W-solver.
 
-To add one, write a class in a file of this package and add a row to FITTERS, or give it by an entry point of the group
-"macmpi.fitters" (docs/extending/fitter.md); the contract tests pick it up.
+To add one, write a class in a file of this package and add a row with its place to FITTERS, or give it by an entry
+point of the group "macmpi.fitters" (docs/extending/fitter.md); the contract tests pick it up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from macmpi.nets.layers import Map
 from macmpi.parallel.streams import Stream
+from macmpi.startup.table import Table
 from macmpi.typing import Array
 
 
@@ -55,16 +55,11 @@ class FitsRows(Protocol):
         ...
 
 
-from macmpi.solvers.fitters.by_trees import Boosted, Forest  # noqa: E402
-from macmpi.solvers.fitters.classifiers import LinearSVM, Logistic  # noqa: E402
-from macmpi.solvers.fitters.kernel_ridge import KernelRidge  # noqa: E402
-from macmpi.solvers.fitters.nearest import Nearest  # noqa: E402
-
-FITTERS: dict[str, Callable[[], Fitter]] = {
-    "forest": Forest,
-    "boosted": Boosted,
-    "kernel_ridge": KernelRidge,
-    "nearest_neighbours": Nearest,
-    "linear_svm": LinearSVM,
-    "logistic": Logistic,
-}
+FITTERS = Table(
+    forest="macmpi.solvers.fitters.by_trees:Forest",
+    boosted="macmpi.solvers.fitters.by_trees:Boosted",
+    kernel_ridge="macmpi.solvers.fitters.kernel_ridge:KernelRidge",
+    nearest_neighbours="macmpi.solvers.fitters.nearest:Nearest",
+    linear_svm="macmpi.solvers.fitters.classifiers:LinearSVM",
+    logistic="macmpi.solvers.fitters.classifiers:Logistic",
+)
