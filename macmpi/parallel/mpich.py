@@ -1,4 +1,4 @@
-"""MPICH leaves two things to its user: the transport on one node, and the end of its segments of shared memory."""
+"""MPICH leaves to its user: transport and algorithms on one node, and the end of its segments of shared memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,30 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from macmpi.parallel.waiting import sharing
+
 SEGMENTS = "/dev/shm/mpich_sh"
 """Their names begin so: ..m_ of the transport, ..ar_ of windows, which MPICH unlinks itself once they are mapped."""
 
+FEW_ROUNDS = {
+    "MPIR_CVAR_IBCAST_INTRA_ALGORITHM": "sched_binomial",
+    "MPIR_CVAR_IALLGATHERV_INTRA_ALGORITHM": "sched_brucks",
+}
+"""Algorithms of log2 P rounds for messages of any size: those of MPICH's choice have P rounds for long ones."""
+
 
 def configure() -> None:
-    """Before MPI is loaded: on one node a transport that needs a fifth of the shared memory.  Collective: no."""
+    """Before MPI is loaded: on one node a transport that needs a fifth of the shared memory, and exchanges of few
+    rounds where ranks share cores, since a rank that waits there sleeps between two rounds (waiting.py).
+
+    All ranks must take the same algorithm; on one node they come to the same one.  Collective: no.
+    """
     bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
     one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
     if bundled and one_node and "MPI4PY_LIBMPI" not in os.environ:
-        os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
+        chosen = {"MPIR_CVAR_CH4_NETMOD": "ofi"} | (FEW_ROUNDS if sharing() > 1.0 else {})
+        for name, value in chosen.items():
+            os.environ.setdefault(name, value)
 
 
 def misnamed(reason: str) -> str:

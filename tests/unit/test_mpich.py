@@ -17,10 +17,13 @@ NETMOD = "MPIR_CVAR_CH4_NETMOD"
 ONE_NODE = {"MPI_LOCALNRANKS": "4", "PMI_SIZE": "4"}
 
 
-def configured(monkeypatch: pytest.MonkeyPatch, prefix: Path, environment: dict[str, str]) -> dict[str, str]:
-    """The environment after `configure` in a Python installed at `prefix`."""
+def configured(
+    monkeypatch: pytest.MonkeyPatch, prefix: Path, environment: dict[str, str], per_core: float = 1.0
+) -> dict[str, str]:
+    """The environment after `configure` in a Python installed at `prefix`, with that number of ranks a core."""
     found = dict(environment)
     with monkeypatch.context() as patched:
+        patched.setattr(mpich, "sharing", lambda: per_core)
         patched.setattr(mpich.sys, "prefix", str(prefix))
         patched.setattr(mpich.os, "environ", found)
         mpich.configure()
@@ -40,6 +43,22 @@ def test_the_wheel_on_one_node_gets_its_transport(
     environment: dict[str, str], wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert configured(monkeypatch, wheel, environment) == {**environment, NETMOD: "ofi"}
+
+
+def test_ranks_that_share_cores_exchange_in_few_rounds(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configured(monkeypatch, wheel, ONE_NODE, 2.0) == {**ONE_NODE, NETMOD: "ofi", **mpich.FEW_ROUNDS}
+
+
+def test_an_algorithm_that_the_user_chose_stands(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {**ONE_NODE, **dict.fromkeys(mpich.FEW_ROUNDS, "auto")}
+    assert configured(monkeypatch, wheel, chosen, 2.0) == {**chosen, NETMOD: "ofi"}
+
+
+def test_nodes_may_share_cores_differently_and_must_take_the_same_algorithm(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_nodes = {"MPI_LOCALNRANKS": "2", "PMI_SIZE": "4"}
+    assert configured(monkeypatch, wheel, two_nodes, 2.0) == two_nodes
 
 
 @pytest.mark.parametrize(
