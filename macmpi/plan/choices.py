@@ -240,6 +240,9 @@ FEWEST, FEWEST_LABELS = 20, 10
 """Minibatches that the first epochs have at least, unless they would be smaller than LEAST: of numbers, and of labels,
 which need fewer steps."""
 
+GROWN = 10
+"""Minibatches that an epoch keeps, however much they grow, unless they would be smaller than LEAST."""
+
 FLOPS, LIGHT = 6.0, 2e7
 """Flops of a step for each point and weight, and those of a minibatch below which ranks would rather wait than share:
 about a millisecond or two."""
@@ -249,11 +252,12 @@ SHARED = 2
 
 
 def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
-    """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or `LEAST`); doubled
-    every `grow_every` epochs.  Collective: no.
+    """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or `LEAST`); as many
+    more in `grow_every` epochs, and so on, up to `batch_max` and a tenth of all.  Collective: no.
     """
     first = min(keys.batch, max(n_train // (FEWEST_LABELS if labels else FEWEST), LEAST))
-    return min(first << min(epoch // keys.grow_every, 30), keys.batch_max)
+    most = min(keys.batch_max, max(n_train // GROWN, LEAST, first))
+    return min(int(first * (1.0 + epoch / keys.grow_every)), most)
 
 
 def minibatch_parts(config: Config, chain: Chain, n_train: int) -> int:

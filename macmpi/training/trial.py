@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,15 +64,23 @@ def tried(config: Config, plan: Plan, source: Source, sizes: Sizes, predicted: f
     early = _timed(method, state, team, WARM)
     _move_on(config, plan, state)
     late = _timed(method, state, team, 0)
-    share = 1 / 4 if config.method.name == "stochastic" else 1 / 2
+    share = 1.0 - _growing(config) / (2.0 * max(config.run.max_iterations, 1))
     return Trial((1.0 - share) * median(early) + share * median(late), len(early) + len(late))
+
+
+def _growing(config: Config) -> int:
+    """Iterations in which minibatches grow, steadily; of full MAC all, in which mu does."""
+    keys, most = config.stochastic, max(config.run.max_iterations, 1)
+    if config.method.name != "stochastic":
+        return most
+    return min(math.ceil(keys.grow_every * (keys.batch_max / keys.batch - 1.0)) * keys.records, most)
 
 
 def _move_on(config: Config, plan: Plan, state: State[Any]) -> None:
     """Takes the state to where a run is later on: larger minibatches, or a larger mu."""
     penalty = plan.choices.penalty
     if config.method.name == "stochastic":
-        state.iteration = min(config.stochastic.grow_every * config.stochastic.records, config.run.max_iterations - 1)
+        state.iteration = min(_growing(config), config.run.max_iterations - 1)
     elif config.method.name == "mac":
         state.mu = min(penalty.mu0 * penalty.factor**LATER, penalty.mu_max)
 

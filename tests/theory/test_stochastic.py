@@ -31,7 +31,7 @@ from macmpi.methods.stochastic.factors import (
     shifts,
 )
 from macmpi.methods.stochastic.layout import Layout
-from macmpi.methods.stochastic.method import ADAPT, MOMENTUM, STRIDE
+from macmpi.methods.stochastic.method import ADAPT, STRIDE
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.methods.stochastic.spectral import CROSS, cross
 from macmpi.methods.stochastic.start import code_of
@@ -43,6 +43,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import damped
+from macmpi.plan.choices import LEAST, minibatch
 from macmpi.plan.initial import random_weights
 from macmpi.plan.inverses import assign_inverses
 from macmpi.plan.plan import make_plan
@@ -345,7 +346,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step(ridge: float) -> None
         state.own.steps = i
         direction = method.curvature.direction(gradient, 30.0, damping + ridge, PRODUCTS, state)
         state.own.steps = i + 1
-        expected = MOMENTUM * last + STRIDE * state.own.length * direction
+        expected = method.momentum * last + STRIDE * state.own.length * direction
         np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
 
 
@@ -603,10 +604,14 @@ def test_an_average_remembers_half_an_epoch_of_minibatches(batch: int, asked: fl
 
 
 def test_minibatches_grow() -> None:
-    method, _ = method_of(batch=10, batch_max=45, grow_every=3)
-    assert [method.minibatches.of_epoch(e) for e in (0, 2, 3, 6, 9, 10**6)] == [9, 9, 4, 2, 2, 2]
+    """By their first size in each grow_every epochs, up to batch_max and a tenth of all, or LEAST points."""
+    method, _ = method_of(batch=10, batch_max=25, grow_every=3)
+    assert [method.minibatches.of_epoch(e) for e in (0, 1, 2, 3, 4, 10**6)] == [9, 6, 5, 4, 3, 3]
     method, _ = method_of(batch=10, batch_max=10**6, grow_every=1)
-    assert method.minibatches.of_epoch(1000) == 1
+    assert method.minibatches.of_epoch(1000) == 90 // LEAST
+    keys = Stochastic(batch=250, batch_max=10**6, grow_every=8)
+    assert [minibatch(keys, 5000, epoch, False) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 500]
+    assert [minibatch(keys, 10**5, epoch, False) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 2750]
 
 
 @pytest.mark.parametrize(("records", "iterations"), [(1, 1), (2, 2), (4, 4), (7, 7), (9, 9), (1000, 9)])

@@ -111,7 +111,7 @@ def test_line_searches_that_go_on_are_sums_that_no_plan_knows(ranks: int, monkey
 @pytest.mark.parametrize("ranks", RANKS)
 def test_minibatches_exchange_what_the_plan_says(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts of an epoch, to a tenth: which of its minibatches renew metrics depends on those before."""
-    keys = Stochastic(batch=30, parts=12, ridge=0.0)
+    keys = Stochastic(batch=30, batch_max=30, parts=12, ridge=0.0)
     config, data = Config(model=SIGMOID, method=Method("stochastic"), stochastic=keys), data_of(N)
     plan = make_plan(config, *data.sizes.counts, ranks)
     planned = sum(traffic(plan, config).verbs.values())

@@ -3,7 +3,7 @@
 For each minibatch: coordinates z_k = f_k(z_{k-1}); Z-step and W-step each to first order, in the metrics of
 curvature.py; then a step along that direction D and the last step P,
 
-    W <- W + x D + y P,   x = STRIDE times the minimum along D of the Gauss-Newton model of a minibatch, y = MOMENTUM;
+    W <- W + x D + y P,   x = STRIDE times the minimum along D of the Gauss-Newton model of a minibatch, y: momentum;
 
 the weights of points, divided by their mean, multiply losses; the damping follows the ratio of actual to predicted
 decrease.  What a run shows and keeps is the running average of the weights.  The points of a minibatch are assigned to
@@ -45,9 +45,10 @@ from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
 
-STRIDE, MOMENTUM = 0.7, 0.6
+STRIDE, MOMENTUM, LONGER = 0.7, 0.6, 0.7
 """Shares of the minimum along the direction and of the last step that a step takes.  In the long run a direction counts
-STRIDE / (1 - MOMENTUM) times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand."""
+STRIDE / (1 - MOMENTUM) times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand.  LONGER:
+of autoencoders of dense layers, whose model is the best (plan/damped.py)."""
 
 MEASURE, ADAPT, RENEWED = 3, 10, 2
 """Every MEASURE-th minibatch measures a length, every ADAPT-th the decrease, every RENEWED-th renews Grams.
@@ -90,6 +91,7 @@ class Stochastic(Nested[StochasticState]):
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.dense)
+        self.momentum = LONGER if layers.dense else MOMENTUM
         points = self.parts.points
         self.point_weights = None if data.weights is None else data.weights * (plan.n_train / points.weight)
         self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
@@ -217,7 +219,7 @@ class Stochastic(Nested[StochasticState]):
         rate = self._averaged(state.own.steps)
         state.own.steps += 1
         adapt = state.own.steps % ADAPT == 0
-        self.moves.step(state, rate, MOMENTUM, D, STRIDE * state.own.length, go=not adapt)
+        self.moves.step(state, rate, self.momentum, D, STRIDE * state.own.length, go=not adapt)
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
             slope, curvature = self._along(state.own.step, tapes, n, ridge, damping, state)
