@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError, UsageError
 from macmpi.console import flush, warn
@@ -20,6 +20,9 @@ from macmpi.parallel.serial import Serial
 from macmpi.parallel.shared_memory import Node
 from macmpi.parallel.team import Team, leave_code
 from macmpi.parallel.waiting import pauses, sharing
+
+if TYPE_CHECKING:
+    from macmpi.parallel.columns import Columns
 
 T = TypeVar("T")
 
@@ -97,6 +100,7 @@ class MPITeam(Team):
         self.set_clock(None, PATIENCE)
         self._row_types: dict[int, Any] = {}
         self._node: Node | None = None
+        self._columns: Columns | None = None
         self._pause = pauses(sharing())
 
     def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
@@ -232,20 +236,11 @@ class MPITeam(Team):
                 unpack(flat, packed[starts[rank] :], slices)
 
     def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
-        import numpy as np
+        from macmpi.parallel.columns import Columns
 
-        widths = [run.stop - run.start for run in columns]
-        sent = [len(own) * width for width in widths]
-        received = [count * widths[self.rank] for count in counts]
-        packed = np.empty(sum(sent), own.dtype)
-        for start, count, run in zip(starts_of(sent), sent, columns, strict=True):
-            if count:
-                packed[start : start + count].reshape(len(own), -1)[:] = own[:, run]
-        found = np.empty((sum(counts), widths[self.rank]), own.dtype)
-        number = self._row_type(own.itemsize)
-        out, into = ([array, (sizes, starts_of(sizes)), number] for array, sizes in ((packed, sent), (found, received)))
-        self._exchange(lambda: self._comm.Ialltoallv(out, into), "sums")
-        return found
+        if self._columns is None:
+            self._columns = Columns(self._comm, self._row_type, self._exchange, self._finish)
+        return self._columns.gather(own, counts, columns)
 
     def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None:
         import numpy as np

@@ -5,10 +5,10 @@
 seconds_r: of what the plan of P ranks assigns to rank r in a round (`plan/rounds.py`), at the rate of one rank,
 measured (run/bench/workload.py) or counted (`plan/counted.py`); shared: what every rank does for itself.  A gather of b
 bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; of more than an MPI sends before its
-receivers are ready it waits for a handshake.  An exchange of columns takes P - 1 steps, and a P-th of the bytes.
-Ranks meet before each exchange, so that waiting is timed apart: a barrier of ceil(log2 P) steps more.
-Rows of points and Grams of which a node has one copy move between nodes alone.  What the model gives for more ranks
-than cores is a prediction.
+receivers are ready it waits for a handshake.  An exchange of columns takes P - 1 steps and a P-th of the bytes; that
+of many ranks is one in two levels, with the steps of both and twice the bytes (parallel/columns.py).  Ranks meet before
+each exchange, so that waiting is timed apart: a barrier of ceil(log2 P) steps more.  Rows of points and Grams of which
+a node has one copy move between nodes alone.  What the model gives for more ranks than cores is a prediction.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, log2
 
+from macmpi.parallel.columns import group_size, messages
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, Work, rounds, work_list
 from macmpi.startup.dataclass import dataclass
@@ -84,7 +85,9 @@ def exchange(machine: Machine, round_: Round, ranks: int) -> float:
         return 0.0
     match round_.verb:
         case "gather_columns":
-            each = (ranks - 1) * machine.alpha + machine.beta * round_.bytes / ranks
+            group = group_size(ranks)
+            levels = 1 if group == 1 else 2
+            each = messages(ranks, group) * machine.alpha + levels * machine.beta * round_.bytes / ranks
         case "shift_to_next":
             each = machine.alpha + machine.beta * round_.bytes / ranks
         case _:

@@ -11,6 +11,7 @@ from collections import Counter
 from math import ceil, inf, log2
 
 from macmpi.config import Config
+from macmpi.parallel.columns import group_size, messages
 from macmpi.plan.minibatch_cost import Rates, minibatch_rounds
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, Work, rounds
@@ -48,7 +49,7 @@ def traffic(plan: Plan, config: Config) -> Traffic:
     verbs = Counter[str]()
     for r in found:
         verbs[r.verb] += r.times if r.bytes else 0
-    moved = sum(r.times * (r.bytes / plan.ranks if r.verb in SCATTERED else r.bytes) for r in found)
+    moved = sum(r.times * r.bytes * _share(r.verb, plan.ranks) for r in found)
     return Traffic({verb: n for verb, n in verbs.items() if n}, moved, sum(_steps(r, plan.ranks) for r in found))
 
 
@@ -56,9 +57,15 @@ SCATTERED = ("gather_columns", "shift_to_next")
 """Verbs of which a rank gets its share alone."""
 
 
+def _share(verb: str, ranks: int) -> float:
+    """The part of a round's bytes that comes into a rank."""
+    levels = 2 if verb == "gather_columns" and group_size(ranks) > 1 else 1
+    return levels / ranks if verb in SCATTERED else 1.0
+
+
 def _steps(r: Round, ranks: int) -> int:
     meeting = ceil(log2(ranks))
-    each = {"gather_columns": ranks - 1, "shift_to_next": 1}.get(r.verb, meeting)
+    each = {"gather_columns": messages(ranks, group_size(ranks)), "shift_to_next": 1}.get(r.verb, meeting)
     return r.times * (meeting + each) if r.bytes else 0
 
 

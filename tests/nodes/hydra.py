@@ -35,7 +35,7 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "replicated": ("autoencoder", ()),
     "one copy a node": ("autoencoder", ("--set", 'parallel.data="node"')),
     "sharded": ("sharded", ()),
-    "stochastic": ("minibatches", ("--set", "stochastic.parts=12")),
+    "stochastic": ("minibatches", ("--set", "stochastic.parts=12", "--set", "stochastic.grow_every=1000")),
     "ring": ("ring", ()),
     "selection": ("architecture", ()),
 }
@@ -44,6 +44,7 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
 LAYOUTS = {"two nodes of two ranks": {"node1": 2, "node2": 2}, "three nodes of two ranks": dict.fromkeys(NAMES, 2)}
 ITERATIONS, AHEAD = 4, 4
 EXCHANGE = Path(__file__).with_name("exchange.py")
+IN_LEVELS = Path(__file__).parents[1] / "launch" / "in_levels.py"
 LIMIT = 240.0
 
 LAUNCHER = """#!/bin/bash
@@ -150,6 +151,14 @@ for _method in METHODS:
             out = machines.ended(machines.ranks(LAYOUTS[layout], *words, cwd=where))
             assert f"{sum(LAYOUTS[layout].values())} ranks" in out, out
             same_as_one_rank(where, f"{case}.toml", settings)
+
+
+for _layout in LAYOUTS:
+
+    @CASES.case(f"columns in two levels on {_layout}", "those of the whole, by groups of one node")
+    def in_levels(machines: Machines, where: Path, layout: str = _layout) -> None:
+        words = (*machines.launch(LAYOUTS[layout]), sys.executable, IN_LEVELS)
+        assert machines.ended(machines.start(*words, cwd=where)).endswith("groups of 2, 0 wrong\n")
 
 
 for _method in ("replicated", "one copy a node", "sharded"):
