@@ -124,7 +124,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     try:
         config = configs.read(args.config, args.set)
     except UsageError as error:
-        raise UsageError(f"{error}{meant(given)}") from None
+        raise UsageError(f"{error}{'' if args.config.exists() else meant(given)}") from None
     args.paper = _paper(args)
     if not config.data.source and not (args.paper and args.paper.without_data):
         named = 'data = "points.npz" (X, and Y but for an autoencoder), or data = "digits" to try'
@@ -220,7 +220,7 @@ def check(known: Decided, plan: Plan, team: Team) -> int:
     found = tried(config, plan, source, sizes, seconds, team)
     lines.append(f"iteration    about {seconds:.2g} s predicted with a core a rank ({config.method.name}), by {rests}")
     if found is not None:
-        lines[-1] = f"iteration    {found.seconds:.2g} s measured here on {found.iterations} of them"
+        lines[-1] = f"iteration    {found.seconds:.2g} s measured here, the median of {found.iterations}"
     chosen = known.in_short.replace("\n  ", "\n").splitlines()
     team.from_root(lambda: say("\n".join(chosen + lines)))
     return 0

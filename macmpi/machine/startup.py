@@ -53,7 +53,8 @@ def start_up(hosts: Sequence[Machine]) -> Finding:
         return Finding("start-up", f"a process could not import {PROGRAM}", WARNING, "is the installation whole?")
     host = max(hosts, key=lambda one: (one.ranks / max(one.cores, 1), one.ranks))
     took = each * -(-host.ranks // max(host.cores, 1))
-    text = f"{each:.1f} s of a core a rank for imports, {took:.0f} s for {host.ranks} ranks on {host.cores} cores"
+    ranks = f"{host.ranks} rank{'s' * (host.ranks > 1)}"
+    text = f"{each:.1f} s of a core a rank for imports, {took:.1f} s for {ranks} on {host.cores} cores"
     if not compiled():
         why = f"unset {UNWRITTEN}" if os.environ.get(UNWRITTEN) else "python -m compileall"
         where = Path(__file__).parent.parent

@@ -35,7 +35,7 @@ ACCELERATED = {"none": 0.0, "feasible": 2.0, "momentum": 4.0}
 PASSES = {"stochastic": 3.7, "sgd": 3.0, "adam": 3.0, "cg": 9.0, "lbfgs": 9.0}
 BLAS_SHARE = 0.65
 BUFFERS = 12.0
-RESIDENT = 155e6
+RESIDENT = 120e6
 """Methods without coordinates take these passes; the share of dgemm's rate that their products reach;
 how many arrays of the weights' size there are; bytes of the program itself."""
 

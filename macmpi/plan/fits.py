@@ -44,8 +44,8 @@ def check_nodes(
     ranks = -(-plan.ranks // nodes)
     remedy = f"use {', or '.join(ways)}" if ways else "fewer hidden units, or fewer points"
     raise UsageError(
-        f"{ranks:,} rank{'s' * (ranks > 1)} on a node take about {need / 1e9:,.1f} GB of memory for {plan.n_train:,} "
-        f"points, and {whose} has {memory / 1e9:,.1f} GB: {remedy}"
+        f"{ranks:,} {'ranks on a node take' if ranks > 1 else 'rank on a node takes'} about {need / 1e9:,.1f} GB of "
+        f"memory for {plan.n_train:,} points, and {whose} has {memory / 1e9:,.1f} GB: {remedy}"
     )
 
 

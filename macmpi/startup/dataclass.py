@@ -150,6 +150,14 @@ else:
 
         return {"__setattr__": __setattr__, "__delattr__": __delattr__}
 
+    class _Factory:
+        """Stands for a default that is made by each call, in signatures."""
+
+        def __repr__(self):
+            return "<factory>"
+
+    _FACTORY = _Factory()
+
     class _Signature:
         """The signature of a class, made when somebody asks for it."""
 
@@ -167,7 +175,7 @@ else:
                 if f.init:
                     optional = f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING
                     kind = Parameter.KEYWORD_ONLY if f.kw_only else Parameter.POSITIONAL_OR_KEYWORD
-                    default = f.default if f.default is not dataclasses.MISSING else ...
+                    default = f.default if f.default is not dataclasses.MISSING else _FACTORY
                     one = Parameter(f.name, kind, default=default if optional else Parameter.empty, annotation=f.type)
                     (keywords if f.kw_only else positional).append(one)
-            return Signature(positional + keywords)
+            return Signature(positional + keywords, return_annotation=None)

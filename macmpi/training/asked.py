@@ -7,6 +7,9 @@ import re
 from macmpi import UsageError
 from macmpi.startup.dataclass import dataclass
 
+MOST_RANKS = 2**17
+"""Plans are made rank by rank, in some seconds for this number."""
+
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -59,9 +62,11 @@ def check_asked(asked: Paper) -> None:
     for name in ("ranks", "nodes", "points", "columns", "outputs"):
         if (value := getattr(asked, name)) < 0 or (value == 0 and name == "nodes"):
             raise UsageError(f"--{name} {value}: a number from 1 on is needed")
-    if asked.nodes > max(asked.ranks, 1):
+    if asked.ranks > MOST_RANKS:
+        raise UsageError(f"--ranks {asked.ranks}: plans are made for up to {MOST_RANKS:,} ranks")
+    if asked.nodes > (ranks := max(asked.ranks, 1)):
         raise UsageError(
-            f"--nodes {asked.nodes} for {max(asked.ranks, 1)} ranks: a node has at least a rank; --ranks P"
+            f"--nodes {asked.nodes} for {ranks} rank{'s' * (ranks > 1)}: a node has at least a rank; more --ranks"
         )
     if asked.points == 1:
         raise UsageError("--points 1: two rows are needed, one to train on and one to validate with")

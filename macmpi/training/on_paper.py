@@ -39,7 +39,7 @@ def sizes_of(config: Config, asked: Paper, read: Callable[[Config], Sizes]) -> S
         return replace(found, n_train=counts[0], n_val=counts[1]) if asked.points else found
     labels = loss_of(config).labels
     if labels and asked.outputs < 2:
-        raise UsageError(f'--outputs {asked.outputs}: model.loss = "{config.model.loss}" needs the number of classes')
+        raise UsageError(f'model.loss = "{config.model.loss}" needs the number of classes: give --outputs, 2 or more')
     outputs = asked.outputs or asked.columns
     return Sizes(asked.columns, outputs, *counts, not asked.outputs, np.arange(outputs) if labels else None)
 
@@ -81,6 +81,8 @@ def _iteration(seconds: Seconds, alone: Seconds, ranks: int, config: Config) -> 
     if ranks == 1:
         return text
     lost: dict[str, Any] = {name.replace("_", " "): s for name, s in vars(seconds).items() if name != "ideal"}
+    if config.method.name == "stochastic":  # most of its rounds are of points and of weights
+        lost["uneven shares"] = lost.pop("uneven points") + lost.pop("uneven weights")
     worst = max(lost, key=lambda name: float(lost[name]))
     efficiency = alone.total / ranks / total
     return f"{text}, efficiency {efficiency:.2f} of one rank's {alone.total:.3g} s; most is lost to {worst}"

@@ -52,9 +52,9 @@ def test_a_folder_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("each", "cores", "kept", "variable", "verdict", "says"),
     [
-        (0.5, 2, True, "", FINE, "0.5 s of a core a rank for imports, 24 s for 96 ranks on 2 cores"),
-        (0.7, 2, True, "", WARNING, "34 s for 96 ranks"),
-        (0.1, 96, True, "1", FINE, "0 s for 96 ranks on 96 cores"),
+        (0.5, 2, True, "", FINE, "0.5 s of a core a rank for imports, 24.0 s for 96 ranks on 2 cores"),
+        (0.7, 2, True, "", WARNING, "33.6 s for 96 ranks"),
+        (0.1, 96, True, "1", FINE, "0.1 s for 96 ranks on 96 cores"),
         (0.1, 96, False, "1", WARNING, "unset PYTHONDONTWRITEBYTECODE"),
         (0.1, 96, False, "", WARNING, "python -m compileall"),
     ],

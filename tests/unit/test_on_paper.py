@@ -79,6 +79,7 @@ def test_what_helps_where_a_node_has_too_little(
         (("--ranks", 4), "no data are named"),
         (("--ranks", 0, *LARGE), "--ranks 0"),
         (("--ranks", 4, "--nodes", 5, *LARGE), "a node has at least a rank"),
+        (("--ranks", 10**9, *LARGE), "--ranks 1000000000: plans are made for up to 131,072 ranks"),
         (("--points", 1, "--columns", 3), "--points 1"),
         (("--points", 100, "--columns", -3), "--columns -3"),
         (("--columns", 3, "--set", 'data.source="digits"'), "give both"),
