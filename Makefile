@@ -1,6 +1,6 @@
 # make run    train an autoencoder on real digits with 2 ranks (sets itself up first)
 # make test   run the tests (sets itself up first)
-# make test-long  long runs that make test leaves out: the pages' examples whole, tutorials, launches on real data
+# make test-long  what make test leaves out: thorough runs, the pages' examples whole, tutorials, launches on real data
 # make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
 # make test-ranks  every choice of the config on 5 ranks and on 2 or 3, where make test takes one of them
 # make faults the fault suite: every fault in every phase (docs/reliability.md); make soak: 200 stops and starts
@@ -41,12 +41,13 @@ run: $(VENV)/.installed
 	$(BIN)/mpiexec -n $(RANKS) $(BIN)/python -m macmpi.run run/digits_mac.toml
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PURE)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" $(PURE)
 	$(BIN)/python -m pytest --timeout 550 tests/spmd
 	$(BIN)/python -m pytest -n $(LAUNCHERS) --dist loadfile -m "not long" tests/launch
 	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
 
 test-long: $(VENV)/.installed
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long $(PURE)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long tests/launch
 
 test-ranks: $(VENV)/.installed

@@ -123,6 +123,7 @@ def test_a_linear_segment_reaches_the_normal_equations(
     assert_allclose(thorough.solve(problem, over_points)[0], expected, rtol=near, atol=near)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ridge", [0.1, 5.0])
 def test_logistic_regression_reaches_its_minimum(
     ridge: float, name: str, thorough: Any, random: np.random.Generator
@@ -142,6 +143,7 @@ def brute_force(problem: SegmentProblem, over_points: OverPoints) -> float:
     return float(optimize.minimize(both, problem.flat, jac=True, method="BFGS", options=options).fun)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in solvers_of("segment") if name not in W_SAMPLED])
 def test_a_thorough_run_ends_where_the_gradient_vanishes(
     kind: str, loss: str, name: str, thorough: Any, random: np.random.Generator

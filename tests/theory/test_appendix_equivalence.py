@@ -213,6 +213,7 @@ def nested_minimum(mac: Mac, state: State, start: Array) -> Array:
     return found.x
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("net", NETS)
 def test_minimisers_of_one_problem_are_those_of_the_other_under_box_constraints(net: str) -> None:
     """=>: from (W*, g(W*)) disturbed, the constrained problem is never lower than E1(W*) nearby, and ends there.

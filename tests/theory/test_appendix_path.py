@@ -241,6 +241,7 @@ def test_without_ridge_e_q_need_not_have_a_minimiser(sites: str, mu: float) -> N
     assert all(b < 1e-3 * a for a, b in itertools.pairwise(values))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["after", "before", "mixed"])
 def test_the_method_alone_gets_there(path: str) -> None:
     mac, state = path_of(path)

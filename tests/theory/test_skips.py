@@ -230,6 +230,7 @@ METHODS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keys", METHODS, ids=lambda keys: " ".join(map(str, keys["method"].values())))
 def test_every_method_trains_a_net_with_skips(keys: dict[str, Any], tmp_path: Path) -> None:
     """And its model is read again, whole."""

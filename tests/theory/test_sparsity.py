@@ -78,6 +78,7 @@ def test_e_q_holds_the_penalty_and_no_half_step_raises_it(name: str) -> None:
             assert level.E_Q * (1.0 + 100.0 * u) + 1e-4 >= now.E_Q
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["both layers", "the last", "one site", "multipliers", "variance", "labels"])
 @pytest.mark.parametrize("direction", ["dual", "direct"])
 def test_many_iterations_end_where_the_objective_has_no_slope(name: str, direction: str) -> None:

@@ -50,6 +50,7 @@ def words(settings: dict[str, Any]) -> list[str]:
     return [part for key, value in settings.items() for part in ("--set", f"{key}={value!r}")]
 
 
+@pytest.mark.long
 def test_every_combination_is_answered_or_refused_in_one_line(folder: Path) -> None:
     """Any other error than a refusal is raised by `run_here`."""
     random, ended = Random(1), []

@@ -36,6 +36,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(partition_points(N, 1).blocks) == 64
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", [0, tree_sum.TABLE])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_iterations_have_the_same_bits(

@@ -32,6 +32,7 @@ CLASSES = np.where(X[:, 0] > 0.3, "large", "small")
 SHORT: dict[str, Any] = {"hidden": [6], "max_iter": 4, "random_state": 0}
 
 
+@pytest.mark.long
 @parametrize_with_checks(
     [MACRegressor(max_iter=20), MACClassifier(max_iter=20), MACAutoencoder(max_iter=20)],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
