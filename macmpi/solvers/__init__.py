@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
+
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
 from macmpi.solvers.z_problem import ZProblem
@@ -92,6 +94,12 @@ class WSolver:
     def solve(self, problem: Any, over_points: OverPoints) -> Array:
         """New weights, of the shape of problem.start; in float64."""
         raise NotImplementedError
+
+
+def better(start: Array, before: Array, theta: Array, after: Array) -> Array:
+    """Rows of theta whose objective is below that of the start, and the start's other rows."""
+    kept = (after < before) & np.isfinite(theta).all(axis=1)
+    return np.where(kept[:, None], theta, start)
 
 
 Z_SOLVERS = Table(

@@ -8,10 +8,9 @@ import numpy as np
 
 from macmpi.parallel.streams import Stream, stream
 from macmpi.reductions import OverPoints
-from macmpi.solvers import WSolver
+from macmpi.solvers import WSolver, better
 from macmpi.solvers.fitters import FitsRows, Fitter
 from macmpi.solvers.w_problem import SegmentProblem, values
-from macmpi.solvers.w_sgd import better
 from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi.parallel.streams import stream
 from macmpi.reductions import OverPoints
-from macmpi.solvers import WSolver
+from macmpi.solvers import WSolver, better
 from macmpi.solvers.grams import System
 from macmpi.solvers.masks import whitening
 from macmpi.solvers.w_problem import WProblem, values
@@ -72,9 +72,3 @@ class SGDW(WSolver):
             velocity = self.momentum * velocity - rate * gradient(phi, rows)
             phi = phi + velocity
         return phi, velocity
-
-
-def better(start: Array, before: Array, theta: Array, after: Array) -> Array:
-    """Rows of theta whose objective is below that of the start, and the start's other rows."""
-    kept = (after < before) & np.isfinite(theta).all(axis=1)
-    return np.where(kept[:, None], theta, start)

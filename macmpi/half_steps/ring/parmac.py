@@ -15,7 +15,7 @@ from macmpi.half_steps.ring.submodels import Submodels
 from macmpi.half_steps.w_problems import WInputs, w_problem
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.work_lists import Job
-from macmpi.solvers.w_sgd import better
+from macmpi.solvers import better
 from macmpi.typing import Array
 
 
