@@ -1,8 +1,8 @@
 """Dataclasses that cost a tenth to define: every rank of every launch defines two hundred.
 
 Python's own `dataclass` compiles up to six methods for each class, about a millisecond in Python 3.11, which was a
-quarter of the processor's time that a rank spent before training.  Here methods are closures, and nothing is compiled.  Whatever
-`dataclasses` offers for a dataclass (`fields`, `replace`, `asdict`, a subclass by Python's own decorator) works.
+quarter of the processor's time that a rank spent before training.  Here methods are closures, and nothing is compiled.
+Whatever `dataclasses` offers (`fields`, `replace`, `asdict`, a subclass by Python's own decorator) works.
 """
 
 from __future__ import annotations
