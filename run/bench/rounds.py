@@ -4,8 +4,9 @@
     python run/bench/rounds.py run/usps_mac.toml run/usps_fast.toml --ranks 2
 
 With each launch go the dgemm rate of every core, alone and all at once, the share of the cores that the host has taken
-away ("stolen", /proc/stat) and that other programs have used.  A round is quiet if none of its launches lost more than
-STOLEN, and if every core reached SLOW of its best rate.  Rounds are added until the median speedup of the quiet ones is
+away ("stolen", /proc/stat) and that other programs have used.  Rates are taken before and after a launch.  A round is
+quiet if none of its launches lost more than STOLEN, and if every core, alone and with the others, reached SLOW of its
+best rate: a host may slow the cores down while /proc/stat knows nothing of it.  Rounds are added until the median speedup of the quiet ones is
 known to within WIDTH, by the order statistics of a sign test, or until there are --rounds of them.
 """
 
@@ -41,8 +42,8 @@ RATE += "from macmpi.plan.estimate import dgemm_rate; print(dgemm_rate(repeats=2
 class Run:
     """A launch: seconds of an iteration, exchange and waiting in them, and how the machine was.
 
-    alone, together: dgemm flop/s of each core just before, by itself and while the others work; stolen, others: cores
-    that the host and other programs have taken, on average.
+    alone, together: the least dgemm flop/s of each core just before and just after, by itself and while the others
+    work; stolen, others: cores that the host and other programs have taken, on average.
     """
 
     seconds: float
@@ -52,6 +53,11 @@ class Run:
     together: list[float]
     stolen: float
     others: float
+
+    @property
+    def rates(self) -> list[float]:
+        """Of each core alone, then of each together with the others."""
+        return [*self.alone, *self.together]
 
 
 def rates(cores: Sequence[int], together: bool) -> list[float]:
@@ -73,10 +79,12 @@ def stolen() -> float:
 def run(config: Path, ranks: int, count: int, settings: tuple[str, ...], folder: Path) -> Run:
     """One launch, the first iteration left out where there are more."""
     cores = sorted(os.sched_getaffinity(0))
-    alone, together = rates(cores, False), rates(cores, True)
+    before = rates(cores, False), rates(cores, True)
     (all_before, own_before), lost, began = busy(), stolen(), time.perf_counter()
     (table,) = launch(config, Kind(ranks, 1, settings), count, folder)
     (all_after, own_after), taken, took = busy(), stolen() - lost, time.perf_counter() - began
+    after = rates(cores, False), rates(cores, True)
+    alone, together = ([min(pair) for pair in zip(*both, strict=True)] for both in zip(before, after, strict=True))
     others = max(all_after - all_before - (own_after - own_before) - taken, 0.0) / took
     seconds, _, _, exchange, waiting = medians(table[1:] if count > 1 else table)
     return Run(seconds, exchange, waiting, alone, together, taken / took, others)
@@ -128,8 +136,8 @@ Round = Sequence[Run]
 
 
 def is_quiet(pair: Round, best: Sequence[float]) -> bool:
-    """No launch of a round has lost much, and every core had its speed.  best: flop/s of each core, the most seen."""
-    fast = all(rate >= SLOW * most for run in pair for rate, most in zip(run.alone, best, strict=True))
+    """No launch of a round has lost much, and every core had its speed.  best: of Run.rates, the most seen of each."""
+    fast = all(rate >= SLOW * most for run in pair for rate, most in zip(run.rates, best, strict=True))
     return fast and all(run.stolen + run.others <= STOLEN for run in pair)
 
 
@@ -139,7 +147,7 @@ def speedup(rounds: Sequence[Round]) -> Speedup:
 
 def quiet(rounds: Sequence[Round]) -> list[Round]:
     """The rounds during which nothing else disturbed the machine."""
-    best = [max(column) for column in zip(*(run.alone for pair in rounds for run in pair), strict=True)]
+    best = [max(column) for column in zip(*(run.rates for pair in rounds for run in pair), strict=True)]
     return [pair for pair in rounds if is_quiet(pair, best)]
 
 
@@ -159,7 +167,7 @@ def measured(config: Path, args: argparse.Namespace, folder: Path) -> list[Round
         rounds.append([run(config, ranks, args.iterations, settings, folder) for ranks in (1, args.ranks)])
         one, many = rounds[-1]
         lost = ", ".join(f"{r.stolen:.3f} {r.others:.3f}" for r in (one, many))
-        speeds = ", ".join(f"{rate / 1e9:.0f}" for r in (one, many) for rate in (*r.alone, *r.together))
+        speeds = ", ".join(f"{rate / 1e9:.0f}" for r in (one, many) for rate in r.rates)
         times = f"{one.seconds / many.seconds:.3f}"
         print(f"  {len(rounds):2d}  {one.seconds:.4f} {many.seconds:.4f}  {times}  {lost}  {speeds}", flush=True)
     return rounds

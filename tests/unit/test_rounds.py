@@ -9,8 +9,17 @@ import pytest
 from rounds import FEWEST, SLOW, STOLEN, WIDTH, Round, Run, Speedup, by_least, interval, quiet
 
 
-def run(seconds: float = 1.0, rates: tuple[float, ...] = (1.0, 1.0), stolen: float = 0.0, others: float = 0.0) -> Run:
-    return Run(seconds, 0.0, 0.0, list(rates), list(rates), stolen, others)
+BOTH = (1.0, 1.0)
+
+
+def run(
+    seconds: float = 1.0,
+    rates: tuple[float, ...] = BOTH,
+    together: tuple[float, ...] = BOTH,
+    stolen: float = 0.0,
+    others: float = 0.0,
+) -> Run:
+    return Run(seconds, 0.0, 0.0, list(rates), list(together), stolen, others)
 
 
 @pytest.mark.parametrize("n", [6, 7, 12, 25])
@@ -36,6 +45,7 @@ def test_few_values_have_their_extremes(random: np.random.Generator) -> None:
         (run(others=1.1 * STOLEN), False),
         (run(stolen=0.6 * STOLEN, others=0.6 * STOLEN), False),
         (run(rates=(1.0, 0.99 * SLOW)), False),
+        (run(together=(0.99 * SLOW, 1.0)), False),
         (run(rates=(1.01 * SLOW, 1.0), others=0.9 * STOLEN), True),
     ],
 )
