@@ -193,7 +193,11 @@ class Segment:
 
     def varying(self, i: int) -> int:
         """The inputs of map i that are no data."""
-        return self.maps[i].n_in - _width(self.read(i))
+        return self._varying[i]
+
+    @cached_property
+    def _varying(self) -> tuple[int, ...]:
+        return tuple(map_.n_in - _width(self.read(i)) for i, map_ in enumerate(self.maps))
 
     def tape(self, weights: Sequence[Array], A: Array) -> Tape:
         """f_k(A), linearised in its weights as well."""
@@ -201,8 +205,9 @@ class Segment:
         for i, (map_, b, W) in enumerate(zip(self.maps, self.blocks, self._weights(weights), strict=True)):
             inputs = self._joined(i, B, A)
             B = map_.forward(W, inputs)
-            tangent = of_first(map_.tangent(W, inputs, B), self.varying(i), map_.n_in)
-            steps.append(Step(map_, W, inputs, tangent, None if b is None else places[b], self.varying(i)))
+            own = self.varying(i)
+            tangent = of_first(map_.tangent(W, inputs, B), own, map_.n_in)
+            steps.append(Step(map_, W, inputs, tangent, None if b is None else places[b], own))
         return Tape(B, tuple(steps))
 
     def congruence(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
 PHASES = ("z", "w", "comm", "wait")
 
@@ -14,17 +13,22 @@ class Clock:
 
     def __init__(self) -> None:
         self._seconds = dict.fromkeys(PHASES, 0.0)
-        self._inside = 0.0
+        self._open: list[list[Any]] = []
 
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        began, outside, self._inside = time.perf_counter(), self._inside, 0.0
-        try:
-            yield
-        finally:
-            took = time.perf_counter() - began
-            self._seconds[phase] += took - self._inside
-            self._inside = outside + took
+    def __call__(self, phase: str) -> Clock:
+        """Names the phase that `with` then times.  Collective: no."""
+        self._phase = phase
+        return self
+
+    def __enter__(self) -> None:
+        self._open.append([self._phase, time.perf_counter(), 0.0])
+
+    def __exit__(self, *_: object) -> None:
+        phase, began, inside = self._open.pop()
+        took = time.perf_counter() - began
+        self._seconds[phase] += took - inside
+        if self._open:
+            self._open[-1][2] += took
 
     def take(self) -> dict[str, float]:
         """The seconds of each phase, starting again from zero."""

@@ -83,6 +83,8 @@ class Node:
         self._of = [self.nodes.index(leader) for leader in leaders.tolist()]
         self._turns = runs_by_turn(self._of)
         self._windows: list[Window] = []
+        self._bounds: list[tuple[int, int]] = []
+        self._syncs: list[Callable[[], None]] = []
         self.full = False
 
     def _finish(self, request: Any, phase: str) -> None:
@@ -100,13 +102,14 @@ class Node:
         self._sync()
 
     def _sync(self) -> None:
-        for window in self._windows:
-            window.handle.Sync()
+        """Orders what this rank writes and reads: in the unified memory model one window's barrier does for all."""
+        for sync in self._syncs:
+            sync()
 
     def holds(self, array: Any) -> bool:
         """Tells whether an array lies in shared memory.  Collective: no."""
         at = array.__array_interface__["data"][0]
-        return any(w.address <= at < w.address + w.memory.nbytes for w in self._windows)
+        return any(start <= at < stop for start, stop in self._bounds)
 
     def reserve(self, needed: float, least: float = -math.inf) -> None:
         """Share nothing more, with a warning, if a node has not `needed` bytes.  Collective: yes.
@@ -180,35 +183,40 @@ class Node:
         assert window is not None
         window.handle.Lock_all(self._mpi.MODE_NOCHECK)
         self._windows.append(window)
+        self._bounds.append((window.address, window.address + window.memory.nbytes))
+        if not self._syncs or handle.model != self._mpi.WIN_UNIFIED:
+            self._syncs.append(handle.Sync)
         return True
 
     def share_array(self, array: Any, row_type: Any) -> None:
         """Rank 0's values, for all nodes.  Collective: yes."""
-        self.barrier("rank 0's data")
-        with self._timed("comm"):
-            if len(self.nodes) > 1:
-                if self._here.Get_rank() == 0:
-                    self._finish(self._leaders.Ibcast([array, len(array), row_type], root=0), "rank 0's data")
-                self._settle()
+
+        def exchange() -> None:
+            self._finish(self._leaders.Ibcast([array, len(array), row_type], root=0), "rank 0's data")
+
+        self._meet("rank 0's data", exchange)
 
     def gather_rows(self, array: Any, counts: Sequence[int], row_type: Any) -> None:
         """All rows for all nodes; on one node all are there already.  Collective: yes."""
-        self.barrier("coordinates")
-        with self._timed("comm"):
-            if len(self.nodes) > 1:
-                if self._here.Get_rank() == 0:
-                    for own in self._turns:
-                        where = [array, placed(own, counts), row_type]
-                        self._finish(self._leaders.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
-                self._settle()
+
+        def exchange() -> None:
+            for own in self._turns:
+                where = [array, placed(own, counts), row_type]
+                self._finish(self._leaders.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
+
+        self._meet("coordinates", exchange)
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]], number_type: Any) -> None:
         """All parts for all nodes; on one node all are there already.  Collective: yes."""
-        self.barrier("weights")
-        with self._timed("comm"):
-            if len(self.nodes) > 1:
+        self._meet("weights", lambda: self._exchange_parts(flat, parts, number_type))
+
+    def _meet(self, phase: str, exchange: Callable[[], None]) -> None:
+        """All ranks of the nodes meet; then the first ranks of several nodes exchange.  Collective: yes."""
+        self.barrier(phase)
+        if len(self.nodes) > 1:
+            with self._timed("comm"):
                 if self._here.Get_rank() == 0:
-                    self._exchange_parts(flat, parts, number_type)
+                    exchange()
                 self._settle()
 
     def _exchange_parts(self, flat: Any, parts: Sequence[Sequence[slice]], number_type: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,6 +20,9 @@ adds its share of the columns."""
 
 Join = np.ufunc
 """Joins the sums of two subtrees: numpy.add, or minimum and maximum in the place of a sum."""
+
+Order: TypeAlias = "int | tuple[Order, Order]"
+"""A sum is one of the rows that were exchanged, or is joined from two such sums."""
 
 
 def alone(subtrees: int, width: int) -> bool:
@@ -45,7 +50,7 @@ class Turns:
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
         """Gives an array that may hold anything.  Collective: yes."""
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        size = math.prod(shape) * np.dtype(dtype).itemsize
         if not size or not self._team.shares:  # nothing is exchanged of an empty one: no turn
             return np.empty(shape, dtype)
         if not self._memory or len(self._memory[0]) < size:
@@ -70,7 +75,10 @@ class TreeSum:
         self.leaves, self.team, self._join = leaves, team, join
         self.runs = balance.contiguous_runs(leaves, team.size)
         self._nodes = [tiles.nodes(leaves, run) for run in self.runs]
-        self._turns = Turns(team, widest * sum(map(len, self._nodes)))
+        self._counts = [len(rank) for rank in self._nodes]
+        rows = {node: i for i, node in enumerate(node for rank in self._nodes for node in rank)}
+        self._order = _order(rows, Tile(0, leaves)) if leaves else 0
+        self._turns = Turns(team, widest * len(rows))
 
     @property
     def own(self) -> Tile:
@@ -93,7 +101,7 @@ class TreeSum:
 
         if self.team.size == 1:
             return _fill(add, np.empty(width, dtype), Tile(0, self.leaves), sets, self._join)
-        counts = [len(rank) for rank in self._nodes]
+        counts = self._counts
         if self.team.shares or alone(sum(counts), width):
             sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
             self._fill_own(add, sums[first:], sets)
@@ -124,14 +132,11 @@ class TreeSum:
 
     def _joined(self, sums: Array, out: Array | None = None) -> Array:
         """The sum over all parts from those of all ranks' subtrees, (subtrees, width)."""
-        found = dict(zip((node for rank in self._nodes for node in rank), sums, strict=True))
-
-        root = Tile(0, self.leaves)
-        if root not in found:
-            return _joined(found, root, self._join, out)
+        if isinstance(self._order, tuple):
+            return _joined(sums, self._order, self._join, out)
         if out is None:
-            return found[root].copy()
-        np.copyto(out, found[root])
+            return sums[self._order].copy()
+        np.copyto(out, sums[self._order])
         return out
 
 
@@ -149,13 +154,20 @@ def _fill(add: Callable[[int, Array], None], out: Array, node: Tile, sets: bool,
     return out
 
 
-def _joined(found: dict[Tile, Array], node: Tile, join: Join, out: Array | None = None) -> Array:
-    """The sum of a subtree from those that are found."""
-    if node in found:
-        return found[node]
+def _order(rows: Mapping[Tile, int], node: Tile) -> Order:
+    """The order in which the rows of some subtrees become the sum of a node."""
+    if node in rows:
+        return rows[node]
     middle = tiles.halves(node.start, node.stop)
-    first, second = (_joined(found, half, join) for half in (Tile(node.start, middle), Tile(middle, node.stop)))
-    total: Array = join(first, second, out=out)
+    return _order(rows, Tile(node.start, middle)), _order(rows, Tile(middle, node.stop))
+
+
+def _joined(sums: Array, order: Order, join: Join, out: Array | None = None) -> Array:
+    """The sum of rows in that order."""
+    if isinstance(order, int):
+        row: Array = sums[order]
+        return row
+    total: Array = join(_joined(sums, order[0], join), _joined(sums, order[1], join), out=out)
     return total
 
 

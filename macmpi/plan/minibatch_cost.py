@@ -19,6 +19,10 @@ from macmpi.startup.dataclass import dataclass
 PASSES, MEASURED, ADAPTED = 3.7, 3, 10
 """Passes through the net for a point; minibatches from one measured length, and one adapted damping, to the next."""
 
+FACTS = 4
+"""Numbers of a look at a minibatch: the sums of losses and of their squares, points that are probed, and all points.
+They are summed alone where inverses are made again or the damping adapts, else with the slopes."""
+
 METRIC, PROBED = 4.0, 64
 """Multiplications of two numbers of an image for its metric, a point; points of them."""
 
@@ -44,6 +48,7 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
     batches, N = minibatches(keys, plan), plan.n_train
     n = minibatch(keys, N, 0, plan.choices.loss.labels)
     renewed, measured, adapted = (-(-batches // every) for every in (REMADE_LATER, MEASURED, ADAPTED))
+    alone = min(renewed + adapted, batches)
     ridge = 0.0 if autoencoder and keys.ridge == "auto" else keys.ridge
     rows = N if ridge else n  # with a ridge inverses are applied to the product of the factors
     weights = plan.offsets.weights[-1]
@@ -67,8 +72,9 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
     probing = sum(METRIC * size**2 * PROBED for size in images) / rates.products
     inverses = [flops / rates.products for flops in inverse_flops(chain.block_shapes, layers)]
     found = [
-        *sums(PASSES / 3.0, 4, batches),
-        *sums(2.0 * PASSES / 3.0, weights, batches),
+        *sums(PASSES / 3.0, FACTS, alone),
+        *sums(2.0 * PASSES / 3.0, weights, alone),
+        *sums(PASSES, weights + FACTS, batches - alone),
         Round(whole, item * weights, plan.per_node, verb="gather_parts", times=batches),
         *sums(0.0, sum(d * d for _, d in chain.block_shapes), renewed),
         Round((0.0,) * P, item * weights, plan.per_node, verb="gather_parts", times=renewed + measured + adapted),

@@ -88,7 +88,16 @@ else:
             hasattr(cls, "__post_init__"),
         )
 
+        count = len(taken) if not made and not after else -1
+        """Where as many values are given there is nothing else to do: the way of most."""
+
         def __init__(self, *positional, **keywords):
+            into = self.__dict__
+            if len(positional) + len(keywords) == count and not into:
+                into.update(zip(plain, positional, strict=False), **keywords)
+                if into.keys() == names:
+                    return
+                into.clear()
             if len(positional) > len(plain):
                 raise TypeError(f"{cls.__name__} takes {len(plain)} positional values, not {len(positional)}")
             given = dict(zip(plain, positional, strict=False))
@@ -98,7 +107,6 @@ else:
                 if unknown := keywords.keys() - names:
                     raise TypeError(f"{cls.__name__} has no {', '.join(sorted(unknown))}")
                 given |= keywords
-            into = self.__dict__
             for name, default, factory in taken:
                 if name in given:
                     into[name] = given[name]

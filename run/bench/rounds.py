@@ -6,8 +6,9 @@
 With each launch go the dgemm rate of every core, alone and all at once, the share of the cores that the host has taken
 away ("stolen", /proc/stat) and that other programs have used.  Rates are taken before and after a launch.  A round is
 quiet if none of its launches lost more than STOLEN, and if every core, alone and with the others, reached SLOW of its
-best rate: a host may slow the cores down while /proc/stat knows nothing of it.  Rounds are added until the median speedup of the quiet ones is
-known to within WIDTH, by the order statistics of a sign test, or until there are --rounds of them.
+best rate: a host may slow the cores down while /proc/stat knows nothing of it.  Rounds are added until the median
+speedup of the quiet ones is known to within WIDTH, by the order statistics of a sign test, or until there are --rounds
+of them.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from macmpi.data.scaling import fit_scaling
 from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.embedding import principal_codes
-from macmpi.methods.stochastic import curvature
-from macmpi.methods.stochastic import method as stochastic
+from macmpi.methods.stochastic import looks
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
@@ -223,8 +222,7 @@ def test_steps_of_stochastic_mac_on_all_points_are_those_of_copies(
     loss: str, activation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     total = int(COUNTS.sum())
-    for module in (curvature, stochastic):
-        monkeypatch.setattr(module, "PROBED", total)
+    monkeypatch.setattr(looks, "PROBED", total)
     config = Config(
         model=Model([6, 5], ["tanh", activation], loss=loss),  # type: ignore[arg-type]
         method=Method("stochastic"),

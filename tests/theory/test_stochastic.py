@@ -16,7 +16,7 @@ from targets import taken_by
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import fit_scaling
-from macmpi.methods.stochastic import curvature, factors, recovery
+from macmpi.methods.stochastic import curvature, factors, looks, recovery
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.damping import Damping
@@ -60,8 +60,7 @@ SIZES = (6, [5, 2, 4])
 @pytest.fixture(autouse=True)
 def few_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that Grams and metrics are of some points of a part alone."""
-    for module in (curvature, stochastic):
-        monkeypatch.setattr(module, "PROBED", 7)
+    monkeypatch.setattr(looks, "PROBED", 7)
 
 
 def data_of(loss: str, n: int = 90) -> Dataset:
@@ -317,12 +316,12 @@ def test_a_length_is_the_minimum_of_the_model_at_the_points_probed(weighted: boo
     method, state = method_of()
     method.few = True
     if weighted:
-        method.point_weights = np.random.default_rng(5).uniform(0.1, 3.0, len(method.data.X))
+        method.looks.point_weights = np.random.default_rng(5).uniform(0.1, 3.0, len(method.data.X))
     before, rows, slope, curved = state.weights.copy(), halves(np.arange(30)), 0.0, 0.0
     method.step(rows, state)
     way = (state.weights - before) / (STRIDE * state.own.length)
     for own in rows.values():
-        few = own[probed_of(15, method.point_weights[own] if weighted else None, 7)]
+        few = own[probed_of(15, method.looks.point_weights[own] if weighted else None, 7)]
         assert len(few) == 7
         tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[few])
         change = tape.weight_jvp(method.layout.blocks(way))

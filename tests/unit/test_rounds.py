@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from rounds import FEWEST, SLOW, STOLEN, WIDTH, Round, Run, Speedup, by_least, interval, quiet
 
-
 BOTH = (1.0, 1.0)
 
 

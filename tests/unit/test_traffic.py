@@ -13,6 +13,7 @@ from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Parallel, Stochastic, WStep
 from macmpi.parallel import tree_sum
+from macmpi.plan.choices import EARLY
 from macmpi.plan.plan import make_plan
 from macmpi.plan.traffic import traffic
 
@@ -110,12 +111,12 @@ def test_line_searches_that_go_on_are_sums_that_no_plan_knows(ranks: int, monkey
 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_minibatches_exchange_what_the_plan_says(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts of an epoch, to a tenth: which of its minibatches renew metrics depends on those before."""
+    """Counts of an epoch, to a tenth, after the first EARLY minibatches, of which more renew inverses."""
     keys = Stochastic(batch=30, batch_max=30, parts=12, ridge=0.0)
     config, data = Config(model=SIGMOID, method=Method("stochastic"), stochastic=keys), data_of(N)
     plan = make_plan(config, *data.sizes.counts, ranks)
-    planned = sum(traffic(plan, config).verbs.values())
-    for verbs, _ in counted(config, ranks, monkeypatch, 3):
+    planned, sweeps = sum(traffic(plan, config).verbs.values()), 2 + -(-EARLY // (N // keys.batch))
+    for verbs, _ in counted(config, ranks, monkeypatch, sweeps):
         assert planned == pytest.approx(sum(verbs.values()), rel=0.1)
 
 

@@ -40,9 +40,6 @@ from macmpi.typing import Array
 MEMORY = 0.9
 """The share of running Grams that is left when a minibatch renews them."""
 
-PROBED = 64
-"""Points of each part that Grams and metrics are taken from."""
-
 Tapes = dict[int, Seen]
 """Each part of this rank has seen this of a minibatch."""
 
@@ -236,7 +233,7 @@ class RunningCurvature:
                 G, M = inverses[2 * k : 2 * k + 2]
                 if k in self.spectral:
                     gram_, metric = zip(values[2 * k : 2 * k + 2], squares[2 * k : 2 * k + 2], strict=True)
-                    found[k][:] = spectral.solved(slopes[k] * (-1.0 / n), metric, gram_, damping, q)
+                    spectral.solve(slopes[k], n, metric, gram_, damping, q, found[k])
                     self._mask(k, units, found[k])
                     continue
                 outputs, inputs = sides[k]

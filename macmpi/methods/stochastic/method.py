@@ -22,13 +22,13 @@ from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import at
 from macmpi.methods.nested import Nested
-from macmpi.methods.stochastic import components, factors, recovery
+from macmpi.methods.stochastic import components, recovery
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic import start as opening
-from macmpi.methods.stochastic.curvature import PROBED, RunningCurvature, Tapes
+from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
 from macmpi.methods.stochastic.damping import Damping
-from macmpi.methods.stochastic.factors import Seen, probed_of
 from macmpi.methods.stochastic.layout import Layout
+from macmpi.methods.stochastic.looks import Drawn, Looks
 from macmpi.methods.stochastic.minibatches import Minibatches
 from macmpi.methods.stochastic.sample import Sample
 from macmpi.methods.stochastic.weights import Moves
@@ -36,11 +36,12 @@ from macmpi.nets.losses import weighted
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.team import Team
-from macmpi.parallel.tiles import Tile, merged
+from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.choices import EARLY, REMADE, REMADE_LATER
 from macmpi.plan.damped import damped
 from macmpi.plan.initial import random_block, remember
+from macmpi.plan.minibatch_cost import FACTS
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
@@ -65,9 +66,6 @@ FIRST = 3
 WINDOW = 8.0
 """The first averages are over about the WINDOW-th part of all steps."""
 
-Drawn = dict[int, Array]
-"""This rank's points of a minibatch, by part."""
-
 
 class Stochastic(Nested[StochasticState]):
     """Stochastic MAC as a Method: an iteration is an epoch or a part of one.  Collective: where a method says so."""
@@ -81,19 +79,19 @@ class Stochastic(Nested[StochasticState]):
         batch = self.minibatches.points(0)
         layers = damped(plan.chain, plan.choices.loss, data.autoencoder, batch)
         self.layout = Layout(plan.chain.block_shapes, layers.low_rank)
-        widest = self.layout.weights[-1].stop, sum(side**2 for side in self.layout.sides)
-        self._gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
+        widest = self.layout.weights[-1].stop + FACTS, sum(side**2 for side in self.layout.sides)
+        gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, layers)
         self.moves = Moves(team, self.curvature.places)
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
-        self._reads = merged(self.curvature.slopes_read)
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.dense)
         self.momentum = LONGER if layers.dense else MOMENTUM
         points = self.parts.points
-        self.point_weights = None if data.weights is None else data.weights * (plan.n_train / points.weight)
+        heavy = None if data.weights is None else data.weights * (plan.n_train / points.weight)
+        self.looks = Looks(plan, data, self.layout, self.curvature, self.sum, gradients, heavy)
         self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
         self.few = data.autoencoder and not self.ridge.at(0)
 
@@ -141,7 +139,7 @@ class Stochastic(Nested[StochasticState]):
         return self._started(weights, self._sample(), gradient_step)
 
     def _sample(self) -> Sample:
-        return Sample(self.data, self.rows, self.sum, self.point_weights)
+        return Sample(self.data, self.rows, self.sum, self.looks.point_weights)
 
     def _started(self, weights: Array, sample: Sample, fitted: bool = True) -> State[StochasticState]:
         """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
@@ -156,7 +154,7 @@ class Stochastic(Nested[StochasticState]):
                 empty = self.layout.blocks(self.curvature.empty_weights())[-1]
                 opening.fit_output(chain, found, loss, sample, empty, self.team)
         state.own.average, state.own.step = state.weights.copy(), np.zeros_like(state.weights)
-        self.curvature.begin(state, self.data.X, self.point_weights)
+        self.curvature.begin(state, self.data.X, self.looks.point_weights)
         return state
 
     def begin(self, state: State[StochasticState]) -> None:
@@ -192,33 +190,36 @@ class Stochastic(Nested[StochasticState]):
     def step(self, rows: Drawn, state: State[StochasticState]) -> bool:
         """One minibatch of this rank's rows by part; True if the State is whole: Grams folded.  Collective: yes."""
         ridge = self.ridge.at(self.minibatches.epoch(state.iteration))
-        tapes: Tapes = {}
+        early = state.own.steps < FIRST
+        spectra = early or state.own.steps % REMADE_LATER == 0 or not state.own.inverses[0]
+        renew = spectra or (state.own.steps < EARLY and state.own.steps % REMADE == 0)
+        adapt = (state.own.steps + 1) % ADAPT == 0
+        sides = self.curvature.sides(np.inf if ridge else self.minibatches.points(state.iteration))
         with self.clock("z"):
-            total, squares, probed, n = self.sum(partial(self._look, rows=rows, state=state, tapes=tapes), 4).tolist()
-        loss = total / n
-        if state.own.steps and recovery.gone_wrong(loss, squares / n, n, state.own.level):
+            alone = renew or adapt  # inverses are made from the look, and the decrease needs all digits of its loss
+            look = self.looks.losses(rows, state) if alone else self.looks.with_slopes(rows, sides, ridge, state)
+        loss, n, tapes = look.loss, look.n, look.tapes
+        if state.own.steps and recovery.gone_wrong(loss, look.square, n, state.own.level):
             recovery.take_back(self.moves, state)
             return False
         seen = loss if state.own.steps == 0 else min(loss, recovery.SURGE * state.own.level)
         state.own.level = seen if state.own.steps == 0 else state.own.level + LEVEL * (seen - state.own.level)
-        early = state.own.steps < FIRST
-        spectra = early or state.own.steps % REMADE_LATER == 0 or not state.own.inverses[0]
-        renew = spectra or (state.own.steps < EARLY and state.own.steps % REMADE == 0)
         if early or state.own.steps % RENEWED == 0:
-            self.curvature.note(tapes, probed, state)
+            self.curvature.note(tapes, look.probed, state)
         damping = self.damping.of_inverses(state.own.damping, state.own.level) + ridge
         if renew:
-            self.curvature.factor(tapes, probed, damping, state, spectra)
-        D = self._direction(tapes, n, damping, ridge, state)
+            self.curvature.factor(tapes, look.probed, damping, state, spectra)
+        with self.clock("z"):
+            slopes = self.looks.slopes(look, sides, ridge, state)
+        D = self.curvature.direction(slopes, n, damping, sides, state)
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if renew or state.own.steps % MEASURE == 0:
             self.curvature.show(D)
-            some, count = ({i: seen.few for i, seen in tapes.items()}, probed) if self.few else (tapes, n)
+            some, count = ({i: seen.few for i, seen in tapes.items()}, look.probed) if self.few else (tapes, n)
             slope, curvature = self._along(D, some, count, ridge, damping, state)
             state.own.length = slope / curvature if curvature > 0.0 else 0.0
         rate = self._averaged(state.own.steps)
         state.own.steps += 1
-        adapt = state.own.steps % ADAPT == 0
         self.moves.step(state, rate, self.momentum, D, STRIDE * state.own.length, go=not adapt)
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
@@ -232,32 +233,6 @@ class Stochastic(Nested[StochasticState]):
     def _averaged(self, steps: int) -> float:
         """The share that the average takes of weights that have taken some steps.  Collective: no."""
         return max(1.0 - self.minibatches.averaging, WINDOW / (steps - 1 + WINDOW)) if steps else 0.0
-
-    def _look(self, i: int, out: Array, rows: Drawn, state: State[StochasticState], tapes: Tapes) -> None:
-        """Adds part i's losses, their squares, its points probed and all of them; keeps what it has seen."""
-        own = rows[i]
-        tape, Y = self.plan.chain.whole.tape(self.weights(state), self.data.X[own]), self.data.Y[own]
-        w = at(self.point_weights, own)
-        losses, residual = weighted(self.plan.choices.loss, w).with_residual(Y, tape.F)
-        losses, tapes[i] = losses.astype(float), Seen(tape, Y, residual, probed_of(len(own), w, PROBED), w)
-        out += losses.sum(), losses @ losses, tapes[i].count, len(own)
-
-    def _direction(self, tapes: Tapes, n: float, damping: float, ridge: float, state: State[StochasticState]) -> Array:
-        """D of this rank's units.  The ridge's slope has no factors: with one the gradient is made whole.
-
-        damping: of the layers that are damped in eigenvectors.  Collective: yes.
-        """
-        points = np.inf if ridge else self.minibatches.points(state.iteration)
-        sides, inverses = self.curvature.sides(points), self.curvature.inverses(state)
-
-        def put(i: int, out: Array) -> None:
-            slopes = self.layout.blocks(out)
-            factors.put_slopes(tapes[i], inverses, sides, slopes)
-            ridges.add_slopes(len(tapes[i].Y) * ridge, self.weights(state), slopes)
-
-        with self.clock("z"):
-            summed = self._gradients(put, len(state.weights), self.plan.dtype, self._reads, sets=True)
-        return self.curvature.direction(summed, n, damping, sides, state)
 
     def _along(
         self, way: Array, tapes: Tapes, n: float, ridge: float, damping: float, state: State[StochasticState]
@@ -290,7 +265,7 @@ class Stochastic(Nested[StochasticState]):
         weights, chain, loss = self.weights(state), self.plan.chain, self.plan.choices.loss
 
         def add(i: int, out: Array) -> None:
-            Y, own = self.data.Y[rows[i]], weighted(loss, at(self.point_weights, rows[i]))
+            Y, own = self.data.Y[rows[i]], weighted(loss, at(self.looks.point_weights, rows[i]))
             out += own.value(Y, chain.forward(weights, self.data.X[rows[i]])).sum(dtype=float)
 
         with self.clock("z"):

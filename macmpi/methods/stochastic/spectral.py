@@ -50,18 +50,19 @@ def decomposed(A: Array) -> Spectrum:
     raise LinAlgError(f"no eigenvectors of a matrix of {len(A)} rows: dsyevd gives {failed}")
 
 
-def solved(slope: Array, metric: Spectrum, gram: Spectrum, damping: float, q: float) -> Array:
-    """Minus the direction of a layer whose derivative is slope (h, d), of the spectra of M (h, h) and G (d, d).
+def solve(slope: Array, n: float, metric: Spectrum, gram: Spectrum, damping: float, q: float, out: Array) -> None:
+    """The direction of a layer, of a derivative that was summed over n points, and of the spectra of M (h, h) and G
+    (d, d): (h, d), in `out`.
 
     a / b is the ratio of the mean eigenvalues of M and G.  Cost: 4 h d (h + d) flops.
     """
     (m, U), (values, V) = metric, gram
-    ratio = np.sqrt(max(float(np.mean(m)), 1e-30) / max(float(np.mean(values)), 1e-30))
+    ratio = np.sqrt(max(float(m.sum()) / len(m), 1e-30) / max(float(values.sum()) / len(values), 1e-30))
     root = q * np.sqrt(damping)
     divisor = np.multiply.outer(m, values)
     divisor += (m * (root / ratio)).astype(slope.dtype)[:, None]
     divisor += (values * (root * ratio) + damping).astype(slope.dtype)
     turned = U.T @ slope @ V
+    divisor *= -n
     turned /= divisor
-    found: Array = U @ turned @ V.T
-    return found
+    np.matmul(U @ turned, V.T, out=out)

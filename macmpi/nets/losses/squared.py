@@ -69,7 +69,9 @@ class Squared(EveryNumber):
         return float(np.abs(self.metric.M).max())
 
     def value(self, Y: Array, F: Array) -> Array:
-        R = self._off(Y, F)
+        return self._value(self._off(Y, F))
+
+    def _value(self, R: Array) -> Array:
         return 0.5 * (row_dots(R, R) if self._plain else self.metric.square(R))
 
     def residual(self, Y: Array, F: Array) -> Array:
@@ -77,7 +79,8 @@ class Squared(EveryNumber):
         return R if self._plain else times(R, self.metric.M)
 
     def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
-        return self.value(Y, F), self.residual(Y, F)
+        R = self._off(Y, F)
+        return self._value(R), R if self._plain else times(R, self.metric.M)
 
     def root(self, Y: Array, F: Array) -> Root:
         R = self._off(Y, F)

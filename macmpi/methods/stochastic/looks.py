@@ -1,0 +1,133 @@
+"""A look at a minibatch: the net at its points, their losses, and the slopes of the weights, summed over parts.
+
+Slopes need the inverses that are applied to them, and where these are made again, they need the look: two exchanges.
+In all other steps losses and slopes are summed together, in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from macmpi.data.dataset import Dataset
+from macmpi.half_steps.evaluation import at
+from macmpi.methods.stochastic import factors
+from macmpi.methods.stochastic import ridge as ridges
+from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
+from macmpi.methods.stochastic.factors import Seen, Sides, probed_of
+from macmpi.methods.stochastic.layout import Layout
+from macmpi.methods.stochastic.lowrank import Inverse
+from macmpi.nets.losses import weighted
+from macmpi.parallel.tiles import merged
+from macmpi.parallel.tree_sum import TreeSum
+from macmpi.plan.minibatch_cost import FACTS
+from macmpi.plan.plan import Plan
+from macmpi.startup.dataclass import dataclass
+from macmpi.state import State, StochasticState, block_views
+from macmpi.typing import Array
+
+Drawn = dict[int, Array]
+"""This rank's points of a minibatch, by part."""
+
+
+PROBED = 64
+"""Points of each part that Grams and metrics are taken from."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a minibatch has shown: mean loss and mean square of it, points probed and all of them, of all ranks.
+
+    tapes: of this rank's parts; slopes: summed over points, as far as this rank reads them; None: not summed yet.
+    """
+
+    tapes: Tapes
+    loss: float
+    square: float
+    probed: float
+    n: float
+    slopes: Array | None = None
+
+
+class Looks:
+    """Looks at minibatches.  gradients: sums as wide as the weights and FACTS more.  Collective: where it is said."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        data: Dataset,
+        layout: Layout,
+        curvature: RunningCurvature,
+        small: TreeSum,
+        gradients: TreeSum,
+        point_weights: Array | None,
+    ) -> None:
+        self.plan, self.data, self.layout, self.curvature = plan, data, layout, curvature
+        self.sum, self._gradients, self.point_weights = small, gradients, point_weights
+        self._reads = merged(curvature.slopes_read)
+        self._width = layout.weights[-1].stop
+
+    def losses(self, rows: Drawn, state: State[StochasticState]) -> Look:
+        """A look at this rank's rows by part, without slopes.  Collective: yes."""
+        tapes: Tapes = {}
+
+        def add(i: int, out: Array) -> None:
+            out += self._at(i, rows, state, tapes, 1.0)
+
+        total, squares, probed, n = self.sum(add, FACTS).tolist()
+        return Look(tapes, total / n, squares / n, probed, n)
+
+    def with_slopes(self, rows: Drawn, sides: Sides, ridge: float, state: State[StochasticState]) -> Look:
+        """A look with slopes, in one exchange: losses in the weights' precision, in units of their running mean, so
+        that no square overflows that is not far too large.  Collective: yes.
+        """
+        tapes: Tapes = {}
+        unit, width, inverses = state.own.level or 1.0, self._width, self.curvature.inverses(state)
+
+        def put(i: int, out: Array) -> None:
+            out[width:] = self._at(i, rows, state, tapes, unit)
+            self._put_slopes(i, out[:width], tapes, inverses, sides, ridge, state)
+
+        reads = [*self._reads, slice(width, width + FACTS)]
+        flat = self._gradients(put, width + FACTS, self.plan.dtype, reads, sets=True)
+        total, squares, probed, n = flat[width:].tolist()
+        return Look(tapes, unit * total / n, unit * unit * squares / n, probed, n, flat[:width])
+
+    def slopes(self, look: Look, sides: Sides, ridge: float, state: State[StochasticState]) -> Array:
+        """The slopes of a look that has none, with the inverses of `sides` in them.
+
+        They are to be read until the next ones are summed.  Collective: yes.
+        """
+        if look.slopes is not None:
+            return look.slopes
+        inverses = self.curvature.inverses(state)
+
+        def put(i: int, out: Array) -> None:
+            self._put_slopes(i, out, look.tapes, inverses, sides, ridge, state)
+
+        return self._gradients(put, self._width, self.plan.dtype, self._reads, sets=True)
+
+    def _at(
+        self, i: int, rows: Drawn, state: State[StochasticState], tapes: Tapes, unit: float
+    ) -> tuple[float, float, float, float]:
+        """FACTS of part i, losses in a unit; keeps what it has seen."""
+        own, weights = rows[i], block_views(state.weights, self.plan.chain.block_shapes)
+        tape, Y = self.plan.chain.whole.tape(weights, self.data.X[own]), self.data.Y[own]
+        w = at(self.point_weights, own)
+        losses, residual = weighted(self.plan.choices.loss, w).with_residual(Y, tape.F)
+        losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed_of(len(own), w, PROBED), w)
+        return float(losses.sum()), float(losses @ losses), tapes[i].count, len(own)
+
+    def _put_slopes(
+        self,
+        i: int,
+        out: Array,
+        tapes: Tapes,
+        inverses: Sequence[Inverse],
+        sides: Sides,
+        ridge: float,
+        state: State[StochasticState],
+    ) -> None:
+        """Part i's slopes.  The ridge's have no factors: with one the gradient is made whole."""
+        slopes = self.layout.blocks(out)
+        factors.put_slopes(tapes[i], inverses, sides, slopes)
+        ridges.add_slopes(len(tapes[i].Y) * ridge, block_views(state.weights, self.plan.chain.block_shapes), slopes)

@@ -1,0 +1,49 @@
+"""A look at a minibatch and its slopes: in one exchange as in two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from theory.test_stochastic import RIDGES, halves, method_of
+
+from macmpi.methods.stochastic import recovery
+from macmpi.nets.losses import LOSSES
+
+ROWS = halves(np.arange(30))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("ridge", RIDGES)
+@pytest.mark.parametrize("factored", [False, True])
+def test_one_exchange_brings_what_two_do(loss: str, ridge: float, factored: bool) -> None:
+    """To rounding: losses come in units of their running mean.  factored: inverses are applied point by point."""
+    method, state = method_of(loss)
+    sides = [(factored, factored)] * len(method.layout.shapes)
+    for _ in range(2):
+        method.step(ROWS, state)
+    apart = method.looks.losses(ROWS, state)
+    slopes = method.looks.slopes(apart, sides, ridge, state).copy()
+    both = method.looks.with_slopes(ROWS, sides, ridge, state)
+    assert (apart.probed, apart.n) == (both.probed, both.n) == (30.0, 30.0)
+    assert (both.loss, both.square) == pytest.approx((apart.loss, apart.square), rel=1e-13)
+    assert both.slopes is not None
+    assert_allclose(both.slopes, slopes, rtol=1e-12, atol=1e-15)
+    assert method.looks.slopes(both, sides, ridge, state) is both.slopes
+
+
+@pytest.mark.parametrize(("off", "wrong"), [(1.0, False), (100.0, True)])
+def test_targets_of_any_size_are_judged_alike(off: float, wrong: bool) -> None:
+    """Squares of such losses are above the range of single precision, their ratios to the running mean are not."""
+    method, state = method_of()
+    size = np.float32(1e12)
+    data = method.data
+    method.looks.data = replace(data, X=data.X.astype(np.float32), Y=(off * size * data.Y).astype(np.float32))
+    state.weights = state.weights.astype(np.float32)
+    state.own.level = method.looks.losses(ROWS, state).loss / off**2
+    look = method.looks.with_slopes(ROWS, [(False, False)] * len(method.layout.shapes), 0.0, state)
+    assert np.isfinite(look.loss)
+    assert look.square > np.finfo(np.float32).max
+    assert recovery.gone_wrong(look.loss, look.square, look.n, state.own.level) is wrong
