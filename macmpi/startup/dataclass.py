@@ -88,8 +88,7 @@ else:
             hasattr(cls, "__post_init__"),
         )
 
-        count = len(taken) if not made and not after else -1
-        """Where as many values are given there is nothing else to do: the way of most."""
+        count = len(taken) if not made and not after else -1  # as many values as this need no defaults
 
         def __init__(self, *positional, **keywords):
             into = self.__dict__

@@ -45,5 +45,5 @@ def test_targets_of_any_size_are_judged_alike(off: float, wrong: bool) -> None:
     state.own.level = method.looks.losses(ROWS, state).loss / off**2
     look = method.looks.with_slopes(ROWS, [(False, False)] * len(method.layout.shapes), 0.0, state)
     assert np.isfinite(look.loss)
-    assert look.square > np.finfo(np.float32).max
+    assert look.square > float(np.finfo(np.float32).max)
     assert recovery.gone_wrong(look.loss, look.square, look.n, state.own.level) is wrong

@@ -35,7 +35,7 @@ PROBED = 64
 
 @dataclass(frozen=True)
 class Look:
-    """What a minibatch has shown: mean loss and mean square of it, points probed and all of them, of all ranks.
+    """The mean loss of a minibatch and the mean square of losses, points probed and all points, of all ranks.
 
     tapes: of this rank's parts; slopes: summed over points, as far as this rank reads them; None: not summed yet.
     """
