@@ -13,9 +13,11 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +31,8 @@ ROOT = Path(__file__).resolve().parent
 AT_ONCE = 60.0
 """Seconds of training in one process of peers."""
 PAUSED = 75
+LOOK = 0.2
+"""Seconds from one look at a run's curve to the next."""
 RECORDS = 4
 """Records of an epoch of minibatches, where nothing else is asked for."""
 CPU = "import time, macmpi.parallel.clock as r; r.now = time.process_time; from macmpi.run import main; main()"
@@ -97,13 +101,27 @@ class Contest:
     def _path(self, c: Candidate, seconds: float, repeat: int, records: int) -> Path:
         counted = records if c.peer else self.records
         text = json.dumps([asdict(c), seconds, repeat, self.clock, counted], sort_keys=True)
+        text = text.replace(f"{self.folder}/", "")  # wherever the folder lies
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
-    def _measure(self, command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    def _measure(
+        self, command: Sequence[str], ends: Callable[[], bool] = lambda: False, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """A command, which is told to stop once `ends`."""
         if time.monotonic() > self.pause:
             raise SystemExit(PAUSED)
-        keys = os.environ | environment
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=keys)
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+            process = subprocess.Popen(command, stdout=out, stderr=errors, env=os.environ | environment)
+            told = False
+            while process.poll() is None:
+                if not told and ends():
+                    process.terminate()
+                    told = True
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK)
+            out.seek(0)
+            errors.seek(0)
+            return subprocess.CompletedProcess(command, process.returncode, out.read(), errors.read())
 
     def _own(self, c: Candidate, seconds: float) -> Curve:
         output = self.folder / f"run-{os.getpid()}"
@@ -111,12 +129,16 @@ class Contest:
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(c.ranks)] if c.ranks > 1 else []
         module = ["-c", CPU] if self.clock == "cpu" and c.ranks == 1 else ["-m", "macmpi.run"]
         program = [sys.executable, *module, c.config, "--output", str(output)]
-        limits = ["--max-time", str(1.3 * seconds + 3.0), "--iterations", "100000"]
+        times = 1.3 if c.ranks > 1 else 20.0  # evaluation and the start-up count there, but not for the curve
+        limits = ["--max-time", str(times * seconds + 3.0), "--iterations", "100000"]
         settings = [word for s in c.settings for word in ("--set", s)]
-        done = self._measure([*launcher, *program, *limits, *settings])
-        if done.returncode not in (0, 75) and not (output / "curve.jsonl").exists():
+        curve = output / "curve.jsonl"
+        done = self._measure(
+            [*launcher, *program, *limits, *settings], lambda: c.ranks == 1 and trained(curve) > seconds
+        )
+        if done.returncode not in (0, 75) and not curve.exists():
             give_up([*program, *settings], done.returncode, done.stderr)
-        records = [json.loads(line) for line in (output / "curve.jsonl").read_text().splitlines()]
+        records = [json.loads(line) for line in curve.read_text().splitlines()]
         return [[r["seconds"], r["E1_train"], r["E1_val"], r.get("error_val", 0.0), r["iteration"]] for r in records]
 
     def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int, records: int) -> list[Curve]:
@@ -156,6 +178,12 @@ class Contest:
             if times[soonest] < math.inf and soonest not in chosen:
                 chosen.append(soonest)
         return chosen[: contender.finalists]
+
+
+def trained(curve: Path) -> float:
+    """Seconds of training that a run has recorded so far."""
+    *lines, _unfinished = curve.read_text().split("\n") if curve.exists() else [""]
+    return float(json.loads(lines[-1])["seconds"]) if lines else 0.0
 
 
 def within(curve: Curve, seconds: float) -> Curve:

@@ -130,6 +130,7 @@ BENCHMARKS = [
     Benchmark("growth", [Step("growth", GROWTH, rows_of, 400.0)]),
     compared("rivals", 2400.0),
     compared("tasks", 600.0),
+    compared("shapes", 9000.0),
     Benchmark("startup", [Step("startup", ("run/bench/startup.py", "--json", "{OUTPUT}/rows.json"), rows_of, 150.0)]),
 ]
 

@@ -52,7 +52,7 @@ SHAPES = {
     "wide": Shape(FAST, ("model.hidden=[2000,2000]",), 4.0, 60.0, 1),
     "narrow-deep": Shape(FAST, (f"model.hidden={[100] * 12}".replace(" ", ""),), 4.0, 60.0),
     "regression": Shape(FAST, ("model.hidden=[200,200]", 'model.activation="relu"'), 2.4, 60.0),
-    "classification": Shape(FAST, ('data.source="usps-large"', "model.hidden=[500]", *LABELS), 2.4, 60.0, 1),
+    "classification": Shape(FAST, ('data.source="usps-large"', "model.hidden=[500]", *LABELS), 2.4, 60.0),
     "digits": Shape(FAST, ('data.source="digits"', "model.hidden=[64,32,8,32,64]"), 4.0, 15.0),
 }
 

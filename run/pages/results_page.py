@@ -233,6 +233,12 @@ KFAC = (
 )
 """The family of the method that is compared."""
 
+SHAPES = (
+    "Data and nets of the shapes, and the rivals, are in `run/bench/shapes.py`. Levels are errors that are given, and "
+    "the lowest that any rival from random weights, or from stochastic MAC's start, has within its seconds."
+)
+"""How the table of shapes is to be read."""
+
 SECONDS = " One core each, single precision, one final run; seconds are the processor's, of training alone."
 
 SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
@@ -241,6 +247,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
     "curves": ("Learning curves against seconds", curves, KFAC),
     "rivals": ("Against Adam and the optimisers of today, tuned", compared, KFAC + SECONDS),
     "tasks": ("Other tasks: defaults against a tuned Adam", compared, KFAC + SECONDS),
+    "shapes": ("Nets and data of other shapes: defaults against tuned optimisers", compared, SHAPES + SECONDS),
     "cost": ("An iteration of full MAC", cost, ""),
     "start": ("From the launch to the first iteration", start, ""),
     "startup": ("Many ranks on few cores: a run of no iterations", startup, ""),

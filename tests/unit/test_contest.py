@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -50,6 +51,31 @@ def test_an_epoch_that_ends_too_late_does_not_count_but_for_the_first() -> None:
     contest = module("contest")
     curve = [[0.0, 9.0, 9.5, 0, 0], [1.0, 6.0, 7.0, 0, 1], [2.0, 4.0, 5.0, 0, 2]]
     assert [contest.lowest(contest.within(curve, seconds)) for seconds in (0.5, 1.5, 2.0)] == [6.0, 6.0, 4.0]
+
+
+def test_a_program_is_told_to_stop_once_it_has_trained_for_its_seconds(tmp_path: Path) -> None:
+    """By complete lines of its curve."""
+    contest = module("contest")
+    curve = tmp_path / "curve.jsonl"
+    seen = [contest.trained(curve)]
+    for text in ('{"seconds": 0.0}\n{"seco', '{"seconds": 0.0}\n{"seconds": 3.5}\n', ""):
+        curve.write_text(text)
+        seen.append(contest.trained(curve))
+    assert seen == [0.0, 0.0, 3.5, 0.0]
+    curve.write_text('{"seconds": 3.5}\n')
+    waits = [sys.executable, "-c", "import sys, time; print('begun', flush=True); time.sleep(600)"]
+    done = contest.Contest(tmp_path, "")._measure(waits, lambda: contest.trained(curve) > 3.0)
+    assert done.returncode == -signal.SIGTERM
+    assert contest.Contest(tmp_path, "")._measure([sys.executable, "-c", "print(1)"]).stdout == "1\n"
+
+
+def test_results_are_found_wherever_their_folder_lies(tmp_path: Path) -> None:
+    contest = module("contest")
+    names = set()
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        candidate = contest.Candidate("a.toml", (f'data.source="{folder}/x.npz"',))
+        names.add(contest.Contest(folder, "")._path(candidate, 1.0, 0, 1).name)
+    assert len(names) == 1
 
 
 def test_turns_of_the_same_arithmetic_take_the_median_of_each_iterations_seconds() -> None:
