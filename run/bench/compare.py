@@ -217,7 +217,7 @@ def of_shapes(contest: Contest, names: Sequence[str], repeats: int) -> None:
     lines = list(shapes.HEAD)
     for name in names:
         print(f"## {name}\n", flush=True)
-        own = replace(contest, records=shapes.SHAPES[name].of_rivals)
+        own = replace(contest, records=shapes.SHAPES[name].records)
         runs = held(own, shapes.study(name, contest.folder), repeats)
         if repeats:
             lines += shapes.rows(name, runs)

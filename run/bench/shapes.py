@@ -6,8 +6,7 @@ Every shape is run/usps_fast.toml, or run/large_fast.toml, with other data or an
 Each rival is tuned by successive halving over its learning rate and minibatch, from wide random weights, and again from
 stochastic MAC's start, for which it pays nothing; all judge averaged weights.  Muon and SOAP are left out of the large
 net for their cost: an epoch of Muon takes 90 to 394 s there (docs/studies/optimisers.md), of Adam 18; of the wide net
-SOAP's takes 23, Adam's 2.  Adam's two rates both run to the end there, ten minutes: early errors choose the wrong one,
-and record an epoch's end, so their seconds to a level are those of the next such end.
+SOAP's takes 23, Adam's 2.  Adam's two rates both run to the end there, ten minutes: early errors choose the wrong one.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ TABLE = "regression.npz"
 class Shape:
     """settings: on top of the config; range_: of the rivals' random start; seconds: of the final runs.
 
-    records, of_rivals: of an epoch, fewer where evaluation takes long; levels: of E1 train; of each shape also the
-    lowest that any rival ends at.
+    records: of an epoch, fewer where evaluation takes long; levels: of E1 train; of each shape also the lowest that any
+    rival ends at.
     """
 
     config: str
@@ -41,7 +40,6 @@ class Shape:
     range_: float
     seconds: float
     records: int = RECORDS
-    of_rivals: int = RECORDS
     levels: tuple[float, ...] = ()
 
 
@@ -50,8 +48,8 @@ UNENDING = ("stochastic.patience=1000000",)
 
 LABELS = ('model.activation="relu"', 'model.loss="cross_entropy"')
 SHAPES = {
-    "large": Shape("run/large_fast.toml", (), 4.0, 600.0, 4, 1, (8.0, 6.0, 5.0, 4.0, 3.5, 3.0, 2.5)),
-    "wide": Shape(FAST, ("model.hidden=[2000,2000]",), 4.0, 60.0, 1, 1),
+    "large": Shape("run/large_fast.toml", (), 4.0, 600.0, 4, (8.0, 6.0, 5.0, 4.0, 3.5, 3.0, 2.5)),
+    "wide": Shape(FAST, ("model.hidden=[2000,2000]",), 4.0, 60.0, 1),
     "narrow-deep": Shape(FAST, (f"model.hidden={[100] * 12}".replace(" ", ""),), 4.0, 60.0),
     "regression": Shape(FAST, ("model.hidden=[200,200]", 'model.activation="relu"'), 2.4, 60.0),
     "classification": Shape(FAST, ('data.source="usps-large"', "model.hidden=[500]", *LABELS), 2.4, 60.0),
