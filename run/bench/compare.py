@@ -212,13 +212,13 @@ def tasks(contest: Contest, repeats: int) -> None:
     print(facts(contest), flush=True)
 
 
-def of_shapes(contest: Contest, names: Sequence[str], repeats: int) -> None:
+def of_shapes(contest: Contest, names: Sequence[str], against: Sequence[str], repeats: int) -> None:
     """For each shape: when stochastic MAC, and the best of its tuned rivals, are at each level."""
     lines = list(shapes.HEAD)
     for name in names:
         print(f"## {name}\n", flush=True)
         own = replace(contest, records=shapes.SHAPES[name].records)
-        runs = held(own, shapes.study(name, contest.folder), repeats)
+        runs = held(own, among(shapes.study(name, contest.folder), against), repeats)
         if repeats:
             lines += shapes.rows(name, runs)
             print("\n".join(lines), flush=True)
@@ -238,7 +238,11 @@ def main() -> None:
     p.add_argument("study", choices=("adam", "rivals", "parallel", "paper", "batch", "tasks", "shapes"), nargs="+")
     p.add_argument("--only", nargs="+", choices=shapes.SHAPES, default=list(shapes.SHAPES), help="some of the shapes")
     p.add_argument(
-        "--against", nargs="+", default=[""], metavar="TEXT", help="of adam and rivals: those whose name begins so"
+        "--against",
+        nargs="+",
+        default=[""],
+        metavar="TEXT",
+        help="of adam, rivals and shapes: those whose name begins so",
     )
     p.add_argument(
         "--torch-python", default=sys.executable, help="an interpreter with NumPy and torch (extra: compare)"
@@ -273,7 +277,7 @@ def main() -> None:
         if name == "tasks":
             tasks(contest, repeats)
         elif name == "shapes":
-            of_shapes(contest, args.only, repeats)
+            of_shapes(contest, args.only, args.against, repeats)
         elif name == "parallel":
             compare(contest, with_winners(contest, who.PARALLEL_STUDY), repeats)
         else:
