@@ -55,10 +55,18 @@ def tables_of(_output: Path, printed: str) -> Found:
     return {"rows": rows, "finals": finals, "said": said}
 
 
-def compared(study: str, about: float) -> Benchmark:
+def comparison(study: str, about: float, name: str = "", *more: str) -> Step:
     """One of the comparisons of run/bench/compare.py, which needs torch (extra: compare)."""
-    command = ("run/bench/compare.py", study, "--repeats", "1", "--clock", "cpu", "--output", "{OUTPUT}")
-    return Benchmark(study, [Step(f"compare-{study}", command, tables_of, about)])
+    command = ("run/bench/compare.py", study, *more, "--repeats", "1", "--clock", "cpu", "--output", "{OUTPUT}")
+    return Step(f"compare-{name or study}", command, tables_of, about)
+
+
+def compared(study: str, about: float) -> Benchmark:
+    return Benchmark(study, [comparison(study, about)])
+
+
+def of_shape(shape: str, about: float, *more: str) -> Step:
+    return comparison("shapes", about, f"shapes-{shape}", "--only", shape, *more)
 
 
 def cost(config: str, about: float, *more: str) -> Step:
@@ -130,7 +138,15 @@ BENCHMARKS = [
     Benchmark("growth", [Step("growth", GROWTH, rows_of, 400.0)]),
     compared("rivals", 2400.0),
     compared("tasks", 600.0),
-    compared("shapes", 9000.0),
+    Benchmark(
+        "shapes",
+        [
+            of_shape("large", 4000.0),
+            of_shape("wide", 400.0, "--against", "Adam"),
+            *(of_shape(name, 1000.0) for name in ("narrow-deep", "regression", "classification")),
+            of_shape("digits", 300.0),
+        ],
+    ),
     Benchmark("startup", [Step("startup", ("run/bench/startup.py", "--json", "{OUTPUT}/rows.json"), rows_of, 150.0)]),
 ]
 
