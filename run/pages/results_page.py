@@ -227,11 +227,10 @@ def compared(found: Found) -> str:
 
 
 def shapes(found: Found) -> str:
-    """The tables of all shapes as one."""
-    steps = [step["rows"] for step in found["steps"].values()]
-    head, said = last_table(steps[0])[0], [step["said"][-1] for step in found["steps"].values()]
-    rows = [row for step in steps for row in last_table(step)[1]]
-    return f"{table(head, rows)}\n\n" + "\n\n".join(wrapped(line) for line in dict.fromkeys(said))
+    """The tables of all shapes as one, and what is to be said of how they were measured."""
+    steps = [last_table(step["rows"]) for step in found["steps"].values()]
+    rows = [row for _, some in steps for row in some]
+    return "\n\n".join([table(steps[0][0], rows), *([wrapped(found["note"])] if "note" in found else [])])
 
 
 def last_table(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
