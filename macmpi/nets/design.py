@@ -26,7 +26,7 @@ def apply(A: Array, W: Array) -> Array:
     D = A.shape[1]
     B = _times(A, W[:, :D].T)
     if W.shape[1] > D:
-        B += np.ascontiguousarray(W[:, D])
+        B += np.ascontiguousarray(W[:, D])  # read n times over
     return B
 
 

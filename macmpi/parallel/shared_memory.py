@@ -53,11 +53,12 @@ def ranks_here(mpi: Any, comm: Any) -> Any:
 
 
 class Window(NamedTuple):
-    """Shared memory as this rank sees it; user: the array that lies in it, dead or alive."""
+    """Shared memory as this rank sees it, from `address` to `end`; user: the array that lies in it, dead or alive."""
 
     handle: Any
     memory: Any
     address: int
+    end: int
     user: Callable[[], Any]
 
 
@@ -83,7 +84,6 @@ class Node:
         self._of = [self.nodes.index(leader) for leader in leaders.tolist()]
         self._turns = runs_by_turn(self._of)
         self._windows: list[Window] = []
-        self._bounds: list[tuple[int, int]] = []
         self._syncs: list[Callable[[], None]] = []
         self.full = False
 
@@ -109,7 +109,7 @@ class Node:
     def holds(self, array: Any) -> bool:
         """Tells whether an array lies in shared memory.  Collective: no."""
         at = array.__array_interface__["data"][0]
-        return any(start <= at < stop for start, stop in self._bounds)
+        return any(window.address <= at < window.end for window in self._windows)
 
     def reserve(self, needed: float, least: float = -math.inf) -> None:
         """Share nothing more, with a warning, if a node has not `needed` bytes.  Collective: yes.
@@ -171,7 +171,7 @@ class Node:
         try:
             handle = self._mpi.Win.Allocate_shared(size if self._here.Get_rank() == 0 else 0, 1, comm=self._here)
             memory = handle.Shared_query(0)[0]
-            window = Window(handle, memory, memory.address, lambda: None)
+            window = Window(handle, memory, memory.address, memory.address + memory.nbytes, lambda: None)
             failed = float(not populated(memory.address, self._share(size)))
         except self._mpi.Exception:
             failed = 2.0
@@ -183,7 +183,6 @@ class Node:
         assert window is not None
         window.handle.Lock_all(self._mpi.MODE_NOCHECK)
         self._windows.append(window)
-        self._bounds.append((window.address, window.address + window.memory.nbytes))
         if not self._syncs or handle.model != self._mpi.WIN_UNIFIED:
             self._syncs.append(handle.Sync)
         return True

@@ -233,7 +233,7 @@ class RunningCurvature:
                 G, M = inverses[2 * k : 2 * k + 2]
                 if k in self.spectral:
                     gram_, metric = zip(values[2 * k : 2 * k + 2], squares[2 * k : 2 * k + 2], strict=True)
-                    spectral.solve(slopes[k], n, metric, gram_, damping, q, found[k])
+                    spectral.put_direction(slopes[k], n, metric, gram_, damping, q, found[k])
                     self._mask(k, units, found[k])
                     continue
                 outputs, inputs = sides[k]

@@ -28,7 +28,6 @@ from macmpi.typing import Array
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
 
-
 PROBED = 64
 """Points of each part that Grams and metrics are taken from."""
 
@@ -49,7 +48,10 @@ class Look:
 
 
 class Looks:
-    """Looks at minibatches.  gradients: sums as wide as the weights and FACTS more.  Collective: where it is said."""
+    """Looks at minibatches of some parts.  Collective: where a method says so.
+
+    small, gradients: sums over parts, of a few numbers, and as wide as the weights and FACTS more.
+    """
 
     def __init__(
         self,
@@ -77,8 +79,8 @@ class Looks:
         return Look(tapes, total / n, squares / n, probed, n)
 
     def with_slopes(self, rows: Drawn, sides: Sides, ridge: float, state: State[StochasticState]) -> Look:
-        """A look with slopes, in one exchange: losses in the weights' precision, in units of their running mean, so
-        that no square overflows that is not far too large.  Collective: yes.
+        """A look with slopes, in one exchange.  Losses come in the weights' precision and in units of their running
+        mean: their squares would overflow single precision where targets are large.  Collective: yes.
         """
         tapes: Tapes = {}
         unit, width, inverses = state.own.level or 1.0, self._width, self.curvature.inverses(state)
@@ -93,7 +95,7 @@ class Looks:
         return Look(tapes, unit * total / n, unit * unit * squares / n, probed, n, flat[:width])
 
     def slopes(self, look: Look, sides: Sides, ridge: float, state: State[StochasticState]) -> Array:
-        """The slopes of a look that has none, with the inverses of `sides` in them.
+        """The slopes of a look, summed now if they are not there yet, with the inverses of `sides` in them.
 
         They are to be read until the next ones are summed.  Collective: yes.
         """

@@ -50,11 +50,13 @@ def decomposed(A: Array) -> Spectrum:
     raise LinAlgError(f"no eigenvectors of a matrix of {len(A)} rows: dsyevd gives {failed}")
 
 
-def solve(slope: Array, n: float, metric: Spectrum, gram: Spectrum, damping: float, q: float, out: Array) -> None:
-    """The direction of a layer, of a derivative that was summed over n points, and of the spectra of M (h, h) and G
-    (d, d): (h, d), in `out`.
+def put_direction(
+    slope: Array, n: float, metric: Spectrum, gram: Spectrum, damping: float, q: float, out: Array
+) -> None:
+    """Puts the direction D of a layer into `out` (h, d).
 
-    a / b is the ratio of the mean eigenvalues of M and G.  Cost: 4 h d (h + d) flops.
+    slope: dE1/dW (h, d), summed over n points; metric, gram: the spectra of M (h, h) and G (d, d).  a / b is the ratio
+    of their mean eigenvalues.  Cost: 4 h d (h + d) flops.  Collective: no.
     """
     (m, U), (values, V) = metric, gram
     ratio = np.sqrt(max(float(m.sum()) / len(m), 1e-30) / max(float(values.sum()) / len(values), 1e-30))
