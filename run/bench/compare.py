@@ -218,7 +218,10 @@ def of_shapes(contest: Contest, names: Sequence[str], against: Sequence[str], re
     for name in names:
         print(f"## {name}\n", flush=True)
         own = replace(contest, records=shapes.SHAPES[name].records)
-        runs = held(own, among(shapes.study(name, contest.folder), against), repeats)
+        study = among(shapes.study(name, contest.folder), against)
+        if {c.name.endswith(who.FROM_OURS) for c in study.contenders[1:]} != {False, True}:
+            raise SystemExit(f"--against {' '.join(against)}: {name} needs a rival from either start, such as Adam")
+        runs = held(own, study, repeats)
         if repeats:
             lines += shapes.rows(name, runs)
             print("\n".join(lines), flush=True)

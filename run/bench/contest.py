@@ -113,12 +113,15 @@ class Contest:
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
             process = subprocess.Popen(command, stdout=out, stderr=errors, env=os.environ | environment)
             told = False
-            while process.poll() is None:
-                if not told and ends():
-                    process.terminate()
-                    told = True
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(LOOK)
+            try:
+                while process.poll() is None:
+                    if not told and ends():
+                        process.terminate()
+                        told = True
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(LOOK)
+            finally:
+                process.kill()  # nothing is left behind, whatever has ended this program
             out.seek(0)
             errors.seek(0)
             return subprocess.CompletedProcess(command, process.returncode, out.read(), errors.read())
