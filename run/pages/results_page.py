@@ -248,7 +248,7 @@ KFAC = (
 SHAPES = (
     "Data and nets of the shapes, and the rivals, are in `run/bench/shapes.py`. Levels are errors that are given, and "
     "the lowest that any rival from random weights, or from stochastic MAC's start, has within its seconds. The large "
-    "and the wide net have Adam alone, for epochs of Muon and SOAP take minutes and half a minute there."
+    "and the wide net have Adam alone, for the cost of the steps of Muon and SOAP."
 )
 """How the table of shapes is to be read."""
 
