@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.team import Team
-from macmpi.parallel.tree_sum import Turns
+from macmpi.parallel.turns import Turns
 from macmpi.reductions import InPieces, Make
 from macmpi.typing import Array
 
@@ -77,17 +77,20 @@ class Products:
     def __init__(self, team: Team, capacity: int = 0) -> None:
         self.team, self._turns = team, Turns(team, capacity)
 
-    def form(self, V: Array, M: Array) -> Array:
-        """V^T M V, which every rank makes for itself where it is small.  Collective: yes."""
-        return self(V, M) if 2 * V.size * sum(V.shape) >= LARGE else V.T @ M @ V
+    def form(self, V: Array, M: Array | None) -> Array:
+        """V^T M V, or V^T V, which every rank makes for itself where it is small.  Collective: yes."""
+        if 2 * V.size * (V.shape[1] + (0 if M is None else len(V))) >= LARGE:
+            return self(V, M)
+        return V.T @ (V if M is None else M @ V)
 
-    def __call__(self, V: Array, M: Array) -> Array:
+    def __call__(self, V: Array, M: Array | None) -> Array:
         side = V.shape[1]
         cut = tiles.cut(side, ROWS)
         runs = balance.contiguous_runs(len(cut), self.team.size)
-        product = self._turns.array((side, side), M.dtype)
+        product = self._turns.array((side, side), V.dtype)
         for tile in cut[runs[self.team.rank].rows]:
-            np.matmul(V[:, tile.rows].T @ M, V, out=product[tile.rows])
+            left = V[:, tile.rows].T
+            np.matmul(left if M is None else left @ M, V, out=product[tile.rows])
         self.team.gather_rows(product, [sum(map(len, cut[run.rows])) for run in runs])
         return product.copy()
 

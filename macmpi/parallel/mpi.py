@@ -222,12 +222,12 @@ class MPITeam(Team):
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
         import numpy as np
 
-        counts = [size(rank) for rank in parts]
-        if not any(counts):
+        if not any(map(size, parts)):
             return
         if self._node and self._node.holds(flat):
             self._node.gather_parts(flat, parts, self._row_type(flat.itemsize))
             return
+        counts = [size(rank) for rank in parts]
         packed = np.empty(sum(counts), flat.dtype)
         starts = starts_of(counts)
         pack(flat, packed[starts[self.rank] :], parts[self.rank])

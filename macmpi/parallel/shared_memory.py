@@ -84,6 +84,7 @@ class Node:
         self._of = [self.nodes.index(leader) for leader in leaders.tolist()]
         self._turns = runs_by_turn(self._of)
         self._windows: list[Window] = []
+        self._known: set[int] = set()
         self._syncs: list[Callable[[], None]] = []
         self.full = False
 
@@ -109,7 +110,12 @@ class Node:
     def holds(self, array: Any) -> bool:
         """Tells whether an array lies in shared memory.  Collective: no."""
         at = array.__array_interface__["data"][0]
-        return any(window.address <= at < window.end for window in self._windows)
+        if at in self._known:
+            return True
+        if any(window.address <= at < window.end for window in self._windows):
+            self._known.add(at)  # for good: no window is given back
+            return True
+        return False
 
     def reserve(self, needed: float, least: float = -math.inf) -> None:
         """Share nothing more, with a warning, if a node has not `needed` bytes.  Collective: yes.

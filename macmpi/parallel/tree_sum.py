@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -11,7 +10,9 @@ import numpy as np
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
+from macmpi.parallel.turns import Turns
 from macmpi.reductions import OverPoints, Partial
+from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 ALONE, WIDE, TABLE = 2, 4096, 48 * 4096
@@ -30,34 +31,29 @@ def alone(subtrees: int, width: int) -> bool:
     return subtrees <= ALONE or (width < WIDE and subtrees * width <= TABLE)
 
 
-class Turns:
-    """Arrays for what ranks exchange, where the ranks of a node can share them in turn one of two pieces of memory.
+@dataclass(frozen=True)
+class Sum:
+    """A sum as the rows (subtrees, width) that it is joined from, in an order."""
 
-    A rank that has exchanged the present array may write the next one while others still read the present; they have
-    read the one before.  So each is exchanged before the next is asked for, and copied if it is to live on.
+    rows: Array
+    order: Order
+    join: Join
 
-    capacity: bytes that the largest of them is likely to take.  Collective: yes, to make one.
-    """
+    @property
+    def joined(self) -> bool:
+        """It is one of the rows."""
+        return isinstance(self.order, int)
 
-    def __init__(self, team: Team, capacity: int = 0) -> None:
-        self._team = team
-        self._memory: list[Array] = []
-        if capacity and team.shares:
-            self._take(capacity)
+    def part(self, columns: slice, out: Array) -> Array:
+        """Some columns of the sum: those of a row that is there, to be read only, or in `out`.  Collective: no."""
+        return _joined(self.rows[:, columns], self.order, self.join, out)
 
-    def _take(self, size: int) -> None:
-        self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
-
-    def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
-        """Gives an array that may hold anything.  Collective: yes."""
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        if not size or not self._team.shares:  # nothing is exchanged of an empty one: no turn
-            return np.empty(shape, dtype)
-        if not self._memory or len(self._memory[0]) < size:
-            self._take(size)
-        self._memory.reverse()
-        flat: Array = self._memory[0][:size].view(dtype)
-        return flat.reshape(shape)
+    def put(self, columns: slice, out: Array) -> Array:
+        """Puts some columns of the sum into `out`.  Collective: no."""
+        found = self.part(columns, out)
+        if found is not out:
+            np.copyto(out, found)
+        return out
 
 
 class TreeSum:
@@ -79,6 +75,7 @@ class TreeSum:
         rows = {node: i for i, node in enumerate(node for rank in self._nodes for node in rank)}
         self._order = _order(rows, Tile(0, leaves)) if leaves else 0
         self._turns = Turns(team, widest * len(rows))
+        self._memory = np.empty(0, np.uint8)
 
     @property
     def own(self) -> Tile:
@@ -98,46 +95,60 @@ class TreeSum:
         reads: the columns that this rank reads, and does not write, until the next sum is asked for; there may be
         anything in the others.  Collective: yes.
         """
+        found = self.exchanged(add, width, dtype, sets)
+        if self.team.size == 1 or (found.joined and reads is not None):
+            return found.rows[0]
+        if reads is None:
+            return found.put(slice(0, width), np.empty(width, dtype))
+        total = self._own_array(width, dtype)
+        for some in reads:
+            found.put(some, total[some])
+        return total
 
+    def exchanged(
+        self,
+        add: Callable[[int, Array], None],
+        width: int,
+        dtype: np.dtype | type = np.float64,
+        sets: bool = False,
+    ) -> Sum:
+        """A sum that is joined from those of subtrees only where it is read, until the next one is asked for.
+
+        Collective: yes.
+        """
         if self.team.size == 1:
-            return _fill(add, np.empty(width, dtype), Tile(0, self.leaves), sets, self._join)
+            return Sum(_fill(add, np.empty(width, dtype), Tile(0, self.leaves), sets, self._join)[None], 0, self._join)
         counts = self._counts
         if self.team.shares or alone(sum(counts), width):
             sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
             self._fill_own(add, sums[first:], sets)
             self.team.gather_rows(sums, counts)
         if alone(sum(counts), width):
-            if reads is None:
-                return self._joined(sums)
-            total = np.empty(width, dtype)
-            for some in reads:
-                self._joined(sums[:, some], total[some])
-            return total
+            return Sum(sums, self._order, self._join)
         columns = balance.contiguous_runs(width, self.team.size)
+        mine = columns[self.team.rank].rows
         if self.team.shares:
-            mine = sums[:, columns[self.team.rank].rows]
+            own, at = sums, mine
         else:
-            own = np.empty((counts[self.team.rank], width), dtype)
-            self._fill_own(add, own, sets)
-            mine = self.team.gather_columns(own, counts, [run.rows for run in columns])
+            rows = np.empty((counts[self.team.rank], width), dtype)
+            self._fill_own(add, rows, sets)
+            own, at = self.team.gather_columns(rows, counts, [run.rows for run in columns]), slice(None)
         total = self._turns.array((width,), dtype)
-        self._joined(mine, total[columns[self.team.rank].rows])
+        Sum(own, self._order, self._join).put(at, total[mine])
         self.team.gather_rows(total, [len(run) for run in columns])
-        return total.copy() if reads is None else total
+        return Sum(total[None], 0, self._join)
+
+    def _own_array(self, width: int, dtype: np.dtype | type) -> Array:
+        """This rank's array for a sum that is read until the next one: the same memory each time."""
+        size = width * np.dtype(dtype).itemsize
+        if len(self._memory) < size:
+            self._memory = np.empty(size, np.uint8)
+        return self._memory[:size].view(dtype)
 
     def _fill_own(self, add: Callable[[int, Array], None], sums: Array, sets: bool) -> None:
         """The sums of this rank's subtrees, in the first rows of `sums`."""
         for row, node in zip(sums, self._nodes[self.team.rank], strict=False):
             _fill(add, row, node, sets, self._join)
-
-    def _joined(self, sums: Array, out: Array | None = None) -> Array:
-        """The sum over all parts from those of all ranks' subtrees, (subtrees, width)."""
-        if isinstance(self._order, tuple):
-            return _joined(sums, self._order, self._join, out)
-        if out is None:
-            return sums[self._order].copy()
-        np.copyto(out, sums[self._order])
-        return out
 
 
 def _fill(add: Callable[[int, Array], None], out: Array, node: Tile, sets: bool, join: Join) -> Array:

@@ -10,10 +10,16 @@ from collections.abc import Mapping, Sequence
 from macmpi.parallel import balance
 from macmpi.plan.damped import Damped
 
-DECOMPOSED = 6.0
+DECOMPOSED = 4.0
 """Eigenvectors of all of a matrix cost this many times as much as an inverse."""
 
-PRODUCTS = 4.0
+DOUBLE = 2.0
+"""And an inverse in double precision, as the Gram of a layer whose metric is the identity has, this many times."""
+
+SLOW = 400.0
+"""Small matrices keep no core busy: n rows take as long as n^2 (n + SLOW) numbers in products."""
+
+PRODUCTS = 5.0
 """Products of a matrix with its leading eigenvectors, to renew them and their eigenvalues."""
 
 
@@ -25,7 +31,8 @@ def inverse_flops(shapes: Sequence[tuple[int, int]], layers: Damped) -> list[flo
             return 1.0
         if j in layers.low_rank:
             return 2.0 * PRODUCTS * side**2 * layers.low_rank[j]
-        return 2.0 * (DECOMPOSED if j // 2 in layers.spectral else 1.0) * side**3
+        effort = DECOMPOSED if j // 2 in layers.spectral else DOUBLE if j // 2 in layers.identity else 1.0
+        return 2.0 * effort * side**2 * (side + SLOW)
 
     return [flops(2 * k + i, side) for k, (h, d) in enumerate(shapes) for i, side in enumerate((d, h))]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,9 @@ from macmpi.methods.stochastic import method as stochastic
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import (
+    OfSeen,
     Seen,
     add_gradient,
-    add_grams,
     metrics,
     probed_of,
     put_slopes,
@@ -33,6 +35,7 @@ from macmpi.methods.stochastic.factors import (
 from macmpi.methods.stochastic.layout import Layout
 from macmpi.methods.stochastic.method import ADAPT, STRIDE
 from macmpi.methods.stochastic.method import Stochastic as Method_
+from macmpi.methods.stochastic.noted import Noted
 from macmpi.methods.stochastic.spectral import CROSS, cross
 from macmpi.methods.stochastic.start import code_of
 from macmpi.nets.build import build_chain
@@ -42,12 +45,12 @@ from macmpi.parallel import balance, tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.tiles import Tile
+from macmpi.parallel.tree_sum import Sum
 from macmpi.plan import damped
 from macmpi.plan.choices import LEAST, minibatch
 from macmpi.plan.initial import random_weights
 from macmpi.plan.inverses import assign_inverses
 from macmpi.plan.plan import make_plan
-from macmpi.reductions import AT_ONCE
 from macmpi.solvers.grams import solve_rows
 from macmpi.solvers.inverse import inverse
 from macmpi.state import State
@@ -125,7 +128,19 @@ def test_the_gradient_is_that_of_the_error(loss: str, activation: str) -> None:
 
 def at_once(tape: Tape, Y: Array, points: int) -> object:
     """Means over the first points of a single tape."""
-    return lambda matrices: [of(Seen(tape, Y, Y, slice(0, points))) for of, _ in matrices]
+    return partial(means_of, Seen(tape, Y, Y, slice(0, points)))
+
+
+def means_of(known: Seen, matrices: Sequence[tuple[OfSeen, int]]) -> list[Array]:
+    """Means over the points of one Seen."""
+    found = [np.full((n, n), np.nan) for _, n in matrices]
+    for (put, _), out in zip(matrices, found, strict=True):
+        put(known, 1.0, out)
+    return found
+
+
+def back(V: Array, M: Array | None) -> Array:
+    return V.T @ V if M is None else V.T @ M @ V
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -136,7 +151,7 @@ def test_the_metrics_of_one_point_are_the_curvature_at_the_outputs_of_each_layer
     flat = state.weights + 0.3 * np.random.default_rng(0).normal(size=state.weights.shape)
     weights, chain, X = method.layout.blocks(flat), method.plan.chain, method.data.X[:1]
     tape = chain.whole.tape(weights, X)
-    found, _ = metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, 1), AT_ONCE.form)
+    found, _ = metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, 1), back)
     affine = [i for i, m in enumerate(chain.maps) if m.parameter_shape is not None]
     for M, i in zip(found, affine, strict=True):
         outputs, above = chain.part(0, i + 1).forward(weights, X), chain.part(i + 1, len(chain.maps))
@@ -154,7 +169,7 @@ def test_metrics_are_means_of_the_maps_one_after_the_other(loss: str) -> None:
     weights, chain, X, points = method.layout.blocks(state.weights), method.plan.chain, method.data.X[:9], 5
     tape = chain.whole.tape(weights, X)
     found, M = (
-        metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, points), AT_ONCE.form)[0],
+        metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, points), back)[0],
         method.plan.choices.loss.hessian(method.data.Y[:points], tape.F[:points]),
     )
     for k in (3, 2, 1, 0):
@@ -166,6 +181,10 @@ def test_metrics_are_means_of_the_maps_one_after_the_other(loss: str) -> None:
 
 PRODUCTS = [(False, False)] * 4
 """No inverse is applied to factors."""
+
+
+def joined(flat: Array) -> Sum:
+    return Sum(flat[None], 0, np.add)
 
 
 def seen(method: Method_, flat: Array, rows: slice) -> Seen:
@@ -190,15 +209,15 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(
     method.step(halves(np.arange(30)), state)
     inverses = method.curvature.inverses(state)
     directions = []
-    for of in (PRODUCTS, method.curvature.sides(points)):
+    for of in (PRODUCTS, method.directions.sides(points)):
         slopes, part = np.zeros_like(state.weights), np.full_like(state.weights, np.nan)
         for rows in (slice(9), slice(9, 20)):
             put_slopes(seen(method, state.weights, rows), inverses, of, method.layout.blocks(part))
             slopes += part
-        directions.append(method.curvature.direction(slopes, 20.0, 0.01, of, state).copy())
+        directions.append(method.directions.whole(joined(slopes), 20.0, 0.01, of, state).copy())
     np.testing.assert_allclose(*directions, rtol=1e-9, atol=1e-13)
     assert bool(method.layout.low_rank) == low_rank
-    chosen = sum(map(sum, method.curvature.sides(points)))
+    chosen = sum(map(sum, method.directions.sides(points)))
     always = (loss == "squared") + 2 * len(method.curvature.spectral)
     assert chosen == {1.0: 8 - always, 1e9: 0}.get(points, chosen)
 
@@ -215,9 +234,9 @@ def test_the_direction_is_the_damped_one_of_each_layer(loss: str) -> None:
     tapes = {i: seen(method, state.weights, slice(9)) for i in (0, 1)}
     damping = state.own.damping
     method.curvature.factor(tapes, 14.0, damping, state)
-    found = method.layout.blocks(method.curvature.direction(30.0 * gradient, 30.0, damping, PRODUCTS, state))
+    found = method.layout.blocks(method.directions.whole(joined(30.0 * gradient), 30.0, damping, PRODUCTS, state))
     tape = tapes[0].tape
-    M_k, _ = metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, 7), AT_ONCE.form)
+    M_k, _ = metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, 7), back)
     grams, code = method.layout.gram_blocks(state.own.grams), method.data.autoencoder
     identity = 3 if method.plan.choices.loss.unit_hessian else None
     assert method.curvature.spectral == ({1, 2, 3} - {identity} if code else set())
@@ -343,7 +362,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step(ridge: float) -> None
             add_gradient(method.plan.choices.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
         gradient += 30.0 * ridge * not_biases(method) * before
         state.own.steps = i
-        direction = method.curvature.direction(gradient, 30.0, damping + ridge, PRODUCTS, state)
+        direction = method.directions.whole(joined(gradient), 30.0, damping + ridge, PRODUCTS, state)
         state.own.steps = i + 1
         expected = method.momentum * last + STRIDE * state.own.length * direction
         np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
@@ -449,8 +468,8 @@ def test_statistics_are_running_means_over_minibatches(loss: str, monkeypatch: p
         method.step(rows, state)
         totals = [np.zeros_like(G) for G in means]
         for own in rows.values():
-            tape = method.plan.chain.whole.tape(method.parts.weights(kept), method.data.X[own])
-            add_grams(Seen(tape, tape.F, tape.F, slice(0, 7)), 1.0 / 14.0, totals)
+            for G, A in zip(totals, inputs(method, kept, method.data.X[own][:7]), strict=True):
+                G += A.T @ A / 14.0
         for mean, total in zip(means, totals, strict=True):
             mean += max(0.3, 1.0 / (i + 1)) * (total - mean)
     method.curvature.fold(state)
@@ -462,15 +481,28 @@ def test_statistics_are_running_means_over_minibatches(loss: str, monkeypatch: p
         np.testing.assert_allclose(G, mean, rtol=1e-9, atol=1e-13)
 
 
-def test_grams_are_those_of_the_layers_inputs() -> None:
+def inputs(method: Method_, state: State, X: Array) -> list[Array]:
+    """[A, 1] of each layer."""
+    weights, chain = method.parts.weights(state), method.plan.chain
+    before = (chain.part(0, 2 * k).forward(weights, X) if k else X for k in range(len(weights)))
+    return [np.hstack([A, np.ones((len(A), 1))]) for A in before]
+
+
+@pytest.mark.parametrize("times", [1, 2, 9])
+def test_grams_are_those_of_the_layers_inputs(times: int) -> None:
+    """Of each minibatch by its weight, whether rows are multiplied now or later; and then of none."""
     method, state = method_of()
-    weights, X = method.parts.weights(state), method.data.X[:9]
-    found = [np.zeros((d, d)) for _, d in method.layout.shapes[1:]]
-    tape = method.plan.chain.whole.tape(weights, X)
-    add_grams(Seen(tape, X, X, slice(0, 5)), 0.5, found)
-    for k, G in enumerate(found, start=1):
-        A = np.hstack([method.plan.chain.part(0, 2 * k).forward(weights, X[:5]), np.ones((5, 1))])
-        np.testing.assert_allclose(G, 0.5 * A.T @ A, rtol=1e-12)
+    shapes = method.layout.shapes
+    noted = Noted(1, [d for _, d in shapes[1:]], np.dtype(float))
+    expected = [np.zeros((d, d)) for _, d in shapes]
+    for i in range(times):
+        X = method.data.X[9 * i : 9 * i + 9]
+        noted.note(Seen(method.plan.chain.whole.tape(method.parts.weights(state), X), X, X, slice(0, 5)), 0.5, 0.9)
+        expected = [0.9 * G + 0.5 * A.T @ A for G, A in zip(expected, inputs(method, state, X[:5]), strict=True)]
+    for result in (expected, [np.zeros_like(G) for G in expected]):
+        flat = np.full(sum(d * d for _, d in shapes[1:]), np.nan)
+        noted.put(flat)
+        np.testing.assert_allclose(flat, np.concatenate([np.ravel(G) for G in result[1:]]), rtol=1e-12)
 
 
 def test_an_epoch_goes_on_from_its_position() -> None:

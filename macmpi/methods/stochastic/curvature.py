@@ -1,6 +1,6 @@
-"""The curvature that a stochastic run has gathered, and directions in it: Grams running on, inverses, who does what.
+"""The curvature that a stochastic run has gathered: Grams running on, and inverses of Grams and metrics.
 
-Sums over points go up a tree of parts; inverses are assigned to ranks one by one, directions by units.
+Sums over points go up a tree of parts; inverses are assigned to ranks one by one.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ from macmpi.methods.stochastic import lowrank, spectral
 from macmpi.methods.stochastic.factors import (
     OfSeen,
     Seen,
-    Sides,
-    add_grams,
-    choose_sides,
     metrics,
-    plain,
     shifted_inverse,
     shifts,
 )
 from macmpi.methods.stochastic.layout import Layout
 from macmpi.methods.stochastic.lowrank import Inverse
+from macmpi.methods.stochastic.noted import Noted
+from macmpi.methods.stochastic.spectral import Spectrum
 from macmpi.nets.design import gram
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.parallel.blocks import Products, commonly
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.parallel.tree_sum import TreeSum, Turns, over_parts
+from macmpi.parallel.tree_sum import TreeSum, over_parts
+from macmpi.parallel.turns import Turns
 from macmpi.plan.damped import Damped
 from macmpi.plan.inverses import assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
@@ -65,22 +64,16 @@ class RunningCurvature:
     ) -> None:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock = team, clock
-        widest = layout.weights[-1].stop, layout.squares[-1].stop
-        self._directions, self._inverses = (Turns(team, plan.dtype.itemsize * size) for size in widest)
+        self._inverses = Turns(team, plan.dtype.itemsize * layout.squares[-1].stop)
         self._products = Products(team, plan.dtype.itemsize * max(layout.sides) ** 2)
         once = plan.chain.whole.blocks.count(0) == 1
         self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None and once else 0
-        self._fresh = {i: np.zeros(layout.grams[-1].stop, plan.dtype) for i in rows}
+        first = 1 if self.settled else 0
+        self._noted = {i: Noted(first, [d for _, d in layout.shapes[first:]], plan.dtype) for i in rows}
         self._faded = 1.0
-        shapes = layout.shapes
+        self._applied: tuple[Array, Array, list[Inverse]] | None = None
         self._identity, self.spectral, self._dense = damped.identity, damped.spectral, damped.dense
-        pieces = [(h, h if k in self.spectral else tiles.EXACT_WIDTH) for k, (h, _) in enumerate(shapes)]
-        jobs = [(k, t.rows) for k, (h, width) in enumerate(pieces) for t in tiles.unit_tiles(h, width)]
-        wide = [(1 + (k in self.spectral)) * (d + h * (k not in self._identity)) for k, (h, d) in enumerate(shapes)]
-        costs = [float(wide[k] * shapes[k][1]) * (units.stop - units.start) for k, units in jobs]
-        self.units = [[jobs[i] for i in rank] for rank in balance.assign_in_order(costs, team.size)]
-        self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
-        self.squares = assign_inverses(inverse_flops(shapes, damped), team.size)
+        self.squares = assign_inverses(inverse_flops(layout.shapes, damped), team.size)
         self._paired = all(j ^ 1 in rank for rank in self.squares for j in rank)
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
@@ -110,9 +103,7 @@ class RunningCurvature:
         self._faded *= 1.0 - rate
         with self.clock("z"):
             for i, seen in tapes.items():
-                self._fresh[i] *= 1.0 - rate
-                running = self.layout.gram_blocks(self._fresh[i])[1 if self.settled else 0 :]
-                add_grams(seen, rate / probed, running)
+                self._noted[i].note(seen, rate / probed, 1.0 - rate)
 
     def share(self, state: State[StochasticState]) -> None:
         """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
@@ -121,13 +112,12 @@ class RunningCurvature:
     def fold(self, state: State[StochasticState]) -> None:
         """Adds what is new over all parts to the Grams that this rank inverts.  Collective: yes."""
 
-        def add(i: int, out: Array) -> None:
-            out += self._fresh[i][self.settled :]
-            self._fresh[i][:] = 0.0
+        def put(i: int, out: Array) -> None:
+            self._noted[i].put(out)
 
         own, before = self._grams[self.team.rank], self.settled
         reads = [slice(run.start - before, run.stop - before) for run in own]
-        new = self.sum(add, len(state.own.grams) - before, self.plan.dtype, reads)
+        new = self.sum(put, len(state.own.grams) - before, self.plan.dtype, reads, sets=True)
         for run, read in zip(own, reads, strict=True):
             state.own.grams[run] *= self._faded
             state.own.grams[run] += new[read]
@@ -171,7 +161,7 @@ class RunningCurvature:
                     inverses[j].fill(0.0)
                     np.fill_diagonal(inverses[j], 1.0 / (of[0, 0] + shift[1]))
                 else:
-                    inverses[j][:] = shifted_inverse(of, shift[j % 2])
+                    inverses[j][:] = shifted_inverse(of, shift[j % 2], double=known)
         self.team.gather_parts(state.own.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
         if low_rank or (self.spectral and spectra):
             owned = ([j for j in rank if j in low_rank or j // 2 in self.spectral] for rank in self.squares)
@@ -180,7 +170,15 @@ class RunningCurvature:
 
     def inverses(self, state: State[StochasticState]) -> list[Inverse]:
         """Inverses to apply, of G_1, M_1, G_2, M_2, ....  Collective: no."""
-        return self.layout.inverses(state.own.inverses, state.own.spectra)
+        flat, spectra = state.own.inverses, state.own.spectra
+        if self._applied is None or self._applied[0] is not flat or self._applied[1] is not spectra:
+            self._applied = flat, spectra, self.layout.inverses(flat, spectra, self._identity)
+        return self._applied[2]
+
+    def spectra(self, k: int, state: State[StochasticState]) -> list[Spectrum]:
+        """Eigenvalues and eigenvectors of G_k and M_k, where the layer is damped in them.  Collective: no."""
+        squares = self.layout.square_blocks(state.own.inverses)
+        return [(state.own.spectra[self.layout.spectra[j]], squares[j]) for j in (2 * k, 2 * k + 1)]
 
     def _metrics(
         self, tapes: Tapes, probed: float, state: State[StochasticState]
@@ -191,12 +189,15 @@ class RunningCurvature:
         def means(matrices: Sequence[tuple[OfSeen, int]]) -> list[Array]:
             ends = np.cumsum([0, *(side * side for _, side in matrices)]).tolist()
 
-            def add(i: int, out: Array) -> None:
-                if share := tapes[i].count:
-                    for (of, _), a, b in zip(matrices, ends, ends[1:], strict=False):
-                        out[a:b] += np.ravel(of(tapes[i])) * (share / probed)
+            def put(i: int, out: Array) -> None:
+                share = tapes[i].count / probed
+                for (of, n), a, b in zip(matrices, ends, ends[1:], strict=False):
+                    if share:
+                        of(tapes[i], share, out[a:b].reshape(n, n))
+                    else:
+                        out[a:b] = 0.0
 
-            flat = self.sum(add, ends[-1], self.plan.dtype)
+            flat = self.sum(put, ends[-1], self.plan.dtype, sets=True)
             return [flat[a:b].reshape(n, n) for (_, n), a, b in zip(matrices, ends, ends[1:], strict=False)]
 
         with self.clock("z"):
@@ -204,58 +205,3 @@ class RunningCurvature:
             empty = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
             tape = next((seen.tape for seen in tapes.values()), empty)
             return metrics(self.plan.choices.loss, tape, means, self._products.form)
-
-    def empty_weights(self) -> Array:
-        """Flat, anything in it, shared by the ranks of a node; to be read until the next one.  Collective: yes."""
-        return self._directions.array((self.layout.weights[-1].stop,), self.plan.dtype)
-
-    def sides(self, points: float) -> list[tuple[bool, bool]]:
-        """Chooses the inverses that a minibatch applies to the factors of its gradient.  Collective: no.
-
-        points: of the minibatch.
-        """
-        numbers, blocks = self.plan.chain.whole.blocks, self.plan.chain.blocks
-        shared = [k for k, m in enumerate(blocks) if not plain(m) or numbers.count(k) > 1]
-        return choose_sides(self.layout.shapes, points, list(self._identity), [*shared, *self.spectral])
-
-    def direction(self, summed: Array, n: float, damping: float, sides: Sides, state: State[StochasticState]) -> Array:
-        """D of this rank's units, from slopes summed over n points, with the inverses of `sides` in them already.
-
-        It is to be read before the next one is made.  Collective: yes.
-        """
-        direction, slopes = self.empty_weights(), self.layout.blocks(summed)
-        inverses, found = self.inverses(state), self.layout.blocks(direction)
-        squares = self.layout.square_blocks(state.own.inverses)
-        q = spectral.cross(state.own.steps)
-        values = [state.own.spectra[own] for own in self.layout.spectra]
-        with self.clock("w"):
-            for k, units in self.units[self.team.rank]:
-                G, M = inverses[2 * k : 2 * k + 2]
-                if k in self.spectral:
-                    gram_, metric = zip(values[2 * k : 2 * k + 2], squares[2 * k : 2 * k + 2], strict=True)
-                    spectral.put_direction(slopes[k], n, metric, gram_, damping, q, found[k])
-                    self._mask(k, units, found[k])
-                    continue
-                outputs, inputs = sides[k]
-                if outputs or k in self._identity:
-                    own = slopes[k][units] * (-(squares[2 * k + 1][0, 0] if k in self._identity else 1.0) / n)
-                else:
-                    own = M.some_rows(units, slopes[k])
-                    own *= -1.0 / n
-                found[k][units] = own if inputs else G.of_rows(own)
-                self._mask(k, units, found[k])
-        return direction
-
-    def _mask(self, k: int, units: slice, direction: Array) -> None:
-        """Weights that a sparse layer k has not stay 0, in place.  Collective: no."""
-        if (mask := self.plan.chain.blocks[k].connected) is not None:
-            direction[units] *= mask[units]
-
-    @property
-    def slopes_read(self) -> list[slice]:
-        """This rank's directions read a gradient in all of each layer of which it has units.  Collective: no."""
-        return [self.layout.weights[k] for k, _ in self.units[self.team.rank]]
-
-    def show(self, direction: Array) -> None:
-        """All ranks have all of D.  Collective: yes."""
-        self.team.gather_parts(direction, self.places)

@@ -18,7 +18,7 @@ from dataclasses import field
 import numpy as np
 
 from macmpi.methods.stochastic.lowrank import Inverse
-from macmpi.nets.design import adjoint, gram
+from macmpi.nets.design import adjoint
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
@@ -30,8 +30,8 @@ from macmpi.typing import Array
 Sides = Sequence[tuple[bool, bool]]
 """Tells of each layer whether its M^-1, and its G^-1, are applied to the factors of a gradient, point by point."""
 
-Back = Callable[[Array, Array], Array]
-"""V^T M V, for the weights V (h, d) without biases and M (h, h)."""
+Back = Callable[[Array, Array | None], Array]
+"""V^T M V, for the weights V (h, d) without biases and M (h, h), None the identity."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def probed_of(n: int, weights: Array | None, most: int) -> slice | Array:
     return found
 
 
-OfSeen = Callable[[Seen], Array]
-"""A matrix that is a mean over the probed ones of the points that were seen."""
+OfSeen = Callable[[Seen, float, Array], None]
+"""Puts into an array a share of a matrix that is a mean over the probed ones of the points that were seen."""
 
 Means = Callable[[Sequence[tuple[OfSeen, int]]], list[Array]]
 """The means of several (n, n) matrices over all probed points, given with their n, in one exchange."""
@@ -140,16 +140,6 @@ def put_slopes(seen: Seen, inverses: Sequence[Inverse], sides: Sides, out: Seque
             adjoint(Q, step.A, out=out[k])
 
 
-def add_grams(seen: Seen, weight: float, out: Sequence[Array]) -> None:
-    """Adds `weight` times the sum over the probed points of [a, 1] [a, 1]^T to the Grams of the last len(out)
-    layers."""
-    before = len({step.block for step in layers(seen.tape)}) - len(out)
-    for step in layers(seen.tape):
-        assert step.block is not None
-        if step.block >= before and "transposed" not in step.map.capabilities:
-            out[step.block - before] += weight * gram(step.map.unfold(step.A[seen.probed]))
-
-
 def units(step: Step) -> int:
     """The rows of a map's weights."""
     shape = step.map.parameter_shape
@@ -164,16 +154,16 @@ def metrics(loss: Loss, tape: Tape, means: Means, back: Back) -> tuple[list[Arra
     metric of these outputs over s to their Gram: what comes second.  s makes both parts of the metric equally large.
 
     Elementwise maps need only the mean of their slopes' products, whatever M is: theirs come in one exchange with the
-    loss's curvature.  Cost: 2 n h^2 flops a layer for its slopes, and 4 h h' max(h, h') between two layers.
-    Collective: as `means` and `back` are.
+    loss's curvature, if that is not the identity.  Cost: n h^2 flops a layer for its slopes, and 4 h h' max(h, h')
+    between two layers.  Collective: as `means` and `back` are.
     """
     dtype, width = tape.F.dtype, tape.F.shape[1]
     bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
-    slopes = [(_carried(i, np.ones((n, n), dtype)), n) for i, n in bent.items()]
-    M, *found_slopes = means(
-        [(lambda seen: loss.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed]), width), *slopes]
-    )
-    products, M = dict(zip(bent, found_slopes, strict=True)), M.astype(dtype, copy=False)
+    known = loss.unit_hessian
+    curved = [] if known else [(_curvature(loss), width)]
+    averaged = means([*curved, *((_slopes(i), n) for i, n in bent.items())])
+    M = np.eye(width, dtype=dtype) if known else averaged[0].astype(dtype, copy=False)
+    products = dict(zip(bent, averaged[len(curved) :], strict=True))
     found, transposed = dict[int, list[Array]](), dict[int, tuple[Array, Array]]()
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.block is not None and "transposed" in step.map.capabilities:
@@ -185,11 +175,12 @@ def metrics(loss: Loss, tape: Tape, means: Means, back: Back) -> tuple[list[Arra
         if i in products:
             M = products[i] * M
         elif i and step.W is not None and "linear" in step.map.capabilities:
-            M = back(step.W[:, : step.varying], M)
+            M = back(step.W[:, : step.varying], None if known else M)
         elif i and step.W is not None and "patches" in step.map.capabilities:
-            M = back(step.map.matrix(step.W), M)
+            M = back(step.map.matrix(step.W), None if known else M)
         elif i:
             (M,) = means([(_carried(i, M), step.varying)])
+        known = False
     forms = [sum(found[k][1:], found[k][0]) / len(found[k]) for k in sorted(found)]
     added = {}
     for k, (Z, M) in transposed.items():
@@ -199,14 +190,38 @@ def metrics(loss: Loss, tape: Tape, means: Means, back: Back) -> tuple[list[Arra
     return forms, added
 
 
+def _curvature(loss: Loss) -> OfSeen:
+    """The mean curvature of the losses by the outputs."""
+
+    def put(seen: Seen, share: float, out: Array) -> None:
+        out[:] = loss.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed])
+        out *= share
+
+    return put
+
+
+def _slopes(i: int) -> OfSeen:
+    """The mean of s s^T over the slopes s of the elementwise map i of a tape."""
+
+    def put(seen: Seen, share: float, out: Array) -> None:
+        steps, rows = seen.tape.steps, seen.probed
+        step, B = steps[i], steps[i + 1].A if i + 1 < len(steps) else seen.tape.F
+        tangent = step.map.tangent(step.W, step.A[rows], B[rows, : step.map.n_out])
+        D = tangent.vjp(np.full((seen.count, step.map.n_out), np.sqrt(share / seen.count), B.dtype))
+        np.matmul(D.T, D, out=out)
+
+    return put
+
+
 def _squares(i: int) -> OfSeen:
     """The mean of a a^T over the inputs a of map i of a tape."""
 
-    def of(seen: Seen) -> Array:
+    def put(seen: Seen, share: float, out: Array) -> None:
         A = seen.tape.steps[i].A[seen.probed]
-        return A.T @ A / max(len(A), 1)
+        np.matmul(A.T, A, out=out)
+        out *= share / max(len(A), 1)
 
-    return of
+    return put
 
 
 def plain(map_: Map) -> bool:
@@ -226,11 +241,12 @@ def shared_metric(M: Array, units: int) -> Array:
 def _carried(i: int, M: Array) -> OfSeen:
     """The mean of J^T M J for map i of a tape."""
 
-    def pulled_back(seen: Seen) -> Array:
+    def put(seen: Seen, share: float, out: Array) -> None:
         step = seen.tape.steps[i]
-        return step.map.pullback(step.W, step.A[seen.probed], M)[: step.varying, : step.varying]
+        out[:] = step.map.pullback(step.W, step.A[seen.probed], M)[: step.varying, : step.varying]
+        out *= share
 
-    return pulled_back
+    return put
 
 
 def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:
@@ -240,12 +256,13 @@ def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:
     return float(ratio * root), float(root / ratio)
 
 
-def shifted_inverse(A: Array, shift: float) -> Array:
-    """(A + shift I)^-1 in the precision of A, or in float64 where that fails.  Cost: 4/3 n^3 flops.
+def shifted_inverse(A: Array, shift: float, double: bool = False) -> Array:
+    """(A + shift I)^-1 in the precision of A, or in float64 where that fails, or where it is asked for.
 
-    In single precision it fails where the largest eigenvalue is some 1e5 times the shift, as in wide layers.
+    In single precision it fails where the largest eigenvalue is some 1e5 times the shift, as in wide layers and where
+    the metric is the identity.  Cost: 4/3 n^3 flops.
     """
-    for precision in (A.dtype, np.float64):
+    for precision in (np.float64,) if double else (A.dtype, np.float64):
         shifted = A.astype(precision)
         shifted[np.diag_indices_from(A)] += shift
         with suppress(np.linalg.LinAlgError):

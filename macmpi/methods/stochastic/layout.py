@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 
-from macmpi.methods.stochastic.lowrank import Dense, Inverse, LowRank
+from macmpi.methods.stochastic.lowrank import Dense, Inverse, LowRank, Multiple
 from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
@@ -62,12 +62,16 @@ class Layout:
         """Views of the inverses of G_1, M_1, G_2, M_2, ...: (n, n), or some eigenvectors (n, r)."""
         return [flat[part].reshape(shape) for part, shape in zip(self.squares, self._square_shapes, strict=True)]
 
-    def inverses(self, flat: Array, spectra: Array) -> list[Inverse]:
-        """Inverses to apply, of G_1, M_1, G_2, M_2, ...."""
-        return [
-            LowRank(square, spectra[own][: self.low_rank[j] + 1]) if j in self.low_rank else Dense(square)
-            for j, (square, own) in enumerate(zip(self.square_blocks(flat), self.spectra, strict=True))
-        ]
+    def inverses(self, flat: Array, spectra: Array, identity: Container[int] = ()) -> list[Inverse]:
+        """Inverses to apply, of G_1, M_1, G_2, M_2, ....  identity: layers whose metric is the identity."""
+
+        def inverse(j: int, square: Array, own: slice) -> Inverse:
+            if j % 2 and j // 2 in identity:
+                return Multiple(square[0, 0])
+            return LowRank(square, spectra[own][: self.low_rank[j] + 1]) if j in self.low_rank else Dense(square)
+
+        pairs = zip(self.square_blocks(flat), self.spectra, strict=True)
+        return [inverse(j, square, own) for j, (square, own) in enumerate(pairs)]
 
     def gram_blocks(self, flat: Array) -> list[Array]:
         """Views G_k (d, d)."""

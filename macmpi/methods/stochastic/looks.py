@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import at
 from macmpi.methods.stochastic import factors
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
 from macmpi.methods.stochastic.factors import Seen, Sides, probed_of
-from macmpi.methods.stochastic.layout import Layout
 from macmpi.methods.stochastic.lowrank import Inverse
 from macmpi.nets.losses import weighted
-from macmpi.parallel.tiles import merged
-from macmpi.parallel.tree_sum import TreeSum
+from macmpi.parallel.tree_sum import Sum, TreeSum
 from macmpi.plan.minibatch_cost import FACTS
 from macmpi.plan.plan import Plan
 from macmpi.startup.dataclass import dataclass
@@ -36,7 +36,7 @@ PROBED = 64
 class Look:
     """The mean loss of a minibatch and the mean square of losses, points probed and all points, of all ranks.
 
-    tapes: of this rank's parts; slopes: summed over points, as far as this rank reads them; None: not summed yet.
+    tapes: of this rank's parts; slopes: summed over points, to be read until the next are; None: not summed yet.
     """
 
     tapes: Tapes
@@ -44,7 +44,7 @@ class Look:
     square: float
     probed: float
     n: float
-    slopes: Array | None = None
+    slopes: Sum | None = None
 
 
 class Looks:
@@ -57,16 +57,15 @@ class Looks:
         self,
         plan: Plan,
         data: Dataset,
-        layout: Layout,
         curvature: RunningCurvature,
         small: TreeSum,
         gradients: TreeSum,
         point_weights: Array | None,
     ) -> None:
-        self.plan, self.data, self.layout, self.curvature = plan, data, layout, curvature
+        self.plan, self.data, self.layout = plan, data, curvature.layout
+        self.curvature = curvature
         self.sum, self._gradients, self.point_weights = small, gradients, point_weights
-        self._reads = merged(curvature.slopes_read)
-        self._width = layout.weights[-1].stop
+        self._width = self.layout.weights[-1].stop
 
     def losses(self, rows: Drawn, state: State[StochasticState]) -> Look:
         """A look at this rank's rows by part, without slopes.  Collective: yes."""
@@ -89,12 +88,11 @@ class Looks:
             out[width:] = self._at(i, rows, state, tapes, unit)
             self._put_slopes(i, out[:width], tapes, inverses, sides, ridge, state)
 
-        reads = [*self._reads, slice(width, width + FACTS)]
-        flat = self._gradients(put, width + FACTS, self.plan.dtype, reads, sets=True)
-        total, squares, probed, n = flat[width:].tolist()
-        return Look(tapes, unit * total / n, unit * unit * squares / n, probed, n, flat[:width])
+        slopes = self._gradients.exchanged(put, width + FACTS, self.plan.dtype, sets=True)
+        total, squares, probed, n = slopes.part(slice(width, None), np.empty(FACTS, self.plan.dtype)).tolist()
+        return Look(tapes, unit * total / n, unit * unit * squares / n, probed, n, slopes)
 
-    def slopes(self, look: Look, sides: Sides, ridge: float, state: State[StochasticState]) -> Array:
+    def slopes(self, look: Look, sides: Sides, ridge: float, state: State[StochasticState]) -> Sum:
         """The slopes of a look, summed now if they are not there yet, with the inverses of `sides` in them.
 
         They are to be read until the next ones are summed.  Collective: yes.
@@ -106,7 +104,7 @@ class Looks:
         def put(i: int, out: Array) -> None:
             self._put_slopes(i, out, look.tapes, inverses, sides, ridge, state)
 
-        return self._gradients(put, self._width, self.plan.dtype, self._reads, sets=True)
+        return self._gradients.exchanged(put, self._width, self.plan.dtype, sets=True)
 
     def _at(
         self, i: int, rows: Drawn, state: State[StochasticState], tapes: Tapes, unit: float

@@ -8,6 +8,7 @@ little is lost, and an inverse applied to n rows costs 4 n d r flops instead of 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -25,11 +26,11 @@ WARM, COLD = 1, 4
 class Inverse(Protocol):
     """A symmetric inverse A^-1 (d, d).  Collective: no."""
 
-    def of_rows(self, Q: Array) -> Array:
-        """Q A^-1 for Q (n, d), or [Q, 1] A^-1 for Q (n, d - 1): (n, d)."""
+    def of_rows(self, Q: Array, out: Array | None = None) -> Array:
+        """Q A^-1 for Q (n, d), or [Q, 1] A^-1 for Q (n, d - 1): (n, d), in `out` if it is given."""
 
-    def some_rows(self, units: slice, S: Array) -> Array:
-        """The rows `units` of A^-1 S, for S (d, m)."""
+    def some_rows(self, units: slice, S: Array, out: Array | None = None) -> Array:
+        """The rows `units` of A^-1 S, for S (d, m), in `out` if it is given."""
 
 
 @dataclass(frozen=True)
@@ -38,36 +39,53 @@ class Dense:
 
     matrix: Array
 
-    def of_rows(self, Q: Array) -> Array:
-        return apply(Q, self.matrix)
-
-    def some_rows(self, units: slice, S: Array) -> Array:
-        found: Array = self.matrix[units] @ S
+    def of_rows(self, Q: Array, out: Array | None = None) -> Array:
+        width = Q.shape[1]
+        if width == len(self.matrix):
+            return np.matmul(Q, self.matrix, out=out)
+        found = np.matmul(Q, self.matrix[:width], out=out)
+        found += self.matrix[width]
         return found
+
+    def some_rows(self, units: slice, S: Array, out: Array | None = None) -> Array:
+        return np.matmul(self.matrix[units], S, out=out)
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """A multiple of the identity."""
+
+    factor: Array
+
+    def of_rows(self, Q: Array, out: Array | None = None) -> Array:
+        return np.multiply(Q, self.factor, out=out)
+
+    def some_rows(self, units: slice, S: Array, out: Array | None = None) -> Array:
+        return np.multiply(S[units], self.factor, out=out)
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """U (d, r), and in `shares` c (r,) and 1 / t."""
+    """U (d, r), and in `shares` c (r,) and 1 / t.  They do not change while the inverse is in use."""
 
     U: Array
     shares: Array
 
-    def of_rows(self, Q: Array) -> Array:
+    def of_rows(self, Q: Array, out: Array | None = None) -> Array:
         width = Q.shape[1]
-        found = apply(Q, self._scaled.T) @ self.U.T
+        found = np.matmul(apply(Q, self._scaled.T), self.U.T, out=out)
         np.subtract(Q, found[:, :width], out=found[:, :width])
-        found[:, width:] = 1.0 - found[:, width:]
+        np.subtract(1.0, found[:, width:], out=found[:, width:])
         found *= self.shares[-1]
         return found
 
-    def some_rows(self, units: slice, S: Array) -> Array:
-        found: Array = self._scaled[units] @ (self.U.T @ S)
+    def some_rows(self, units: slice, S: Array, out: Array | None = None) -> Array:
+        found = np.matmul(self._scaled[units], self.U.T @ S, out=out)
         np.subtract(S[units], found, out=found)
         found *= self.shares[-1]
         return found
 
-    @property
+    @cached_property
     def _scaled(self) -> Array:
         found: Array = self.U * self.shares[:-1]
         return found

@@ -27,6 +27,7 @@ from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
 from macmpi.methods.stochastic.damping import Damping
+from macmpi.methods.stochastic.directions import Directions
 from macmpi.methods.stochastic.layout import Layout
 from macmpi.methods.stochastic.looks import Drawn, Looks
 from macmpi.methods.stochastic.minibatches import Minibatches
@@ -82,17 +83,18 @@ class Stochastic(Nested[StochasticState]):
         widest = self.layout.weights[-1].stop + FACTS, sum(side**2 for side in self.layout.sides)
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, layers)
-        self.moves = Moves(team, self.curvature.places)
+        self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
+        points = np.inf if self.ridge.at(0) else batch
+        self.directions = Directions(plan, self.layout, self.curvature, team, clock, layers, points)
+        self.moves = Moves(team, self.directions.places)
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.dense)
         self.momentum = LONGER if layers.dense else MOMENTUM
-        points = self.parts.points
-        heavy = None if data.weights is None else data.weights * (plan.n_train / points.weight)
-        self.looks = Looks(plan, data, self.layout, self.curvature, self.sum, gradients, heavy)
-        self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
+        heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
+        self.looks = Looks(plan, data, self.curvature, self.sum, gradients, heavy)
         self.few = data.autoencoder and not self.ridge.at(0)
 
     @property
@@ -116,7 +118,7 @@ class Stochastic(Nested[StochasticState]):
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[StochasticState]:
         """Random weights, and where no range is asked for a code of principal components.  Collective: yes."""
         self.team.barrier("the start")
-        began, chain, empty = now(), self.plan.chain, self.curvature.empty_weights()
+        began, chain, empty = now(), self.plan.chain, self.directions.empty()
         draw = partial(random_block, self.plan, range_=1.0, seed=seed)
         flat = opening.random_jointly(draw, self.layout.weights, empty, self.team)
         weights = list(block_views(flat, chain.block_shapes))
@@ -151,7 +153,7 @@ class Stochastic(Nested[StochasticState]):
             if loss.labels:
                 found[-1][:] = 0.0
             else:
-                empty = self.layout.blocks(self.curvature.empty_weights())[-1]
+                empty = self.layout.blocks(self.directions.empty())[-1]
                 opening.fit_output(chain, found, loss, sample, empty, self.team)
         state.own.average, state.own.step = state.weights.copy(), np.zeros_like(state.weights)
         self.curvature.begin(state, self.data.X, self.looks.point_weights)
@@ -194,7 +196,7 @@ class Stochastic(Nested[StochasticState]):
         spectra = early or state.own.steps % REMADE_LATER == 0 or not state.own.inverses[0]
         renew = spectra or (state.own.steps < EARLY and state.own.steps % REMADE == 0)
         adapt = (state.own.steps + 1) % ADAPT == 0
-        sides = self.curvature.sides(np.inf if ridge else self.minibatches.points(state.iteration))
+        sides = self.directions.sides(np.inf if ridge else self.minibatches.points(state.iteration))
         with self.clock("z"):
             alone = renew or adapt  # inverses are made from the look, and the decrease needs all digits of its loss
             look = self.looks.losses(rows, state) if alone else self.looks.with_slopes(rows, sides, ridge, state)
@@ -211,16 +213,20 @@ class Stochastic(Nested[StochasticState]):
             self.curvature.factor(tapes, look.probed, damping, state, spectra)
         with self.clock("z"):
             slopes = self.looks.slopes(look, sides, ridge, state)
-        D = self.curvature.direction(slopes, n, damping, sides, state)
+        of = (slopes, n, damping, sides, state)
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if renew or state.own.steps % MEASURE == 0:
-            self.curvature.show(D)
+            D = self.directions.whole(*of)
+            self.directions.show(D)
             some, count = ({i: seen.few for i, seen in tapes.items()}, look.probed) if self.few else (tapes, n)
             slope, curvature = self._along(D, some, count, ridge, damping, state)
             state.own.length = slope / curvature if curvature > 0.0 else 0.0
+            runs = self.moves.whole(D)
+        else:
+            runs = self.directions.runs(*of)
         rate = self._averaged(state.own.steps)
+        self.moves.step(state, rate, self.momentum, runs, STRIDE * state.own.length, go=not adapt)
         state.own.steps += 1
-        self.moves.step(state, rate, self.momentum, D, STRIDE * state.own.length, go=not adapt)
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
             slope, curvature = self._along(state.own.step, tapes, n, ridge, damping, state)

@@ -8,10 +8,11 @@ whole, or where all of the step is looked along.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from macmpi.methods.stochastic.directions import Run
 from macmpi.parallel.blocks import commonly
 from macmpi.parallel.team import Team
 from macmpi.state import State, StochasticState
@@ -36,27 +37,32 @@ class Moves:
         state.weights, state.own.average, state.own.step = (commonly(self.team, flat) for flat in private)
 
     def _own(self) -> Iterator[slice]:
-        """The own units' places, a piece of at most PIECE numbers at a time, which stays in the cache."""
+        """The own units' places in pieces."""
         for place in self.places[self.team.rank]:
-            for start in range(place.start, place.stop, PIECE):
-                yield slice(start, min(start + PIECE, place.stop))
+            yield from _pieces(place)
+
+    def whole(self, direction: Array) -> Iterator[Run]:
+        """The own units' places, and a direction there."""
+        for place in self.places[self.team.rank]:
+            yield place, direction[place]
 
     def step(
-        self, state: State[StochasticState], rate: float, kept: float, direction: Array, length: float, go: bool
+        self, state: State[StochasticState], rate: float, kept: float, runs: Iterable[Run], length: float, go: bool
     ) -> None:
         """The average by its rate, the last step P by `kept` (y) and `length` (x), and with `go` W: for the own units.
 
-        A piece is in the cache for all of them.  Collective: no.
+        runs: their directions.  A piece is in the cache for all that is done with it.  Collective: no.
         """
-        for own in self._own():
-            W, average, step = state.weights[own], state.own.average[own], state.own.step[own]
-            change = W - average
-            change *= rate
-            average += change
-            step *= kept
-            step += np.multiply(direction[own], length, out=change)
-            if go:
-                W += step
+        for place, D in runs:
+            for own in _pieces(place):
+                W, average, step = state.weights[own], state.own.average[own], state.own.step[own]
+                change = W - average
+                change *= rate
+                average += change
+                step *= kept
+                step += np.multiply(D[own.start - place.start : own.stop - place.start], length, out=change)
+                if go:
+                    W += step
 
     def go(self, state: State[StochasticState]) -> None:
         """W <- W + P for the own units.  Collective: no."""
@@ -81,3 +87,9 @@ class Moves:
         """All ranks have all of the State.  Collective: yes."""
         self.team.gather_parts(state.own.average, self.places)
         self.show_step(state)
+
+
+def _pieces(place: slice) -> Iterator[slice]:
+    """A place in pieces of at most PIECE numbers, each of which stays in the cache."""
+    for start in range(place.start, place.stop, PIECE):
+        yield slice(start, min(start + PIECE, place.stop))
