@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from macmpi.config import NESTED, Config, Model, Stochastic, WStep
+from macmpi.config import NESTED, Config, Model, WStep
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss, loss_of
@@ -225,52 +225,6 @@ goes on falling where no more of them are right."""
 
 KEPT = 2**29
 """Bytes of the patches of all points that a W-step keeps; more of them are made again each time they are read."""
-
-REMADE, REMADE_LATER = 10, 20
-"""Minibatches of the stochastic method that share the layers' metrics and inverses: of the first `EARLY` ones, and of
-later ones, a multiple.  Eigenvectors, where layers are damped in them, are shared by the latter from the start."""
-
-EARLY = 100
-"""Minibatches in which inverses are made more often."""
-
-LEAST = 32
-"""Points of a minibatch of few points."""
-
-FEWEST, FEWEST_LABELS = 20, 10
-"""Minibatches that the first epochs have at least, unless they would be smaller than LEAST: of numbers, and of labels,
-which need fewer steps."""
-
-GROWN = 10
-"""Minibatches that an epoch keeps, however much they grow, unless they would be smaller than LEAST."""
-
-FLOPS, LIGHT = 6.0, 2e7
-"""Flops of a step for each point and weight, and those of a minibatch below which ranks would rather wait than share:
-about a millisecond or two."""
-
-SHARED = 2
-"""Parts of a minibatch that ranks share."""
-
-
-def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
-    """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or `LEAST`); as many
-    more in `grow_every` epochs, and so on, up to `batch_max` and a tenth of all.  Collective: no.
-    """
-    first = min(keys.batch, max(n_train // (FEWEST_LABELS if labels else FEWEST), LEAST))
-    most = min(keys.batch_max, max(n_train // GROWN, LEAST, first))
-    return min(int(first * (1.0 + epoch / keys.grow_every)), most)
-
-
-def minibatch_parts(config: Config, chain: Chain, n_train: int) -> int:
-    """Parts of each minibatch; 0 for methods without them.  Collective: no.
-
-    "auto" is 1 where a minibatch is too little work to be shared, else 2: whatever the number of ranks, since another
-    number of parts gives other bits.
-    """
-    if config.method.name != "stochastic":
-        return 0
-    keys = config.stochastic
-    light = config.parallel.data != "sharded" and FLOPS * keys.batch * chain.whole.multiplications < LIGHT
-    return min((1 if light else SHARED) if keys.parts == "auto" else keys.parts, n_train)
 
 
 def without_half_steps(config: Config) -> Config:

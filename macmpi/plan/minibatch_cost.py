@@ -6,25 +6,24 @@ metrics and inverses again, every MEASURE-th a length, every ADAPT-th looks at t
 
 from __future__ import annotations
 
+import math
+
 from macmpi.config import Stochastic
 from macmpi.parallel import balance
-from macmpi.plan.choices import REMADE_LATER, minibatch
 from macmpi.plan.damped import damped
+from macmpi.plan.directions import DirectionWork, sides_of
 from macmpi.plan.estimate import widest_image
 from macmpi.plan.inverses import inverse_flops, inverse_sizes
+from macmpi.plan.minibatches import ADAPT, FACTS, MEASURE, PROBED, REMADE_LATER, minibatch
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, summed
 from macmpi.startup.dataclass import dataclass
 
-PASSES, MEASURED, ADAPTED = 3.7, 3, 10
-"""Passes through the net for a point; minibatches from one measured length, and one adapted damping, to the next."""
+PASSES = 3.7
+"""Passes through the net for a point."""
 
-FACTS = 4
-"""Numbers of a look at a minibatch: the sums of losses and of their squares, points that are probed, and all points.
-They are summed alone where inverses are made again or the damping adapts, else with the slopes."""
-
-METRIC, PROBED = 4.0, 64
-"""Multiplications of two numbers of an image for its metric, a point; points of them."""
+METRIC = 4.0
+"""Multiplications of two numbers of an image for its metric, a point."""
 
 
 @dataclass(frozen=True)
@@ -47,34 +46,30 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
     chain, P, item, parts = plan.chain, plan.ranks, plan.dtype.itemsize, plan.work.parts
     batches, N = minibatches(keys, plan), plan.n_train
     n = minibatch(keys, N, 0, plan.choices.loss.labels)
-    renewed, measured, adapted = (-(-batches // every) for every in (REMADE_LATER, MEASURED, ADAPTED))
+    renewed, measured, adapted = (-(-batches // every) for every in (REMADE_LATER, MEASURE, ADAPT))
     alone = min(renewed + adapted, batches)
     ridge = 0.0 if autoencoder and keys.ridge == "auto" else keys.ridge
-    rows = N if ridge else n  # with a ridge inverses are applied to the product of the factors
+    layers = damped(chain, plan.choices.loss, autoencoder, N / max(N // n, 1))
+    sides = sides_of(chain, layers, math.inf if ridge else n)  # with a ridge inverses are applied to the whole gradient
+    work = DirectionWork(chain.block_shapes, layers, sides)
     weights = plan.offsets.weights[-1]
     pass_ = 2.0 * n * chain.whole.multiplications / rates.passes
+    applied = work.by_point / chain.whole.multiplications
     by_points = tuple(pass_ / N * count for count in parts.row_counts)
 
     def sums(passes: float, width: int, times: int) -> list[Round]:
         own = tuple(passes * seconds for seconds in by_points)
         return summed(own, width, times, parts, plan) if times else []
 
-    layers = damped(chain, plan.choices.loss, autoencoder, N / max(N // n, 1))
     turned = layers.spectral
-
-    def applied(j: int, side: int, times: int) -> float:
-        return 2.0 * side * min(times, rows) * (2 * layers.low_rank[j] if j in layers.low_rank else side)
-
-    effort = [applied(2 * k + 1, h, d) + applied(2 * k, d, h) for k, (h, d) in enumerate(chain.block_shapes)]
-    units = [(1 + (k in turned)) * flops / rates.passes for k, flops in enumerate(effort)]
-    whole = _busiest([*_halved([u for k, u in enumerate(units) if k not in turned], P), *(units[k] for k in turned)], P)
+    whole = tuple(2.0 * work.cost(jobs) / rates.passes for jobs in work.assigned(P))
     images = [float(m.n_out) for m in chain.maps[1:] if widest_image(chain) and "linear" not in m.capabilities]
     probing = sum(METRIC * size**2 * PROBED for size in images) / rates.products
     inverses = [flops / rates.products for flops in inverse_flops(chain.block_shapes, layers)]
     found = [
         *sums(PASSES / 3.0, FACTS, alone),
-        *sums(2.0 * PASSES / 3.0, weights, alone),
-        *sums(PASSES, weights + FACTS, batches - alone),
+        *sums(2.0 * PASSES / 3.0 + applied, weights, alone),
+        *sums(PASSES + applied, weights + FACTS, batches - alone),
         Round(whole, item * weights, plan.per_node, verb="gather_parts", times=batches),
         *sums(0.0, sum(d * d for _, d in chain.block_shapes), renewed),
         Round((0.0,) * P, item * weights, plan.per_node, verb="gather_parts", times=renewed + measured + adapted),
@@ -89,8 +84,8 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
         ),
     ]
     if turned or layers.low_rank:
-        sides = [side for h, d in chain.block_shapes for side in (d, h)]
-        width = sum(side for j, side in enumerate(sides) if j in layers.low_rank or j // 2 in turned)
+        widths = [side for h, d in chain.block_shapes for side in (d, h)]
+        width = sum(side for j, side in enumerate(widths) if j in layers.low_rank or j // 2 in turned)
         found.append(Round((0.0,) * P, item * width, plan.per_node, verb="gather_parts", times=renewed))
     grams = item * sum(d * d for _, d in chain.block_shapes)
     found += [
@@ -104,12 +99,6 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
 
 def _even(ranks: int) -> tuple[float, ...]:
     return (1.0 / ranks,) * ranks
-
-
-def _halved(costs: list[float], ranks: int) -> list[float]:
-    """Directions are assigned by units: as many pieces as there are ranks, and more."""
-    pieces = max(1, -(-4 * ranks // max(len(costs), 1)))
-    return [cost / pieces for cost in costs for _ in range(pieces)]
 
 
 def _busiest(costs: list[float], ranks: int) -> tuple[float, ...]:

@@ -12,10 +12,11 @@ from macmpi.nets.build import build_chain, is_basis
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.parallel.streams import stream
-from macmpi.plan.choices import Choices, choose, minibatch_parts, without_half_steps
+from macmpi.plan.choices import Choices, choose, without_half_steps
 from macmpi.plan.fitted import check_fitters
 from macmpi.plan.gradient_refusals import check_gradients
 from macmpi.plan.layer_refusals import check_layers, check_method
+from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.offsets import Offsets, offsets
 from macmpi.plan.refusals import check, check_ring, check_sharded
 from macmpi.plan.shaping_refusals import check_shaping

@@ -6,8 +6,9 @@ from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.losses import Loss
-from macmpi.plan.choices import Choices, minibatch_parts
+from macmpi.plan.choices import Choices
 from macmpi.plan.layer_refusals import check_bits
+from macmpi.plan.minibatches import minibatch_parts
 from macmpi.solvers import W_SOLVERS, WSolver
 
 FLOAT32_MU = 1e4

@@ -47,9 +47,9 @@ from macmpi.parallel.serial import Serial
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import Sum
 from macmpi.plan import damped
-from macmpi.plan.choices import LEAST, minibatch
 from macmpi.plan.initial import random_weights
 from macmpi.plan.inverses import assign_inverses
+from macmpi.plan.minibatches import LEAST, minibatch
 from macmpi.plan.plan import make_plan
 from macmpi.solvers.grams import solve_rows
 from macmpi.solvers.inverse import inverse

@@ -13,7 +13,7 @@ from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Parallel, Stochastic, WStep
 from macmpi.parallel import tree_sum
-from macmpi.plan.choices import EARLY
+from macmpi.plan.minibatches import EARLY
 from macmpi.plan.plan import make_plan
 from macmpi.plan.traffic import traffic
 

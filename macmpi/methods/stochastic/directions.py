@@ -1,7 +1,7 @@
 """The directions of a minibatch, D_k = -M_k^-1 (dE1/dW_k) G_k^-1 of each layer k, and which rank makes which.
 
 Each rank makes the directions of its own units and moves their weights.  Layers that are damped in eigenvectors
-(spectral.py) are whole ones, the others runs of UNITS units: the same products on any number of ranks.
+(spectral.py) are whole ones, the others runs of units (plan/directions.py): the same products on any number of ranks.
 """
 
 from __future__ import annotations
@@ -12,34 +12,21 @@ import numpy as np
 
 from macmpi.methods.stochastic import spectral
 from macmpi.methods.stochastic.curvature import RunningCurvature
-from macmpi.methods.stochastic.factors import Sides, choose_sides, plain
 from macmpi.methods.stochastic.layout import Layout
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import Sum
 from macmpi.parallel.turns import Turns
 from macmpi.plan.damped import Damped
+from macmpi.plan.directions import DirectionWork, Sides, sides_of
 from macmpi.plan.plan import Plan
 from macmpi.reductions import EVERY
 from macmpi.state import State, StochasticState
 from macmpi.typing import Array
 
-TURNED = 2.5
-"""The work of a direction in eigenvectors, in that of one by two inverses."""
-
-Job = tuple[int, slice]
-"""A layer and some of its units."""
-
 Run = tuple[slice, Array]
 """The place of some units' weights in a flat buffer, and numbers for it."""
-
-UNITS = 100
-"""Units of a layer whose directions are one product."""
-
-MOVED, JOINED, PASSED, BEGUN = 200.0, 50.0, 150.0, 7e5
-"""Multiplications in the time that it takes to move a weight, its average and its last step; to join the sums of a
-slope; to pass over a weight where an inverse is made of a few eigenvectors; and to begin a product."""
 
 
 class Directions:
@@ -62,70 +49,19 @@ class Directions:
         self.team, self.clock, self.damped = team, clock, damped
         self._sides: dict[float, Sides] = {}
         self._turns = Turns(team, plan.dtype.itemsize * layout.weights[-1].stop)
-        self.units = self._assigned(self.sides(points))
+        self.units = DirectionWork(layout.shapes, damped, self.sides(points)).assigned(team.size)
         self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
         runs = (layout.place(k, units) for k, units in self.units[team.rank])
         longest = max((place.stop - place.start for place in runs), default=0)
         self._memory = np.empty(longest, plan.dtype)
 
-    def _assigned(self, sides: Sides) -> list[list[Job]]:
-        """The jobs of each rank, a layer and some of its units each: single runs, or whole layers of those whose units
-        read all of their layer's slope, whichever keeps the busiest rank less busy.
-        """
-        shapes, whole = self.layout.shapes, self.damped.spectral
-        runs = [tiles.unit_tiles(h, h if k in whole else UNITS) for k, (h, _) in enumerate(shapes)]
-        single = [[(k, run.rows)] for k, own in enumerate(runs) for run in own]
-        apart = [k for k in range(len(shapes)) if self._reads_own_units(k, sides)]
-        kept = [[(k, run.rows) for run in own] for k, own in enumerate(runs) if k not in apart]
-        found = [
-            self._by_cost(groups, sides) for groups in (single, [job for job in single if job[0][0] in apart] + kept)
-        ]
-        return min(found, key=lambda ranks: max(self._cost(jobs, sides) for jobs in ranks))
-
-    def _by_cost(self, groups: list[list[Job]], sides: Sides) -> list[list[Job]]:
-        """Jobs in groups, each of which one rank has."""
-        groups = sorted(groups, key=lambda group: (group[0][0], group[0][1].start))
-        costs = [self._cost(group, sides) for group in groups]
-        return [[job for i in own for job in groups[i]] for own in balance.assign_in_order(costs, self.team.size)]
-
-    def _cost(self, jobs: list[Job], sides: Sides) -> float:
-        """Multiplications of some jobs, and as many as could be made while the sums that they read are joined."""
-        efforts, places = self._efforts(sides), [self.layout.place(k, units) for k, units in jobs]
-        read = {k: self.layout.weights[k] for k, _ in jobs if not self._reads_own_units(k, sides)}
-        own = [place for (k, _), place in zip(jobs, places, strict=True) if k not in read]
-        joined = sum(place.stop - place.start for place in (*read.values(), *own))
-        begun = sum(4 if k in self.damped.spectral else 1 for k, _ in jobs)
-        moved = (efforts[k] * (place.stop - place.start) for (k, _), place in zip(jobs, places, strict=True))
-        return BEGUN * begun + JOINED * joined + sum(moved)
-
-    def _reads_own_units(self, k: int, sides: Sides) -> bool:
-        """The directions of a unit of layer k read its own slope alone: M_k^-1 is in it already, or a number."""
-        return sides[k][0] or k in self.damped.identity
-
-    def _efforts(self, sides: Sides) -> list[float]:
-        """Multiplications for each weight of a layer."""
-        low_rank, identity = self.layout.low_rank, self.damped.identity
-
-        def applied(j: int, side: int) -> float:
-            return 2.0 * low_rank[j] + PASSED if j in low_rank else float(side)
-
-        found = []
-        for k, ((h, d), (outputs, inputs)) in enumerate(zip(self.layout.shapes, sides, strict=True)):
-            left = 0.0 if outputs or k in identity else applied(2 * k + 1, h)
-            right = 0.0 if inputs else applied(2 * k, d)
-            found.append((TURNED if k in self.damped.spectral else 1.0) * (left + right) + MOVED)
-        return found
-
     def sides(self, points: float) -> Sides:
-        """Chooses the inverses that a minibatch applies to the factors of its gradient.  Collective: no.
+        """Chooses the inverses that a minibatch of some points applies to the factors of its gradient.
 
-        points: of the minibatch.
+        Collective: no.
         """
         if points not in self._sides:
-            numbers, blocks = self.plan.chain.whole.blocks, self.plan.chain.blocks
-            shared = [k for k, m in enumerate(blocks) if not plain(m) or numbers.count(k) > 1]
-            whole, identity = [*shared, *self.damped.spectral], list(self.damped.identity)
-            self._sides[points] = tuple(choose_sides(self.layout.shapes, points, identity, whole))
+            self._sides[points] = sides_of(self.plan.chain, self.damped, points)
         return self._sides[points]
 
     def empty(self) -> Array:
@@ -168,7 +104,7 @@ class Directions:
                 else:
                     (G, M), (outputs, inputs) = inverses[2 * k : 2 * k + 2], sides[k]
                     left = D if inputs else np.empty_like(D)
-                    if self._reads_own_units(k, sides):
+                    if outputs or k in self.damped.identity:
                         own = slopes.part(place, left.reshape(-1)).reshape(-1, d)
                         np.multiply(own, scale, out=left)
                     if not outputs and k in self.damped.identity:

@@ -19,16 +19,13 @@ import numpy as np
 
 from macmpi.methods.stochastic.lowrank import Inverse
 from macmpi.nets.design import adjoint
-from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
+from macmpi.plan.directions import Sides, plain
 from macmpi.reductions import EVERY
 from macmpi.solvers.inverse import inverse
 from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
-
-Sides = Sequence[tuple[bool, bool]]
-"""Tells of each layer whether its M^-1, and its G^-1, are applied to the factors of a gradient, point by point."""
 
 Back = Callable[[Array, Array | None], Array]
 """V^T M V, for the weights V (h, d) without biases and M (h, h), None the identity."""
@@ -92,23 +89,6 @@ def add_gradient(loss: Loss, tape: Tape, Y: Array, out: Sequence[Array]) -> Arra
     for total, part in zip(out, tape.weight_vjp(-residual), strict=True):
         total += part
     return value
-
-
-FEWER = 0.75
-"""An inverse is applied to factors where they have fewer rows than this share of the product's."""
-
-
-def choose_sides(
-    shapes: Sequence[tuple[int, int]], points: float, identity: Sequence[int], shared: Sequence[int] = ()
-) -> list[tuple[bool, bool]]:
-    """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
-    times h or n.  points: of a minibatch; identity: layers whose metric M is the identity; shared: layers whose weights
-    are shared over positions, so that factors have many rows, or whose gradient is no product of factors (`plain`).
-    """
-    return [
-        (points < FEWER * d and k not in (*identity, *shared), points < FEWER * h and k not in shared)
-        for k, (h, d) in enumerate(shapes)
-    ]
 
 
 def put_slopes(seen: Seen, inverses: Sequence[Inverse], sides: Sides, out: Sequence[Array]) -> None:
@@ -222,11 +202,6 @@ def _squares(i: int) -> OfSeen:
         out *= share / max(len(A), 1)
 
     return put
-
-
-def plain(map_: Map) -> bool:
-    """Its gradient is Q^T [A, 1], for the derivatives Q of the losses by its outputs and its inputs A."""
-    return "linear" in map_.capabilities and map_.connected is None
 
 
 def shared_metric(M: Array, units: int) -> Array:

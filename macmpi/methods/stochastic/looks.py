@@ -15,11 +15,12 @@ from macmpi.half_steps.evaluation import at
 from macmpi.methods.stochastic import factors
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
-from macmpi.methods.stochastic.factors import Seen, Sides, probed_of
+from macmpi.methods.stochastic.factors import Seen, probed_of
 from macmpi.methods.stochastic.lowrank import Inverse
 from macmpi.nets.losses import weighted
 from macmpi.parallel.tree_sum import Sum, TreeSum
-from macmpi.plan.minibatch_cost import FACTS
+from macmpi.plan.directions import Sides
+from macmpi.plan.minibatches import FACTS, PROBED
 from macmpi.plan.plan import Plan
 from macmpi.startup.dataclass import dataclass
 from macmpi.state import State, StochasticState, block_views
@@ -27,9 +28,6 @@ from macmpi.typing import Array
 
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
-
-PROBED = 64
-"""Points of each part that Grams and metrics are taken from."""
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,9 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum
-from macmpi.plan.choices import EARLY, REMADE, REMADE_LATER
 from macmpi.plan.damped import damped
 from macmpi.plan.initial import random_block, remember
-from macmpi.plan.minibatch_cost import FACTS
+from macmpi.plan.minibatches import ADAPT, EARLY, FACTS, MEASURE, REMADE, REMADE_LATER, RENEWED
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
@@ -51,12 +50,6 @@ STRIDE, MOMENTUM, LONGER = 0.7, 0.6, 0.7
 """Shares of the minimum along the direction and of the last step that a step takes.  In the long run a direction counts
 STRIDE / (1 - MOMENTUM) times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand.  LONGER:
 of autoencoders of dense layers, whose model is the best (plan/damped.py)."""
-
-MEASURE, ADAPT, RENEWED = 3, 10, 2
-"""Every MEASURE-th minibatch measures a length, every ADAPT-th the decrease, every RENEWED-th renews Grams.
-
-Of autoencoders without a ridge the points probed give the length, else all of a minibatch: where a ridge balances the
-mean slope of all points, that of some may lead uphill."""
 
 LEVEL = 0.1
 """The share of a new loss in its running mean."""

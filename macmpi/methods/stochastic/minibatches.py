@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from macmpi.config import Stochastic as Keys
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
-from macmpi.plan.choices import minibatch
+from macmpi.plan.minibatches import minibatch
 from macmpi.plan.plan import Plan
 from macmpi.typing import Array
 
