@@ -66,7 +66,7 @@ def after(runs: Sequence[int], ranks: int, move: Callable[[Moves, State], Any]) 
 
 
 def step(moves: Moves, state: State, go: bool) -> None:
-    moves.step(state, RATE, KEPT, direction_of(len(state.weights)), LENGTH, go)
+    moves.step(state, RATE, KEPT, moves.whole(direction_of(len(state.weights))), LENGTH, go)
 
 
 @often
