@@ -112,7 +112,7 @@ def test_going_back_ends_at_the_average_on_all_ranks_without_a_last_step(runs: l
 def several(moves: Moves, state: State) -> None:
     """Some steps of a run, a failed one among them."""
     for i in range(4):
-        moves.step(state, RATE, KEPT, direction_of(len(state.weights) + i), LENGTH, go=True)
+        moves.step(state, RATE, KEPT, moves.whole(direction_of(len(state.weights) + i)), LENGTH, go=True)
         moves.show(state)
         if i == 2:
             moves.place(state.own.average, state)

@@ -201,7 +201,8 @@ class RunningCurvature:
             return [flat[a:b].reshape(n, n) for (_, n), a, b in zip(matrices, ends, ends[1:], strict=False)]
 
         with self.clock("z"):
-            none = np.zeros((0, chain.n_in), self.plan.dtype)
-            empty = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
-            tape = next((seen.tape for seen in tapes.values()), empty)
+            tape = next((seen.tape for seen in tapes.values()), None)
+            if tape is None:  # of no points: this rank has none of the parts
+                none = np.zeros((0, chain.n_in), self.plan.dtype)
+                tape = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
             return metrics(self.plan.choices.loss, tape, means, self._products.form)

@@ -161,13 +161,18 @@ def metrics(loss: Loss, tape: Tape, means: Means, back: Back) -> tuple[list[Arra
         elif i:
             (M,) = means([(_carried(i, M), step.varying)])
         known = False
-    forms = [sum(found[k][1:], found[k][0]) / len(found[k]) for k in sorted(found)]
+    forms = [_mean(found[k]) for k in sorted(found)]
     added = {}
     for k, (Z, M) in transposed.items():
         s = max(float(np.trace(forms[k])), 1e-30) / max(float(np.trace(Z)), 1e-30)
         forms[k] = forms[k] + np.asarray(s, dtype) * Z
         added[k] = np.pad(M / np.asarray(s, dtype), (0, 1))
     return forms, added
+
+
+def _mean(matrices: Sequence[Array]) -> Array:
+    """Their mean: of a single one itself."""
+    return matrices[0] if len(matrices) == 1 else sum(matrices[1:], matrices[0]) / len(matrices)
 
 
 def _curvature(loss: Loss) -> OfSeen:

@@ -12,15 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from macmpi.methods.stochastic.factors import Seen, layers
-from macmpi.nets.design import gram
 from macmpi.typing import Array
+
+ROWS = 1024
+"""Rows of a layer, or as many as it has columns, that are multiplied before their Gram is asked for: a product of fewer
+rows would take longer, and more rows would be kept than a Gram or a minibatch has numbers."""
 
 
 class Noted:
     """The last layers of a net: of each (d, d) the Gram of what has been noted.  Collective: no.
 
-    first: the block of the first of them; columns: d of each, with the bias.  Where as many rows as columns have come
-    they are multiplied, so that no layer keeps more than two Grams' numbers.
+    first: the block of the first of them; columns: d of each, with the bias.
     """
 
     def __init__(self, first: int, columns: Sequence[int], dtype: np.dtype) -> None:
@@ -68,19 +70,26 @@ class _Layer:
     def add(self, A: Array, weight: float) -> None:
         self._rows.append(A.copy())
         self._weights.append(weight)
-        if sum(map(len, self._rows)) >= self.columns:
-            G = self._product()
+        if sum(map(len, self._rows)) >= max(self.columns, ROWS):
+            G = np.empty((self.columns, self.columns), A.dtype)
+            self._put_product(G)
             self._gram = G if self._gram is None else np.add(self._gram, G, out=G)
             self._rows, self._weights = [], []
 
-    def _product(self) -> Array:
-        weights = np.repeat(self._weights, [len(A) for A in self._rows])
-        return gram(np.concatenate(self._rows), weights=weights)
+    def _put_product(self, out: Array) -> None:
+        """The Gram of the rows that are kept, each by the root of its weight."""
+        scaled, start = np.empty((sum(map(len, self._rows)), self.columns), out.dtype), 0
+        for A, weight in zip(self._rows, self._weights, strict=True):
+            root, stop = np.sqrt(weight), start + len(A)
+            np.multiply(A, root, out=scaled[start:stop, :-1])
+            scaled[start:stop, -1] = root
+            start = stop
+        np.matmul(scaled.T, scaled, out=out)
 
     def put(self, out: Array) -> None:
         """Puts the Gram into `out` (d, d) and forgets it."""
         if self._rows:
-            out[:] = self._product()
+            self._put_product(out)
             if self._gram is not None:
                 out += self._gram
         elif self._gram is not None:
