@@ -5,10 +5,10 @@
 
 With each launch go the dgemm rate of every core, alone and all at once, the share of the cores that the host has taken
 away ("stolen", /proc/stat) and that other programs have used.  Rates are taken before and after a launch.  A round is
-quiet if none of its launches lost more than STOLEN, and if every core, alone and with the others, reached SLOW of its
-best rate: a host may slow the cores down while /proc/stat knows nothing of it.  Rounds are added until the median
-speedup of the quiet ones is known to within WIDTH, by the order statistics of a sign test, or until there are --rounds
-of them.
+quiet if none of its launches lost more than STOLEN, and if every core, alone and with the others, was within SLOW of
+its usual rate, the upper quartile of all: a host may slow the cores down, or speed one up for a while, of which
+/proc/stat knows nothing.  Rounds are added until the median speedup of the quiet ones is known to within WIDTH, by the
+order statistics of a sign test, or until there are --rounds of them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from pathlib import Path
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[name] = "1"
 
+import numpy as np  # noqa: E402
 from measure import Kind, busy, launch  # noqa: E402
 
 STOLEN, SLOW, WIDTH, FEWEST = 0.02, 0.93, 0.01, 6
-"""Shares of the cores' time, and of a core's best rate; half the width of the median's interval; rounds at least."""
+"""Shares of the cores' time, and of a core's usual rate; half the width of the median's interval; rounds at least."""
 
 RATE = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])])\n"
 RATE += "from macmpi.plan.estimate import dgemm_rate; print(dgemm_rate(repeats=20))"
@@ -136,10 +137,11 @@ Round = Sequence[Run]
 """A launch on one rank and one on several."""
 
 
-def is_quiet(pair: Round, best: Sequence[float]) -> bool:
-    """No launch of a round has lost much, and every core had its speed.  best: of Run.rates, the most seen of each."""
-    fast = all(rate >= SLOW * most for run in pair for rate, most in zip(run.rates, best, strict=True))
-    return fast and all(run.stolen + run.others <= STOLEN for run in pair)
+def is_quiet(pair: Round, usual: Sequence[float]) -> bool:
+    """No launch of a round has lost much, and every core had its speed.  usual: of each of Run.rates."""
+    rates = [pair for run in pair for pair in zip(run.rates, usual, strict=True)]
+    steady = all(SLOW * known <= rate <= known / SLOW for rate, known in rates)
+    return steady and all(run.stolen + run.others <= STOLEN for run in pair)
 
 
 def speedup(rounds: Sequence[Round]) -> Speedup:
@@ -148,8 +150,10 @@ def speedup(rounds: Sequence[Round]) -> Speedup:
 
 def quiet(rounds: Sequence[Round]) -> list[Round]:
     """The rounds during which nothing else disturbed the machine."""
-    best = [max(column) for column in zip(*(run.rates for pair in rounds for run in pair), strict=True)]
-    return [pair for pair in rounds if is_quiet(pair, best)]
+    usual = [
+        float(np.quantile(column, 0.75)) for column in zip(*(run.rates for pair in rounds for run in pair), strict=True)
+    ]
+    return [pair for pair in rounds if is_quiet(pair, usual)]
 
 
 def by_least(rounds: Sequence[Round]) -> float:

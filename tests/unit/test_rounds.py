@@ -45,6 +45,7 @@ def test_few_values_have_their_extremes(random: np.random.Generator) -> None:
         (run(stolen=0.6 * STOLEN, others=0.6 * STOLEN), False),
         (run(rates=(1.0, 0.99 * SLOW)), False),
         (run(together=(0.99 * SLOW, 1.0)), False),
+        (run(rates=(1.0, 1.01 / SLOW)), False),
         (run(rates=(1.01 * SLOW, 1.0), others=0.9 * STOLEN), True),
     ],
 )
