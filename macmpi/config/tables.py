@@ -194,8 +194,8 @@ class Stochastic:
     """Stochastic MAC: minibatches that grow in `grow_every` epochs, averages, damping, iterations of an epoch."""
 
     batch: PositiveInt = 250
-    batch_max: PositiveInt = 500
-    grow_every: PositiveInt = 8
+    batch_max: PositiveInt = 1000
+    grow_every: PositiveInt = 6
     averaging: Annotated[float, Ge(0.0), Lt(1.0)] | Literal["auto"] = "auto"
     damping: Annotated[float, Ge(0.0)] = 0.0
     ridge: Annotated[float, Ge(0.0), Le(1e12)] | Literal["auto"] = "auto"

@@ -32,7 +32,7 @@ FEWEST, FEWEST_LABELS = 20, 10
 """Minibatches that the first epochs have at least, unless they would be smaller than LEAST: of numbers, and of labels,
 which need fewer steps."""
 
-GROWN = 10
+GROWN = 5
 """Minibatches that an epoch keeps, however much they grow, unless they would be smaller than LEAST."""
 
 FLOPS, LIGHT = 6.0, 2e7
@@ -45,7 +45,7 @@ SHARED = 2
 
 def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
     """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or `LEAST`); as many
-    more in `grow_every` epochs, and so on, up to `batch_max` and a tenth of all.  Collective: no.
+    more in `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.  Collective: no.
     """
     first = min(keys.batch, max(n_train // (FEWEST_LABELS if labels else FEWEST), LEAST))
     most = min(keys.batch_max, max(n_train // GROWN, LEAST, first))

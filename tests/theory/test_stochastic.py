@@ -33,7 +33,7 @@ from macmpi.methods.stochastic.factors import (
     shifts,
 )
 from macmpi.methods.stochastic.layout import Layout
-from macmpi.methods.stochastic.method import ADAPT, STRIDE
+from macmpi.methods.stochastic.method import ADAPT, LONGER, LONGEST, MOMENTUM, STRIDE
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.methods.stochastic.noted import Noted
 from macmpi.methods.stochastic.spectral import CROSS, cross
@@ -364,7 +364,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step(ridge: float) -> None
         state.own.steps = i
         direction = method.directions.whole(joined(gradient), 30.0, damping + ridge, PRODUCTS, state)
         state.own.steps = i + 1
-        expected = method.momentum * last + STRIDE * state.own.length * direction
+        expected = method.momentum(0) * last + STRIDE * state.own.length * direction
         np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
 
 
@@ -627,7 +627,8 @@ def test_no_minibatch_is_empty(n: int, parts: int, batch: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "asked", "expected"), [(30, "auto", 0.95), (3, "auto", 0.95), (1, "auto", 1.0 - 2.0 / 90), (1, 0.5, 0.5)]
+    ("batch", "asked", "expected"),
+    [(30, "auto", 1.0 - 1.0 / 14), (3, "auto", 1.0 - 1.0 / 15), (1, "auto", 1.0 - 2.0 / 90), (1, 0.5, 0.5)],
 )
 def test_an_average_remembers_half_an_epoch_of_minibatches(batch: int, asked: float | str, expected: float) -> None:
     method, _ = method_of(batch=batch, averaging=asked, parts=1)
@@ -635,14 +636,25 @@ def test_an_average_remembers_half_an_epoch_of_minibatches(batch: int, asked: fl
 
 
 def test_minibatches_grow() -> None:
-    """By their first size in each grow_every epochs, up to batch_max and a tenth of all, or LEAST points."""
+    """By their first size in each grow_every epochs, up to batch_max and a fifth of all, or LEAST points."""
     method, _ = method_of(batch=10, batch_max=25, grow_every=3)
     assert [method.minibatches.of_epoch(e) for e in (0, 1, 2, 3, 4, 10**6)] == [9, 6, 5, 4, 3, 3]
     method, _ = method_of(batch=10, batch_max=10**6, grow_every=1)
     assert method.minibatches.of_epoch(1000) == 90 // LEAST
     keys = Stochastic(batch=250, batch_max=10**6, grow_every=8)
-    assert [minibatch(keys, 5000, epoch, False) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 500]
+    assert [minibatch(keys, 5000, epoch, False) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 1000]
     assert [minibatch(keys, 10**5, epoch, False) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 2750]
+
+
+def test_momentum_grows_with_minibatches() -> None:
+    """Of autoencoders of dense layers, until minibatches have twice their first size."""
+    method, _ = method_of(batch=10, batch_max=10**6, grow_every=4)
+    found = [method.momentum(epoch) for epoch in range(20)]
+    assert found[0] == LONGER
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(LONGEST)
+    labels, _ = method_of("cross_entropy", batch=10, batch_max=10**6, grow_every=4)
+    assert {labels.momentum(epoch) for epoch in range(20)} == {MOMENTUM}
 
 
 @pytest.mark.parametrize(("records", "iterations"), [(1, 1), (2, 2), (4, 4), (7, 7), (9, 9), (1000, 9)])

@@ -328,7 +328,7 @@ def test_a_start_from_a_model_names_it(text: str, folder: Path) -> None:
 
 
 def test_bounds_the_wrong_way_round(folder: Path) -> None:
-    assert "batch_max = 500 is below batch = 600" in refusal("[stochastic]\nbatch = 600", folder)
+    assert "batch_max = 1000 is below batch = 1200" in refusal("[stochastic]\nbatch = 1200", folder)
 
 
 def test_an_unknown_key_that_is_like_none_is_told_the_known_ones(folder: Path) -> None:

@@ -71,7 +71,8 @@ def test_they_are_timed_at_the_start_and_where_a_run_is_later_on(
         assert (first[1], second[1]) == (0.5, 0.5 * 3.0**trial.LATER)
         assert "iteration    3.5 s measured" in out
     else:
-        grown = config.Stochastic().grow_every  # by then minibatches have twice their first size, the largest
+        keys = config.Stochastic()
+        grown = round(keys.grow_every * (keys.batch_max / keys.batch - 1.0))  # then minibatches are the largest
         assert (first[0], second[0]) == (0, grown)
         expected = 4.0 - grown / (2.0 * config.Run().max_iterations)
         assert float(out.split("iteration ")[1].split()[0]) == pytest.approx(expected, rel=0.02)

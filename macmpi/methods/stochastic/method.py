@@ -46,10 +46,11 @@ from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
 
-STRIDE, MOMENTUM, LONGER = 0.7, 0.6, 0.7
+STRIDE, MOMENTUM, LONGER, LONGEST = 0.7, 0.6, 0.7, 0.8
 """Shares of the minimum along the direction and of the last step that a step takes.  In the long run a direction counts
 STRIDE / (1 - MOMENTUM) times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand.  LONGER:
-of autoencoders of dense layers, whose model is the best (plan/damped.py)."""
+of autoencoders of dense layers, whose model is the best (plan/damped.py), at first, and LONGEST once minibatches have
+twice their first size: larger ones fit points that they have not seen less well, and momentum makes up for that."""
 
 LEVEL = 0.1
 """The share of a new loss in its running mean."""
@@ -85,7 +86,7 @@ class Stochastic(Nested[StochasticState]):
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.dense)
-        self.momentum = LONGER if layers.dense else MOMENTUM
+        self.dense = layers.dense
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
         self.looks = Looks(plan, data, self.curvature, self.sum, gradients, heavy)
         self.few = data.autoencoder and not self.ridge.at(0)
@@ -218,7 +219,7 @@ class Stochastic(Nested[StochasticState]):
         else:
             runs = self.directions.runs(*of)
         rate = self._averaged(state.own.steps)
-        self.moves.step(state, rate, self.momentum, runs, STRIDE * state.own.length, go=not adapt)
+        self.moves.step(state, rate, self.momentum(state.iteration), runs, STRIDE * state.own.length, go=not adapt)
         state.own.steps += 1
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
@@ -228,6 +229,11 @@ class Stochastic(Nested[StochasticState]):
         if adapt:
             self._adapt(rows, n, loss, slope - 0.5 * curvature, ridge, state)
         return renew
+
+    def momentum(self, iteration: int) -> float:
+        """The share of the last step that a step of an iteration takes.  Collective: no."""
+        grown = self.minibatches.points(iteration) / self.minibatches.points(0) - 1.0
+        return LONGER + (LONGEST - LONGER) * min(grown, 1.0) if self.dense else MOMENTUM
 
     def _averaged(self, steps: int) -> float:
         """The share that the average takes of weights that have taken some steps.  Collective: no."""

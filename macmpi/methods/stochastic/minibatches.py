@@ -11,7 +11,7 @@ from macmpi.plan.minibatches import minibatch
 from macmpi.plan.plan import Plan
 from macmpi.typing import Array
 
-SHORTEST = 20
+SHORTEST = 14
 """Minibatches that an average of the weights remembers at least."""
 
 
