@@ -643,6 +643,7 @@ def test_minibatches_grow() -> None:
     assert method.minibatches.of_epoch(1000) == 90 // LEAST
     keys = Stochastic(batch=250, batch_max=10**6, grow_every=8)
     assert [minibatch(keys, 5000, epoch, False) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 1000]
+    assert [minibatch(keys, 5000, epoch, True) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 500]
     assert [minibatch(keys, 10**5, epoch, False) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 2750]
 
 
