@@ -1,0 +1,43 @@
+"""Directions are assigned to ranks: every unit to one of them, and as evenly as the runs of units allow."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from macmpi.plan.damped import Damped
+from macmpi.plan.directions import DirectionWork
+
+often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+sizes = st.lists(st.integers(1, 700), min_size=2, max_size=6)
+
+
+@often
+@given(sizes, st.sampled_from([1, 2, 3, 5, 12]), st.data())
+def test_every_unit_has_one_rank(units: list[int], ranks: int, data: st.DataObject) -> None:
+    """And no rank has more to do than an equal share and the costliest layer."""
+    shapes = tuple((h, d + 1) for d, h in zip(units, units[1:], strict=False))
+    layers = range(len(shapes))
+    spectral = frozenset(data.draw(st.sets(st.sampled_from(layers))))
+    sides = [
+        (not (own := k in spectral) and data.draw(st.booleans()), not own and data.draw(st.booleans())) for k in layers
+    ]
+    work = DirectionWork(shapes, Damped(frozenset({layers[-1]}) - spectral, spectral, True), sides)
+    owners = work.assigned(ranks)
+    assert len(owners) == ranks
+    given_out = sorted((k, own.start, own.stop) for jobs in owners for k, own in jobs)
+    for k, (h, _) in enumerate(shapes):
+        ends = [0, *(stop for j, _, stop in given_out if j == k)]
+        assert [start for j, start, _ in given_out if j == k] == ends[:-1]
+        assert ends[-1] == h
+    whole = [work.cost([job for jobs in owners for job in jobs if job[0] == k]) for k in layers]
+    assert max(map(work.cost, owners)) <= 1.02 * (sum(map(work.cost, owners)) / ranks + max(whole))
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_units_whose_layer_is_read_whole_are_kept_together_where_that_is_even(scaled: bool) -> None:
+    """Two ranks, two equal layers: each rank has one, and reads its slope alone."""
+    work = DirectionWork(((300, 301), (300, 301)), Damped(frozenset(), frozenset(), True), [(scaled, scaled)] * 2)
+    first, second = ({k for k, _ in jobs} for jobs in work.assigned(2))
+    assert not first & second
