@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,12 +19,11 @@ sizes = st.lists(st.integers(1, 700), min_size=2, max_size=6)
 @given(sizes, st.sampled_from([1, 2, 3, 5, 12]), st.data())
 def test_every_unit_has_one_rank(units: list[int], ranks: int, data: st.DataObject) -> None:
     """And no rank has more to do than an equal share and the costliest layer."""
-    shapes = tuple((h, d + 1) for d, h in zip(units, units[1:], strict=False))
+    shapes = tuple((h, d + 1) for d, h in pairwise(units))
     layers = range(len(shapes))
     spectral = frozenset(data.draw(st.sets(st.sampled_from(layers))))
-    sides = [
-        (not (own := k in spectral) and data.draw(st.booleans()), not own and data.draw(st.booleans())) for k in layers
-    ]
+    chosen = [data.draw(st.tuples(st.booleans(), st.booleans())) for _ in layers]
+    sides = [(False, False) if k in spectral else pair for k, pair in enumerate(chosen)]
     work = DirectionWork(shapes, Damped(frozenset({layers[-1]}) - spectral, spectral, True), sides)
     owners = work.assigned(ranks)
     assert len(owners) == ranks
