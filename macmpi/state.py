@@ -185,7 +185,7 @@ class StochasticState(Record):
     """Stochastic MAC: running averages of the weights and of the layers' Grams, the last step, steps so far.
 
     inverses: of Grams and metrics, or their eigenvectors and, in spectra, eigenvalues; length: of a step, in
-    directions; level: running mean of the loss.
+    directions; measured: the loss of the minibatch that it was measured at; level: running mean of the loss.
     """
 
     average: Array = field(default_factory=nothing)
@@ -195,6 +195,7 @@ class StochasticState(Record):
     spectra: Array = field(default_factory=nothing)
     damping: float = 0.0
     length: float = 0.0
+    measured: float = 0.0
     level: float = 0.0
     steps: int = 0
 

@@ -35,9 +35,6 @@ which need fewer steps."""
 GROWN = 5
 """Minibatches that an epoch keeps, however much they grow, unless they would be smaller than LEAST."""
 
-TWICE = 2
-"""Minibatches of labels grow to this many times their first size: with larger ones less is learnt."""
-
 FLOPS, LIGHT = 6.0, 2e7
 """Flops of a step for each point and weight, and those of a minibatch below which ranks would rather wait than share:
 about a millisecond or two."""
@@ -48,12 +45,12 @@ SHARED = 2
 
 def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
     """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or `LEAST`); as many
-    more in `grow_every` epochs, and so on, up to `batch_max` and a fifth of all, of labels up to twice the first size.
+    more in `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.
 
     Collective: no.
     """
     first = min(keys.batch, max(n_train // (FEWEST_LABELS if labels else FEWEST), LEAST))
-    most = min(keys.batch_max, max(n_train // GROWN, LEAST, first), TWICE * first if labels else keys.batch_max)
+    most = min(keys.batch_max, max(n_train // GROWN, LEAST, first))
     return min(int(first * (1.0 + epoch / keys.grow_every)), most)
 
 

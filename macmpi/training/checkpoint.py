@@ -16,7 +16,7 @@ from macmpi.files import DAMAGE, first_line, image, replace_file, unseal, verify
 from macmpi.state import State
 from macmpi.training.stored import RECORDS, assembled, by_point, contents
 
-FORMAT = 10
+FORMAT = 11
 SHARDED = "sharded.tmp"
 """The name under which all ranks write one checkpoint."""
 

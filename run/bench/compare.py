@@ -10,10 +10,10 @@
 
 T: an interpreter with NumPy and torch.  Same split, net and initial weights (starts.py), one thread a process,
 precision as the configs and grids say; evaluation counts for nobody.  Grids are cut down by successive halving; the
-winners run `--repeats` times, all contenders in turn; the turns do the same arithmetic, and every iteration takes the
-median of its seconds.  At each level a contender's figure is that of the finalist that is soonest there.  Results stay
-in --output; what lies there is not run again, so that with --pause S the comparison ends after about S seconds (exit
-code 75) and the same command goes on.
+winners run `--repeats` times, first as they are tuned, then all contenders in turn; the turns do the same arithmetic,
+and every iteration takes the median of its seconds.  At each level a contender's figure is that of the finalist that is
+soonest there.  Results stay in --output; what lies there is not run again, so that with --pause S the comparison ends
+after about S seconds (exit code 75) and the same command goes on.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Contest:
     """folder: of results; python: the interpreter of the peers; pause: no new command after this time of the clock.
 
     clock: "wall", or "cpu", the processor's seconds of single processes, for machines that others use as well.
-    records: of peers' epochs in the finals; while they are tuned, each epoch has one.
+    records: of peers' epochs.
     """
 
     folder: Path
@@ -81,26 +81,22 @@ class Contest:
     records: int = RECORDS
     spent: Counter[str] = field(default_factory=Counter)
 
-    def curves(
-        self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0, records: int | None = None
-    ) -> list[Curve]:
+    def curves(self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0) -> list[Curve]:
         """Learning curves of each over a given number of seconds of training."""
-        records = records or self.records
-        missing = [c for c in candidates if not self._path(c, seconds, repeat, records).exists()]
+        missing = [c for c in candidates if not self._path(c, seconds, repeat).exists()]
         for ranks in sorted({c.ranks for c in missing}):
             peers = [c for c in missing if c.peer and c.ranks == ranks]
             share = max(1, int(AT_ONCE / seconds))
             for some in (peers[i : i + share] for i in range(0, len(peers), share)):
-                for c, curve in zip(some, self._peers(some, seconds, ranks, records), strict=True):
-                    self._path(c, seconds, repeat, records).write_text(json.dumps(curve))
+                for c, curve in zip(some, self._peers(some, seconds, ranks), strict=True):
+                    self._path(c, seconds, repeat).write_text(json.dumps(curve))
         for c in missing:
             if not c.peer:
-                self._path(c, seconds, repeat, records).write_text(json.dumps(self._own(c, seconds)))
-        return [json.loads(self._path(c, seconds, repeat, records).read_text()) for c in candidates]
+                self._path(c, seconds, repeat).write_text(json.dumps(self._own(c, seconds)))
+        return [json.loads(self._path(c, seconds, repeat).read_text()) for c in candidates]
 
-    def _path(self, c: Candidate, seconds: float, repeat: int, records: int) -> Path:
-        counted = records if c.peer else self.records
-        text = json.dumps([asdict(c), seconds, repeat, self.clock, counted], sort_keys=True)
+    def _path(self, c: Candidate, seconds: float, repeat: int) -> Path:
+        text = json.dumps([asdict(c), seconds, repeat, self.clock, self.records], sort_keys=True)
         text = text.replace(f"{self.folder}/", "")  # wherever the folder lies
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
@@ -144,7 +140,7 @@ class Contest:
         records = [json.loads(line) for line in curve.read_text().splitlines()]
         return [[r["seconds"], r["E1_train"], r["E1_val"], r.get("error_val", 0.0), r["iteration"]] for r in records]
 
-    def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int, records: int) -> list[Curve]:
+    def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int) -> list[Curve]:
         from starts import write_task
 
         task = write_task(self.folder, some[0].config, some[0].settings)
@@ -152,7 +148,7 @@ class Contest:
         job = self.folder / f"job-{os.getpid()}.json"
         job.write_text(
             json.dumps(
-                {**task, "seconds": seconds, "ranks": ranks, "clock": self.clock, "records": records}
+                {**task, "seconds": seconds, "ranks": ranks, "clock": self.clock, "records": self.records}
                 | {"candidates": rows}
             )
         )
@@ -164,10 +160,13 @@ class Contest:
         return list(found["curves"])
 
     def tune(self, contender: Contender, levels: Sequence[float]) -> list[Candidate]:
-        """The winners of its grid: the lowest at the end of the last rung, then those soonest at the lowest levels."""
+        """The winners of its grid: the lowest at the end of the last rung, then those soonest at the lowest levels.
+
+        Only what a candidate has reached within the seconds of a rung counts.
+        """
         alive, seen = list(contender.candidates), []
         for seconds, keep in contender.rungs:
-            curves = dict(zip(alive, self.curves(alive, seconds, records=1), strict=True))
+            curves = dict(zip(alive, self.curves(alive, seconds), strict=True))
             self.spent[contender.name] += round(sum(curve[-1][SECONDS] for curve in curves.values()))
             seen.append(curves)
             ends = {c: lowest(within(curve, seconds)) for c, curve in curves.items()}
@@ -190,8 +189,8 @@ def trained(curve: Path) -> float:
 
 
 def within(curve: Curve, seconds: float) -> Curve:
-    """The records of a time, the first one of training at least: an epoch that has begun is ended."""
-    return [r for i, r in enumerate(curve) if i < 2 or r[SECONDS] <= seconds]
+    """The records of a time: an epoch that has begun is ended, which does not count."""
+    return [r for r in curve if r[SECONDS] <= seconds]
 
 
 def lowest(curve: Curve, column: int = TRAIN) -> float:

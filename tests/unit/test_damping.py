@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.methods.stochastic.damping import CODES, ENOUGH, FEWEST, LEAST, MOST, Damping
+from macmpi.methods.stochastic.damping import CODES, ENOUGH, FEWEST, LEARNT, LEAST, MOST, Damping
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 asked = st.sampled_from([0.0, 1e-4, 0.3])
@@ -62,8 +62,27 @@ def test_a_step_is_damped_less_the_lower_the_loss_of_labels_is_but_never_by_noth
 
 def test_a_step_is_less_damped_only_once_the_labels_are_learnt() -> None:
     labels = Damping(10, 1.0)
-    assert labels.of_length(0.5, 0.01) == 0.5
+    assert labels.of_length(0.5, LEARNT) == 0.5
+    assert labels.of_length(0.5, 0.25 * LEARNT) == 0.125
     assert labels.of_length(0.5, 0.0) == LEAST * 0.5
+
+
+@often
+@given(dampings, losses, losses, losses)
+def test_a_length_is_shortened_only_where_the_loss_is_higher_than_where_it_was_measured(
+    found: Damping, loss: float, measured: float, level: float
+) -> None:
+    share = found.of_loss(loss, measured, level)
+    assert 0.0 < share <= 1.0
+    assert share == 1.0 or (found.classes and loss > measured)
+    assert found.of_loss(2.0 * loss, measured, level) <= share <= found.of_loss(loss, 2.0 * measured, level)
+
+
+def test_a_length_of_learnt_labels_falls_as_the_loss_rises() -> None:
+    labels = Damping(10, 1.0)
+    assert labels.of_loss(1e-4, 1e-5, 1e-5) == 0.1
+    assert labels.of_loss(1e-4, 1e-5, 5.0 * LEARNT) == 0.5
+    assert labels.of_loss(1.0, 0.5, 1.0) == labels.of_loss(0.0, 0.0, 0.0) == 1.0
 
 
 @often

@@ -20,11 +20,13 @@ ENOUGH, FEWEST = 400.0, 10.0
 SETTLED = 0.2
 """The share of the first damping that remains at least."""
 
-LEARNT = 1e-4
-"""Below this mean loss of labels a step's length is less damped too, by the square of the loss."""
+LEARNT = 0.02
+"""Below this mean loss of labels a step's length is less damped too, by the loss: curvature falls with it, and damping
+that stays would shorten steps more and more.  From there on minibatches differ by the few points that are not learnt,
+and the length that suits one is too long for another, whose loss is higher (`of_loss`)."""
 
 LEAST = 1e-5
-"""The least share of a step's damping that remains."""
+"""The least share of a length's damping that remains."""
 
 PATIENCE = 0.9
 """The damping changes by this factor for each minibatch since the last look."""
@@ -63,8 +65,16 @@ class Damping:
         return damping * min(loss / math.log(self.classes), 1.0) if self.classes else damping
 
     def of_length(self, damping: float, loss: float) -> float:
-        """Less once the labels are learnt, when little is left to gain and far away."""
-        return damping * max(min(loss / LEARNT, 1.0) ** 2, LEAST) if self.classes else damping
+        """Less once the labels are learnt."""
+        return damping * max(min(loss / LEARNT, 1.0), LEAST) if self.classes else damping
+
+    def of_loss(self, loss: float, measured: float, level: float) -> float:
+        """The share of a length that a minibatch takes: of labels that are learnt measured / loss, at most 1.
+
+        loss: of the minibatch; measured: of that whose length it was; level: the running mean of losses.  Directions
+        grow with the loss, and curvature does, so that the minimum along them comes sooner by their ratio.
+        """
+        return min(max(level / LEARNT, 1.0) * measured / loss, 1.0) if self.classes and loss > 0.0 else 1.0
 
     def adapted(self, damping: float, ratio: float, minibatches: int) -> float:
         """Less where the decrease was near the predicted one (ratio), down to the least; more where it was not."""

@@ -214,12 +214,13 @@ class Stochastic(Nested[StochasticState]):
             self.directions.show(D)
             some, count = ({i: seen.few for i, seen in tapes.items()}, look.probed) if self.few else (tapes, n)
             slope, curvature = self._along(D, some, count, ridge, damping, state)
-            state.own.length = slope / curvature if curvature > 0.0 else 0.0
+            state.own.length, state.own.measured = slope / curvature if curvature > 0.0 else 0.0, loss
             runs = self.moves.whole(D)
         else:
             runs = self.directions.runs(*of)
         rate = self._averaged(state.own.steps)
-        self.moves.step(state, rate, self.momentum(state.iteration), runs, STRIDE * state.own.length, go=not adapt)
+        length = STRIDE * state.own.length * self.damping.of_loss(loss, state.own.measured, state.own.level)
+        self.moves.step(state, rate, self.momentum(state.iteration), runs, length, go=not adapt)
         state.own.steps += 1
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
