@@ -195,7 +195,7 @@ class Stochastic:
 
     batch: PositiveInt = 250
     batch_max: PositiveInt = 1000
-    grow_every: PositiveInt = 6
+    grow_every: PositiveInt = 4
     averaging: Annotated[float, Ge(0.0), Lt(1.0)] | Literal["auto"] = "auto"
     damping: Annotated[float, Ge(0.0)] = 0.0
     ridge: Annotated[float, Ge(0.0), Le(1e12)] | Literal["auto"] = "auto"

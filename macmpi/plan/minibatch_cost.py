@@ -47,7 +47,7 @@ def minibatch_rounds(keys: Stochastic, plan: Plan, autoencoder: bool, rates: Rat
     batches, N = minibatches(keys, plan), plan.n_train
     n = minibatch(keys, N, 0, plan.choices.loss.labels)
     renewed, measured, adapted = (-(-batches // every) for every in (REMADE_LATER, MEASURE, ADAPT))
-    alone = min(renewed + adapted, batches)
+    alone = min(renewed, batches)
     ridge = 0.0 if autoencoder and keys.ridge == "auto" else keys.ridge
     layers = damped(chain, plan.choices.loss, autoencoder, N / max(N // n, 1))
     sides = sides_of(chain, layers, math.inf if ridge else n)  # with a ridge inverses are applied to the whole gradient

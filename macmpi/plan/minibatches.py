@@ -15,15 +15,15 @@ EARLY = 100
 MEASURE, ADAPT, RENEWED = 3, 10, 2
 """Every MEASURE-th minibatch measures a length, every ADAPT-th the decrease, every RENEWED-th renews Grams.
 
-Of autoencoders without a ridge the points probed give the length, else all of a minibatch: where a ridge balances the
-mean slope of all points, that of some may lead uphill."""
+Of autoencoders without a ridge the points probed give length and decrease, else all of a minibatch: where a ridge
+balances the mean slope of all points, that of some may lead uphill."""
 
 PROBED = 64
 """Points of each part that Grams and metrics are taken from."""
 
 FACTS = 4
 """Numbers of a look at a minibatch: the sums of losses and of their squares, points that are probed, and all points.
-They are summed alone where inverses are made again or the damping adapts, else with the slopes."""
+They are summed alone where inverses are made again, else with the slopes."""
 
 LEAST = 32
 """Points of a minibatch of few points."""

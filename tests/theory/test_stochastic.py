@@ -388,9 +388,9 @@ def test_the_damping_is_told_the_decrease_of_loss_and_ridge(loss: str, monkeypat
     predictions: list[float] = []
     adapt = method._adapt
 
-    def spied(rows: Any, n: Any, loss: Any, predicted: float, *rest: Any) -> None:
+    def spied(tapes: Any, n: float, predicted: float, *rest: Any) -> None:
         predictions.append(predicted)
-        adapt(rows, n, loss, predicted, *rest)
+        adapt(tapes, n, predicted, *rest)
 
     monkeypatch.setattr(method, "_adapt", spied)
     for i in range(ADAPT):
@@ -401,6 +401,37 @@ def test_the_damping_is_told_the_decrease_of_loss_and_ridge(loss: str, monkeypat
         error(method, flat, seen) / 30.0 + ridge / 2.0 * float(counted @ flat**2) for flat in (before, state.weights)
     ]
     assert told == pytest.approx([(objectives[0] - objectives[1]) / predictions[0]], rel=1e-7)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_decrease_is_that_of_the_points_probed(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they give the length; of weighted points none weighs more than another there."""
+    told = list[float]()
+    method, state = method_of()
+    method.few = True
+    if weighted:
+        method.looks.point_weights = np.random.default_rng(5).uniform(0.1, 3.0, len(method.data.X))
+    monkeypatch.setattr(Damping, "adapted", lambda self, damping, ratio, count: (told.append(ratio), damping)[1])
+    along, predictions = method._along, list[float]()
+
+    def spied(*of: Any) -> tuple[float, float]:
+        slope, curvature = along(*of)
+        predictions.append(slope - 0.5 * curvature)
+        return slope, curvature
+
+    monkeypatch.setattr(method, "_along", spied)
+    for i in range(ADAPT):
+        before = state.weights.copy()
+        method.step(halves(np.arange(i, 30 + i)), state)
+    decrease = 0.0
+    for own in halves(np.arange(ADAPT - 1, 29 + ADAPT)).values():
+        few = own[probed_of(15, method.looks.point_weights[own] if weighted else None, 7)]
+        outputs = (
+            method.plan.chain.forward(method.layout.blocks(W), method.data.X[few]) for W in (before, state.weights)
+        )
+        first, second = (0.5 * np.sum((F - method.data.Y[few]) ** 2) for F in outputs)
+        decrease += (first - second) / 14.0
+    assert told == pytest.approx([decrease / predictions[-1]], rel=1e-7)
 
 
 def test_the_ridge_begins_by_the_columns_and_falls_by_a_tenth_each_epoch() -> None:
@@ -603,8 +634,9 @@ def test_one_point_does_not_move_the_level_far() -> None:
 def test_the_decrease_is_predicted_by_the_net_before_the_step(ridge: float) -> None:
     """Of weights, slopes and activations at one point, the one where the gradient was taken."""
     method, state = method_of(ridge=ridge)
+    method.few = False
     asked: list[tuple[Array, float]] = []
-    method._adapt = lambda rows, n, before, predicted, ridge, state: asked.append((state.own.step.copy(), predicted))  # type: ignore[method-assign]
+    method._adapt = lambda tapes, n, predicted, ridge, state: asked.append((state.own.step.copy(), predicted))  # type: ignore[method-assign]
     for i in range(ADAPT):
         before, rows, damping = state.weights.copy(), halves(np.arange(i, 30 + i)), state.own.damping
         method.step(rows, state)

@@ -20,7 +20,6 @@ import numpy as np
 from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import at
 from macmpi.methods.nested import Nested
 from macmpi.methods.stochastic import components, recovery
 from macmpi.methods.stochastic import ridge as ridges
@@ -46,7 +45,7 @@ from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
 
-STRIDE, MOMENTUM, LONGER, LONGEST = 0.7, 0.6, 0.7, 0.8
+STRIDE, MOMENTUM, LONGER, LONGEST = 0.7, 0.6, 0.7, 0.82
 """Shares of the minimum along the direction and of the last step that a step takes.  In the long run a direction counts
 STRIDE / (1 - MOMENTUM) times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand.  LONGER:
 of autoencoders of dense layers, whose model is the best (plan/damped.py), at first, and LONGEST once minibatches have
@@ -192,8 +191,7 @@ class Stochastic(Nested[StochasticState]):
         adapt = (state.own.steps + 1) % ADAPT == 0
         sides = self.directions.sides(np.inf if ridge else self.minibatches.points(state.iteration))
         with self.clock("z"):
-            alone = renew or adapt  # inverses are made from the look, and the decrease needs all digits of its loss
-            look = self.looks.losses(rows, state) if alone else self.looks.with_slopes(rows, sides, ridge, state)
+            look = self.looks.losses(rows, state) if renew else self.looks.with_slopes(rows, sides, ridge, state)
         loss, n, tapes = look.loss, look.n, look.tapes
         if state.own.steps and recovery.gone_wrong(loss, look.square, n, state.own.level):
             recovery.take_back(self.moves, state)
@@ -209,10 +207,12 @@ class Stochastic(Nested[StochasticState]):
             slopes = self.looks.slopes(look, sides, ridge, state)
         of = (slopes, n, damping, sides, state)
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
-        if renew or state.own.steps % MEASURE == 0:
+        measure = renew or state.own.steps % MEASURE == 0
+        few = self.few and (measure or adapt)
+        some, count = ({i: seen.few for i, seen in tapes.items()}, look.probed) if few else (tapes, n)
+        if measure:
             D = self.directions.whole(*of)
             self.directions.show(D)
-            some, count = ({i: seen.few for i, seen in tapes.items()}, look.probed) if self.few else (tapes, n)
             slope, curvature = self._along(D, some, count, ridge, damping, state)
             state.own.length, state.own.measured = slope / curvature if curvature > 0.0 else 0.0, loss
             runs = self.moves.whole(D)
@@ -224,11 +224,11 @@ class Stochastic(Nested[StochasticState]):
         state.own.steps += 1
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
-            slope, curvature = self._along(state.own.step, tapes, n, ridge, damping, state)
+            slope, curvature = self._along(state.own.step, some, count, ridge, damping, state)
             self.moves.go(state)
         self.moves.show(state)
         if adapt:
-            self._adapt(rows, n, loss, slope - 0.5 * curvature, ridge, state)
+            self._adapt(some, count, slope - 0.5 * curvature, ridge, state)
         return renew
 
     def momentum(self, iteration: int) -> float:
@@ -261,21 +261,22 @@ class Stochastic(Nested[StochasticState]):
             curved, falls, square = self.sum(add, 3).tolist()
         return falls / n - pull, curved / n + damping * square
 
-    def _adapt(
-        self, rows: Drawn, n: float, before: float, predicted: float, ridge: float, state: State[StochasticState]
-    ) -> None:
-        """The damping, from the decrease of this minibatch's loss and of the ridge against the predicted one.
+    def _adapt(self, tapes: Tapes, n: float, predicted: float, ridge: float, state: State[StochasticState]) -> None:
+        """The damping, from the decrease of the loss at n points and of the ridge against the predicted one.
 
-        Collective: yes.
+        tapes: of these points before the step.  Collective: yes.
         """
-        weights, chain, loss = self.weights(state), self.plan.chain, self.plan.choices.loss
+        weights, chain = self.weights(state), self.plan.chain
 
         def add(i: int, out: Array) -> None:
-            Y, own = self.data.Y[rows[i]], weighted(loss, at(self.looks.point_weights, rows[i]))
-            out += own.value(Y, chain.forward(weights, self.data.X[rows[i]])).sum(dtype=float)
+            seen = tapes[i]
+            loss = weighted(self.plan.choices.loss, seen.weights)
+            moved = chain.forward(weights, seen.tape.steps[0].A)
+            before, after = (loss.value(seen.Y, F).sum(dtype=float) for F in (seen.tape.F, moved))
+            out += before - after
 
         with self.clock("z"):
-            after = float(self.sum(add, 1)[0]) / n
-            after += ridges.change(ridge, weights, self.layout.blocks(state.own.step))
-        ratio = (before - after) / predicted if predicted > 0.0 else 0.0
+            fallen = float(self.sum(add, 1)[0]) / n
+            fallen -= ridges.change(ridge, weights, self.layout.blocks(state.own.step))
+        ratio = fallen / predicted if predicted > 0.0 else 0.0
         state.own.damping = self.damping.adapted(state.own.damping, ratio, ADAPT)
