@@ -74,9 +74,8 @@ class Errors(NamedTuple):
 
     wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
     compares, where it is not that of the weights that are shown.  zeros: the share of weights that are exactly 0, where
-    l1 or groups ask for them.  near_zero: the share of the outputs of hidden layers that the net computes within NEAR
-    of 0, of those layers whose coordinates are drawn there.  move: mean squared mu M_k (z_k - f_k), where there are
-    multipliers.  gradients: where they are asked for.
+    l1 or groups ask for them.  near_zero: the share of outputs within NEAR of 0, of layers whose coordinates are drawn
+    there.  move: mean squared mu M_k (z_k - f_k), where there are multipliers.  gradients: where they are asked for.
     """
 
     train: float
@@ -185,7 +184,7 @@ class StochasticState(Record):
     """Stochastic MAC: running averages of the weights and of the layers' Grams, the last step, steps so far.
 
     inverses: of Grams and metrics, or their eigenvectors and, in spectra, eigenvalues; length: of a step, in
-    directions; measured: the loss of the minibatch that it was measured at; level: running mean of the loss.
+    directions; measured: the loss where it was measured; level: running mean of the loss.
     """
 
     average: Array = field(default_factory=nothing)
