@@ -388,9 +388,9 @@ def test_the_damping_is_told_the_decrease_of_loss_and_ridge(loss: str, monkeypat
     predictions: list[float] = []
     adapt = method._adapt
 
-    def spied(tapes: Any, n: float, predicted: float, *rest: Any) -> None:
+    def spied(rows: Any, tapes: Any, n: float, predicted: float, *rest: Any) -> None:
         predictions.append(predicted)
-        adapt(tapes, n, predicted, *rest)
+        adapt(rows, tapes, n, predicted, *rest)
 
     monkeypatch.setattr(method, "_adapt", spied)
     for i in range(ADAPT):
@@ -636,7 +636,7 @@ def test_the_decrease_is_predicted_by_the_net_before_the_step(ridge: float) -> N
     method, state = method_of(ridge=ridge)
     method.few = False
     asked: list[tuple[Array, float]] = []
-    method._adapt = lambda tapes, n, predicted, ridge, state: asked.append((state.own.step.copy(), predicted))  # type: ignore[method-assign]
+    method._adapt = lambda rows, tapes, n, predicted, ridge, state: asked.append((state.own.step.copy(), predicted))  # type: ignore[method-assign]
     for i in range(ADAPT):
         before, rows, damping = state.weights.copy(), halves(np.arange(i, 30 + i)), state.own.damping
         method.step(rows, state)

@@ -228,7 +228,8 @@ class Stochastic(Nested[StochasticState]):
             self.moves.go(state)
         self.moves.show(state)
         if adapt:
-            self._adapt(some, count, slope - 0.5 * curvature, ridge, state)
+            points = {i: own[tapes[i].probed] for i, own in rows.items()} if few else rows
+            self._adapt(points, some, count, slope - 0.5 * curvature, ridge, state)
         return renew
 
     def momentum(self, iteration: int) -> float:
@@ -261,17 +262,19 @@ class Stochastic(Nested[StochasticState]):
             curved, falls, square = self.sum(add, 3).tolist()
         return falls / n - pull, curved / n + damping * square
 
-    def _adapt(self, tapes: Tapes, n: float, predicted: float, ridge: float, state: State[StochasticState]) -> None:
+    def _adapt(
+        self, rows: Drawn, tapes: Tapes, n: float, predicted: float, ridge: float, state: State[StochasticState]
+    ) -> None:
         """The damping, from the decrease of the loss at n points and of the ridge against the predicted one.
 
-        tapes: of these points before the step.  Collective: yes.
+        rows: this rank's of these points, by part; tapes: before the step.  Collective: yes.
         """
         weights, chain = self.weights(state), self.plan.chain
 
         def add(i: int, out: Array) -> None:
             seen = tapes[i]
             loss = weighted(self.plan.choices.loss, seen.weights)
-            moved = chain.forward(weights, seen.tape.steps[0].A)
+            moved = chain.forward(weights, self.data.X[rows[i]])
             before, after = (loss.value(seen.Y, F).sum(dtype=float) for F in (seen.tape.F, moved))
             out += before - after
 
