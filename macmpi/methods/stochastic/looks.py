@@ -109,7 +109,8 @@ class Looks:
     ) -> tuple[float, float, float, float]:
         """FACTS of part i, losses in a unit; keeps what it has seen."""
         own, weights = rows[i], block_views(state.weights, self.plan.chain.block_shapes)
-        tape, Y = self.plan.chain.whole.tape(weights, self.data.X[own]), self.data.Y[own]
+        X = self.data.X[own]
+        tape, Y = self.plan.chain.whole.tape(weights, X), X if self.data.autoencoder else self.data.Y[own]
         w = at(self.point_weights, own)
         losses, residual = weighted(self.plan.choices.loss, w).with_residual(Y, tape.F)
         losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed_of(len(own), w, PROBED), w)
