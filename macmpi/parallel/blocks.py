@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.team import Team
 from macmpi.parallel.turns import Turns
-from macmpi.reductions import InPieces, Make
+from macmpi.reductions import EVERY, InPieces, Make
 from macmpi.typing import Array
 
 ROWS = 6
@@ -18,6 +18,10 @@ ROWS = 6
 
 LARGE = 2e7
 """Flops of a product from which on ranks share it: it takes longer than a meeting of them."""
+
+
+Rows = Callable[[slice], Array]
+"""Some rows of a matrix, which are made when they are asked for."""
 
 
 class Pieces(InPieces):
@@ -79,20 +83,44 @@ class Products:
 
     def form(self, V: Array, M: Array | None) -> Array:
         """V^T M V, or V^T V, which every rank makes for itself where it is small.  Collective: yes."""
-        if 2 * V.size * (V.shape[1] + (0 if M is None else len(V))) >= LARGE:
-            return self(V, M)
-        return V.T @ (V if M is None else M @ V)
+        return self(V, M) if _large(V, M) else _small(V, M)
 
     def __call__(self, V: Array, M: Array | None) -> Array:
+        return self._shared(V, M, None).copy()
+
+    def weighted(self, V: Array, M: Array | None, times: Rows | None) -> Array:
+        """V^T M V, each element times that of a matrix, of which a rank asks for the rows that it makes.
+
+        It is to be read until the next product is asked for and made.  Collective: yes.
+        """
+        if _large(V, M):
+            return self._shared(V, M, times)
+        product = _small(V, M)
+        if times is not None:
+            product *= times(EVERY)
+        return product
+
+    def _shared(self, V: Array, M: Array | None, times: Rows | None) -> Array:
         side = V.shape[1]
         cut = tiles.cut(side, ROWS)
         runs = balance.contiguous_runs(len(cut), self.team.size)
         product = self._turns.array((side, side), V.dtype)
         for tile in cut[runs[self.team.rank].rows]:
-            left = V[:, tile.rows].T
-            np.matmul(left if M is None else left @ M, V, out=product[tile.rows])
+            left, own = V[:, tile.rows].T, product[tile.rows]
+            np.matmul(left if M is None else left @ M, V, out=own)
+            if times is not None:
+                own *= times(tile.rows)
         self.team.gather_rows(product, [sum(map(len, cut[run.rows])) for run in runs])
-        return product.copy()
+        return product
+
+
+def _large(V: Array, M: Array | None) -> bool:
+    return 2 * V.size * (V.shape[1] + (0 if M is None else len(V))) >= LARGE
+
+
+def _small(V: Array, M: Array | None) -> Array:
+    found: Array = V.T @ (V if M is None else M @ V)
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -87,12 +87,17 @@ class DirectionWork:
         whole = {k for k, _ in sizes if not self.reads_own_units(k)}
         read = sum(h * d for h, d in (self.shapes[k] for k in whole)) + sum(n for k, n in sizes if k not in whole)
         begun = sum(TURNINGS if k in self.layers.spectral else 1 for k, _ in sizes)
-        return BEGUN * begun + JOINED * read + sum(self._effort(k) * n for k, n in sizes)
+        within = sum(self._within(k) * self.shapes[k][1] for k in whole)
+        return BEGUN * begun + JOINED * read + within + sum(self._effort(k) * n for k, n in sizes)
+
+    def _within(self, k: int) -> float:
+        """Multiplications for each column of a whole slope, whose product with leading eigenvectors all units share."""
+        return float(self.layers.low_rank.get(2 * k + 1, 0) * self.shapes[k][0])
 
     def _effort(self, k: int) -> float:
-        """Multiplications for each weight of layer k."""
-        (h, d), (outputs, inputs) = self.shapes[k], self.sides[k]
-        left = 0.0 if outputs or k in self.layers.identity else self.applied(2 * k + 1, h)
+        """Multiplications for each weight of layer k, less `_within`."""
+        (h, d), (_, inputs) = self.shapes[k], self.sides[k]
+        left = 0.0 if self.reads_own_units(k) else self.applied(2 * k + 1, h) - self._within(k) / h
         right = 0.0 if inputs else self.applied(2 * k, d)
         return (TURNED if k in self.layers.spectral else 1.0) * (left + right) + MOVED
 

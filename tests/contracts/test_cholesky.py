@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import linalg
 from tolerance import assert_within, of_product
 from unit.crew import crew
 
+from macmpi.parallel import blocks
 from macmpi.parallel.blocks import Pieces, Products
 from macmpi.parallel.serial import Serial
 from macmpi.reductions import InPieces, Make
@@ -160,3 +162,32 @@ def test_a_product_that_ranks_share_has_the_bits_of_one(ranks: int, dtype: type,
 
         for found in crew(ranks, three):
             assert_array_equal(found, alone)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("large", [0.0, np.inf])
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_a_product_times_a_matrix_asks_a_rank_for_the_rows_that_it_makes(
+    ranks: int, large: float, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of shared products (large = 0) each row is asked for by one rank; the one before stays as it was."""
+    monkeypatch.setattr(blocks, "LARGE", large)
+    V, A, N = (random.normal(size=shape) for shape in ((40, 33), (40, 40), (33, 33)))
+    asked: dict[int, list[int]] = {rank: [] for rank in range(ranks)}
+
+    def two(team: Any) -> list[Array]:
+        products = Products(team)
+
+        def times(rows: slice) -> Array:
+            asked[team.rank] += range(33)[rows]
+            return N[rows]
+
+        first = products.weighted(V, A @ A.T, times)
+        return [first, products.weighted(V, None, None)]
+
+    exact = (V.T @ (A @ A.T) @ V * N, V.T @ V)
+    for found in crew(ranks, two):
+        first, second = found  # type: ignore[misc]
+        assert_allclose(first, exact[0], rtol=1e-10, atol=1e-10)
+        assert_allclose(second, exact[1], rtol=1e-10, atol=1e-10)
+    rows = list(range(33))
+    assert sorted(chain.from_iterable(asked.values())) == (rows if large == 0.0 else sorted(ranks * rows))

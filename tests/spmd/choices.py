@@ -15,7 +15,8 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.starts import Origin
-from macmpi.parallel import tiles, tree_sum
+from macmpi.parallel import blocks, tiles, tree_sum
+from macmpi.plan import directions
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, cholesky
 from macmpi.solvers.centres import TRAINERS
@@ -26,6 +27,9 @@ tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12
 tree_sum.WIDE = 64
 cholesky.WHOLE, cholesky.PANEL, cholesky.LEAST = 40, 12, 4
 """So that the Grams of the wide layers here are cut into rows, and factored in panels, as those of large nets are."""
+blocks.LARGE = 2e3
+directions.UNITS, directions.BEGUN, directions.MOVED, directions.JOINED = 8, 0.0, 1.0, 1.0
+"""And that ranks share products, and directions in runs of a few units, which others have once minibatches grow."""
 
 
 def dataset(rows: int, validation: int, columns: int, targets: int, labels: bool = False) -> Dataset:
@@ -164,6 +168,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield WIDE, {"method.name": "stochastic", **growing, **single}
     factors = {"method.name": "stochastic", "stochastic.batch": 8, "stochastic.ridge": 0.0, "model.hidden": [70, 50]}
     yield WIDE, {**factors, "stochastic.parts": 3}
+    yield WIDE, {**factors, "stochastic.grow_every": 1}
     yield CLASSES, {**factors, **single, "parallel.data": "node", "model.loss": "cross_entropy"}
     yield WIDE, {"method.name": "stochastic", "stochastic.batch": 8, "stochastic.parts": 3, "model.hidden": [400, 5]}
     for i, name in enumerate(("sgd", "adam", "cg", "lbfgs")):
@@ -375,6 +380,8 @@ def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
     halves = {"model.centres": "subset", "model.hidden": [9, 4, 7], "method.cg_iterations": 3}
     yield SMALL, {**node, **BASIS, **halves, "method.name": "alternating"}
     yield CLASSES, {**node, "method.name": "stochastic", "stochastic.batch": 9, "model.loss": "cross_entropy"}
+    growing = {"stochastic.batch": 8, "stochastic.grow_every": 1, "stochastic.ridge": 0.0, "model.hidden": [70, 50]}
+    yield WIDE, {**node, "method.name": "stochastic", **growing}
     yield SMALL, {**node, "method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5, **single}
     yield SMALL, {**node, "method.name": "lbfgs", **single}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import ACTIVATIONS, AUGMENTED, points
-from theory.test_stochastic import back, means_of
+from theory.test_stochastic import averages_of
 
 import macmpi
 from macmpi import UsageError, config
@@ -266,9 +265,8 @@ def test_stochastic_metrics_are_those_of_the_units(random: np.random.Generator) 
 def _metrics(chain: Chain, weights: Any, X: Array, metrics: Any, seen: Any, loss: Any) -> list[Array]:
     tape, n = chain.whole.tape(weights, X), len(X)
     known = seen(tape, np.zeros((n, chain.n_out)), np.zeros((n, chain.n_out)))
-    found: list[Array]
-    found, _ = metrics(loss, tape, partial(means_of, known), back)
-    return found
+    found, _ = metrics(loss, tape, averages_of(known), range(len(weights)))
+    return [found[k] for k in sorted(found)]
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------

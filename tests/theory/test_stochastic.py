@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from macmpi.methods.stochastic import method as stochastic
 from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import (
+    Averages,
     OfSeen,
     Seen,
     add_gradient,
@@ -42,6 +41,7 @@ from macmpi.nets.build import build_chain
 from macmpi.nets.losses import LINKS, LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
+from macmpi.parallel.blocks import Rows
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.tiles import Tile
@@ -51,6 +51,7 @@ from macmpi.plan.initial import random_weights
 from macmpi.plan.inverses import assign_inverses
 from macmpi.plan.minibatches import LEAST, minibatch
 from macmpi.plan.plan import make_plan
+from macmpi.reductions import EVERY
 from macmpi.solvers.grams import solve_rows
 from macmpi.solvers.inverse import inverse
 from macmpi.state import State
@@ -126,21 +127,30 @@ def test_the_gradient_is_that_of_the_error(loss: str, activation: str) -> None:
     assert slope == pytest.approx(float(out @ direction), rel=1e-6)
 
 
-def at_once(tape: Tape, Y: Array, points: int) -> object:
+def at_once(tape: Tape, Y: Array, points: int) -> Averages:
     """Means over the first points of a single tape."""
-    return partial(means_of, Seen(tape, Y, Y, slice(0, points)))
+    return averages_of(Seen(tape, Y, Y, slice(0, points)))
 
 
-def means_of(known: Seen, matrices: Sequence[tuple[OfSeen, int]]) -> list[Array]:
+def averages_of(known: Seen) -> Averages:
     """Means over the points of one Seen."""
-    found = [np.full((n, n), np.nan) for _, n in matrices]
-    for (put, _), out in zip(matrices, found, strict=True):
-        put(known, 1.0, out)
-    return found
+
+    def mean(put: OfSeen, n: int) -> Array:
+        found = np.full((n, n), np.nan)
+        put(known, 1.0, found)
+        return found
+
+    def product(V: Array, M: Array | None, times: Rows | None) -> Array:
+        found = V.T @ V if M is None else V.T @ M @ V
+        return found if times is None else times(EVERY) * found
+
+    return Averages(lambda matrices: [mean(*of).__getitem__ for of in matrices], mean, product)
 
 
-def back(V: Array, M: Array | None) -> Array:
-    return V.T @ V if M is None else V.T @ M @ V
+def metrics_of(method: Method_, tape: Tape, over: Averages) -> list[Array]:
+    """The metrics of all layers."""
+    found, _ = metrics(method.plan.choices.loss, tape, over, range(len(method.layout.shapes)))
+    return [found[k] for k in sorted(found)]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -151,7 +161,7 @@ def test_the_metrics_of_one_point_are_the_curvature_at_the_outputs_of_each_layer
     flat = state.weights + 0.3 * np.random.default_rng(0).normal(size=state.weights.shape)
     weights, chain, X = method.layout.blocks(flat), method.plan.chain, method.data.X[:1]
     tape = chain.whole.tape(weights, X)
-    found, _ = metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, 1), back)
+    found = metrics_of(method, tape, at_once(tape, method.data.Y, 1))
     affine = [i for i, m in enumerate(chain.maps) if m.parameter_shape is not None]
     for M, i in zip(found, affine, strict=True):
         outputs, above = chain.part(0, i + 1).forward(weights, X), chain.part(i + 1, len(chain.maps))
@@ -169,7 +179,7 @@ def test_metrics_are_means_of_the_maps_one_after_the_other(loss: str) -> None:
     weights, chain, X, points = method.layout.blocks(state.weights), method.plan.chain, method.data.X[:9], 5
     tape = chain.whole.tape(weights, X)
     found, M = (
-        metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, points), back)[0],
+        metrics_of(method, tape, at_once(tape, method.data.Y, points)),
         method.plan.choices.loss.hessian(method.data.Y[:points], tape.F[:points]),
     )
     for k in (3, 2, 1, 0):
@@ -236,7 +246,7 @@ def test_the_direction_is_the_damped_one_of_each_layer(loss: str) -> None:
     method.curvature.factor(tapes, 14.0, damping, state)
     found = method.layout.blocks(method.directions.whole(joined(30.0 * gradient), 30.0, damping, PRODUCTS, state))
     tape = tapes[0].tape
-    M_k, _ = metrics(method.plan.choices.loss, tape, at_once(tape, method.data.Y, 7), back)
+    M_k = metrics_of(method, tape, at_once(tape, method.data.Y, 7))
     grams, code = method.layout.gram_blocks(state.own.grams), method.data.autoencoder
     identity = 3 if method.plan.choices.loss.unit_hessian else None
     assert method.curvature.spectral == ({1, 2, 3} - {identity} if code else set())

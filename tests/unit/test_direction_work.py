@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi.plan.damped import Damped
-from macmpi.plan.directions import DirectionWork
+from macmpi.plan.directions import BEGUN, JOINED, DirectionWork
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
 sizes = st.lists(st.integers(1, 700), min_size=2, max_size=6)
@@ -42,3 +42,16 @@ def test_units_whose_layer_is_read_whole_are_kept_together_where_that_is_even(sc
     work = DirectionWork(((300, 301), (300, 301)), Damped(frozenset(), frozenset(), True), [(scaled, scaled)] * 2)
     first, second = ({k for k, _ in jobs} for jobs in work.assigned(2))
     assert not first & second
+
+
+def test_what_all_units_of_a_layer_share_is_counted_once_for_each_rank() -> None:
+    """The product of a slope (h, d) with r leading eigenvectors of its metric, where its units need it: r h d."""
+    h, d, r = 600, 101, 75
+    sides = [(False, True)]
+    low = DirectionWork(((h, d),), Damped(frozenset(), frozenset(), False, {1: r}), sides)
+    half, other, both = ([(0, units)] for units in (slice(0, 300), slice(300, 600), slice(0, 600)))
+    apart = low.cost(half) + low.cost(other) - low.cost(both)
+    joined, begun = JOINED * h * d, BEGUN
+    assert apart == pytest.approx(r * h * d + joined + begun)
+    own = DirectionWork(((h, d),), Damped(frozenset(), frozenset(), False, {1: r}), [(True, True)])
+    assert own.cost(half) + own.cost(other) - own.cost(both) == pytest.approx(begun)

@@ -6,11 +6,13 @@ Sums over points go up a tree of parts; inverses are assigned to ranks one by on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from macmpi.methods.stochastic import lowrank, spectral
 from macmpi.methods.stochastic.factors import (
+    Averages,
     OfSeen,
     Seen,
     metrics,
@@ -23,11 +25,11 @@ from macmpi.methods.stochastic.noted import Noted
 from macmpi.methods.stochastic.spectral import Spectrum
 from macmpi.nets.design import gram
 from macmpi.parallel import tiles
-from macmpi.parallel.blocks import Products, commonly
+from macmpi.parallel.blocks import Products, Rows, commonly
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.parallel.tree_sum import TreeSum, over_parts
+from macmpi.parallel.tree_sum import Sum, TreeSum, over_parts
 from macmpi.parallel.turns import Turns
 from macmpi.plan.damped import Damped
 from macmpi.plan.inverses import assign_inverses, inverse_flops
@@ -65,6 +67,8 @@ class RunningCurvature:
         self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
         self.team, self.clock = team, clock
         self._inverses = Turns(team, plan.dtype.itemsize * layout.squares[-1].stop)
+        bent = sum(m.n_out**2 for m in plan.chain.maps[1:] if "elementwise" in m.capabilities)
+        self._slopes = TreeSum(tree.leaves, team, plan.dtype.itemsize * bent)
         self._products = Products(team, plan.dtype.itemsize * max(layout.sides) ** 2)
         once = plan.chain.whole.blocks.count(0) == 1
         self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None and once else 0
@@ -141,8 +145,8 @@ class RunningCurvature:
         last = self.layout.square_blocks(state.own.inverses)
         state.own.inverses = self._inverses.array(state.own.inverses.shape, state.own.inverses.dtype)
         inverses, low_rank = self.layout.square_blocks(state.own.inverses), self.layout.low_rank
-        grams = [G + added[k] if k in added else G for k, G in enumerate(self.layout.gram_blocks(state.own.grams))]
-        pairs = list(zip(grams, found, strict=True))
+        grams = self.layout.gram_blocks(state.own.grams)
+        pairs = {k: (grams[k] + added[k] if k in added else grams[k], M) for k, M in found.items()}
         with self.clock("w"):
             for j in self.squares[self.team.rank]:
                 known, of = j // 2 in self._identity, pairs[j // 2][j % 2]
@@ -182,27 +186,42 @@ class RunningCurvature:
 
     def _metrics(
         self, tapes: Tapes, probed: float, state: State[StochasticState]
-    ) -> tuple[list[Array], dict[int, Array]]:
-        """M_k of the minibatch, and what is added to Grams, the same on every rank.  Collective: yes."""
+    ) -> tuple[dict[int, Array], dict[int, Array]]:
+        """M_k, and what is added to Grams, of the layers k that this rank inverts.  Collective: yes."""
         chain = self.plan.chain
+        kept = {j // 2 for j in self.squares[self.team.rank]}
 
-        def means(matrices: Sequence[tuple[OfSeen, int]]) -> list[Array]:
+        def put(of: OfSeen, i: int, out: Array) -> None:
+            if share := tapes[i].count / probed:
+                of(tapes[i], share, out)
+            else:
+                out.fill(0.0)
+
+        def means(matrices: Sequence[tuple[OfSeen, int]]) -> list[Rows]:
             ends = np.cumsum([0, *(side * side for _, side in matrices)]).tolist()
 
-            def put(i: int, out: Array) -> None:
-                share = tapes[i].count / probed
+            def add(i: int, out: Array) -> None:
                 for (of, n), a, b in zip(matrices, ends, ends[1:], strict=False):
-                    if share:
-                        of(tapes[i], share, out[a:b].reshape(n, n))
-                    else:
-                        out[a:b] = 0.0
+                    put(of, i, out[a:b].reshape(n, n))
 
-            flat = self.sum(put, ends[-1], self.plan.dtype, sets=True)
-            return [flat[a:b].reshape(n, n) for (_, n), a, b in zip(matrices, ends, ends[1:], strict=False)]
+            total = self._slopes.exchanged(add, ends[-1], self.plan.dtype, sets=True)
+            return [partial(_rows, total, start, n) for (_, n), start in zip(matrices, ends, strict=False)]
+
+        def mean(of: OfSeen, n: int) -> Array:
+            flat = self.sum(lambda i, out: put(of, i, out.reshape(n, n)), n * n, self.plan.dtype, sets=True)
+            return flat.reshape(n, n)
 
         with self.clock("z"):
             tape = next((seen.tape for seen in tapes.values()), None)
             if tape is None:  # of no points: this rank has none of the parts
                 none = np.zeros((0, chain.n_in), self.plan.dtype)
                 tape = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
-            return metrics(self.plan.choices.loss, tape, means, self._products.form)
+            over = Averages(means, mean, self._products.weighted)
+            return metrics(self.plan.choices.loss, tape, over, kept)
+
+
+def _rows(total: Sum, start: int, n: int, rows: slice) -> Array:
+    """Some rows of the (n, n) matrix that begins at `start`."""
+    first, stop, _ = rows.indices(n)
+    place = slice(start + first * n, start + stop * n)
+    return total.part(place, np.empty(place.stop - place.start, total.rows.dtype)).reshape(-1, n)

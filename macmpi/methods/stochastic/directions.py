@@ -13,6 +13,7 @@ import numpy as np
 from macmpi.methods.stochastic import spectral
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.layout import Layout
+from macmpi.methods.stochastic.lowrank import Inverse, SomeRows
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
@@ -35,6 +36,8 @@ class Directions:
     points: of a minibatch, as `sides` takes them; places: of each rank's own units in a flat buffer of weights.
     """
 
+    places: list[list[slice]]
+
     def __init__(
         self,
         plan: Plan,
@@ -49,11 +52,18 @@ class Directions:
         self.team, self.clock, self.damped = team, clock, damped
         self._sides: dict[float, Sides] = {}
         self._turns = Turns(team, plan.dtype.itemsize * layout.weights[-1].stop)
-        self.units = DirectionWork(layout.shapes, damped, self.sides(points)).assigned(team.size)
-        self.places = [tiles.merged(layout.place(k, units) for k, units in rank) for rank in self.units]
-        runs = (layout.place(k, units) for k, units in self.units[team.rank])
+        self.assign(points)
+
+    def assign(self, points: float) -> None:
+        """Assigns units to ranks by their work in minibatches of some points.
+
+        All ranks must have all of what they move: others may move it from now on.  Collective: no.
+        """
+        self.units = DirectionWork(self.layout.shapes, self.damped, self.sides(points)).assigned(self.team.size)
+        self.places = [tiles.merged(self.layout.place(k, units) for k, units in rank) for rank in self.units]
+        runs = (self.layout.place(k, units) for k, units in self.units[self.team.rank])
         longest = max((place.stop - place.start for place in runs), default=0)
-        self._memory = np.empty(longest, plan.dtype)
+        self._memory = np.empty(longest, self.plan.dtype)
 
     def sides(self, points: float) -> Sides:
         """Chooses the inverses that a minibatch of some points applies to the factors of its gradient.
@@ -100,7 +110,7 @@ class Directions:
             with self.clock("w"):
                 if k in self.damped.spectral:
                     gram, metric = self.curvature.spectra(k, state)
-                    spectral.put_direction(layer(k), n, metric, gram, damping, q, D)
+                    spectral.put_direction(layer.slope(k), n, metric, gram, damping, q, D)
                 else:
                     (G, M), (outputs, inputs) = inverses[2 * k : 2 * k + 2], sides[k]
                     left = D if inputs else np.empty_like(D)
@@ -108,9 +118,9 @@ class Directions:
                         own = slopes.part(place, left.reshape(-1)).reshape(-1, d)
                         np.multiply(own, scale, out=left)
                     if not outputs and k in self.damped.identity:
-                        M.some_rows(EVERY, left, left)
+                        M.times(left)(EVERY, left)
                     elif not outputs:
-                        M.some_rows(units, layer(k), left)
+                        layer.times(M, k)(units, left)
                         left *= scale
                     if not inputs:
                         G.of_rows(left, D)
@@ -129,10 +139,18 @@ class _Layer:
     def __init__(self, slopes: Sum, layout: Layout) -> None:
         self._slopes, self._layout = slopes, layout
         self._last, self._slope = -1, np.empty(0)
+        self._rows: SomeRows | None = None
 
-    def __call__(self, k: int) -> Array:
+    def slope(self, k: int) -> Array:
         if k != self._last:
             place = self._layout.weights[k]
             slope = self._slopes.part(place, np.empty(place.stop - place.start, self._slopes.rows.dtype))
-            self._last, self._slope = k, slope.reshape(self._layout.shapes[k])
+            self._last, self._slope, self._rows = k, slope.reshape(self._layout.shapes[k]), None
         return self._slope
+
+    def times(self, M: Inverse, k: int) -> SomeRows:
+        """Some rows of M_k^-1 times the slope."""
+        slope = self.slope(k)
+        if self._rows is None:
+            self._rows = M.times(slope)
+        return self._rows

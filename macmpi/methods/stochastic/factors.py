@@ -11,7 +11,7 @@ and its W-step each to first order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import field
 
@@ -21,14 +21,12 @@ from macmpi.methods.stochastic.lowrank import Inverse
 from macmpi.nets.design import adjoint
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
+from macmpi.parallel.blocks import Rows
 from macmpi.plan.directions import Sides, plain
 from macmpi.reductions import EVERY
 from macmpi.solvers.inverse import inverse
 from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
-
-Back = Callable[[Array, Array | None], Array]
-"""V^T M V, for the weights V (h, d) without biases and M (h, h), None the identity."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +72,19 @@ def probed_of(n: int, weights: Array | None, most: int) -> slice | Array:
 OfSeen = Callable[[Seen, float, Array], None]
 """Puts into an array a share of a matrix that is a mean over the probed ones of the points that were seen."""
 
-Means = Callable[[Sequence[tuple[OfSeen, int]]], list[Array]]
-"""The means of several (n, n) matrices over all probed points, given with their n, in one exchange."""
+
+@dataclass(frozen=True)
+class Averages:
+    """Means over all probed points, and products of large matrices, that ranks make together.  Collective: yes.
+
+    means: of several (n, n) matrices, given with their n, in one exchange: functions that give some of their rows until
+    the metrics are made; mean: of one matrix, all of it; product: V^T M V for the weights V (h, d) without biases and M
+    (h, h), None the identity, each element times that of a mean, if any: to be read until the next product is made.
+    """
+
+    means: Callable[[Sequence[tuple[OfSeen, int]]], list[Rows]]
+    mean: Callable[[OfSeen, int], Array]
+    product: Callable[[Array, Array | None, Rows | None], Array]
 
 
 def layers(tape: Tape) -> list[Step]:
@@ -127,47 +136,58 @@ def units(step: Step) -> int:
     return shape[0]
 
 
-def metrics(loss: Loss, tape: Tape, means: Means, back: Back) -> tuple[list[Array], dict[int, Array]]:
-    """M_k (h, h) of each layer, from means over the probed points of each tape; `tape` is any of them.
+def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tuple[dict[int, Array], dict[int, Array]]:
+    """M_k (h, h) of each layer k that is kept, from means over the probed points of each tape; `tape` is any of them.
 
     Weights that a later map has transposed, of outputs V^T z, add s Z to their metric, for Z the mean of z z^T, and the
     metric of these outputs over s to their Gram: what comes second.  s makes both parts of the metric equally large.
 
     Elementwise maps need only the mean of their slopes' products, whatever M is: theirs come in one exchange with the
     loss's curvature, if that is not the identity.  Cost: n h^2 flops a layer for its slopes, and 4 h h' max(h, h')
-    between two layers.  Collective: as `means` and `back` are.
+    between two layers.  Collective: as `over` is.
     """
     dtype, width = tape.F.dtype, tape.F.shape[1]
     bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
     known = loss.unit_hessian
     curved = [] if known else [(_curvature(loss), width)]
-    averaged = means([*curved, *((_slopes(i), n) for i, n in bent.items())])
-    M = np.eye(width, dtype=dtype) if known else averaged[0].astype(dtype, copy=False)
+    averaged = over.means([*curved, *((_slopes(i), n) for i, n in bent.items())])
+    M = np.eye(width, dtype=dtype) if known else averaged[0](EVERY).astype(dtype, copy=False)
     products = dict(zip(bent, averaged[len(curved) :], strict=True))
     found, transposed = dict[int, list[Array]](), dict[int, tuple[Array, Array]]()
+    multiplied = set[int]()
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.block is not None and "transposed" in step.map.capabilities:
-            (Z,) = means([(_squares(i), step.map.n_in)])
-            transposed[step.block] = Z, M
-        elif step.block is not None:
+            Z = over.mean(_squares(i), step.map.n_in)
+            if step.block in kept:
+                transposed[step.block] = Z, M.copy()
+        elif step.block is not None and step.block in kept:
             own = step.map.own.n_out
-            found.setdefault(step.block, []).append(shared_metric(M[:own, :own], units(step)))
-        if i in products:
-            M = products[i] * M
-        elif i and step.W is not None and "linear" in step.map.capabilities:
-            M = back(step.W[:, : step.varying], None if known else M)
-        elif i and step.W is not None and "patches" in step.map.capabilities:
-            M = back(step.map.matrix(step.W), None if known else M)
+            found.setdefault(step.block, []).append(shared_metric(M[:own, :own], units(step)).copy())
+        if i in bent:
+            M = M if i in multiplied else products[i](EVERY) * M
+        elif i and (V := _matrix(step)) is not None:
+            below = products.get(i - 1) if tape.steps[i - 1].block is None else None
+            M = over.product(V, None if known else M, below)
+            multiplied |= set() if below is None else {i - 1}
         elif i:
-            (M,) = means([(_carried(i, M), step.varying)])
+            M = over.mean(_carried(i, M), step.varying)
         known = False
-    forms = [_mean(found[k]) for k in sorted(found)]
-    added = {}
+    forms = {k: _mean(matrices) for k, matrices in found.items()}
+    added = dict[int, Array]()
     for k, (Z, M) in transposed.items():
         s = max(float(np.trace(forms[k])), 1e-30) / max(float(np.trace(Z)), 1e-30)
         forms[k] = forms[k] + np.asarray(s, dtype) * Z
         added[k] = np.pad(M / np.asarray(s, dtype), (0, 1))
     return forms, added
+
+
+def _matrix(step: Step) -> Array | None:
+    """V of a map V a + c of the inputs that vary; None of other maps."""
+    if step.W is None:
+        return None
+    if "linear" in step.map.capabilities:
+        return step.W[:, : step.varying]
+    return step.map.matrix(step.W) if "patches" in step.map.capabilities else None
 
 
 def _mean(matrices: Sequence[Array]) -> Array:

@@ -8,6 +8,7 @@ little is lost, and an inverse applied to n rows costs 4 n d r flops instead of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol
 
@@ -23,14 +24,18 @@ WARM, COLD = 1, 4
 """Products with A that renew eigenvectors: known ones of an A that has moved a little, and random ones."""
 
 
+SomeRows = Callable[[slice, Array], Array]
+"""Puts some rows of a product into an array, and gives it."""
+
+
 class Inverse(Protocol):
     """A symmetric inverse A^-1 (d, d).  Collective: no."""
 
     def of_rows(self, Q: Array, out: Array | None = None) -> Array:
         """Q A^-1 for Q (n, d), or [Q, 1] A^-1 for Q (n, d - 1): (n, d), in `out` if it is given."""
 
-    def some_rows(self, units: slice, S: Array, out: Array | None = None) -> Array:
-        """The rows `units` of A^-1 S, for S (d, m), in `out` if it is given."""
+    def times(self, S: Array) -> SomeRows:
+        """A^-1 S for S (d, m), some rows at a time; what all of them have in common is made at once."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,8 @@ class Dense:
         found += self.matrix[width]
         return found
 
-    def some_rows(self, units: slice, S: Array, out: Array | None = None) -> Array:
-        return np.matmul(self.matrix[units], S, out=out)
+    def times(self, S: Array) -> SomeRows:
+        return lambda units, out: np.matmul(self.matrix[units], S, out=out)
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,8 @@ class Multiple:
     def of_rows(self, Q: Array, out: Array | None = None) -> Array:
         return np.multiply(Q, self.factor, out=out)
 
-    def some_rows(self, units: slice, S: Array, out: Array | None = None) -> Array:
-        return np.multiply(S[units], self.factor, out=out)
+    def times(self, S: Array) -> SomeRows:
+        return lambda units, out: np.multiply(S[units], self.factor, out=out)
 
 
 @dataclass(frozen=True)
@@ -79,11 +84,16 @@ class LowRank:
         found *= self.shares[-1]
         return found
 
-    def some_rows(self, units: slice, S: Array, out: Array | None = None) -> Array:
-        found = np.matmul(self._scaled[units], self.U.T @ S, out=out)
-        np.subtract(S[units], found, out=found)
-        found *= self.shares[-1]
-        return found
+    def times(self, S: Array) -> SomeRows:
+        within = self.U.T @ S
+
+        def rows(units: slice, out: Array) -> Array:
+            np.matmul(self._scaled[units], within, out=out)
+            np.subtract(S[units], out, out=out)
+            out *= self.shares[-1]
+            return out
+
+        return rows
 
     @cached_property
     def _scaled(self) -> Array:

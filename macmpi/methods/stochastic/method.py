@@ -73,12 +73,11 @@ class Stochastic(Nested[StochasticState]):
         batch = self.minibatches.points(0)
         layers = damped(plan.chain, plan.choices.loss, data.autoencoder, batch)
         self.layout = Layout(plan.chain.block_shapes, layers.low_rank)
-        widest = self.layout.weights[-1].stop + FACTS, sum(side**2 for side in self.layout.sides)
+        widest = self.layout.weights[-1].stop + FACTS, sum(d * d for _, d in self.layout.shapes)
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, layers)
         self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
-        points = np.inf if self.ridge.at(0) else batch
-        self.directions = Directions(plan, self.layout, self.curvature, team, clock, layers, points)
+        self.directions = Directions(plan, self.layout, self.curvature, team, clock, layers, self._scaled_points(0))
         self.moves = Moves(team, self.directions.places)
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
@@ -163,6 +162,8 @@ class Stochastic(Nested[StochasticState]):
         Where the iteration before has lost the weights, it begins at the best ones, with more damping.
         """
         places = self.minibatches.of_iteration(state.iteration)
+        self.directions.assign(self._scaled_points(state.iteration))
+        self.moves.places = self.directions.places
         if state.position == 0 and recovery.is_lost(self.parts.evaluation, state):
             recovery.begin_again(self.moves, state)
         while state.position < len(places):
@@ -189,7 +190,7 @@ class Stochastic(Nested[StochasticState]):
         spectra = early or state.own.steps % REMADE_LATER == 0 or not state.own.inverses[0]
         renew = spectra or (state.own.steps < EARLY and state.own.steps % REMADE == 0)
         adapt = (state.own.steps + 1) % ADAPT == 0
-        sides = self.directions.sides(np.inf if ridge else self.minibatches.points(state.iteration))
+        sides = self.directions.sides(self._scaled_points(state.iteration))
         with self.clock("z"):
             look = self.looks.losses(rows, state) if renew else self.looks.with_slopes(rows, sides, ridge, state)
         loss, n, tapes = look.loss, look.n, look.tapes
@@ -231,6 +232,11 @@ class Stochastic(Nested[StochasticState]):
             points = {i: own[tapes[i].probed] for i, own in rows.items()} if few else rows
             self._adapt(points, some, count, slope - 0.5 * curvature, ridge, state)
         return renew
+
+    def _scaled_points(self, iteration: int) -> float:
+        """Points of a minibatch to whose slopes inverses may be applied: with a ridge to the whole gradient alone."""
+        ridge = self.ridge.at(self.minibatches.epoch(iteration))
+        return np.inf if ridge else self.minibatches.points(iteration)
 
     def momentum(self, iteration: int) -> float:
         """The share of the last step that a step of an iteration takes.  Collective: no."""
