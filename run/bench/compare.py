@@ -11,9 +11,10 @@
 T: an interpreter with NumPy and torch.  Same split, net and initial weights (starts.py), one thread a process,
 precision as the configs and grids say; evaluation counts for nobody.  Grids are cut down by successive halving; the
 winners run `--repeats` times, first as they are tuned, then all contenders in turn; the turns do the same arithmetic,
-and every iteration takes the median of its seconds.  At each level a contender's figure is that of the finalist that is
-soonest there.  Results stay in --output; what lies there is not run again, so that with --pause S the comparison ends
-after about S seconds (exit code 75) and the same command goes on.
+and every iteration takes the median of its seconds.  With --slices S the runs of a turn are on one core at once, each
+for its share of every S seconds, so that a machine's swings fall on all of them alike.  At each level a contender's
+figure is that of the finalist that is soonest there.  Results stay in --output; what lies there is not run again, so
+that with --pause S the comparison ends after about S seconds (exit code 75) and the same command goes on.
 """
 
 from __future__ import annotations
@@ -50,11 +51,14 @@ def held(contest: Contest, study: who.Study, repeats: int) -> Runs:
     for contender in study.contenders:
         single = len(contender.candidates) <= contender.finalists
         grids = contender if repeats else replace(contender, rungs=contender.rungs[:-1])
-        winners = contender.candidates if single else contest.tune(grids, study.levels)
+        winners = contender.candidates if single else replace(contest, turn=0.0).tune(grids, study.levels)
         finals += [(contender, c) for c in winners]
     runs: dict[tuple[str, Candidate], list[Curve]] = {}
     for repeat in range(repeats):
-        for contender, c in ((k, c) for k, c in finals if repeat < k.turns):
+        turn = [(contender, c) for contender, c in finals if repeat < contender.turns]
+        if contest.turn:
+            contest.in_slices([(c, contender.rungs[-1][0]) for contender, c in turn], repeat)
+        for contender, c in turn:
             (curve,) = contest.curves([c], contender.rungs[-1][0], repeat)
             runs.setdefault((contender.name, c), []).append(curve)
             contest.spent[contender.name] += round(contender.rungs[-1][0])
@@ -256,12 +260,21 @@ def main() -> None:
     p.add_argument(
         "--clock", choices=("wall", "cpu"), default="wall", help="cpu: the processor's seconds, of one process"
     )
+    p.add_argument(
+        "--slices",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="final runs share one core; each has its part of S seconds",
+    )
     p.add_argument("--pause", type=float, default=math.inf, metavar="S", help="end after S seconds; go on by the same")
     args = p.parse_args()
     if args.repeats < 1:
         p.error(f"--repeats {args.repeats}: at least 1; --tune runs the grids alone")
     if args.pause < 0.0:
         p.error(f"--pause {args.pause:g}: seconds from 0 on")
+    if args.slices and (args.slices < 0.0 or args.clock != "cpu" or "parallel" in args.study):
+        p.error(f"--slices {args.slices:g}: seconds above 0, of single processes by their own clock: add --clock cpu")
     if args.output.exists() and not args.output.is_dir():
         p.error(f"--output {args.output}: a file has this name; name a folder")
     if not Path(who.FAST).is_file():
@@ -275,7 +288,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     pause = time.monotonic() + args.pause
     for name in args.study:
-        contest = Contest(folder, args.torch_python, pause, args.clock)
+        contest = Contest(folder, args.torch_python, pause, args.clock, turn=args.slices)
         repeats = 0 if args.tune else args.repeats
         if name == "tasks":
             tasks(contest, repeats)

@@ -17,13 +17,17 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from programs import give_up
+from slices import Slices
 
 Curve = list[list[float]]
 SECONDS, TRAIN, VALIDATION, WRONG = range(4)
@@ -71,7 +75,8 @@ class Contest:
     """folder: of results; python: the interpreter of the peers; pause: no new command after this time of the clock.
 
     clock: "wall", or "cpu", the processor's seconds of single processes, for machines that others use as well.
-    records: of peers' epochs.
+    records: of peers' epochs; turn: seconds in which all of those that run `in_slices` have had theirs, 0: alone;
+    hold: a context for each process while it runs.
     """
 
     folder: Path
@@ -79,7 +84,9 @@ class Contest:
     pause: float = math.inf
     clock: str = "wall"
     records: int = RECORDS
+    turn: float = 0.0
     spent: Counter[str] = field(default_factory=Counter)
+    hold: Callable[[subprocess.Popen[str]], AbstractContextManager[None]] = field(default=nullcontext)  # type: ignore[assignment]
 
     def curves(self, candidates: Sequence[Candidate], seconds: float, repeat: int = 0) -> list[Curve]:
         """Learning curves of each over a given number of seconds of training."""
@@ -95,8 +102,27 @@ class Contest:
                 self._path(c, seconds, repeat).write_text(json.dumps(self._own(c, seconds)))
         return [json.loads(self._path(c, seconds, repeat).read_text()) for c in candidates]
 
+    def in_slices(self, jobs: Sequence[tuple[Candidate, float]], repeat: int = 0) -> None:
+        """Runs single processes, each for its seconds of training, on one core in turns of slices by these seconds.
+
+        `curves` finds theirs afterwards.
+        """
+        for c, _ in jobs:
+            if c.peer:
+                self._task(c)
+        missing = [(c, seconds) for c, seconds in jobs if not self._path(c, seconds, repeat).exists()]
+        if missing:
+            with Slices(self.turn) as slices, ThreadPoolExecutor(len(missing)) as threads:
+                runs = (
+                    threads.submit(replace(self, hold=partial(slices.hold, share=seconds)).curves, [c], seconds, repeat)
+                    for c, seconds in missing
+                )
+                for run in list(runs):
+                    run.result()
+
     def _path(self, c: Candidate, seconds: float, repeat: int) -> Path:
-        text = json.dumps([asdict(c), seconds, repeat, self.clock, self.records], sort_keys=True)
+        key = [asdict(c), seconds, repeat, self.clock, self.records, *([self.turn] if self.turn else [])]
+        text = json.dumps(key, sort_keys=True)
         text = text.replace(f"{self.folder}/", "")  # wherever the folder lies
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
@@ -110,12 +136,13 @@ class Contest:
             process = subprocess.Popen(command, stdout=out, stderr=errors, env=os.environ | environment)
             told = False
             try:
-                while process.poll() is None:
-                    if not told and ends():
-                        process.terminate()
-                        told = True
-                    with suppress(subprocess.TimeoutExpired):
-                        process.wait(LOOK)
+                with self.hold(process):
+                    while process.poll() is None:
+                        if not told and ends():
+                            process.terminate()
+                            told = True
+                        with suppress(subprocess.TimeoutExpired):
+                            process.wait(LOOK)
             finally:
                 process.kill()  # nothing is left behind, whatever has ended this program
             out.seek(0)
@@ -123,7 +150,7 @@ class Contest:
             return subprocess.CompletedProcess(command, process.returncode, out.read(), errors.read())
 
     def _own(self, c: Candidate, seconds: float) -> Curve:
-        output = self.folder / f"run-{os.getpid()}"
+        output = self.folder / f"run-{os.getpid()}-{get_ident()}"
         subprocess.run(["rm", "-rf", str(output)], check=True)
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(c.ranks)] if c.ranks > 1 else []
         module = ["-c", CPU] if self.clock == "cpu" and c.ranks == 1 else ["-m", "macmpi.run"]
@@ -141,11 +168,9 @@ class Contest:
         return [[r["seconds"], r["E1_train"], r["E1_val"], r.get("error_val", 0.0), r["iteration"]] for r in records]
 
     def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int) -> list[Curve]:
-        from starts import write_task
-
-        task = write_task(self.folder, some[0].config, some[0].settings)
-        rows = [dict(c.peer) | {"start": write_task(self.folder, c.config, c.settings)["start"]} for c in some]
-        job = self.folder / f"job-{os.getpid()}.json"
+        task = self._task(some[0])
+        rows = [dict(c.peer) | {"start": self._task(c)["start"]} for c in some]
+        job = self.folder / f"job-{os.getpid()}-{get_ident()}.json"
         job.write_text(
             json.dumps(
                 {**task, "seconds": seconds, "ranks": ranks, "clock": self.clock, "records": self.records}
@@ -158,6 +183,12 @@ class Contest:
         found = json.loads(job.with_suffix(".out.json").read_text())
         (self.folder / "peers.json").write_text(json.dumps(found["facts"]))
         return list(found["curves"])
+
+    def _task(self, c: Candidate) -> dict[str, Any]:
+        """Data and start of a peer, written where they are not there."""
+        from starts import write_task
+
+        return write_task(self.folder, c.config, c.settings)
 
     def tune(self, contender: Contender, levels: Sequence[float]) -> list[Candidate]:
         """The winners of its grid: the lowest at the end of the last rung, then those soonest at the lowest levels.

@@ -141,7 +141,7 @@ BENCHMARKS = [
     Benchmark(
         "shapes",
         [
-            of_shape("large", 4000.0),
+            of_shape("large", 4000.0, "--slices", "60"),
             of_shape("wide", 400.0, "--against", "Adam"),
             *(of_shape(name, 1000.0) for name in ("narrow-deep", "regression", "classification")),
             of_shape("digits", 300.0),

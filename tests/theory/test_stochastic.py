@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +33,10 @@ from macmpi.methods.stochastic.factors import (
     shifts,
 )
 from macmpi.methods.stochastic.layout import Layout
-from macmpi.methods.stochastic.method import ADAPT, LONGER, LONGEST, MOMENTUM, STRIDE
+from macmpi.methods.stochastic.method import ADAPT, FIRST
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.methods.stochastic.noted import Noted
+from macmpi.methods.stochastic.schedule import LONGER, LONGEST, MOMENTUM, STRIDE, steadied
 from macmpi.methods.stochastic.spectral import CROSS, cross
 from macmpi.methods.stochastic.start import code_of
 from macmpi.nets.build import build_chain
@@ -360,6 +362,38 @@ def test_a_length_is_the_minimum_of_the_model_at_the_points_probed(weighted: boo
     assert state.own.length == pytest.approx(slope / (curved + 14.0 * state.own.damping * way @ way), rel=1e-9)
 
 
+@pytest.mark.parametrize("few", [True, False])
+def test_a_length_of_few_points_is_steadied_by_the_last_one(few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once inverses are shared: it is the geometric mean of the last length and of the model's minimum."""
+    method, state = method_of()
+    method.few = few
+    found: list[float] = []
+    along = method._along
+
+    def noted(*args: Any) -> tuple[float, float]:
+        slope, curvature = along(*args)
+        found.append(slope / curvature)
+        return slope, curvature
+
+    monkeypatch.setattr(method, "_along", noted)
+    lengths = [0.0]
+    for i in range(9):
+        before = len(found)
+        method.step(halves(np.arange(i, 30 + i)), state)
+        if len(found) > before:
+            last = lengths[-1] if few and i >= FIRST else 0.0
+            assert state.own.length == pytest.approx(math.sqrt(last * found[-1]) if last else found[-1], rel=1e-12)
+        lengths.append(state.own.length)
+    assert len(found) == FIRST + 2
+
+
+@pytest.mark.parametrize(
+    ("last", "found", "mean"), [(0.1, 0.4, 0.2), (0.0, 0.4, 0.4), (-1.0, 0.4, 0.4), (0.1, -1.0, -1.0)]
+)
+def test_a_length_that_is_not_positive_steadies_none(last: float, found: float, mean: float) -> None:
+    assert steadied(last, found) == pytest.approx(mean, rel=1e-15)
+
+
 @pytest.mark.parametrize("ridge", RIDGES)
 def test_a_step_goes_along_the_direction_and_the_last_step(ridge: float) -> None:
     method, state = method_of(ridge=ridge)
@@ -375,7 +409,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step(ridge: float) -> None
         state.own.steps = i
         direction = method.directions.whole(joined(gradient), 30.0, damping + ridge, PRODUCTS, state)
         state.own.steps = i + 1
-        expected = method.momentum(0) * last + STRIDE * state.own.length * direction
+        expected = method.schedule.momentum(0) * last + STRIDE * state.own.length * direction
         np.testing.assert_allclose(state.weights - before, expected, rtol=1e-9, atol=1e-13)
 
 
@@ -610,7 +644,7 @@ def test_a_step_gone_wrong_is_taken_back() -> None:
     method.step(halves(np.arange(30)), state)
     np.testing.assert_array_equal(state.weights, state.own.average)
     assert not state.own.step.any()
-    assert not state.own.inverses.any()
+    assert not state.own.inverses.any() and not state.own.length
     assert state.own.damping == 10.0 * damping
     state.weights = np.full_like(state.weights, np.nan)
     method.step(halves(np.arange(30)), state)
@@ -675,7 +709,18 @@ def test_no_minibatch_is_empty(n: int, parts: int, batch: int) -> None:
 )
 def test_an_average_remembers_half_an_epoch_of_minibatches(batch: int, asked: float | str, expected: float) -> None:
     method, _ = method_of(batch=batch, averaging=asked, parts=1)
-    assert method.minibatches.averaging == pytest.approx(expected)
+    assert method.schedule.averaging(0) == pytest.approx(expected)
+
+
+def test_averages_of_autoencoders_of_dense_layers_remember_half_of_the_present_epoch() -> None:
+    """Minibatches that have grown are less noisy, and an average over many of them is far behind."""
+    method, _ = method_of(batch=1, batch_max=10**6, grow_every=1, parts=1)
+    found = [method.schedule.averaging(epoch) for epoch in (0, 1, 100)]
+    assert found == pytest.approx([1 - 2 / 90, 1 - 2 / 45, 1 - 1 / 14])
+    labels, _ = method_of("cross_entropy", batch=1, batch_max=10**6, grow_every=1, parts=1)
+    assert labels.schedule.averaging(100) == labels.schedule.averaging(0)
+    asked, _ = method_of(batch=1, batch_max=10**6, grow_every=1, parts=1, averaging=0.5)
+    assert asked.schedule.averaging(100) == 0.5
 
 
 def test_minibatches_grow() -> None:
@@ -693,12 +738,12 @@ def test_minibatches_grow() -> None:
 def test_momentum_grows_with_minibatches() -> None:
     """Of autoencoders of dense layers, until minibatches have twice their first size."""
     method, _ = method_of(batch=10, batch_max=10**6, grow_every=4)
-    found = [method.momentum(epoch) for epoch in range(20)]
+    found = [method.schedule.momentum(epoch) for epoch in range(20)]
     assert found[0] == LONGER
     assert found == sorted(found)
     assert found[-1] == pytest.approx(LONGEST)
     labels, _ = method_of("cross_entropy", batch=10, batch_max=10**6, grow_every=4)
-    assert {labels.momentum(epoch) for epoch in range(20)} == {MOMENTUM}
+    assert {labels.schedule.momentum(epoch) for epoch in range(20)} == {MOMENTUM}
 
 
 @pytest.mark.parametrize(("records", "iterations"), [(1, 1), (2, 2), (4, 4), (7, 7), (9, 9), (1000, 9)])

@@ -7,6 +7,7 @@ import json
 import math
 import signal
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -169,3 +170,54 @@ def test_a_program_that_fails_ends_a_benchmark_with_its_code_and_words(capsys: p
         module("programs").output_of(words)
     assert end.value.code == 74
     assert "why" in capsys.readouterr().err
+
+
+class Process:
+    """Notes the signals that it is sent, until it has been sent enough of them."""
+
+    def __init__(self, name: str, seen: list[tuple[str, int]], enough: int) -> None:
+        self.name, self.seen, self.enough = name, seen, enough
+        self.ended = threading.Event()
+
+    def send_signal(self, number: int) -> None:
+        self.seen.append((self.name, number))
+        if sum(name == self.name for name, _ in self.seen) > self.enough:
+            self.ended.set()
+
+
+def test_processes_have_their_slices_one_at_a_time() -> None:
+    """Each begins stopped; then the one that goes on is stopped before the next, and one that has ended is let go."""
+    seen: list[tuple[str, int]] = []
+    long, short = Process("long", seen, 12), Process("short", seen, 4)
+
+    def lives(process: Process, share: float) -> None:
+        with turns.hold(process, share):
+            assert process.ended.wait(60.0)
+
+    with module("slices").Slices(0.01) as turns:
+        threads = [threading.Thread(target=lives, args=of) for of in ((long, 3.0), (short, 1.0))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    going: set[str] = set()
+    for name, number in seen[: max(i for i, (name, _) in enumerate(seen) if name == "short") - 1]:
+        going = going | {name} if number == signal.SIGCONT else going - {name}
+        assert len(going) < 2
+    firsts = [next(number for who, number in seen if who == name) for name in ("long", "short")]
+    assert firsts == [signal.SIGSTOP, signal.SIGSTOP]
+    assert seen[-1] == ("long", signal.SIGCONT)
+
+
+def test_runs_in_slices_are_the_runs_alone(tmp_path: Path) -> None:
+    """A process that is stopped now and then has the errors of one that is not; and its own clock stands still."""
+    config = write_case(tmp_path, "regression")
+    contest = module("contest")
+    data = f'data.source="{tmp_path}/points.npz"'
+    some = [contest.Candidate(str(config), ('method.name="stochastic"', data, f"start.seed={seed}")) for seed in (1, 2)]
+    alone, sliced = (contest.Contest(tmp_path, "", clock="cpu", turn=turn) for turn in (0.0, 0.1))
+    sliced.in_slices([(c, 0.3) for c in some])
+    for one, other in zip(alone.curves(some, 0.3), sliced.curves(some, 0.3), strict=True):
+        n = min(len(one), len(other))
+        assert n > 3
+        assert [row[1:] for row in one[:n]] == [row[1:] for row in other[:n]]

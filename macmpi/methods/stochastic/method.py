@@ -31,6 +31,7 @@ from macmpi.methods.stochastic.layout import Layout
 from macmpi.methods.stochastic.looks import Drawn, Looks
 from macmpi.methods.stochastic.minibatches import Minibatches
 from macmpi.methods.stochastic.sample import Sample
+from macmpi.methods.stochastic.schedule import STRIDE, Schedule, steadied
 from macmpi.methods.stochastic.weights import Moves
 from macmpi.nets.losses import weighted
 from macmpi.parallel.balance import contiguous_runs
@@ -45,20 +46,11 @@ from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never
 from macmpi.typing import Array
 
-STRIDE, MOMENTUM, LONGER, LONGEST = 0.7, 0.6, 0.7, 0.82
-"""Shares of the minimum along the direction and of the last step that a step takes.  In the long run a direction counts
-STRIDE / (1 - MOMENTUM) times its minimum: nearer ones, and greedier momentum, keep to the minibatch at hand.  LONGER:
-of autoencoders of dense layers, whose model is the best (plan/damped.py), at first, and LONGEST once minibatches have
-twice their first size: larger ones fit points that they have not seen less well, and momentum makes up for that."""
-
 LEVEL = 0.1
 """The share of a new loss in its running mean."""
 
 FIRST = 3
 """The first minibatches have inverses of their own, each."""
-
-WINDOW = 8.0
-"""The first averages are over about the WINDOW-th part of all steps."""
 
 
 class Stochastic(Nested[StochasticState]):
@@ -84,7 +76,7 @@ class Stochastic(Nested[StochasticState]):
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.dense)
-        self.dense = layers.dense
+        self.schedule = Schedule(self.minibatches, keys.averaging, layers.dense)
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
         self.looks = Looks(plan, data, self.curvature, self.sum, gradients, heavy)
         self.few = data.autoencoder and not self.ridge.at(0)
@@ -97,7 +89,7 @@ class Stochastic(Nested[StochasticState]):
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle, parts = sum(not rows for rows in self.plan.work.parts.row_counts), len(self.partition.blocks)
         lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {parts}" if idle else ""
-        averaging, damping = f"averaging {self.minibatches.averaging:.3g}", f"damping {self.damping.first:g}"
+        averaging, damping = self.schedule.words(iterations), f"damping {self.damping.first:g}"
         how = f"batch {sizes}, {averaging}, {damping}{self.ridge.words}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"
         remedy = "more damping (stochastic.damping)"
@@ -215,13 +207,17 @@ class Stochastic(Nested[StochasticState]):
             D = self.directions.whole(*of)
             self.directions.show(D)
             slope, curvature = self._along(D, some, count, ridge, damping, state)
-            state.own.length, state.own.measured = slope / curvature if curvature > 0.0 else 0.0, loss
+            found = slope / curvature if curvature > 0.0 else 0.0
+            steady = few and self.schedule.dense and not early
+            state.own.length = steadied(state.own.length, found) if steady else found
+            state.own.measured = loss
             runs = self.moves.whole(D)
         else:
             runs = self.directions.runs(*of)
-        rate = self._averaged(state.own.steps)
         length = STRIDE * state.own.length * self.damping.of_loss(loss, state.own.measured, state.own.level)
-        self.moves.step(state, rate, self.momentum(state.iteration), runs, length, go=not adapt)
+        self.moves.step(
+            state, self.schedule.rate(state), self.schedule.momentum(state.iteration), runs, length, go=not adapt
+        )
         state.own.steps += 1
         if adapt:  # the tapes see the weights: before these move
             self.moves.show_step(state)
@@ -237,15 +233,6 @@ class Stochastic(Nested[StochasticState]):
         """Points of a minibatch to whose slopes inverses may be applied: with a ridge to the whole gradient alone."""
         ridge = self.ridge.at(self.minibatches.epoch(iteration))
         return np.inf if ridge else self.minibatches.points(iteration)
-
-    def momentum(self, iteration: int) -> float:
-        """The share of the last step that a step of an iteration takes.  Collective: no."""
-        grown = self.minibatches.points(iteration) / self.minibatches.points(0) - 1.0
-        return LONGER + (LONGEST - LONGER) * min(grown, 1.0) if self.dense else MOMENTUM
-
-    def _averaged(self, steps: int) -> float:
-        """The share that the average takes of weights that have taken some steps.  Collective: no."""
-        return max(1.0 - self.minibatches.averaging, WINDOW / (steps - 1 + WINDOW)) if steps else 0.0
 
     def _along(
         self, way: Array, tapes: Tapes, n: float, ridge: float, damping: float, state: State[StochasticState]

@@ -11,9 +11,6 @@ from macmpi.plan.minibatches import minibatch
 from macmpi.plan.plan import Plan
 from macmpi.typing import Array
 
-SHORTEST = 14
-"""Minibatches that an average of the weights remembers at least."""
-
 
 class Minibatches:
     """Every iteration takes its share of an epoch's minibatches, a `records`-th part.  Collective: no.
@@ -38,12 +35,6 @@ class Minibatches:
     def points(self, iteration: int) -> float:
         """Points of a minibatch, on average."""
         return self.plan.n_train / self.of_epoch(self.epoch(iteration))
-
-    @property
-    def averaging(self) -> float:
-        """The share of an average of the weights that a minibatch leaves: "auto" remembers half an epoch of them."""
-        asked = self.keys.averaging
-        return 1.0 - 1.0 / max(self.of_epoch(0) / 2, SHORTEST) if asked == "auto" else asked
 
     def of_iteration(self, iteration: int) -> range:
         """Places in their epoch of the minibatches of an iteration."""

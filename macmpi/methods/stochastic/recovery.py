@@ -59,4 +59,4 @@ def begin_again(moves: Moves, state: State[StochasticState]) -> None:
 
 def _with_more_damping(state: State[StochasticState], level: float) -> None:
     state.own.damping, state.own.level = min(MORE * state.own.damping, MOST), level
-    state.own.inverses = np.zeros_like(state.own.inverses)
+    state.own.inverses, state.own.length = np.zeros_like(state.own.inverses), 0.0
