@@ -61,8 +61,8 @@ def comparison(study: str, about: float, name: str = "", *more: str) -> Step:
     return Step(f"compare-{name or study}", command, tables_of, about)
 
 
-def compared(study: str, about: float) -> Benchmark:
-    return Benchmark(study, [comparison(study, about)])
+def compared(study: str, about: float, *more: str) -> Benchmark:
+    return Benchmark(study, [comparison(study, about, "", *more)])
 
 
 def of_shape(shape: str, about: float, *more: str) -> Step:
@@ -136,7 +136,7 @@ BENCHMARKS = [
         ],
     ),
     Benchmark("growth", [Step("growth", GROWTH, rows_of, 400.0)]),
-    compared("rivals", 2400.0),
+    compared("rivals", 2400.0, "--slices", "30"),
     compared("tasks", 600.0),
     Benchmark(
         "shapes",
