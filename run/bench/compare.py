@@ -271,9 +271,9 @@ def main() -> None:
     args = p.parse_args()
     if args.repeats < 1:
         p.error(f"--repeats {args.repeats}: at least 1; --tune runs the grids alone")
-    if args.pause < 0.0:
+    if not args.pause >= 0.0:
         p.error(f"--pause {args.pause:g}: seconds from 0 on")
-    if args.slices and (args.slices < 0.0 or args.clock != "cpu" or "parallel" in args.study):
+    if args.slices and not (0.0 < args.slices < math.inf and args.clock == "cpu" and "parallel" not in args.study):
         p.error(f"--slices {args.slices:g}: seconds above 0, of single processes by their own clock: add --clock cpu")
     if args.output.exists() and not args.output.is_dir():
         p.error(f"--output {args.output}: a file has this name; name a folder")

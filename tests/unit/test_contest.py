@@ -148,6 +148,11 @@ def test_a_peer_has_macmpis_error_at_the_start_and_lowers_it(optimiser: str, tmp
     [
         ("compare", ["paper", "--repeats", "0"], "--repeats 0: at least 1"),
         ("compare", ["adam", "--torch-python", "/bin/false"], "has no torch"),
+        ("compare", ["shapes", "--clock", "cpu", "--slices", "nan"], "--slices nan: seconds above 0"),
+        ("compare", ["shapes", "--clock", "cpu", "--slices", "inf"], "--slices inf: seconds above 0"),
+        ("compare", ["shapes", "--slices", "10"], "add --clock cpu"),
+        ("compare", ["parallel", "--clock", "cpu", "--slices", "10"], "of single processes"),
+        ("compare", ["shapes", "--pause", "nan"], "--pause nan: seconds from 0 on"),
         ("cost", ["nothing.toml"], "there is no such config"),
         ("choices", ["nothing.toml", "", "--iterations", "1"], "at least 2"),
         ("growth", ["0"], "from 1 on"),
