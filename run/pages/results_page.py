@@ -222,15 +222,20 @@ def compared(found: Found) -> str:
     """The last table that was printed: its rows may have been printed one by one before."""
     (step,) = found["steps"].values()
     rows = step["rows"]
-    said = "\n\n".join(wrapped(line) for line in step["said"])
-    return f"{table(*last_table(rows))}\n\n{said}"
+    said = [wrapped(line) for line in step["said"]]
+    return "\n\n".join([table(*last_table(rows)), *said, *noted(found)])
+
+
+def noted(found: Found) -> list[str]:
+    """The paragraph on how something was measured, if there is one."""
+    return [wrapped(found["note"])] if "note" in found else []
 
 
 def shapes(found: Found) -> str:
     """The tables of all shapes as one, and what is to be said of how they were measured."""
     steps = [last_table(step["rows"]) for step in found["steps"].values()]
     rows = [row for _, some in steps for row in some]
-    return "\n\n".join([table(steps[0][0], rows), *([wrapped(found["note"])] if "note" in found else [])])
+    return "\n\n".join([table(steps[0][0], rows), *noted(found)])
 
 
 def last_table(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
