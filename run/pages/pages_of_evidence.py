@@ -29,9 +29,10 @@ CROWDED = 0.5
 def source(found: Found) -> str:
     """Machine, BLAS kernel, commit, date and versions, in a paragraph of lines that are not long."""
     machine, versions = found["machine"], found["versions"]
+    cores = f"{machine['cores']} core{'s' * (machine['cores'] != 1)}"
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     text = (
-        f"Machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB; BLAS kernel: "
+        f"Machine: {machine['processor']}, {cores}, {machine['memory_gb']} GB; BLAS kernel: "
         f"{found['blas']}; commit {found['commit']}, {found['date']}; {named}."
     )
     busy = max((step.get("load_before", 0.0) for step in found["steps"].values()), default=0.0)
