@@ -141,10 +141,10 @@ BENCHMARKS = [
     Benchmark(
         "shapes",
         [
-            of_shape("large", 4000.0, "--slices", "60"),
-            of_shape("wide", 400.0, "--against", "Adam", "--slices", "30"),
-            *(of_shape(name, 1000.0, "--slices", "30") for name in ("narrow-deep", "regression", "classification")),
-            of_shape("digits", 300.0, "--slices", "10"),
+            of_shape("large", 6400.0, "--slices", "60"),
+            of_shape("wide", 700.0, "--against", "Adam", "--slices", "30"),
+            *(of_shape(name, 2000.0, "--slices", "30") for name in ("narrow-deep", "regression", "classification")),
+            of_shape("digits", 500.0, "--slices", "10"),
         ],
     ),
     Benchmark("startup", [Step("startup", ("run/bench/startup.py", "--json", "{OUTPUT}/rows.json"), rows_of, 150.0)]),
