@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from macmpi.startup.dataclass import dataclass
+from dataclasses import dataclass
 
 COORDINATES = frozenset({"mu", "E_Q", "constraint"})
 """Columns that mean nothing where there are no coordinates."""

@@ -9,7 +9,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from macmpi.data.targets import with_loss
 from macmpi.files import replace_file
 from macmpi.plan.estimate import check_memory
 from macmpi.plan.plan import make_plan
-from macmpi.startup.dataclass import dataclass
 
 SHOWN = (
     *("data.validation", "data.points", "data.seed", "data.scale"),

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 BY_POINT = {"by_point": True}

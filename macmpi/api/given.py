@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from macmpi.nets.layers import Map
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.masked import as_text
 from macmpi.results.model import Model
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 ARRAYS = "the arguments of fit"

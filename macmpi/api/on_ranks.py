@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,6 @@ from macmpi.machine.lock import Lock, is_held
 from macmpi.parallel.launchers import mpiexec, started
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
-from macmpi.startup.dataclass import dataclass
 from macmpi.training.process import interruptible
 from macmpi.training.request import Callback, Request
 

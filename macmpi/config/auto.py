@@ -6,7 +6,7 @@ The paper's own settings are files in run/, where every key that matters has its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from macmpi.config.model import LAYERS, Activation
@@ -14,7 +14,6 @@ from macmpi.config.penalties import AUTO, IN_THE_PAPER, acceleration, by_loss, s
 from macmpi.config.tables import HALF_STEPS, extensions
 from macmpi.config.whole import Config, given
 from macmpi.config.writing import toml
-from macmpi.startup.dataclass import dataclass
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "model.fitters", "method.acceleration")
 """Tables and keys that only methods with coordinates read."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from macmpi.config.bounds import Ge, Gt, Lt
 from macmpi.config.tables import STRICT, PositiveInt, Seed
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from macmpi.config.bounds import Ge
 from macmpi.config.sparse import Sparse
 from macmpi.config.tables import STRICT, PositiveInt
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from macmpi.config.bounds import Ge, Le
 from macmpi.config.tables import STRICT
-from macmpi.startup.dataclass import dataclass
 
 Size = Annotated[float, Ge(0.0), Le(1e9)]
 

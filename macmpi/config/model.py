@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from macmpi.config.bounds import Ge, Le, Len, Predicate
 from macmpi.config.layer_tables import Convolution, Layer, Recurrent, units_of
 from macmpi.config.sparse import Sparse
 from macmpi.config.tables import STRICT, PositiveInt, Width, extensions
-from macmpi.startup.dataclass import dataclass
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")

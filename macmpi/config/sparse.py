@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar
 
 from macmpi.config.bounds import Ge, Gt, Le
 from macmpi.config.tables import STRICT, PositiveInt, Seed
-from macmpi.startup.dataclass import dataclass
 
 GIVEN = "given "
 """A mask that has been read from its file begins with this: its text follows."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from macmpi.config.bounds import Ge, Gt, Le, Lt, Predicate
-from macmpi.startup.dataclass import dataclass
 
 STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from macmpi.config.data import Data
@@ -22,7 +22,6 @@ from macmpi.config.tables import (
     ZStep,
 )
 from macmpi.config.writing import flat
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

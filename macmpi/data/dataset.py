@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from macmpi.data.frames import Columns
 from macmpi.data.scaling import Scaling, unscaled
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 WEIGHTS = ("weights", "weights_val")

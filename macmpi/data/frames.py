@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from macmpi import UsageError
 from macmpi.data.series import is_frame, is_number, is_whole, kind_of, numbers, series_of, texts
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 __all__ = ["Column", "Columns", "are_whole", "is_frame"]

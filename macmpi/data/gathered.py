@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from macmpi.data.named_sets import folder
 from macmpi.data.reading import check_there, read_array
 from macmpi.data.series import series_of
 from macmpi.data.tables import is_table, read_table, targets_within
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 OPENML = "openml:"

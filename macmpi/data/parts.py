@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from macmpi.data.split import RowSet
 from macmpi.data.user_file import of_table, raw_arrays, read_own
 from macmpi.files import first_line
 from macmpi.parallel.tiles import Tile
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 GAP = 16

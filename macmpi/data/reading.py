@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from macmpi import UsageError, files
 from macmpi.data.frames import Columns
 from macmpi.data.scaling import AS_IS, ScalingRule
 from macmpi.files import first_line
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -7,11 +7,10 @@ compressed, as of tails that grow exponentially, is compressed twice: no number 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 FAR = 20.0

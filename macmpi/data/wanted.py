@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.nets.losses import loss_of
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 from macmpi import NumericalError
 from macmpi.parallel.streams import stream
 from macmpi.results.model import Model
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 POINTS = 256

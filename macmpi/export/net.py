@@ -6,7 +6,7 @@ Scaling and tails come before the steps and after them; classes turn the outputs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from macmpi.data.scaling import Scaling
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import LEAK
 from macmpi.results.model import Model
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 ACTIVATIONS = {"linear": "identity"} | {name: name for name in ("sigmoid", "tanh", "relu", "leaky_relu")}

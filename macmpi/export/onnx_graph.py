@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from macmpi.data.scaling import Scaling, Tails
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 SQUARED = 1e150

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
 from macmpi.reductions import Made, Rows
 from macmpi.solvers.restraint import zeros
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from macmpi.plan.work_lists import Job, WorkList
 from macmpi.reductions import EVERY, Made, Rows
 from macmpi.solvers.grams import by_row
 from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, WProblem
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import MacState, State
 from macmpi.typing import Array
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from macmpi.half_steps.metrics import metrics, renew_metric, shift
 from macmpi.half_steps.parts import Parts
 from macmpi.nets.losses import Metric
 from macmpi.reductions import Rows as ByRows
 from macmpi.solvers.z_problem import Rows, ZProblem
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import MacState, State
 from macmpi.typing import Array
 

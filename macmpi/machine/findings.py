@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from macmpi.startup.dataclass import dataclass
+from dataclasses import dataclass
 
 FINE, WARNING, FAULT = "ok", "warning", "FAULT"
 

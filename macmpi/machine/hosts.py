@@ -7,12 +7,12 @@ import os
 import platform
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from macmpi.machine.findings import FAULT, FINE, WARNING, Finding
 from macmpi.parallel.mpich import leftovers
 from macmpi.parallel.team import Team
 from macmpi.parallel.texts import texts
-from macmpi.startup.dataclass import dataclass
 
 FASTER = 1.2
 """The ratio of another kernel's rate to the present one's above which there is a warning."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from macmpi.config import Config
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import ridges_of, widths_of
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 CRITERIA: dict[str, Callable[[int], float]] = {

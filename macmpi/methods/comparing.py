@@ -11,6 +11,7 @@ output: the leading blocks of R and of R^-1 are those of the first M inputs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.solvers.closed_form import NormalEquations
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem, values
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

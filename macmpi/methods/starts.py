@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.reductions import EVERY, sum_over
 from macmpi.solvers.regular import START, jitter
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ from macmpi.methods.candidates import CRITERIA
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.resizable import Place, places
 from macmpi.solvers.elimination import Kept, moments, prefixes, ranked
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 

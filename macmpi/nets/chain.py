@@ -7,6 +7,7 @@ give the paper's coordinates; other cuts are other choices of the same chain, no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 
@@ -16,7 +17,6 @@ from macmpi.nets.layers import Map
 from macmpi.nets.layers.recurrent import FirstState
 from macmpi.nets.segment import Columns
 from macmpi.nets.segment import Segment as Segment
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

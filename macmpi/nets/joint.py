@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.segment import Segment
 from macmpi.nets.tape import Step, Tape, by_block
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

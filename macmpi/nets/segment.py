@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 from macmpi.nets.layers import Map, Tangent
 from macmpi.nets.tape import Fixed, Step, Tape, compose, of_first
 from macmpi.reductions import AT_ONCE, Average
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 Columns = tuple[int, int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from macmpi import UsageError
 from macmpi.config import Model, Recurrent
@@ -12,7 +13,6 @@ from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.recurrent import FirstState
 from macmpi.nets.layers.tied import Shift, Transposed
 from macmpi.nets.segment import Columns
-from macmpi.startup.dataclass import dataclass
 
 UNBOUNDED = ("relu", "leaky_relu", "linear")
 """Activations under which recurrent weights begin as a share of the identity."""

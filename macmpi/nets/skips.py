@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from macmpi import UsageError
 from macmpi.config import Model
@@ -20,7 +20,6 @@ from macmpi.nets.layers.activation import Activation, is_function
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.carrying import Add, Copy, Stack, carry
 from macmpi.nets.masks import masked
-from macmpi.startup.dataclass import dataclass
 
 Shape = tuple[int, ...]
 """Height, width and channels of images; () of other numbers."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from macmpi.nets.layers import Map, Tangent
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -1,45 +1,12 @@
-"""The compiled LAPACK and BLAS of SciPy, without what scipy.linalg imports around them.
-
-scipy.linalg brings its documentation, numpy.testing and numpy.f2py with it: more than NumPy itself takes to import, on
-each rank of each launch.  The two compiled modules give the same functions.
-"""
+"""Triangular solves and a Cholesky factor by LAPACK, in single precision where both operands are."""
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from importlib.machinery import PathFinder
-from importlib.util import find_spec, module_from_spec
-from pathlib import Path
-from typing import Any
-
 from numpy.linalg import LinAlgError
+from scipy.linalg import blas as blas
+from scipy.linalg import lapack as lapack
 
 from macmpi.typing import Array
-
-COMPILED = {"lapack": "_flapack", "blas": "_fblas"}
-"""The public modules of scipy.linalg, and the compiled ones that hold their functions."""
-
-
-def _functions(public: str) -> Any:
-    """A module of functions; the public one where it is loaded already, or the compiled one cannot be."""
-    name = f"scipy.linalg.{COMPILED[public]}"
-    package = find_spec("scipy")
-    if "scipy.linalg" not in sys.modules and package is not None:
-        found = PathFinder.find_spec(name, [str(Path(p) / "linalg") for p in package.submodule_search_locations or ()])
-        if found is not None and found.loader is not None:
-            try:
-                module = module_from_spec(found)
-                sys.modules[name] = module
-                found.loader.exec_module(module)
-            except ImportError:
-                sys.modules.pop(name, None)
-            else:
-                return module
-    return import_module(f"scipy.linalg.{public}")
-
-
-lapack, blas = _functions("lapack"), _functions("blas")
 
 
 def solved(lower: Array, right: Array) -> Array:

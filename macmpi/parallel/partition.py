@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.tiles import Blocks, Cut, Tile
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +13,6 @@ from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.turns import Turns
 from macmpi.reductions import OverPoints, Partial
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 ALONE, WIDE, TABLE = 2, 4096, 48 * 4096

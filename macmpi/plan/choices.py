@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from macmpi.config import NESTED, Config, Model, WStep
@@ -19,7 +19,6 @@ from macmpi.solvers.sparsity import Sparsity
 from macmpi.solvers.w_fitted import ByFitter
 from macmpi.solvers.w_sgd import SGDW
 from macmpi.solvers.w_thresholded import Thresholded
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ a node has one copy move between nodes alone.  What the model gives for more ran
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, log2
 
 from macmpi.parallel.columns import group_size, messages
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, Work, rounds, work_list
-from macmpi.startup.dataclass import dataclass
 
 
 def efficiency(speedup: float, ranks: int) -> float:

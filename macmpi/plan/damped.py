@@ -8,11 +8,10 @@ The method, its inverses and the cost model ask here (methods/stochastic, plan/m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from macmpi.nets.chain import Chain
 from macmpi.nets.losses import Loss
-from macmpi.startup.dataclass import dataclass
 
 TURNS = 2.0
 """The most that a layer's slope may cost to be turned into eigenvectors and back, in passes of a minibatch forth and

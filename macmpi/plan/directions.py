@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain as joined
 
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
 from macmpi.parallel import balance, tiles
 from macmpi.plan.damped import Damped
-from macmpi.startup.dataclass import dataclass
 
 Sides = Sequence[tuple[bool, bool]]
 """Tells of each layer whether its M^-1, and its G^-1, are applied to the factors of a gradient, point by point."""

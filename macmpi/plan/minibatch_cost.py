@@ -7,6 +7,7 @@ metrics and inverses again, every MEASURE-th a length, every ADAPT-th looks at t
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from macmpi.config import Stochastic
 from macmpi.parallel import balance
@@ -17,7 +18,6 @@ from macmpi.plan.inverses import inverse_flops, inverse_sizes
 from macmpi.plan.minibatches import ADAPT, FACTS, MEASURE, PROBED, REMADE_LATER, minibatch
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, summed
-from macmpi.startup.dataclass import dataclass
 
 PASSES = 3.7
 """Passes through the net for a point."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import accumulate
 
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
 from macmpi.plan.choices import Regression
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from macmpi import NumericalError
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

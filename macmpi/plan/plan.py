@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +25,6 @@ from macmpi.plan.sharing_refusals import check_sharing
 from macmpi.plan.sparsity_refusals import check_sparsity
 from macmpi.plan.work import Work
 from macmpi.solvers.restraint import Restraint
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.nets.build import is_basis, layers_of
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ each with an exchange; jobs that go round a ring take a message for each rank an
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from macmpi.parallel import balance, tiles
@@ -18,7 +18,6 @@ from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Phase, Task, Tour, WorkList
 from macmpi.solvers.cholesky import pieces
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from macmpi.config import Penalty
 from macmpi.config.tables import FAR
 from macmpi.solvers.restraint import FREE, Restraint
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ out: some exchanges of a few numbers.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from math import ceil, inf, log2
 
 from macmpi.config import Config
@@ -15,7 +16,6 @@ from macmpi.parallel.columns import group_size, messages
 from macmpi.plan.minibatch_cost import Rates, minibatch_rounds
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, Work, rounds
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

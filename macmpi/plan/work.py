@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +14,6 @@ from macmpi.parallel.partition import PointPartition, partition_points
 from macmpi.plan.choices import Choices
 from macmpi.plan.offsets import Offsets
 from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

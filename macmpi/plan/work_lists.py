@@ -7,13 +7,13 @@ list out, or predicts how long it takes, reads the phases alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from macmpi.parallel import balance
 from macmpi.parallel.balance import Assigned, assigned, places
 from macmpi.parallel.tiles import Tile
-from macmpi.startup.dataclass import dataclass
 
 SPLITS = 32
 """At most this many numbers of early jobs are compared."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
@@ -17,7 +17,6 @@ import numpy as np
 
 from macmpi.config.bounds import Interval
 from macmpi.results.scores import Labels, Numbers
-from macmpi.startup.dataclass import dataclass
 
 NAME = "card"
 """The attribute of model.h5."""

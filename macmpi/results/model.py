@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,6 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.losses.links import LINKS
 from macmpi.results.card import Card
 from macmpi.results.rescaled import first_rescaled, last_rescaled, shared_kept
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 BATCH = 4096

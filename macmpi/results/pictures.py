@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +16,6 @@ from macmpi.results import figures, outcomes
 from macmpi.results.figures import Codes
 from macmpi.results.reading import Net, Result, points, scores_at
 from macmpi.results.scores import Labels
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 MOST_POINTS, MOST_HELD = 5000, 200

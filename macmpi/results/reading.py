@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from macmpi.results.model import Model
 from macmpi.results.model_file import load as load_model
 from macmpi.results.reference_errors import Level, levels
 from macmpi.results.scores import Labels, Numbers, scores_of, sums_of
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 NEEDED = ("iteration", "mu", "E1_train", "E1_val", "seconds")

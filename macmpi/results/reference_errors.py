@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from macmpi.console import decimals
@@ -11,7 +13,6 @@ from macmpi.nets.design import gram, total_of
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import best_constant, constant_error
 from macmpi.reductions import OverPoints, sum_over
-from macmpi.startup.dataclass import dataclass
 
 AT_ONCE = 4096
 """Points whose sums are taken at a time: in double precision, as many as a large data set may not fit in memory."""

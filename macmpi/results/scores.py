@@ -5,10 +5,11 @@ They come from sums over points, which ranks can add: `sums_of` gives those of s
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from macmpi.nets.losses import LOSSES, weighted
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 MOST_CLASSES = 100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from macmpi.machine.lock import is_held
 from macmpi.results.live import PAGE, conclude, publish
 from macmpi.results.page import figure
 from macmpi.results.reading import Result, glance
-from macmpi.startup.dataclass import dataclass
 
 SHARE = 4.0
 """Between two drawings there is at least this multiple of the time that the last one took: the run needs the cores."""

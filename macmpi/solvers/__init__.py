@@ -13,8 +13,8 @@ import numpy as np
 
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
+from macmpi.solvers.table import Table
 from macmpi.solvers.z_problem import ZProblem
-from macmpi.startup.table import Table
 from macmpi.typing import Array
 
 SINGLE = 1e-4

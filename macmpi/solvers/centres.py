@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from macmpi.parallel.streams import Stream
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

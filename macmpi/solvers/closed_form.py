@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ from macmpi.solvers.grams import System
 from macmpi.solvers.masks import groups, scattered
 from macmpi.solvers.regular import NORMAL, jitter, regular_factor
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 REGULAR = 1e-8

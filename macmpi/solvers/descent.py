@@ -7,12 +7,11 @@ cheap together.  Each row has its own step length and its own coefficients; rows
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from macmpi.nets.design import row_dots
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 Values = Callable[[Array], Array]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.solvers.cholesky import whole
 from macmpi.solvers.regular import PRECONDITIONER, jitter, regular_factor
 from macmpi.solvers.w_problem import LayerGram
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 FASTER = 0.5

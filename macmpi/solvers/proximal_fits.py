@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,6 @@ from macmpi.solvers.grams import System, inputs_gram
 from macmpi.solvers.regular import NORMAL, PRECONDITIONER, jitter
 from macmpi.solvers.shrinkage import Form, Quadratic, form_of, stacked
 from macmpi.solvers.w_problem import LayerGram, SegmentProblem, UnitProblem
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 EXACT_ROUNDS, EXACT = 12, 1e-9

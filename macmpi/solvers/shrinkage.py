@@ -8,6 +8,7 @@ a: where the rows begin, c: minus the gradient of the smooth part there, s: a ro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ from macmpi.nets.design import row_dots
 from macmpi.parallel.lapack import lapack
 from macmpi.solvers.regular import regular_factor
 from macmpi.solvers.restraint import Restraint
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 COLUMNS = 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,6 @@ from macmpi.solvers.descent import LBFGS, Conjugate, Direction, minimise
 from macmpi.solvers.grams import System
 from macmpi.solvers.masks import whitening
 from macmpi.solvers.w_problem import WProblem, gradients, values
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -11,7 +12,6 @@ from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver, better
 from macmpi.solvers.fitters import FitsRows, Fitter
 from macmpi.solvers.w_problem import SegmentProblem, values
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,6 @@ from macmpi.solvers.grams import System
 from macmpi.solvers.linear_systems import conjugate_gradients
 from macmpi.solvers.masks import groups, scattered
 from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

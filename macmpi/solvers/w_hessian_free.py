@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,6 @@ from macmpi.solvers.grams import inputs_gram
 from macmpi.solvers.linear_systems import conjugate_gradients
 from macmpi.solvers.regular import SEGMENT, jitter
 from macmpi.solvers.w_problem import SegmentProblem, gradients, values
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

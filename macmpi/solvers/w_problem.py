@@ -7,6 +7,7 @@ Both look alike to a solver: m independent problems of P unknowns each, theta (m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
@@ -18,7 +19,6 @@ from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Loss, weighted
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.solvers.restraint import FREE, Restraint, by_columns
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

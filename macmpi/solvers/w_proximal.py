@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ from macmpi.solvers.grams import System
 from macmpi.solvers.proximal_fits import Fit, MeasuringGram, SegmentFit, UnitFit
 from macmpi.solvers.shrinkage import Form
 from macmpi.solvers.w_problem import WProblem
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 TRIALS, TRIALS_EXACT = 10, 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,6 @@ from macmpi.solvers import WSolver, better
 from macmpi.solvers.grams import System
 from macmpi.solvers.masks import whitening
 from macmpi.solvers.w_problem import WProblem, values
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,6 @@ from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
 from macmpi.solvers.grams import System
 from macmpi.solvers.w_problem import UnitProblem
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from macmpi.nets.chain import Segment
@@ -12,7 +12,6 @@ from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import ZSolution
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 from macmpi.solvers.z_problem import ZProblem
-from macmpi.startup.dataclass import dataclass
 
 IDENTITY = Segment((), ())
 

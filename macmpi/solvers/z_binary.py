@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,6 @@ from macmpi.nets.design import row_dots
 from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import ZSolution
 from macmpi.solvers.z_problem import ZProblem
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -9,6 +9,7 @@ and the parabolas that draw sparse coordinates to 0 (`Drawn`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +19,6 @@ from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Metric, dense, times
 from macmpi.solvers.linear_systems import Precondition, conjugate_gradients
 from macmpi.solvers.regular import POINT
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +22,6 @@ from macmpi.solvers.z_directions import (
 )
 from macmpi.solvers.z_preconditioners import dual_preconditioner
 from macmpi.solvers.z_problem import ZProblem
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 STIFF = 1e3

@@ -6,6 +6,7 @@ All values are sums over points, with the paper's 1/2; a record divides them by 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +18,6 @@ from macmpi.nets.losses import Loss, Metric
 from macmpi.nets.tape import Fixed
 from macmpi.reductions import EVERY
 from macmpi.solvers.sparsity import Sparsity
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 Rows = Array | slice

@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from dataclasses import field
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from macmpi.files import first_line, replace_file
 from macmpi.machine.lock import Lock
 from macmpi.parallel.launchers import speaks, started
 from macmpi.results import page
-from macmpi.startup.dataclass import dataclass
 from macmpi.sweep.checked import Run, checked
 from macmpi.sweep.grid import Axis, axes, combinations
 from macmpi.sweep.outcome import Scored, aligned, as_csv, best_of, doubts, groups, scored, table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from macmpi import UsageError
@@ -16,7 +16,6 @@ from macmpi.data.dataset import Dataset, Sizes
 from macmpi.data.source import source_of
 from macmpi.data.targets import with_loss
 from macmpi.results.reading import read_curve
-from macmpi.startup.dataclass import dataclass
 from macmpi.sweep.grid import Combination
 from macmpi.training.decided import plan_for
 from macmpi.training.launch import origin_of

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,7 +18,6 @@ from macmpi.config import Config
 from macmpi.config.reading import parsed
 from macmpi.config.writing import toml
 from macmpi.parallel.streams import stream
-from macmpi.startup.dataclass import dataclass
 
 MOST = 1_000_000
 """Combinations of a grid, of which a sweep may take some."""

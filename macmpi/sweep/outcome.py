@@ -6,13 +6,13 @@ import csv
 import io
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
 from macmpi import UsageError
 from macmpi.config.writing import toml
 from macmpi.results.reading import read_curve
-from macmpi.startup.dataclass import dataclass
 from macmpi.sweep.checked import Run
 from macmpi.sweep.grid import Axis, short, shown
 

@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from macmpi import UsageError
 from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import mpiexec
-from macmpi.startup.dataclass import dataclass
 from macmpi.sweep.checked import Run
 from macmpi.training.process import StopRequest
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from macmpi import UsageError
-from macmpi.startup.dataclass import dataclass
 
 MOST_RANKS = 2**17
 """Plans are made rank by rank, in some seconds for this number."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
 from macmpi.methods.constant import constant_weights
 from macmpi.methods.protocol import Method
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import Errors, State
 from macmpi.typing import Array
 

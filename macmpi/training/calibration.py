@@ -8,14 +8,13 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from macmpi import MacmpiError
 from macmpi.files import cache, replace_file
 from macmpi.parallel.kernels import libraries, words
 from macmpi.plan import estimate
-from macmpi.startup.dataclass import dataclass
 
 FILE, VARIABLE = "calibration.json", "MACMPI_CALIBRATION"
 """The file in the user's cache, and the variable that names another one."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from macmpi.console import warn
 from macmpi.parallel.clock import now
-from macmpi.startup.dataclass import dataclass
 
 if TYPE_CHECKING:
     from macmpi.config import Config

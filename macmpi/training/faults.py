@@ -13,13 +13,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn
 
 from macmpi import NumericalError, UsageError
 from macmpi.console import say
 from macmpi.parallel.team import Team
-from macmpi.startup.dataclass import dataclass
 
 VARIABLE = "MACMPI_FAULT"
 

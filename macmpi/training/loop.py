@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from macmpi.parallel.team import Team, on_root
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
 from macmpi.results.reference_errors import levels
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import Errors, State
 from macmpi.training import finite
 from macmpi.training.best import Best, best_of, is_poor, or_constant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from macmpi.results import model_file
 from macmpi.results.card import NAME, About, Card, Error, Training, scores_by_name, thinned
 from macmpi.results.model import Model
 from macmpi.results.scores import Labels, Numbers
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import Errors, State, block_views
 from macmpi.training.best import Best
 from macmpi.training.refit import Refit

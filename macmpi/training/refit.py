@@ -7,7 +7,7 @@ held out.  They pay where the net knows its training points far better than othe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import make_plan
 from macmpi.plan.refusals import can_refit
 from macmpi.results.reference_errors import levels
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import State
 from macmpi.training.best import Best
 from macmpi.typing import Array

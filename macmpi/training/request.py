@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from macmpi.startup.dataclass import dataclass
 from macmpi.training.process import StopRequest, Wish
 
 if TYPE_CHECKING:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from macmpi.parallel.clock import Clock, now
-from macmpi.startup.dataclass import dataclass
 
 if TYPE_CHECKING:
     from macmpi.config import Config

@@ -21,13 +21,10 @@ finally:
 OWN = {"annotated_types", "macmpi", "mpi4py", "numpy", "scipy", "threadpoolctl", "typing_extensions"}
 """Packages that a rank which is not the first has from outside of Python."""
 
-COMPILED = {"scipy.linalg._flapack", "scipy.linalg._fblas"}
-"""All that it has of SciPy."""
-
-HEAVY = ("numpy.f2py", "numpy.ma", "numpy.testing", "importlib.metadata", "email", "http", "unittest", "asyncio")
+HEAVY = ("numpy.f2py", "importlib.metadata", "email", "http", "asyncio")
 """Modules of NumPy and Python that take long to import, and that no rank needs which is not the first."""
 
-UNREAD = {"matplotlib", "pandas", "pyarrow", "sklearn", "scipy.stats", "scipy.optimize"}
+UNREAD = {"matplotlib", "pandas", "pyarrow", "sklearn", "scipy.stats", "scipy.optimize", "scipy.special"}
 """Packages that no rank needs, the first one included."""
 
 
@@ -42,6 +39,5 @@ def test_a_rank_imports_what_it_computes_with(tmp_path: Path) -> None:
     first, other = (set((tmp_path / rank).read_text().splitlines()) for rank in "01")
     assert "macmpi.solvers.closed_form" in other, "the run has not come so far"
     assert {name.partition(".")[0] for name in other if not is_of_python(name.partition(".")[0])} <= OWN
-    assert {name for name in other if name.startswith("scipy")} == COMPILED
     assert [name for name in other if name in HEAVY or name.startswith(tuple(f"{heavy}." for heavy in HEAVY))] == []
-    assert UNREAD.isdisjoint(first)
+    assert UNREAD.isdisjoint(first | other)

@@ -1,10 +1,6 @@
-"""The compiled functions are those of scipy.linalg, and what is made of them has its bits."""
+"""Solves and factors by LAPACK have the bits of those of scipy.linalg."""
 
 from __future__ import annotations
-
-import sys
-from importlib.machinery import ModuleSpec
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -45,28 +41,3 @@ def test_a_factor_has_the_bits_of_cho_factor(G: np.ndarray) -> None:
     assert np.tril(lapack.factored(G)).tobytes() == np.tril(expected).tobytes()
     with pytest.raises(np.linalg.LinAlgError, match="row 1"):
         lapack.factored(np.diag([1.0, -1.0]))
-
-
-@pytest.mark.parametrize("public", lapack.COMPILED)
-def test_another_scipy_gives_its_public_functions(public: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    unloaded = {name: module for name, module in sys.modules.items() if name != "scipy.linalg"}
-    monkeypatch.setattr(lapack, "sys", SimpleNamespace(modules=unloaded))
-    monkeypatch.setattr(lapack, "find_spec", lambda name: None)
-    assert lapack._functions(public) is getattr(scipy.linalg, public)
-
-
-@pytest.mark.parametrize("public", lapack.COMPILED)
-def test_so_does_a_scipy_whose_compiled_module_cannot_be_loaded_alone(
-    public: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def fails(spec: ModuleSpec) -> None:
-        asked.append(spec.name)
-        raise ImportError("no shared object")
-
-    unloaded = {name: module for name, module in sys.modules.items() if name != "scipy.linalg"}
-    monkeypatch.setattr(lapack, "sys", SimpleNamespace(modules=unloaded))
-    monkeypatch.setattr(lapack, "module_from_spec", fails)
-    assert lapack._functions(public) is getattr(scipy.linalg, public)
-    assert asked == [f"scipy.linalg.{lapack.COMPILED[public]}"]

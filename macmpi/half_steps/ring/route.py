@@ -9,12 +9,12 @@ a round is as many passes as there are ranks, whatever B is, and in each leg eve
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 from functools import cached_property
 
 from macmpi.parallel import balance
 from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
-from macmpi.startup.dataclass import dataclass
 
 
 @dataclass(frozen=True)

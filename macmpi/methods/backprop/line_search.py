@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from macmpi.solvers.descent import ARMIJO
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 GROW, WITHIN = (1.1, 10.0), 0.1

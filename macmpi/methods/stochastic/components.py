@@ -15,6 +15,7 @@ layers widen behind the code, and near PCA where all are narrow.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -25,7 +26,6 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.design import gram
 from macmpi.nets.layers.activation import is_function
 from macmpi.parallel.team import Team
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 SCALES, USUAL = {"sigmoid": 1.0}, 0.5

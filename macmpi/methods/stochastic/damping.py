@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-
-from macmpi.startup.dataclass import dataclass
+from dataclasses import dataclass
 
 CODES, DENSE, NUMBERS, LABELS = 8e-3, 1.6e-2, 0.1, 0.3
 """The first damping for activations with a slope of 1: of autoencoders, of those of dense layers, of

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from macmpi.parallel.blocks import Rows
 from macmpi.plan.directions import Sides, plain
 from macmpi.reductions import EVERY
 from macmpi.solvers.inverse import inverse
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from macmpi.methods.stochastic.lowrank import Dense, Inverse, LowRank, Multiple
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -7,6 +7,7 @@ In all other steps losses and slopes are summed together, in one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from macmpi.parallel.tree_sum import Sum, TreeSum
 from macmpi.plan.directions import Sides
 from macmpi.plan.minibatches import FACTS, PROBED
 from macmpi.plan.plan import Plan
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import State, StochasticState, block_views
 from macmpi.typing import Array
 

@@ -9,6 +9,7 @@ little is lost, and an inverse applied to n rows costs 4 n d r flops instead of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -17,7 +18,6 @@ import numpy as np
 from macmpi.methods.stochastic.spectral import Spectrum, decomposed
 from macmpi.nets.design import apply
 from macmpi.parallel.streams import stream
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 WARM, COLD = 1, 4

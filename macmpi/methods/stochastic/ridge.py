@@ -9,10 +9,10 @@ the way.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 SHARE, MOST, FALL = 0.5, 10.0, 0.9

@@ -8,10 +8,10 @@ makes up for that; they are less noisy too, so that an average need not remember
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 from macmpi.methods.stochastic.minibatches import Minibatches
-from macmpi.startup.dataclass import dataclass
 from macmpi.state import State, StochasticState
 
 STRIDE, MOMENTUM, LONGER, LONGEST = 0.7, 0.6, 0.7, 0.82

@@ -7,11 +7,11 @@ class in a file of this package and add a row to KINDS; the contract tests then 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

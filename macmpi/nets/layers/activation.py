@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from macmpi.nets.layers import SameSize, Tangent, registered
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from macmpi.nets.design import adjoint, apply
 from macmpi.nets.layers import Kind, Tangent
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

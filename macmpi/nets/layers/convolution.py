@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from macmpi.nets.design import adjoint, apply, column_sums
 from macmpi.nets.layers import Kind, Tangent
 from macmpi.nets.layers.patches import Patches
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 CACHED = 2**17

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from macmpi.nets.layers import Kind, Tangent
 from macmpi.nets.layers.rbf import GaussianBasis
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from macmpi.nets.layers import Kind, Tangent
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from macmpi.nets.design import adjoint, apply
 from macmpi.nets.layers.affine import Affine
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

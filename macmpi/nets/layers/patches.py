@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

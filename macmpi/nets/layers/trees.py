@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from macmpi.nets.layers import Kind
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -6,7 +6,7 @@ loss(y, f) = sum_l v(y_l, f_l), and B = diag(sqrt(c(y_l, f_l))) for curvatures c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import EveryNumber, Root
 from macmpi.nets.tape import compose
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 SMALLEST = 1e-12

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from macmpi.nets.losses.by_output import ByOutput
 from macmpi.nets.losses.links import LINKS
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,6 @@ from macmpi.nets.layers import Tangent
 from macmpi.nets.layers.softmax import softmax
 from macmpi.nets.losses import Root
 from macmpi.nets.tape import compose
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

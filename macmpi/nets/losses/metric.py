@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from macmpi.nets.design import row_dots
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -7,12 +7,12 @@ the majoriser's parabola, so that whatever lowers this lowers the loss.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from macmpi.nets.losses.by_output import ByOutput
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,6 @@ from macmpi.nets.losses import EveryNumber, Root
 from macmpi.nets.losses.by_output import DiagonalRoot
 from macmpi.nets.losses.metric import Metric, dense, metric, times
 from macmpi.nets.tape import compose
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ import numpy as np
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Loss, Root
 from macmpi.nets.tape import compose
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

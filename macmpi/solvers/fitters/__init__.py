@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from macmpi.nets.layers import Map
 from macmpi.parallel.streams import Stream
-from macmpi.startup.table import Table
+from macmpi.solvers.table import Table
 from macmpi.typing import Array
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from macmpi.parallel.streams import Stream
 from macmpi.solvers.fitters.library import ByScikitLearn, seed_of
-from macmpi.startup.dataclass import dataclass
 from macmpi.typing import Array
 
 

@@ -1,1 +1,0 @@
-"""All ranks import what is here, to start in little time: dataclasses that are cheap to define, tables of places."""
