@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 
 from macmpi import __version__
@@ -13,26 +12,16 @@ from macmpi.console import guard, say, warn
 from macmpi.parallel.launchers import speaks
 
 COMMANDS = {
-    "init": "write a commented config for a data file, from what it holds",
+    "init": "write a commented config for a data file, or print a documented one or a job script",
     "run": "train a net as a config says; under mpiexec on all its ranks",
-    "supervise": "train on ranks, and go on with those that are left when one dies",
-    "sweep": "train every combination of some values, several at once",
-    "report": "draw what runs have left behind; --watch keeps the page current",
+    "report": "draw what runs have left behind",
     "predict": "apply a trained net to the points of a file",
     "show": "say what a model.h5 is and how it was trained",
     "export": "write a trained net for other programs",
-    "configs": "list the documented configs, or print one",
-    "batch": "list the job scripts of batch systems, or print one",
     "fetch": "download a named data set",
     "doctor": "are machine, MPI and folder fit for a run?",
-    "completion": "print a script that completes commands in a shell",
 }
 """Each is `macmpi.NAME`, a module or a package with a __main__, with a function `main` and usually a `parser`."""
-
-
-def known() -> list[str]:
-    """The commands that this version has."""
-    return [name for name in COMMANDS if find_spec(f"macmpi.{name}") is not None]
 
 
 def module_of(name: str) -> ModuleType:
@@ -42,7 +31,7 @@ def module_of(name: str) -> ModuleType:
 
 
 def usage() -> str:
-    lines = [f"  {name:12s}{COMMANDS[name]}" for name in known()]
+    lines = [f"  {name:12s}{text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
             "usage: macmpi COMMAND ...",
@@ -61,8 +50,8 @@ def unknown(word: str) -> str:
     """Says which command is meant by a word that is none."""
     if word.endswith(".toml"):
         return f"{word!r} is no command; did you mean macmpi run {word}?"
-    close = difflib.get_close_matches(word, known(), n=1)
-    hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known())}"
+    close = difflib.get_close_matches(word, COMMANDS, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(COMMANDS)}"
     return f"{word!r} is no command; {hint}"
 
 
@@ -84,7 +73,7 @@ def main() -> None:
         _answered(f"macmpi {__version__}", 0)
     if not name:
         _answered(f"a command is needed\n{usage()}", 2)
-    if name not in known():
+    if name not in COMMANDS:
         _answered(unknown(name), 2)
     sys.argv = [f"macmpi {name}", *rest]
     module_of(name).main()

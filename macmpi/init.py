@@ -1,4 +1,7 @@
-"""`python -m macmpi.init DATA`: write a commented config for a data set, from what is found there.  Needs no MPI."""
+"""`python -m macmpi.init DATA`: write a commented config for a data set, from what is found there.  Needs no MPI.
+
+--list, --config NAME and --batch NAME print what macmpi brings along instead.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ import numpy as np
 from macmpi import MacmpiError, StorageError, UsageError, __version__
 from macmpi.config import Config, flat, from_settings
 from macmpi.config.auto import Decision, decide
-from macmpi.config.documented import explanations
+from macmpi.config.documented import documented, explanations, listed, scripts, text_of
 from macmpi.config.whole import given
 from macmpi.config.writing import toml
 from macmpi.console import guard, program, say, warn
@@ -88,14 +91,29 @@ def _counted(n: int, what: str) -> str:
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog=program("init"),
-        description="Write a commented config for a data set, from what is found there.",
+        description="Write a commented config for a data set, from what is found there; or print a documented one.",
         epilog="Exit codes: 0 done, 2 usage or data, 74 the config could not be written.",
     )
-    p.add_argument("data", metavar="DATA", help='a data file, or a name that data.source knows, as "digits"')
+    asked = p.add_mutually_exclusive_group(required=True)
+    asked.add_argument("data", nargs="?", metavar="DATA", help='a data file, or a name of data.source, as "digits"')
+    asked.add_argument("--list", action="store_true", help="print the names of the documented configs, a line for each")
+    asked.add_argument("--config", metavar="NAME", help="print this one of them; defaults: every key, explained")
+    asked.add_argument("--batch", metavar="NAME", help="print a job script: slurm, pbs, lsf, flux, or apptainer")
     p.add_argument("--output", type=Path, metavar="FILE.toml", help="default: the name of the data, here")
     p.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="give this key in the config")
     p.add_argument("--overwrite", action="store_true", help="replace the config that is there already")
     return p
+
+
+def brought_along(args: argparse.Namespace) -> str:
+    """The text that is asked for of what macmpi brings along.  Raises UsageError."""
+    if args.output or args.set or args.overwrite:
+        raise UsageError("--output, --set and --overwrite are for a config that is written for DATA")
+    if not documented():
+        raise UsageError("the documented configs are not where macmpi was installed: install it again")
+    if args.list:
+        return listed()
+    return text_of(args.config, documented()) if args.batch is None else text_of(args.batch, scripts())
 
 
 def look(source: str, settings: list[str]) -> Found:
@@ -139,7 +157,7 @@ def _planned(config: Config, known: Config, decisions: list[Decision], data: Dat
     return Found(config, decided, decisions + others, data, doubt)
 
 
-def text_of(found: Found, source: str, path: Path) -> str:
+def config_of(found: Found, source: str, path: Path) -> str:
     """The config as TOML.  source: the name of the data; path: that of the config, for the commands in it."""
     run = f"{program('run')} {shlex.quote(str(path))}"
     head = [
@@ -150,7 +168,7 @@ def text_of(found: Found, source: str, path: Path) -> str:
     lines = [f"# {line}" for text in head for line in textwrap.wrap(_plain(text), WIDTH - 2)]
     lines += [
         *(f"#   {_plain(line)}" for line in (f"{run} --check", run, f"mpiexec -n 4 {run}")),
-        f"# Every key: {program('configs')} defaults",
+        f"# Every key: {program('init')} --config defaults",
     ]
     said, active = explanations() | {"data.source": PLACE}, given(found.config)
     why = {decision.key: decision.why for decision in found.decisions}
@@ -227,11 +245,14 @@ def write(path: Path, text: str) -> None:
 def main() -> None:
     guard()
     args = parser().parse_args()
-    path: Path = args.output or usual_name(args.data)
     try:
+        if args.data is None:
+            say(brought_along(args).rstrip("\n"))
+            return
+        path: Path = args.output or usual_name(args.data)
         check_output(path, args.overwrite)
         found: Any = look(args.data, args.set)
-        write(path, text_of(found, args.data, path))
+        write(path, config_of(found, args.data, path))
     except MacmpiError as error:
         warn(str(error))
         sys.exit(error.exit_code)

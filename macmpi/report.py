@@ -1,7 +1,4 @@
-"""`python -m macmpi.report RUN [RUN ...] [--output DIR]`: pictures of runs, PNG files and one page.  Needs no MPI.
-
-With --watch the page is kept current while runs go on.
-"""
+"""`python -m macmpi.report RUN [RUN ...] [--output DIR]`: pictures of runs, PNG files and one page.  Needs no MPI."""
 
 from __future__ import annotations
 
@@ -15,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import decimals, guard, program, say, warn
-from macmpi.results.live import PAGE, conclude
+from macmpi.files import replace_file
 from macmpi.results.page import document, figure, table
 from macmpi.results.reading import Result, read, scores_at
-from macmpi.results.watching import watch
 
 if TYPE_CHECKING:
     from macmpi.results.pictures import Picture
@@ -28,25 +24,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog=program("report"), description="Draw what runs have left behind.")
     p.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directory")
     p.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: report/ in the first run's)")
-    p.add_argument(
-        "--watch",
-        type=_seconds,
-        nargs="?",
-        const=5.0,
-        metavar="SECONDS",
-        help="keep the page current until the runs have ended, looking again every SECONDS (5)",
-    )
     return p
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.1 <= seconds <= 86400.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, 0.1 or more; runs go before --watch")
-    return seconds
 
 
 def named(paths: Iterable[Path]) -> dict[Path, str]:
@@ -76,22 +54,7 @@ def page(
     colours: Sequence[str] = (),
 ) -> str:
     """The report as HTML, with the pictures (PNG) inside.  colours: of the runs, in the pictures that compare them."""
-    return document(title_of([result.name for result in results]), body_of(results, pictures, missing, colours))
-
-
-def title_of(names: Sequence[str]) -> str:
-    """The runs of a page."""
-    return "macmpi: " + ", ".join(names)
-
-
-def body_of(
-    results: Sequence[Result],
-    pictures: Sequence[tuple[Picture, bytes]],
-    missing: Sequence[str],
-    colours: Sequence[str] = (),
-) -> list[str]:
-    """The parts of a page."""
-    title = title_of([result.name for result in results])
+    title = "macmpi: " + ", ".join(result.name for result in results)
     of_run = ("run", "net", "ranks", "iterations", "seconds", "best at")
     heads = (*of_run, "E1 training", "E1 validation", "validation points", "ended")
     body = [f"<h1>{escape(title)}</h1>", table(heads, [row(result) for result in results], colours)]
@@ -101,7 +64,7 @@ def body_of(
         lines = "".join(f"<li>{escape(line)}</li>" for line in missing)
         body.append(f'<div class="missing"><p>Missing:</p><ul>{lines}</ul></div>')
     body += [figure(picture.name, picture.title, picture.caption, png) for picture, png in pictures]
-    return [*body, f"<footer>Drawn by macmpi {__version__}</footer>"]
+    return document(title, [*body, f"<footer>Drawn by macmpi {__version__}</footer>"])
 
 
 def differences(results: Sequence[Result]) -> list[list[str]]:
@@ -129,8 +92,10 @@ def row(result: Result) -> list[str]:
 
 def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> list[Path]:
     """Draw and write everything; the paths.  Raises UsageError and OSError."""
-    _check_matplotlib()
-    from macmpi.results.pictures import colours_of, draw
+    try:
+        from macmpi.results.pictures import colours_of, draw
+    except ImportError as error:
+        raise UsageError(f"pictures are drawn by matplotlib ({error}): pip install matplotlib") from None
 
     folder.mkdir(parents=True, exist_ok=True)
     drawn, written = [], []
@@ -139,28 +104,15 @@ def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> li
         picture.save(path)
         drawn.append((picture, path.read_bytes()))
         written.append(path)
-    conclude(folder, title_of([r.name for r in results]), body_of(results, drawn, missing, colours_of(results)))
-    return [*written, folder / PAGE]
-
-
-def _check_matplotlib() -> None:
-    """Raises UsageError where nothing can be drawn."""
-    try:
-        import macmpi.results.figures  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"pictures are drawn by matplotlib ({error}): pip install matplotlib") from None
+    path = folder / "report.html"
+    replace_file(path, page(results, drawn, missing, colours_of(results)).encode())
+    return [*written, path]
 
 
 def main() -> None:
     guard()
     args = parser().parse_args()
     try:
-        if args.watch:
-            _check_matplotlib()
-            runs = named(args.runs)
-            where = args.output or next(iter(runs)) / "report"
-            if not watch(list(runs), list(runs.values()), where, title_of(list(runs.values())), args.watch):
-                sys.exit(0)
         results, lost = read_all(args.runs)
         missing = [*lost, *(f"{result.name}: {line}" for result in results for line in result.missing)]
         for line in missing:

@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="Train a deeply nested net by the method of auxiliary coordinates (MAC).",
         epilog=f"On many ranks: mpiexec -n 12 {program('run')} CONFIG.toml.  "
-        f"{program('configs')} defaults (run/defaults.toml) explains every key.  "
+        f"{program('init')} --config defaults (run/defaults.toml) explains every key.  "
         "Exit codes: 0 done, 2 usage, config or data, 70 internal error, 74 the last save failed, "
         "75 stopped, --resume auto goes on.",
     )

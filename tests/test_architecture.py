@@ -60,24 +60,17 @@ PACKAGES: dict[str, set[str]] = {
     "api": {"macmpi", "config", "console", "data", "machine", "nets", "parallel", "results", "training", "typing"},
     "sklearn": {"macmpi", "api", "parallel", "results", "typing"},
     "predict": {"macmpi", "console", "data", "files", "results", "typing"},
-    "report": {"macmpi", "console", "results"},
+    "report": {"macmpi", "console", "files", "results"},
     "export": {"macmpi", "console", "data", "files", "nets", "parallel", "results", "typing"},
     "show": {"macmpi", "console", "files", "parallel", "results"},
     "fetch": {"macmpi", "console", "data", "files", "typing"},
     "doctor": {"macmpi", "console", "machine", "parallel"},
-    "configs": {"macmpi", "config", "console"},
-    "batch": {"macmpi", "config", "console"},
-    "supervise": {"macmpi", "console", "parallel", "training"},
     "init": {"macmpi", "config", "console", "data", "files", "plan"},
-    "sweep": {"macmpi", "config", "console", "data", "files", "machine", "parallel", "plan", "results", "training"},
     "__main__": {"macmpi", "console", "parallel"},
-    "completion": {"macmpi", "__main__", "config", "console"},
 }
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
-COMMANDS = {"run", "predict", "report", "export", "show", "fetch", "doctor", "configs", "init", "sweep"} | {
-    *("completion", "supervise", "batch", "__main__"),
-}
+COMMANDS = {"run", "predict", "report", "show", "export", "init", "fetch", "doctor", "__main__"}
 """Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__, which lists the others."""
 
 MATHEMATICS = (
@@ -103,20 +96,17 @@ OWNERS = {
     "pandas": {"fetch"},
     "pyarrow": {"data.tables"},
     "polars": set(),
-    "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init", "sweep.__main__", "completion"}
-    | {"export.__main__", "show", "supervise", "batch"},
+    "argparse": {"run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"training.calibration", "parallel.waiting"}
-    | {"training.faults", "training.scheduler", "machine.lock", "machine.storage", "results.live", "results.watching"}
-    | {"sweep.processes", "training.process"},
-    "signal": {"supervise", "run", "api.on_ranks", "training.process", "training.faults", "sweep.processes"},
+    | {"training.faults", "training.scheduler", "training.process", "machine.lock", "machine.storage"},
+    "signal": {"run", "api.on_ranks", "training.process", "training.faults"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series"},
     "random": set(),
     "multiprocessing": set(),
     "threading": {"training.process"},
-    "shtab": {"completion"},
-    "matplotlib": {"results.figures", "results.pictures", "results.outcomes", "sweep.picture"},
+    "matplotlib": {"results.figures", "results.pictures", "results.outcomes"},
     "onnx": {"export.onnx_file"},
     "onnxruntime": {"export.check"},
     "torch": set(),  # exported files import it
@@ -124,17 +114,7 @@ OWNERS = {
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
 SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "run", "predict", "fetch", "report", "doctor"} | {
-    *(
-        "configs",
-        "batch",
-        "init",
-        "sweep.__main__",
-        "completion",
-        "__main__",
-        "results.watching",
-        "export.__main__",
-        "show",
-    ),
+    *("init", "__main__", "export.__main__", "show"),
 }
 """The modules that say something on standard output; the others only warn, on standard error."""
 

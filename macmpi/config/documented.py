@@ -1,4 +1,4 @@
-"""The documented configs, run/*.toml of the repository: a wheel carries them, and their names mean them anywhere."""
+"""The documented configs and job scripts, run/ of the repository: a wheel carries them, found by name anywhere."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import macmpi
+from macmpi import UsageError
 
 KEYS = "defaults"
 """The name of the file that explains every key."""
@@ -36,6 +37,32 @@ def documented() -> dict[str, Path]:
     return {} if place is None else {path.stem: path for path in sorted(place.glob("*.toml"))}
 
 
+def scripts() -> dict[str, Path]:
+    """Name, without ending, and path of each job script of a batch system, by name."""
+    place = folder()
+    files = [] if place is None else sorted((place / "batch").glob("*"))
+    return {path.stem: path for path in files if path.suffix in (".sh", ".def")}
+
+
+def listed() -> str:
+    """A line for each documented config: its name, and the first sentence of the comment that it begins with."""
+    return "\n".join(f"{name:15s}{_first(path)}" for name, path in documented().items())
+
+
+def _first(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = " ".join(line.removeprefix("#").strip() for line in lines[:3] if line.startswith("#"))
+    return comment.split(".  ")[0].split(". ")[0].rstrip(".:")
+
+
+def text_of(name: str, known: dict[str, Path]) -> str:
+    """The text of a documented config, or of a job script.  Raises UsageError."""
+    stem = re.sub(r"\.(toml|sh|def)$", "", name)
+    if stem not in known:
+        raise UsageError(f"macmpi brings no {name!r} along; known here: {', '.join(known)}")
+    return known[stem].read_text(encoding="utf-8")
+
+
 def found(given: Path) -> Path:
     """The file that a command line means: that file, that name with .toml behind it, or a documented config.
 
@@ -55,7 +82,7 @@ def meant(given: Path) -> str:
     if os.path.exists(given) or len(given.parts) != 1:
         return ""
     close = difflib.get_close_matches(given.stem, documented(), n=1)
-    return f'; did you mean {close[0]}, which macmpi brings along ("macmpi configs" lists them)?' if close else ""
+    return f'; did you mean {close[0]}, which macmpi brings along ("macmpi init --list" lists them)?' if close else ""
 
 
 LINE = re.compile(r"(?P<key>\w+) = \S.*?\s+# (?P<text>.*)|\s+# (?P<more>.*)|(?P<bare>\w+) = .*|\[(?P<table>\w+)\].*")

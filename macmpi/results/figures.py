@@ -8,9 +8,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -39,16 +38,9 @@ GROUP_COLOURS = (
 )
 
 
-def save(figure: Figure, path: Path | BinaryIO) -> None:
+def save(figure: Figure, path: Path) -> None:
     """Write a figure as a PNG file.  Raises OSError."""
     figure.savefig(path, format="png", dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.08)
-
-
-def png_of(figure: Figure) -> bytes:
-    """The PNG file of a figure."""
-    buffer = BytesIO()
-    save(figure, buffer)
-    return buffer.getvalue()
 
 
 def run_colour(number: int) -> str:

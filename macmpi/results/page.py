@@ -30,11 +30,11 @@ h2 { font-size: 1.15rem; margin: 0 0 0.5rem; }
 """
 
 
-def document(title: str, body: Iterable[str], head: str = "") -> str:
-    """A whole page.  title: text; body: its parts, HTML; head: HTML for the end of the head."""
+def document(title: str, body: Iterable[str]) -> str:
+    """A whole page.  title: text; body: its parts, HTML."""
     start = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style>{head}"
+        f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
     return "\n".join([f'<!DOCTYPE html>\n<html lang="en"><head>{start}</head><body>', *body, "</body></html>\n"])
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -40,15 +38,9 @@ class Picture:
     caption: str
     figure: Figure
 
-    def save(self, path: Path | BinaryIO) -> None:
+    def save(self, path: Path) -> None:
         """Write it as a PNG file.  Raises OSError."""
         figures.save(self.figure, path)
-
-    def png(self) -> bytes:
-        """The PNG file."""
-        buffer = BytesIO()
-        self.save(buffer)
-        return buffer.getvalue()
 
 
 def draw(results: Sequence[Result]) -> Iterator[Picture]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,18 +87,6 @@ def read(path: Path, name: str) -> Result:
         result.start = _net(path / "start.h5", result.data, result.missing)
         result.end = _net(path / "model.h5", result.data, result.missing)
     return result
-
-
-def glance(path: Path, name: str) -> Result | None:
-    """The curve and the config of a run that may be under way, or None before its first record.  Cost: no data."""
-    try:
-        records, _ = read_curve(path / "curve.jsonl")
-    except UsageError:
-        return None
-    found = Result(path, name, records)
-    with suppress(UsageError):
-        found.config = config.read(path / "config.toml", [])
-    return found
 
 
 def read_curve(path: Path) -> tuple[list[dict[str, Any]], list[str]]:

@@ -60,9 +60,8 @@ def test_the_command_and_the_documented_configs_come_along(installed: Path, tmp_
     out = run(command, "run", "digits_mac", "--check", cwd=tmp_path)
     assert out.startswith(f"config: {place / 'digits_mac.toml'}\n")
     assert "64-64-32-8-32-64-64" in out
-    assert run(command, "configs", "usps_mac", cwd=tmp_path) == (ROOT / "run" / "usps_mac.toml").read_text()
+    assert run(command, "init", "--config", "usps_mac", cwd=tmp_path) == (ROOT / "run" / "usps_mac.toml").read_text()
     for name in ("slurm.sh", "apptainer.def"):
-        text = run(command, "batch", name.split(".")[0], cwd=tmp_path)
+        text = run(command, "init", "--batch", name.split(".")[0], cwd=tmp_path)
         assert text == (ROOT / "run" / "batch" / name).read_text()
-        assert name.split(".")[0] in run(command, "batch", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []

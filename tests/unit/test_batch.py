@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from macmpi import UsageError, batch
+from macmpi import UsageError
+from macmpi.config.documented import scripts, text_of
 from macmpi.run import parser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -344,12 +345,11 @@ def test_the_shells_linter_has_nothing_to_say(name: str, text: str) -> None:
     assert done.stdout == ""
 
 
-def test_the_command_prints_the_scripts_and_names_them_where_there_is_none_of_a_name() -> None:
-    assert batch.scripts().keys() == {path.stem for path in FOLDER.iterdir()}
-    assert batch.text_of("slurm.sh") == batch.text_of("slurm") == (FOLDER / "slurm.sh").read_text()
-    assert [line.split()[0] for line in batch.listed()] == list(batch.scripts())
-    with pytest.raises(UsageError, match=r"no script for sge; known here: .*slurm"):
-        batch.text_of("sge")
+def test_scripts_are_found_by_name_and_named_where_there_is_none_of_a_name() -> None:
+    assert scripts().keys() == {path.stem for path in FOLDER.iterdir()}
+    assert text_of("slurm.sh", scripts()) == text_of("slurm", scripts()) == (FOLDER / "slurm.sh").read_text()
+    with pytest.raises(UsageError, match=r"'sge'.* known here: .*slurm"):
+        text_of("sge", scripts())
 
 
 def test_the_container_takes_files_that_there_are() -> None:

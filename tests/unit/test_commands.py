@@ -30,15 +30,15 @@ def test_help_names_every_command(
 ) -> None:
     assert ended(monkeypatch, *words) == 0
     out = capsys.readouterr().out
-    for name in commands.known():
-        assert f"\n  {name:12s}{commands.COMMANDS[name]}\n" in out
+    for name, text in commands.COMMANDS.items():
+        assert f"\n  {name:12s}{text}\n" in out
 
 
 def test_every_command_of_the_package_is_in_the_table_and_can_be_called() -> None:
     mains = {path.stem for path in (ROOT / "macmpi").glob("*.py") if "\ndef main() -> None:" in path.read_text()}
     mains |= {path.parent.name for path in (ROOT / "macmpi").glob("*/__main__.py")}
-    assert mains - {"__main__"} == set(commands.known())
-    for name in commands.known():
+    assert mains - {"__main__"} == commands.COMMANDS.keys()
+    for name in commands.COMMANDS:
         assert callable(commands.module_of(name).main)
 
 
@@ -69,7 +69,7 @@ def test_usage_names_the_command_as_it_was_started(monkeypatch: pytest.MonkeyPat
 def test_finding_a_command_loads_nothing_heavy() -> None:
     """An mpiexec starts many of them at once, and rank 0 alone is to import NumPy before a config is refused."""
     heavy = {"numpy", "scipy", "h5py", "pydantic", "mpi4py", "matplotlib"}
-    code = "import sys; from macmpi.__main__ import known; known(); print(*sys.modules)"
+    code = "import sys; from macmpi.__main__ import unknown; unknown('rnu'); print(*sys.modules)"
     line = [sys.executable, "-c", code]
     loaded = subprocess.run(line, check=True, env=environment(), capture_output=True, text=True).stdout.split()
     assert "macmpi.console" in loaded

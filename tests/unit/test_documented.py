@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from launch.here import run_here
 
-from macmpi import UsageError, config, configs
+from macmpi import UsageError, config
 from macmpi.config import documented
 
 RUN = Path(__file__).resolve().parents[2] / "run"
@@ -16,9 +15,12 @@ RUN = Path(__file__).resolve().parents[2] / "run"
 
 def test_all_configs_of_the_repository_are_documented_ones() -> None:
     assert documented.documented() == {path.stem: path for path in RUN.glob("*.toml")}
-    assert len(configs.listed()) == len(documented.documented())
+    lines = dict(line.split(maxsplit=1) for line in documented.listed().splitlines())
+    assert list(lines) == list(documented.documented())
     for name, path in documented.documented().items():
-        assert configs.text_of(name) == configs.text_of(f"{name}.toml") == path.read_text()
+        for word in (name, path.name):
+            assert documented.text_of(word, documented.documented()) == path.read_text()
+        assert lines[name].split()[:3] == path.read_text().removeprefix("# ").split()[:3]
 
 
 def test_own_files_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,26 +65,9 @@ def test_where_they_were_removed_none_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert documented.found(Path("usps_mac")) == Path("usps_mac")
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"), [([], 0, "digits_mac "), (["usps_cg"], 0, 'data = "usps"'), (["uspscg"], 2, "usps_cg")]
-)
-def test_the_command(
-    words: list[str], code: int, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["configs", *words])
-    try:
-        configs.main()
-        ended = 0
-    except SystemExit as end:
-        ended = int(end.code or 0)
-    done = capsys.readouterr()
-    assert ended == code
-    assert says in (done.err if code else done.out)
-
-
-def test_what_the_command_prints_is_that_config(tmp_path: Path) -> None:
+def test_the_text_of_a_config_is_that_config(tmp_path: Path) -> None:
     copy = tmp_path / "copy.toml"
-    copy.write_text(configs.text_of("usps_classify"))
+    copy.write_text(documented.text_of("usps_classify", documented.documented()))
     assert config.read(copy, []) == config.read(RUN / "usps_classify.toml", [])
-    with pytest.raises(UsageError, match="no documented config"):
-        configs.text_of("../usps_mac")
+    with pytest.raises(UsageError, match="'../usps_mac'"):
+        documented.text_of("../usps_mac", documented.documented())

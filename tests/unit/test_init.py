@@ -14,6 +14,7 @@ from launch.here import run_here
 
 from macmpi import config, init
 from macmpi.config.auto import decide
+from macmpi.config import documented
 from macmpi.config.documented import explanations
 from macmpi.config.whole import given
 from macmpi.data.targets import with_loss
@@ -75,7 +76,7 @@ def test_what_is_written_is_checked_as_it_is(
 def test_the_lines_that_are_commented_out_are_what_holds_without_them(kind: str, folder: Path) -> None:
     """With all of them the config decides as it does with none."""
     found = init.look(f"{kind}.npz", ["run.max_iterations=7"])
-    text = init.text_of(found, f"{kind}.npz", folder / "c.toml")
+    text = init.config_of(found, f"{kind}.npz", folder / "c.toml")
     with_all = re.sub(r"^#(?=\w+ = )", "", text, flags=re.MULTILINE)
     assert tomllib.loads(text)["run"] == {"max_iterations": 7}
     assert with_all.count("\n#hidden") == 0
@@ -139,6 +140,63 @@ def test_odd_names(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert main(monkeypatch, name) == 0
     (written,) = folder.glob("*.toml")
     assert config.read(written, []).data.source == name
+
+
+@pytest.mark.parametrize(
+    ("words", "prints"),
+    [
+        (["--list"], "\nusps_cg "),
+        (["--config", "usps_cg"], '\ndata = "usps"'),
+        (["--config", "defaults.toml"], "\n[model]"),
+        (["--batch", "slurm"], "\n#SBATCH --requeue"),
+    ],
+)
+def test_what_macmpi_brings_along_is_printed(
+    words: list[str], prints: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(folder.iterdir())
+    assert main(monkeypatch, *words) == 0
+    assert prints in capsys.readouterr().out
+    assert sorted(folder.iterdir()) == before
+
+
+def test_what_is_printed_is_the_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for option, known in (("--config", documented.documented()), ("--batch", documented.scripts())):
+        assert len(known) >= 5
+        for name, path in known.items():
+            assert main(monkeypatch, option, name) == 0
+            assert capsys.readouterr().out == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "one of the arguments DATA --list --config --batch is required"),
+        (["digits", "--list"], "argument --list: not allowed with argument DATA"),
+        (["--config", "usps_mac", "--batch", "slurm"], "argument --batch: not allowed with argument --config"),
+        (["--config", "usps_mac", "--output", "my.toml"], "--output, --set and --overwrite are for a config"),
+        (["--config", "uspscg"], "'uspscg' along; known here: "),
+        (["--batch", "usps_mac"], "'usps_mac' along; known here: apptainer, flux, "),
+    ],
+)
+def test_one_thing_is_asked_for(
+    words: list[str], says: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(folder.iterdir())
+    assert main(monkeypatch, *words) == 2
+    done = capsys.readouterr()
+    assert says in done.err
+    assert done.out == ""
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("words", [["--list"], ["--config", "usps_mac"], ["--batch", "slurm"]])
+def test_where_configs_and_scripts_were_removed(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(documented, "folder", lambda: None)
+    assert main(monkeypatch, *words) == 2
+    assert "not where macmpi was installed" in capsys.readouterr().err
 
 
 def test_every_key_is_explained_in_a_sentence() -> None:
