@@ -325,11 +325,35 @@ def test_without_a_config_or_a_scheduler_a_script_says_how_it_is_used(script: st
     assert "unbound" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("codes", "ends"),
+    [([0], 0), ([137, 0], 0), ([139, 75], 75), *(([code], code) for code in (2, 70, 74, 75, 130)), ([137] * 4, 137)],
+    ids=str,
+)
+def test_five_lines_start_a_run_again_after_a_death_alone(codes: list[int], ends: int, tmp_path: Path) -> None:
+    """Those of docs/reliability.md, for a workstation, with an mpiexec that ends with one exit code after another."""
+    stub = '#!/bin/bash\necho "$*" >> calls; set -- $(cat codes); echo "${@:2}" > codes; exit $1\n'
+    (tmp_path / "mpiexec").write_text(stub)
+    (tmp_path / "mpiexec").chmod(0o755)
+    (tmp_path / "codes").write_text(" ".join(map(str, codes)))
+    env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", workstation()], env=env, cwd=tmp_path, timeout=60)
+    assert done.returncode == ends
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls == ["-n 4 python -m macmpi.run my.toml --resume auto"] * len(codes)
+
+
 def shells() -> list[tuple[str, str]]:
     """Name and text of every shell script, those inside the container's definition among them."""
     found = [(path.name, path.read_text()) for path in sorted(FOLDER.glob("*.sh"))]
     sections = re.findall(r"^%(post|runscript|test)\n(.*?)(?=^%|\Z)", definition(), re.MULTILINE | re.DOTALL)
-    return found + [(f"apptainer.def %{name}", f"#!/bin/sh\n{text}") for name, text in sections]
+    found += [(f"apptainer.def %{name}", f"#!/bin/sh\n{text}") for name, text in sections]
+    return [*found, ("docs/reliability.md", f"#!/bin/bash\n{workstation()}")]
+
+
+def workstation() -> str:
+    (lines,) = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "reliability.md").read_text(), re.DOTALL)
+    return lines
 
 
 def definition() -> str:
