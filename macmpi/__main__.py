@@ -21,7 +21,7 @@ COMMANDS = {
     "fetch": "download a named data set",
     "doctor": "are machine, MPI and folder fit for a run?",
 }
-"""Each is `macmpi.NAME`, a module or a package with a __main__, with a function `main` and usually a `parser`."""
+"""Each is `macmpi.NAME`, a module or a package with a __main__, with a function `main`."""
 
 
 def module_of(name: str) -> ModuleType:

@@ -69,5 +69,5 @@ def test_the_text_of_a_config_is_that_config(tmp_path: Path) -> None:
     copy = tmp_path / "copy.toml"
     copy.write_text(documented.text_of("usps_classify", documented.documented()))
     assert config.read(copy, []) == config.read(RUN / "usps_classify.toml", [])
-    with pytest.raises(UsageError, match="'../usps_mac'"):
+    with pytest.raises(UsageError, match=r"'\.\./usps_mac'"):
         documented.text_of("../usps_mac", documented.documented())

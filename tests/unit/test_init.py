@@ -13,8 +13,8 @@ import pytest
 from launch.here import run_here
 
 from macmpi import config, init
-from macmpi.config.auto import decide
 from macmpi.config import documented
+from macmpi.config.auto import decide
 from macmpi.config.documented import explanations
 from macmpi.config.whole import given
 from macmpi.data.targets import with_loss
