@@ -46,7 +46,7 @@ def scripts() -> dict[str, Path]:
 
 def listed() -> str:
     """A line for each documented config: its name, and the first sentence of the comment that it begins with."""
-    return "\n".join(f"{name:15s}{_first(path)}" for name, path in documented().items())
+    return "\n".join(f"{name:20s}{_first(path)}" for name, path in documented().items())
 
 
 def _first(path: Path) -> str:
