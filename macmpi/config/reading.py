@@ -69,8 +69,8 @@ def _quoted(setting: str) -> str:
     return f"{found['key']} = {toml(found['value'])}"
 
 
-def parsed(setting: str) -> dict[str, Any]:
-    """The tables of a `--set table.key=value`.  Raises UsageError."""
+def _set(table: dict[str, Any], setting: str) -> None:
+    """Puts a `--set table.key=value` into a table of tables.  Raises UsageError."""
     try:
         given = tomllib.loads(_quoted(setting))
     except (ValueError, RecursionError) as error:
@@ -79,11 +79,7 @@ def parsed(setting: str) -> dict[str, Any]:
             "and strings in two pairs of quotes: --set data.source='\"x.h5\"'"
         ) from None
     _lengthen(given)
-    return given
-
-
-def _set(table: dict[str, Any], setting: str) -> None:
-    for name, value in parsed(setting).items():
+    for name, value in given.items():
         if isinstance(value, dict) and isinstance(table.get(name), dict):
             table[name].update(value)
         else:
