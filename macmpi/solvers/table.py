@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections import UserDict
-from importlib import import_module
+from collections.abc import Iterator, Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 
-class Table(UserDict[str, Any]):
-    """Each word and what it stands for, given as "module:name" or itself."""
+class Table(Mapping[str, Any]):
+    """Each word, and what it stands for, given by its place "module:name"."""
+
+    def __init__(self, **places: str) -> None:
+        self._places = places
 
     def __getitem__(self, word: str) -> Any:
-        found = self.data[word]
-        if isinstance(found, str):
-            module, name = found.split(":")
-            found = self.data[word] = getattr(import_module(module), name)
-        return found
+        return resolve_name(self._places[word])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)

@@ -214,7 +214,7 @@ def test_a_solver_that_does_not_say_that_it_keeps_masks(monkeypatch: pytest.Monk
     class Unaware(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
         masks = False
 
-    monkeypatch.setitem(W_SOLVERS, "lbfgs", Unaware)
+    monkeypatch.setattr("macmpi.solvers.w_descent.LBFGSW", Unaware)
     planned({"w_step.solver": "lbfgs"})
     with pytest.raises(UsageError, match=r'"lbfgs" does not say .* segment 1 is sparse; use auto'):
         planned({**SPARSE, "w_step.solver": "lbfgs"})
@@ -225,7 +225,7 @@ def test_an_activation_that_a_solver_cannot_train_under(monkeypatch: pytest.Monk
     class Smooth(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
         activations: ClassVar[frozenset[str]] = frozenset({"linear", "tanh"})
 
-    monkeypatch.setitem(W_SOLVERS, "lbfgs", Smooth)
+    monkeypatch.setattr("macmpi.solvers.w_descent.LBFGSW", Smooth)
     keys = {"w_step.solver": "lbfgs", "model.activation": ["tanh", "relu"]}
     text = refusal(keys)
     assert 'w_step.solver = "lbfgs" cannot train under "relu" (segment 2); use auto' in text
