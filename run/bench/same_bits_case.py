@@ -41,7 +41,8 @@ Shows = dict[str, Callable[[Seen], bool]]
 class Case:
     """data: a name of same_bits_data.py, or a source of the program; shows: what must hold of its results, by name.
 
-    runs: the words that each run of the program has on top, one run after the other in one folder.
+    runs: the words that each run of the program has on top, one run after the other in one folder; as_case: the case
+    whose bits it is to have.  No other two cases have the same bits: keys that do nothing would show nothing.
     """
 
     data: str
@@ -49,6 +50,7 @@ class Case:
     shows: Shows = field(default_factory=dict)
     iterations: int = 3
     runs: tuple[tuple[str, ...], ...] = ((),)
+    as_case: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ NODE: Shows = {
     "ranks share memory": lambda seen: seen.ranks == 1 or "what its node shares included" in seen.printed,
 }
 OWN: Shows = {"no codes in model.h5, where no rank has all": lambda seen: "codes" not in seen.datasets}
+REFIT: Shows = {"weights of a refit": lambda seen: "weights/refit" in seen.datasets}
 CHANGED: Shows = {"a selection changes the net": lambda seen: any(r.get("changed") for r in seen.records)}
 
 

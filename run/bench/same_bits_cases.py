@@ -6,7 +6,7 @@ up in its results, so that no case passes without its feature.
 
 from __future__ import annotations
 
-from same_bits_case import CHANGED, NODE, ONE_BLOCK, OWN, ZEROS, Case, Keys, Real, kind, recorded, within
+from same_bits_case import CHANGED, NODE, ONE_BLOCK, OWN, REFIT, ZEROS, Case, Keys, Real, kind, recorded, within
 
 REAL = {
     "digits_mac": Real("digits_mac", 25),
@@ -70,9 +70,16 @@ PICTURES: Keys = {
     "model.hidden": [
         {"channels": 3, "kernel": 3, "pool": 2},
         {"channels": 2, "kernel": 2},
-        5,
+        27,
         {"channels": 2, "kernel": 3, "upsample": 2, "image": [3, 3, 3]},
     ],
+    "model.activation": "tanh",
+}
+APPENDED_PICTURES: Keys = {
+    "model.image": [6, 6],
+    "model.hidden": [{"channels": 3, "kernel": 3}, {"channels": 3, "kernel": 3}, {"channels": 2, "kernel": 3}, 9],
+    "model.skips": [[0, 2], [1, 3], [1, 5]],
+    "model.joining": "append",
     "model.activation": "tanh",
 }
 PICTURE_LABELS: Keys = {
@@ -131,14 +138,15 @@ CASES: dict[str, Case] = {
     "table": Case("table", {**MAC, **NET, "data.target": "price"}, {"columns": lambda s: "columns" in s.datasets}),
     "wide": Case("codes", {**MAC, "model.hidden": [540], "model.activation": "sigmoid"}, iterations=2),
     "long": Case("long", {**MAC, "model.hidden": [5], "model.activation": "tanh"}, iterations=2),
-    "float32": Case("codes", {**MAC, **CODE, "model.precision": "float32"}),
+    "float32": Case("codes", {**MAC, **CODE, "model.precision": "float32", "penalty.mu_max": 1e4}),
     # nets
     "tied": Case("codes", {**MAC, **TIED}, kind("transposed") | ONE_BLOCK),
     "tied_sharded": Case("codes", {**MAC, **TIED, **SHARDED}, ONE_BLOCK),
     "recurrent": Case("numbers", {**MAC, **RECURRENT}, ONE_BLOCK),
     "recurrent_sharded": Case("numbers", {**MAC, **RECURRENT, **SHARDED}, ONE_BLOCK),
     "skips": Case("codes", {**MAC, **ADDED}, kind("add")),
-    "skips_appended": Case("numbers", {**MAC, **APPENDED, **MISSING}, kind("stack", "masked")),
+    "skips_appended": Case("numbers", {**MAC, **APPENDED}, kind("copy", "masked")),
+    "skips_pictures": Case("pictures", {**MAC, **APPENDED_PICTURES}, kind("convolution", "stack")),
     "skips_sharded": Case("codes", {**LAGRANGIAN, **ADDED, **SHARDED}, kind("add")),
     "convolution": Case("pictures", {**MAC, **PICTURES}, kind("convolution", "transposed_convolution", "max_pooling")),
     "convolution_labels": Case("pictures_labels", {**MAC, **PICTURE_LABELS}, kind("convolution")),
@@ -151,6 +159,7 @@ CASES: dict[str, Case] = {
     # losses, points
     "labels": Case("labels", {**MAC, **NET, **LABELS}, recorded("error_val", "is told")),
     "weighted": Case("weighted", {**MAC, **NET}),
+    "weighted_labels_sharded": Case("weighted_labels", {**MAC, **NET, **LABELS, **SHARDED}),
     "missing": Case("gaps", {**MAC, **NET, **MISSING}),
     "missing_weighted_sharded": Case("weighted_gaps", {**MAC, **NET, **MISSING, **SHARDED}),
     "logistic": Case("truth", {**MAC, **NET, "model.loss": "logistic"}),
@@ -163,8 +172,9 @@ CASES: dict[str, Case] = {
     "bounds": Case(
         "codes", {**MAC, **CODE, "penalty.weights_min": -0.2, "penalty.weights_max": 0.3}, within(-0.2, 0.3)
     ),
+    "ridges": Case("codes", {**MAC, **CODE, "penalty.ridge": [0.1, 0.0, 0.2, 0.3], "penalty.ridge_until_mu": 8.0}),
     "l1_sharded": Case("codes", {**MAC, **CODE, **SHARDED, "penalty.l1": 0.05}, ZEROS),
-    "l1_convolution": Case("pictures", {**MAC, **PICTURES, "penalty.l1": [0.0, 0.05, 0.0, 0.05, 0.0]}, ZEROS),
+    "l1_convolution": Case("pictures", {**MAC, **PICTURES, "penalty.l1": 2.0}, ZEROS),
     "lagrangian": Case("codes", {**LAGRANGIAN, **CODE}, MULTIPLIERS),
     "lagrangian_before": Case(
         "labels", {**LAGRANGIAN, **NET, **LABELS, "model.sites": "before", "penalty.metric": "curvature"}, MULTIPLIERS
@@ -189,7 +199,8 @@ CASES: dict[str, Case] = {
         for name in ("gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd", "proximal")
     },
     "w_hessian_free_sharded": Case("numbers", {**PLAIN, **NET, **SHARDED, **solved_by("hessian_free")}),
-    "z_gauss_newton": Case("numbers", {**PLAIN, **NET, "z_step.solver": "gauss_newton", "z_step.cg_iterations": 60}),
+    "z_gauss_newton": Case("numbers", {**PLAIN, **NET, "z_step.solver": "gauss_newton", "z_step.iterations": 2}),
+    "z_cg": Case("codes", {**PLAIN, "model.hidden": [150], "model.activation": "sigmoid", "z_step.cg_iterations": 1}),
     "z_alternating": Case("labels", {**PLAIN, **NET, **LABELS, "z_step.solver": "alternating"}),
     # radial basis functions, codewords, bits, fitters
     "rbf": Case("codes", BASIS, kind("rbf")),
@@ -224,17 +235,6 @@ CASES: dict[str, Case] = {
     ),
     "selection_units": Case("codes", {**MAC, **CODE, **UNITS}, CHANGED),
     "selection_units_sharded": Case("codes", {**MAC, **CODE, **UNITS, **SHARDED}, CHANGED),
-    # points over ranks
-    "ring": Case("numbers", {**RING, **NET, "w_step.iterations": 2}),
-    "node": Case("codes", {**MAC, **CODE, **ON_NODE}, NODE),
-    "node_selection": Case("codes", {**SELECTING, **ON_NODE}, NODE | CHANGED),
-    "node_stochastic": Case("labels", {**STOCHASTIC, **NET, **LABELS, **ON_NODE}, NODE),
-    "node_adam": Case("codes", {**CODE, "method.name": "adam", **BASELINE, **ON_NODE}, NODE),
-    "sharded": Case("codes", {**MAC, **CODE, **SHARDED}, OWN),
-    "sharded_long": Case(
-        "long", {**LAGRANGIAN, "model.hidden": [5], "model.activation": "tanh", **SHARDED}, MULTIPLIERS
-    ),
-    "sharded_labels": Case("labels", {**MAC, **NET, **LABELS, **SHARDED}),
     # stochastic MAC
     "stochastic": Case("codes", {**STOCHASTIC, **CODE}),
     "stochastic_labels": Case("labels", {**STOCHASTIC, **NET, **LABELS}),
@@ -246,15 +246,28 @@ CASES: dict[str, Case] = {
     "stochastic_float32": Case("codes", {**STOCHASTIC, **CODE, "model.precision": "float32"}),
     "stochastic_tied": Case("codes", {**STOCHASTIC, **TIED}, ONE_BLOCK),
     "stochastic_recurrent": Case("numbers", {**STOCHASTIC, **RECURRENT}, ONE_BLOCK),
-    "stochastic_skips": Case("numbers", {**STOCHASTIC, **APPENDED}, kind("stack")),
+    "stochastic_skips": Case("numbers", {**STOCHASTIC, **APPENDED}, kind("copy")),
+    "stochastic_skips_pictures": Case("pictures", {**STOCHASTIC, **APPENDED_PICTURES}, kind("stack")),
     "stochastic_convolution": Case("pictures", {**STOCHASTIC, **PICTURES}, kind("convolution")),
     "stochastic_masks": Case("codes", {**STOCHASTIC, **MASKS}, kind("masked")),
+    "stochastic_weighted": Case("weighted_labels", {**STOCHASTIC, **NET, **LABELS}),
     "stochastic_missing": Case("weighted_gaps", {**STOCHASTIC, **NET, **MISSING}),
     "stochastic_sharded": Case("labels", {**STOCHASTIC, **NET, **LABELS, **SHARDED}),
     "cascade": Case("pictures_labels", {**STOCHASTIC, **CASCADE}, kind("sum_pooling", "softmax")),
     # backpropagation
     **{name: Case("codes", {**CODE, "method.name": name, **BASELINE}) for name in ("sgd", "adam", "cg", "lbfgs")},
     "adam_convolution": Case("pictures_labels", {**PICTURE_LABELS, "method.name": "adam", **BASELINE}),
+    # points over ranks
+    "ring": Case("numbers", {**RING, **NET, "w_step.iterations": 2}),
+    "node": Case("codes", {**MAC, **CODE, **ON_NODE}, NODE, as_case="dense"),
+    "node_selection": Case("codes", {**SELECTING, **ON_NODE}, NODE | CHANGED, as_case="selection"),
+    "node_stochastic": Case("labels", {**STOCHASTIC, **NET, **LABELS, **ON_NODE}, NODE, as_case="stochastic_labels"),
+    "node_adam": Case("codes", {**CODE, "method.name": "adam", **BASELINE, **ON_NODE}, NODE, as_case="adam"),
+    "sharded": Case("codes", {**MAC, **CODE, **SHARDED}, OWN),
+    "sharded_long": Case(
+        "long", {**LAGRANGIAN, "model.hidden": [5], "model.activation": "tanh", **SHARDED}, MULTIPLIERS
+    ),
+    "sharded_labels": Case("labels", {**MAC, **NET, **LABELS, **SHARDED}),
     # starts, refit, runs that go on
     "pca": Case("codes", {**MAC, **CODE, "start.method": "pca"}),
     "greedy": Case("codes", {**MAC, **CODE, "start.method": "greedy", "start.iterations": 2}),
@@ -267,9 +280,8 @@ CASES: dict[str, Case] = {
             ("--set", "start.method=model", "--set", "start.model=first/model.h5"),
         ),
     ),
-    "refit": Case(
-        "numbers", {**PLAIN, **NET, "run.refit": True}, {"weights of a refit": lambda s: "weights/refit" in s.datasets}
-    ),
+    "refit": Case("few_numbers", {**PLAIN, **NET, "run.refit": True}, REFIT),
+    "refit_adam": Case("numbers", {**NET, "method.name": "adam", **BASELINE, "run.refit": True}, REFIT),
     "resumed": Case("numbers", {**LAGRANGIAN, **NET}, runs=(("--iterations", "1"), ("--resume", "auto"))),
     "resumed_sharded": Case("numbers", {**MAC, **NET, **SHARDED}, runs=(("--iterations", "1"), ("--resume", "auto"))),
 }

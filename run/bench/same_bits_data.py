@@ -42,6 +42,7 @@ def arrays() -> dict[str, dict[str, np.ndarray]]:
     Y, Y_val = _outputs(X), _outputs(X_val)
     inputs = {"X": X, "X_val": X_val}
     numbers = {**inputs, "Y": Y, "Y_val": Y_val}
+    labels = {**inputs, "Y": Y.argmax(axis=1), "Y_val": Y_val.argmax(axis=1)}
     gaps = {**inputs, "Y": _with_gaps(Y, "Y"), "Y_val": _with_gaps(Y_val, "Y_val")}
     weights = {
         "weights": _random("w").uniform(0.0, 3.0, POINTS),
@@ -55,9 +56,11 @@ def arrays() -> dict[str, dict[str, np.ndarray]]:
     return {
         "codes": inputs,
         "few": {"X": X[:60], "X_val": X_val[:20]},
+        "few_numbers": {"X": X[:60], "X_val": X_val[:30], "Y": Y[:60], "Y_val": Y_val[:30]},
         "long": {"X": long[:6100], "X_val": long[6100:]},
         "numbers": numbers,
-        "labels": {**inputs, "Y": Y.argmax(axis=1), "Y_val": Y_val.argmax(axis=1)},
+        "labels": labels,
+        "weighted_labels": {**labels, **weights},
         "truth": {**inputs, "Y": (Y > 0.0).astype(float), "Y_val": (Y_val > 0.0).astype(float)},
         "counts": {**inputs, "Y": np.floor(np.exp(Y)), "Y_val": np.floor(np.exp(Y_val))},
         "gaps": gaps,
