@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -116,8 +117,10 @@ class Launch:
         jobs.write_text(json.dumps([self.job(name) for name in names]))
         words = ["-P", Path(__file__).with_name("same_bits_runs.py"), jobs]
         command = mpiexec(self.ranks, *words) if self.ranks > 1 else [sys.executable, *map(str, words)]
+        sets = {"MACMPI_DATA": str(Path(os.environ.get("MACMPI_DATA", ROOT / "data")).resolve())}
+        env = environment(self.tree) | sets
         with (self.folder / f"{title}.txt").open("ab") as out:
-            return subprocess.Popen(command, cwd=self.folder, env=environment(self.tree), stdout=out, stderr=out)
+            return subprocess.Popen(command, cwd=self.folder, env=env, stdout=out, stderr=out)
 
     def carry_out(self, names: Sequence[str]) -> None:
         """Trains the cases in one launch; where that ends early, the case that it was at alone, then the rest."""
