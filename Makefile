@@ -13,6 +13,7 @@
 # make bench-defaults   macmpi without tuning against scikit-learn on 23 data sets: docs/studies/defaults.md (an hour)
 # make paper   the paper's figures 2 to 6 and theorem B.3 again: docs/paper.md; ONLY="fig5 theory" some (half an hour)
 # make results the benchmarks of docs/results.md; ONLY=speedup one of them (hours; stops and goes on)
+# make same-bits COMMIT=main   whether every feature still gives the results of another commit, bit for bit (minutes)
 # make fuzz   200 generated data sets: no run may end worse than a constant and say that it is done
 # make clean  remove the environment and the runs
 
@@ -29,7 +30,7 @@ PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-long test-ranks test-kernels test-slurm test-nodes faults soak docs speedup compare paper results
-.PHONY: bench-defaults fuzz lint clean
+.PHONY: bench-defaults same-bits fuzz lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -104,6 +105,9 @@ results: $(VENV)/.compare
 
 bench-defaults: $(VENV)/.installed
 	$(BIN)/python run/bench/defaults.py --tuned 20 --page docs/studies/defaults.md
+
+same-bits: $(VENV)/.installed
+	$(BIN)/python run/bench/same_bits.py $(COMMIT) $(CASES)
 
 fuzz: $(VENV)/.installed
 	$(BIN)/python run/bench/fuzz.py
