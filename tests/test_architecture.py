@@ -106,7 +106,7 @@ OWNERS = {
     "argparse": {"run", "predict", "fetch", "report", "doctor", "configs", "init", "sweep.__main__", "completion"}
     | {"export.__main__", "show", "supervise", "batch"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
-    | {"training.calibration", "parallel.waiting"}
+    | {"parallel.waiting"}
     | {"training.faults", "training.scheduler", "machine.lock", "machine.storage", "results.live", "results.watching"}
     | {"sweep.processes", "training.process"},
     "signal": {"supervise", "run", "api.on_ranks", "training.process", "training.faults", "sweep.processes"},
