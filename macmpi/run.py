@@ -19,7 +19,7 @@ from macmpi.parallel.mpi import STOPPED, die, launch
 from macmpi.parallel.team import Team, on_root
 from macmpi.training.decided import Decided, decided, planned
 from macmpi.training.process import STOP_SIGNALS, on_stop_signals, wait_for_others
-from macmpi.training.request import Request
+from macmpi.training.request import MachineQuestion, Request, machine_question
 from macmpi.training.scheduler import time_left
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from macmpi.plan.plan import Plan
 
 FAULT = "MACMPI_FAULT"
-PAPER = {
+QUESTION = {
     "ranks": "ranks",
     "nodes": "nodes that they are on (1)",
     "points": "rows of the data",
@@ -72,10 +72,10 @@ def parser() -> argparse.ArgumentParser:
         help="model: a run that is stopped also leaves the best model so far",
     )
     p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
-    paper = p.add_argument_group("with --check, of a machine and of data that need not be at hand")
-    for name, text in PAPER.items():
-        paper.add_argument(f"--{name}", type=int, metavar=name[0].upper(), help=text)
-    paper.add_argument("--memory", metavar="64G", help="memory of a node (this machine's)")
+    question = p.add_argument_group("with --check, of a machine and of data that need not be at hand")
+    for name, text in QUESTION.items():
+        question.add_argument(f"--{name}", type=int, metavar=name[0].upper(), help=text)
+    question.add_argument("--memory", metavar="64G", help="memory of a node (this machine's)")
     p.add_argument("--explain", action="store_true", help='say what "auto" stands for, why, and how to pin it')
     p.add_argument("--version", action="version", version=f"macmpi {__version__}")
     return p
@@ -125,8 +125,8 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         config = configs.read(args.config, args.set)
     except UsageError as error:
         raise UsageError(f"{error}{'' if args.config.exists() else meant(given)}") from None
-    args.paper = _paper(args)
-    if not config.data.source and not (args.paper and args.paper.without_data):
+    args.question = _question(args)
+    if not config.data.source and not (args.question and args.question.without_data):
         named = 'data = "points.npz" (X, and Y but for an autoencoder), or data = "digits" to try'
         raise UsageError(f"{args.config}: no data are named; write {named}")
     if args.output is None and args.config.stem in ("", ".", ".."):
@@ -144,14 +144,10 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     return args, config
 
 
-def _paper(args: argparse.Namespace) -> Any:
+def _question(args: argparse.Namespace) -> MachineQuestion | None:
     """The question to --check about other ranks, nodes and data; None where there is none.  Raises UsageError."""
-    asked = {name: value for name in PAPER if (value := getattr(args, name)) is not None}
-    if not asked and args.memory is None:
-        return None
-    from macmpi.training.asked import paper_of
-
-    return paper_of(asked, args.memory, args.check)
+    given = {name: value for name in QUESTION if (value := getattr(args, name)) is not None}
+    return machine_question(given, args.memory, args.check) if given or args.memory is not None else None
 
 
 def _set_threads(threads: int) -> None:
@@ -171,8 +167,8 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
     _set_threads(config.run.threads)
-    if args.paper:
-        team.from_root(lambda: _on_paper(config, args.paper, team.size))
+    if args.question:
+        team.from_root(lambda: _answer(config, args.question, team.size))
         return 0
     known = decided(config, team, _with_loss, source_of)
     if fault:
@@ -191,14 +187,14 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
     return launch_training(Request(began, args.output, *words), known, plan, team).code
 
 
-def _on_paper(config: Config, asked: Any, ranks: int) -> None:
+def _answer(config: Config, asked: MachineQuestion, ranks: int) -> None:
     from macmpi.data.connections import with_connections
-    from macmpi.training.on_paper import on_paper
+    from macmpi.training.trial import answer
 
     config = with_connections(config)
     if not asked.without_data:
         config, _ = _with_loss(config)
-    say("\n".join(on_paper(config, asked, lambda own: source_of(own).sizes(), ranks)))
+    say("\n".join(answer(config, asked, lambda own: source_of(own).sizes(), ranks)))
 
 
 def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
@@ -216,9 +212,10 @@ def check(known: Decided, plan: Plan, team: Team) -> int:
     on_root(team, lambda: origin_of(config, plan, source.outline()))
     team.from_root(lambda: name_ignored(config))
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
-    lines, seconds, rests = team.from_root(lambda: _estimated(plan, config, sizes.autoencoder))
+    lines, seconds, rate = team.from_root(lambda: _estimated(plan, config, sizes.autoencoder))
     found = tried(config, plan, source, sizes, seconds, team)
-    lines.append(f"iteration    about {seconds:.2g} s predicted with a core a rank ({config.method.name}), by {rests}")
+    by = f"({config.method.name}), by {rate / 1e9:.3g} GFLOP/s a core"
+    lines.append(f"iteration    about {seconds:.2g} s predicted with a core a rank {by}")
     if found is not None:
         lines[-1] = f"iteration    {found.seconds:.2g} s measured here, the median of {found.iterations}"
     chosen = known.in_short.replace("\n  ", "\n").splitlines()
@@ -226,18 +223,13 @@ def check(known: Decided, plan: Plan, team: Team) -> int:
     return 0
 
 
-def _estimated(plan: Plan, config: Config, autoencoder: bool) -> tuple[list[str], float, str]:
-    """The lines of --check, the predicted seconds of an iteration, and what these rest on.  Collective: no."""
-    from macmpi.plan.cost import Machine
-    from macmpi.plan.counted import predicted
-    from macmpi.plan.estimate import estimate
-    from macmpi.training.calibration import calibrated
-    from macmpi.training.on_paper import ALPHA, BETA
+def _estimated(plan: Plan, config: Config, autoencoder: bool) -> tuple[list[str], float, float]:
+    """The lines of --check, the predicted seconds of an iteration, the flop/s that they rest on.  Collective: no."""
+    from macmpi.plan import cost, estimate
 
-    known = calibrated()
-    machine = Machine(ALPHA, BETA, cores=plan.ranks)
-    seconds = predicted(plan, config, autoencoder, known.rate, machine).total
-    return estimate(plan, config, autoencoder)[0], seconds, known.said
+    rate = estimate.steady_rate()
+    seconds = cost.predicted(plan, config, autoencoder, rate, cost.Machine(cores=plan.ranks)).total
+    return estimate.estimate(plan, config, autoencoder)[0], seconds, rate
 
 
 def main() -> None:

@@ -98,7 +98,7 @@ OWNERS = {
     "polars": set(),
     "argparse": {"run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
-    | {"training.calibration", "parallel.waiting"}
+    | {"parallel.waiting"}
     | {"training.faults", "training.scheduler", "training.process", "machine.lock", "machine.storage"},
     "signal": {"run", "api.on_ranks", "training.process", "training.faults"},
     "pickle": {"parallel.mpi"},

@@ -1,14 +1,11 @@
-"""The cost model: the seconds of an iteration on P ranks of a machine, and the figures of a speedup.
+"""The cost model: the seconds of an iteration on P ranks of a machine, read from the plan's work lists.
 
     T(P) = crowding / speed [shared + sum over rounds of max_r seconds_r] + sum over messages (alpha steps + beta bytes)
 
-seconds_r: of what the plan of P ranks assigns to rank r in a round (`plan/rounds.py`), at the rate of one rank,
-measured (run/bench/workload.py) or counted (`plan/counted.py`); shared: what every rank does for itself.  A gather of b
-bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank; of more than an MPI sends before its
-receivers are ready it waits for a handshake.  An exchange of columns takes P - 1 steps and a P-th of the bytes; that
-of many ranks is one in two levels, with the steps of both and twice the bytes (parallel/columns.py).  Ranks meet before
-each exchange, so that waiting is timed apart: a barrier of ceil(log2 P) steps more.  Rows of points and Grams of which
-a node has one copy move between nodes alone.  What the model gives for more ranks than cores is a prediction.
+A round is what ranks do between two exchanges: the Z-step, each phase of the W-step's work list, or passes through the
+net, at rates measured on one rank (run/bench/workload.py) or counted in flops.  A gather of b bytes takes ceil(log2 P)
+steps and moves b (P - 1) / P of them into each rank (columns: parallel/columns.py); the meeting before it takes as many
+steps.  Exchanges of pieces of factors, of the ring's comparison, of stochastic MAC's Grams and lengths are left out.
 """
 
 from __future__ import annotations
@@ -17,36 +14,81 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log2
 
+from macmpi.config import NESTED, Config
+from macmpi.parallel import balance, tiles
 from macmpi.parallel.columns import group_size, messages
+from macmpi.parallel.tree_sum import alone
+from macmpi.plan.damped import damped
+from macmpi.plan.directions import DirectionWork, sides_of
+from macmpi.plan.estimate import flops_of_half_steps, subtrees
+from macmpi.plan.inverses import assign_inverses, inverse_flops
+from macmpi.plan.minibatches import REMADE_LATER, minibatch
 from macmpi.plan.plan import Plan
-from macmpi.plan.rounds import Round, Work, rounds, work_list
+from macmpi.plan.work_lists import Exchange, Gram, Job, Task, Tour, WorkList
+from macmpi.solvers.z_gauss_newton import GaussNewtonZ
+
+PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0}, 3
+BLAS_SHARE, SECONDS_A_TILE, SECONDS_A_BYTE = 0.65, 5e-4, 1.5e-9
+"""Passes through the net of a gradient (3 unless named) and of what accelerates half steps; gradients of an iteration
+of all points; the share of dgemm's rate that products reach; what a tile takes, and sgd's or adam's step for a byte."""
 
 
-def efficiency(speedup: float, ranks: int) -> float:
-    """S / P."""
-    return speedup / ranks
+def parmac(ranks: int, units: int, z: float, w: float, machine: Machine, unit_bytes: float) -> float:
+    """The speedup that ParMAC's model gives: points stay, units go round a ring of the ranks, one epoch.
 
+        T(P) = M (N/P) t_Z + ceil(M/P) (N t_W + 2 P t_c),  T(1) = M N (t_Z + t_W),  t_c = alpha + beta bytes
 
-def karp_flatt(speedup: float, ranks: int) -> float:
-    """The serial fraction that Amdahl's law needs for this speedup, (1/S - 1/P) / (1 - 1/P); NaN on one rank."""
-    return (1.0 / speedup - 1.0 / ranks) / (1.0 - 1.0 / ranks) if ranks > 1 else float("nan")
+    z, w: seconds of the half steps on one rank, M N t_Z and M N t_W.
+    """
+    sent = 0.0 if ranks == 1 else machine.alpha + machine.beta * unit_bytes
+    return (z + w) / (z / ranks + ceil(units / ranks) * (w / units + 2.0 * ranks * sent))
 
 
 @dataclass(frozen=True)
 class Machine:
-    """alpha: seconds of a step of a message; beta: seconds a byte; cores: of a node; speed: of a core, that of the
-    machine which the work was measured on being 1; crowding: how many times longer work takes with all cores busy;
-    handshake: seconds that a gather of more than `eager` bytes waits until its receivers are ready; meeting: of a step
-    of the barrier before an exchange, alpha where it is not known."""
+    """alpha, beta: seconds of a step of a message, and of a byte (100 Gb/s); cores: of a node; speed: of a core, 1 of
+    the one measured; crowding: how many times longer work takes with all cores busy; handshake: seconds that receivers
+    of more than `eager` bytes are waited for; meeting: of a step of the barrier before (None: alpha)."""
 
-    alpha: float
-    beta: float
+    alpha: float = 2e-6
+    beta: float = 8e-11
     cores: int = 1
     speed: float = 1.0
     crowding: float = 1.0
     handshake: float = 0.0
     eager: int = 16_384
     meeting: float | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """Seconds of an iteration on one rank.  point: of a point in the Z-step, and of its features; factor, unit: of a
+    Gram, with its factor where that is large, and of a job of the W-step, for each segment, in units of the cost that
+    the plan gives it; shared: of what every rank does for itself.  again: the first segment's Gram is made too."""
+
+    point: float
+    factor: tuple[float, ...]
+    unit: tuple[float, ...]
+    shared: float
+    again: bool = False
+
+    def scaled(self, by: float) -> Work:
+        """Every rate times a number."""
+        return replace(grown(self, by), point=by * self.point, shared=by * self.shared)
+
+    def tasks(self, plan: Plan) -> WorkList:
+        """The W-step's work list."""
+        return plan.work.regressions(range(len(plan.chain.segments))) if self.again else plan.work.w_step
+
+    def of(self, task: Gram | Job) -> float:
+        """Seconds of a task on one rank."""
+        return (self.factor if isinstance(task, Gram) else self.unit)[task.segment] * task.cost
+
+
+def grown(work: Work, by: float) -> Work:
+    """The work of `by` times as many points: what is counted by points is a rate already.  Collective: no."""
+    factor, unit = (tuple(by * rate for rate in rates) for rates in (work.factor, work.unit))
+    return replace(work, factor=factor, unit=unit)
 
 
 @dataclass(frozen=True)
@@ -64,11 +106,21 @@ class Seconds:
     def total(self) -> float:
         return sum(vars(self).values())
 
-    def __add__(self, other: Seconds) -> Seconds:
-        return Seconds(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
+@dataclass(frozen=True)
+class Round:
+    """seconds: of each rank between two exchanges; bytes: what is exchanged then; once: a node has one copy of it;
+    verb: "gather", "columns", or "shift" to the next rank; times: how often the round comes."""
 
-NOTHING = Seconds(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    seconds: Sequence[float]
+    bytes: int
+    once: bool = False
+    verb: str = "gather"
+    times: int = 1
+
+    @property
+    def longest(self) -> float:
+        return self.times * max(self.seconds)
 
 
 def gather(machine: Machine, count: int, ranks: int, once: bool = False) -> float:
@@ -82,74 +134,151 @@ def exchange(machine: Machine, round_: Round, ranks: int) -> float:
     """Seconds of the exchange behind a round, the meeting before it included, as often as it comes."""
     if ranks == 1 or not round_.bytes:
         return 0.0
-    match round_.verb:
-        case "gather_columns":
-            group = group_size(ranks)
-            levels = 1 if group == 1 else 2
-            each = messages(ranks, group) * machine.alpha + levels * machine.beta * round_.bytes / ranks
-        case "shift_to_next":
-            each = machine.alpha + machine.beta * round_.bytes / ranks
-        case _:
-            each = gather(machine, round_.bytes, ranks, round_.once)
-    return round_.times * (each + meet(machine, ranks))
+    group = group_size(ranks)
+    steps, levels = (messages(ranks, group), 1 + (group > 1)) if round_.verb == "columns" else (1, 1)
+    scattered = machine.alpha * steps + machine.beta * levels * round_.bytes / ranks
+    each = gather(machine, round_.bytes, ranks, round_.once) if round_.verb == "gather" else scattered
+    meeting = machine.alpha if machine.meeting is None else machine.meeting
+    return round_.times * (each + meeting * ceil(log2(ranks)))
 
 
-def meet(machine: Machine, ranks: int) -> float:
-    """Seconds of the barrier before an exchange."""
-    return (machine.alpha if machine.meeting is None else machine.meeting) * ceil(log2(ranks))
+def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Plan) -> list[Round]:
+    """The rounds of sums of `width` numbers over `leaves` blocks: each rank's own, then its columns of all."""
+    rows = subtrees(leaves, plan.ranks)
+    if plan.ranks == 1 or alone(rows, width):
+        return [Round(own, 8 * width * rows, plan.per_node, times=times)]
+    first = Round(own, 8 * width * rows, plan.per_node, "gather" if plan.per_node else "columns", times)
+    return [first, Round((0.0,) * plan.ranks, 8 * width, plan.per_node, times=times)]
+
+
+def rounds(work: Work, plan: Plan) -> list[Round]:
+    """The Z-step's round, then those of each phase of the W-step's work list.  Cost: that of assigning the work."""
+    item, moved = plan.dtype.itemsize, 0 if plan.sharded else plan.n_train * sum(plan.chain.site_sizes)
+    none, maps = (0.0,) * plan.ranks, [m for s in plan.chain.segments[1:] for m in s.maps]
+    curved = [m for m in maps if plan.sharded and "linear" not in m.capabilities]
+    found = [Round([work.point * count for count in plan.work.train.row_counts], item * moved, plan.per_node)]
+    for m in curved if isinstance(plan.choices.z_solver, GaussNewtonZ) else ():  # of which its preconditioner has means
+        found += _summed(none, m.n_out**2, 1, len(plan.work.summed.blocks), plan)
+    for phase in work.tasks(plan).phases:
+        for task in phase.joint:
+            found += _joint(task, work, plan)
+        if phase.joint and phase.exchange == Exchange("weights"):
+            found.append(Round(none, item * plan.offsets.weights[-1]))
+        if any(phase.own):
+            what, parts = phase.exchange or Exchange("nothing")
+            count = sum(p.stop - p.start for rank in parts for p in rank) * (8 if what == "grams" else item)
+            each = [sum(map(work.of, own)) for own in phase.own]
+            found.append(Round(each, count, what == "grams" and plan.per_node))
+    return found
+
+
+def _joint(task: Task, work: Work, plan: Plan) -> list[Round]:
+    """The rounds of a task that all ranks do jointly: a Gram, or a job, as sums over points; jobs that go round a ring,
+    of which a rank has its share, rounded up, in each leg."""
+    none, of = (0.0,) * plan.ranks, plan.work.summed if isinstance(task, Gram) else plan.work.train
+    shares, blocks = [count / of.n for count in of.row_counts], len(of.blocks)
+    match task:
+        case Gram():
+            own = [work.of(task) * share for share in shares]
+            return _summed(own, task.place.stop - task.place.start, 1, blocks, plan)
+        case Job():
+            solver, numbers = plan.choices.regressions[task.segment].solver, task.place.stop - task.place.start
+            each, products = getattr(solver, "iterations", 1), getattr(solver, "cg_iterations", 1)
+            wide, narrow = (1, 0) if solver.exact else (each * products, 1 + 2 * each)
+            own = [work.of(task) / (wide + narrow) * share for share in shares]
+            units, tests = len(task.units or (0,)), 1 + each * (2 * products + 3)
+            found = _summed(own, numbers, wide, blocks, plan) + _summed(own, 2 * units, narrow, blocks, plan)
+            return [*found, Round(none, 8 * numbers) if solver.exact else Round(none, 8 * units, times=tests)]
+        case Tour(jobs) if plan.choices.ring is not None:
+            legs, numbers = plan.choices.ring.iterations * plan.ranks, sum(j.place.stop - j.place.start for j in jobs)
+            one = sum(map(work.of, jobs)) / len(jobs) * max(shares) * plan.ranks / legs
+            own = [one * len(run) for run in balance.contiguous_runs(len(jobs), plan.ranks)]
+            return [Round(own, 16 * numbers, verb="shift", times=legs), Round(none, 8 * numbers)]
+    return []
 
 
 def predict(work: Work, plan: Plan, machine: Machine) -> Seconds:
     """An iteration on the plan's ranks."""
-    return seconds_of(rounds(work, plan), rounds(work, replace(plan, ranks=1)), work.shared, plan.ranks, machine)
+    return seconds_of(rounds(work, plan), rounds(work, replace(plan, ranks=1)), work.shared, machine)
 
 
-def seconds_of(found: Sequence[Round], alone: Sequence[Round], shared: float, ranks: int, machine: Machine) -> Seconds:
+def seconds_of(found: Sequence[Round], single: Sequence[Round], shared: float, machine: Machine) -> Seconds:
     """An iteration of these rounds on some ranks, and of those on one.  The first of both is the points'."""
-    points, *others = found
-    even = [r.total / ranks for r in alone]
-    weights = sum(r.longest for r in others)
-    computed = points.longest + weights + shared
-    busy = machine.crowding if ranks > 1 else 1.0
+    points, weights, ranks = found[0].longest, sum(r.longest for r in found[1:]), len(found[0].seconds)
+    even = [r.longest / ranks for r in single]
     return Seconds(
         ideal=(sum(even) + shared / ranks) / machine.speed,
-        uneven_points=(points.longest - even[0]) / machine.speed,
+        uneven_points=(points - even[0]) / machine.speed,
         uneven_weights=(weights - sum(even[1:])) / machine.speed,
         shared=shared * (1.0 - 1.0 / ranks) / machine.speed,
-        crowding=(busy - 1.0) * computed / machine.speed,
+        crowding=(ranks > 1) * (machine.crowding - 1.0) * (points + weights + shared) / machine.speed,
         exchange=sum(exchange(machine, r, ranks) for r in found),
     )
 
 
 def predict_all(sweeps: Sequence[tuple[Work, Plan]], machine: Machine, ranks: int) -> Seconds:
     """Several iterations, each with the plan that it had, on a given number of ranks."""
-    total = NOTHING
-    for work, plan in sweeps:
-        total += predict(work, replace(plan, ranks=ranks), machine)
-    return total
+    found = [vars(predict(work, replace(plan, ranks=ranks), machine)).values() for work, plan in sweeps]
+    return Seconds(*map(sum, zip(*found, strict=True)))
 
 
 def ceiling(work: Work, plan: Plan) -> tuple[float, float, float]:
     """The largest speedup that any number of ranks reaches: of the Z-step by its points, of the W-step by its units, of
     the whole with what is shared; exchange and crowding left out."""
-    most = max(len(plan.work.train.blocks), len(work_list(work, plan).jobs), 1)
-    (z, *w), (z_least, *w_least) = (
-        [r.longest for r in rounds(work, replace(plan, ranks=ranks))] for ranks in (1, most)
-    )
-    whole, least = z + sum(w) + work.shared, z_least + sum(w_least) + work.shared
-    return _ratio(z, z_least), _ratio(sum(w), sum(w_least)), _ratio(whole, least)
+    most = max(len(plan.work.train.blocks), len(work.tasks(plan).jobs), 1)
+    (z, *w), (z_most, *w_most) = ([r.longest for r in rounds(work, replace(plan, ranks=n))] for n in (1, most))
+    one, many = ((a, sum(b), a + sum(b) + work.shared) for a, b in ((z, w), (z_most, w_most)))
+    by_points, by_units, whole = (a / b if b else 1.0 for a, b in zip(one, many, strict=True))
+    return by_points, by_units, whole
 
 
-def _ratio(a: float, b: float) -> float:
-    return a / b if b else 1.0
+def predicted(plan: Plan, config: Config, autoencoder: bool, rate: float, machine: Machine) -> Seconds:
+    """An iteration of a config on a plan's ranks, its evaluation left out.  rate: flop/s of a core in large products of
+    float64.  Collective: no."""
+    if config.method.name not in NESTED:
+        return predict(counted(plan, config, rate), plan, machine)
+    found, single = (_passes(p, config, autoencoder, rate) for p in (plan, replace(plan, ranks=1)))
+    return seconds_of(found, single, 0.0, machine)
 
 
-def parmac(ranks: int, units: int, z: float, w: float, machine: Machine, unit_bytes: float) -> float:
-    """The speedup that ParMAC's model gives: points stay, units go round a ring of the ranks, one epoch.
+def counted(plan: Plan, config: Config, rate: float) -> Work:
+    """Counts what an iteration of half steps is assigned by, on cores of `rate` flop/s.  Collective: no."""
+    N, steady, (z, w) = plan.n_train, BLAS_SHARE * rate, flops_of_half_steps(plan)
+    z += 2.0 * PASSES.get(config.method.acceleration, 0.0) * plan.chain.whole.multiplications
+    factor, unit, shared = [], [], 0.0
+    for k, (segment, flops) in enumerate(zip(plan.chain.segments, w, strict=True)):
+        jobs = [job for job in plan.work.w_step.jobs if job.segment == k]
+        took = N * flops / steady + SECONDS_A_TILE * len(jobs) * len(tiles.point_chunks(N))
+        unit.append(took / sum(job.cost for job in jobs) if jobs else 0.0)
+        side, made = plan.offsets.gram_shapes[k][1], sum(gram.cost for gram in plan.work.grams(k))
+        large, factored = plan.offsets.large(k), side**3 / 3.0 / rate
+        products = segment.fitted[0].positions * N * side**2 / rate if made else 0.0
+        factor.append((products + large * factored) / made if made else 0.0)
+        shared += 0.0 if large else factored
+    return Work(z / steady + SECONDS_A_TILE * len(tiles.point_tiles(N)) / N, tuple(factor), tuple(unit), shared)
 
-        T(P) = M (N/P) t_Z + ceil(M/P) (N t_W + 2 P t_c),  T(1) = M N (t_Z + t_W),  t_c = alpha + beta bytes
 
-    z, w: seconds of the half steps on one rank, M N t_Z and M N t_W.
-    """
-    sent = 0.0 if ranks == 1 else machine.alpha + machine.beta * unit_bytes
-    return (z + w) / (z / ranks + ceil(units / ranks) * (w / units + 2.0 * ranks * sent))
+def _passes(plan: Plan, config: Config, autoencoder: bool, rate: float) -> list[Round]:
+    """The rounds of passes through the net, each with a sum of slopes; of stochastic MAC's directions and inverses."""
+    chain, weights, item, times = plan.chain, plan.offsets.weights[-1], plan.dtype.itemsize, GRADIENTS
+    keys, name, points, rate = config.stochastic, config.method.name, float(plan.n_train), rate * 8 / item
+    flops, blocks, other = 2.0 * PASSES.get(name, 3.0) * chain.whole.multiplications, len(plan.work.train.blocks), []
+    if name == "stochastic":
+        points = minibatch(keys, plan.n_train, 0, plan.choices.loss.labels)
+        of_epoch = max(int(plan.n_train // points), 1)
+        times, blocks = max(of_epoch // min(keys.records, of_epoch), 1), len(plan.work.parts.blocks)
+        layers = damped(chain, plan.choices.loss, autoencoder, plan.n_train / of_epoch)
+        work = DirectionWork(chain.block_shapes, layers, sides_of(chain, layers, points))
+        flops += 2.0 * work.by_point
+        directions = [2.0 * work.cost(jobs) / BLAS_SHARE / rate for jobs in work.assigned(plan.ranks)]
+        costs, squares = inverse_flops(chain.block_shapes, layers), sum(h * h + d * d for h, d in chain.block_shapes)
+        inverses = [sum(costs[j] for j in own) / rate for own in assign_inverses(costs, plan.ranks)]
+        other.append(Round(directions, item * weights, plan.per_node, times=times))
+        other.append(Round(inverses, item * squares, plan.per_node, times=-(-times // REMADE_LATER)))
+    elif name in ("sgd", "adam"):
+        times = -(-plan.n_train // min(config.baseline.batch, plan.n_train))
+        points, blocks = points / times, min(config.baseline.parts, config.baseline.batch, plan.n_train)
+        other.append(Round((SECONDS_A_BYTE * item * weights,) * plan.ranks, 0, times=times))
+    each = points * flops / BLAS_SHARE / rate / blocks
+    own = [each * len(run) for run in balance.contiguous_runs(blocks, plan.ranks)]
+    return [*_summed(own, weights, times, blocks, plan), *other]

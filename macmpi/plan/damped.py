@@ -2,7 +2,7 @@
 
 Wide Grams and metrics with shifts are inverted in their leading eigenvectors alone.
 
-The method, its inverses and the cost model ask here (methods/stochastic, plan/minibatch_cost.py).
+The method, its inverses and the cost model ask here (methods/stochastic, plan/cost.py).
 """
 
 from __future__ import annotations

@@ -1,43 +1,34 @@
-"""--check: sizes, tiles, memory a rank and a node.  Writes nothing."""
+"""--check: sizes, tiles, memory a rank and a node, ranks without points, flops.  Writes nothing."""
 
 from __future__ import annotations
 
 import os
 import time
+from functools import lru_cache
 
 import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
-from macmpi.parallel import tiles
+from macmpi.parallel import balance, tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.tree_sum import alone
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
-from macmpi.plan.rounds import subtrees_of
-from macmpi.plan.work_lists import Gram, Job
+from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
 from macmpi.solvers.z_directions import flops_a_point
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 
-PASSES_Z, PASSES_DIRECTIONS = 2.0, 12.0
+PASSES_Z, PASSES_DIRECTIONS, PASSES_OTHERS = 2.0, 12.0, 10.0
 PASSES_W = {"closed_form": 2.0, "gauss_newton": 4.0, "hessian_free": 4.0}
-PASSES_OTHERS = 10.0
-SECONDS_A_TILE = 5e-4
 """Passes through the segments behind the first site that a Z-step takes besides its directions, and those of directions
-that are not counted; passes through a segment that its W-step takes, besides those of CG, and with other solvers; what
-a tile costs on top of them."""
+that are not counted; through a segment in its W-step, with other solvers and, besides those of CG, with these."""
 
-ACCELERATED = {"none": 0.0, "feasible": 2.0, "momentum": 4.0}
-"""Passes through the net after the half steps."""
-
-PASSES = {"stochastic": 3.7, "sgd": 3.0, "adam": 3.0, "cg": 9.0, "lbfgs": 9.0}
-BLAS_SHARE = 0.65
 BUFFERS = 12.0
 RESIDENT = 120e6
-"""Methods without coordinates take these passes; the share of dgemm's rate that their products reach;
-how many arrays of the weights' size there are; bytes of the program itself."""
+"""Methods without coordinates have this many arrays of the weights' size; bytes of the program itself."""
 
 
 def check_memory(plan: Plan, autoencoder: bool = False, here: int = 1) -> None:
@@ -138,8 +129,11 @@ def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate
     return shares_of_ranks, memory
 
 
-def flops_of_half_steps(plan: Plan) -> tuple[float, float]:
-    """Count the flops a point of products in a Z-step and in a W-step, but for Grams.  Collective: no."""
+def flops_of_half_steps(plan: Plan) -> tuple[float, list[float]]:
+    """Count the flops a point of products in a Z-step, and of each segment in a W-step, but for Grams.
+
+    Collective: no.
+    """
     chain, solver = plan.chain, plan.choices.z_solver
     passes = [2.0 * segment.multiplications for segment in chain.segments]
     behind = sum(passes[1:])
@@ -148,17 +142,11 @@ def flops_of_half_steps(plan: Plan) -> tuple[float, float]:
         directions = flops_a_point(chain.site_sizes, chain.n_out, behind, solver.cg_iterations)
         z = solver.iterations * min(directions.values()) * (0.5 if solver.cg_precision == "single" else 1.0)
     z += passes[0] + PASSES_Z * behind if chain.sites else 0.0
-    return z, sum(flops_of_w_steps(plan))
-
-
-def flops_of_w_steps(plan: Plan) -> list[float]:
-    """Count the flops a point of products in a W-step, for each segment, but for Grams.  Collective: no."""
-    found = []
-    for segment, of in zip(plan.chain.segments, plan.choices.regressions, strict=True):
+    w = []
+    for flops, of in zip(passes, plan.choices.regressions, strict=True):
         steps = getattr(of.solver, "iterations", 0) * getattr(of.solver, "cg_iterations", 0)
-        passes = PASSES_W[of.name] + 2.0 * steps if of.name in PASSES_W else PASSES_OTHERS
-        found.append(2.0 * segment.multiplications * passes)
-    return found
+        w.append(flops * (PASSES_W[of.name] + 2.0 * steps if of.name in PASSES_W else PASSES_OTHERS))
+    return z, w
 
 
 def _columns(plan: Plan, job: Job) -> int:
@@ -257,22 +245,36 @@ def sums_bytes(plan: Plan) -> int:
     of, widest = plan.work.summed, max(plan.work.w_step.widest, plan.work.first_gram.widest)
     if plan.ranks == 1:
         return 0
-    rows = subtrees_of(of, plan.ranks)
+    rows = subtrees(len(of.blocks), plan.ranks)
     if plan.per_node or alone(rows, widest // 8):
         return rows * widest
     own = max(len(tiles.nodes(len(of.blocks), run)) for run in of.runs[:SEEN])
     return (own + rows // plan.ranks + 2) * widest
 
 
+@lru_cache(maxsize=64)
+def subtrees(leaves: int, ranks: int) -> int:
+    """Count the sums that ranks exchange of a sum over some blocks.  Collective: no."""
+    return sum(len(tiles.nodes(leaves, run)) for run in balance.contiguous_runs(leaves, ranks))
+
+
 SEEN = 100
 """Runs of blocks are alike: those of this many ranks are looked at."""
 
 
-def gram_flops(plan: Plan, gram: Gram) -> float:
-    """Count the flops of a Gram over all points, or of some of its rows."""
-    rows, width = plan.offsets.gram_shapes[gram.segment]
-    tall, wide = (rows, width) if gram.rows is None else (2 * len(gram.rows), width - gram.rows.start)
-    return float(plan.chain.segments[gram.segment].fitted[0].positions * plan.n_train * tall * wide)
+def idle(plan: Plan) -> str:
+    """A line that says how many ranks have no points, and how many ranks have some; "" where all have.
+
+    Not of minibatches, whose parts the method itself speaks of.  Collective: no.
+    """
+    without, most = plan.work.train.row_counts.count(0), len(plan.work.train.blocks)
+    if not without or plan.minibatch_parts:
+        return ""
+    plural = "s" if most > 1 else ""
+    return (
+        f"{without:,} of {plan.ranks:,} ranks have no points and wait for the others: {plan.n_train:,} points are "
+        f"{most:,} block{plural}, each of which one rank has; {most:,} rank{plural} would be as fast"
+    )
 
 
 def dgemm_rate(n: int = 700, repeats: int = 5) -> float:

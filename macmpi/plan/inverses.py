@@ -5,7 +5,7 @@ They are counted in one order everywhere: of G_1, M_1, G_2, M_2, ....
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from macmpi.parallel import balance
 from macmpi.plan.damped import Damped
@@ -35,12 +35,6 @@ def inverse_flops(shapes: Sequence[tuple[int, int]], layers: Damped) -> list[flo
         return 2.0 * effort * side**2 * (side + SLOW)
 
     return [flops(2 * k + i, side) for k, (h, d) in enumerate(shapes) for i, side in enumerate((d, h))]
-
-
-def inverse_sizes(shapes: Sequence[tuple[int, int]], low_rank: Mapping[int, int]) -> list[int]:
-    """Numbers that each inverse is kept in.  Collective: no."""
-    sides = (side for h, d in shapes for side in (d, h))
-    return [side * low_rank.get(j, side) for j, side in enumerate(sides)]
 
 
 def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:

@@ -83,7 +83,7 @@ def plan_for(config: Config, sizes: Sizes, ranks: int) -> Plan:
 
 def planned(config: Config, sizes: Sizes, team: Team) -> Plan:
     """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
-    from macmpi.plan.idle import idle
+    from macmpi.plan.estimate import idle
     from macmpi.plan.plan import make_plan
 
     def refuse() -> None:

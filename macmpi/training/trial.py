@@ -1,21 +1,32 @@
-"""A few iterations are tried and timed, so that --check knows what they take here; nothing is written."""
+"""--check tries and times iterations; for a machine and data that are not at hand it answers by the plan alone."""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from macmpi import UsageError
+from macmpi.config import Config
+from macmpi.config.auto import decide
+from macmpi.data.dataset import Sizes
+from macmpi.data.split import sizes as split_sizes
+from macmpi.nets.losses import loss_of
 from macmpi.parallel.clock import Clock, now
+from macmpi.plan import estimate
+from macmpi.plan.cost import Machine, predicted
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.training.request import MOST_RANKS, MachineQuestion
 
 if TYPE_CHECKING:
-    from macmpi.config import Config
-    from macmpi.data.dataset import Sizes
     from macmpi.data.source import Source
     from macmpi.methods.protocol import Method
     from macmpi.parallel.team import Team
-    from macmpi.plan.plan import Plan
     from macmpi.state import State
 
 BUDGET = 3.0
@@ -94,3 +105,69 @@ def _timed(method: Method, state: State[Any], team: Team, warm: int) -> list[flo
         took.append(team.max_over_ranks({"took": now() - swept})["took"])
         method.evaluate(state)
     return took[warm:]
+
+
+def answer(config: Config, asked: MachineQuestion, read: Callable[[Config], Sizes], ranks: int = 1) -> list[str]:
+    """Lines that answer --check of a machine or data that are not at hand.  read: sizes of a config's data; ranks: of
+    the launch, where none are asked.  Raises UsageError.  Collective: no."""
+    if config.model.loss == "auto":
+        config = replace(config, model=replace(config.model, loss="squared"))
+    sizes, ranks = _sizes_of(config, asked, read), asked.ranks or ranks
+    config, _ = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
+    plan, held = make_plan(config, *sizes.counts, ranks), -(-ranks // asked.nodes)
+    memory = asked.memory or float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    whose = "a node (--memory)" if asked.memory else "this machine"
+    need, on_node = bytes_of_node(plan, config, sizes, asked.nodes), f"{held:,} rank{'s' * (held > 1)}"
+    amounts = f"about {need / 1e9:,.1f} GB a node, and {whose} has {memory / 1e9:,.1f} GB"
+    if need > memory:
+        remedies = ", or ".join(_ways(plan, config, sizes, asked.nodes, memory))
+        remedy = f"use {remedies}" if remedies else "fewer hidden units, or fewer points"
+        raise UsageError(f"{on_node} on a node with {plan.n_train:,} points: {amounts}: {remedy}")
+    rate, machine, plans = estimate.steady_rate(), Machine(cores=held), (plan, replace(plan, ranks=1))
+    found, alone = (predicted(p, config, sizes.autoencoder, rate, machine).total for p in plans)
+    links = f"{machine.alpha * 1e6:g} us a message, {machine.beta * 1e9:g} ns a byte"
+    return [
+        *estimate.estimate(plan, config, sizes.autoencoder)[0],
+        f"nodes        {asked.nodes:,} of {on_node}; {amounts}",
+        f"iteration    about {found:.3g} s predicted ({config.method.name}), efficiency {alone / ranks / found:.2f}",
+        f"by           {rate / 1e9:.3g} GFLOP/s a core, measured now; {links}, assumed",
+        *(f"idle         {line}" for line in [estimate.idle(plan)] if line),
+    ]
+
+
+def _sizes_of(config: Config, asked: MachineQuestion, read: Callable[[Config], Sizes]) -> Sizes:
+    """The sizes of data of that many rows, columns and outputs; of the data themselves what is not asked."""
+    n_train, n_val = split_sizes(asked.points, config.data) if asked.points else (0, 0)
+    if not asked.without_data:
+        return replace(read(config), n_train=n_train, n_val=n_val) if asked.points else read(config)
+    labels, outputs = loss_of(config).labels, asked.outputs or asked.columns
+    if labels and asked.outputs < 2:
+        raise UsageError(f'model.loss = "{config.model.loss}" needs the number of classes: give --outputs, 2 or more')
+    return Sizes(asked.columns, outputs, n_train, n_val, not asked.outputs, np.arange(outputs) if labels else None)
+
+
+def bytes_of_node(plan: Plan, config: Config, sizes: Sizes, nodes: int) -> float:
+    """The bytes of the busiest of some nodes: of its ranks, and of what these share.  Collective: no."""
+    shared = estimate.node_bytes(plan, sizes.autoencoder, estimate.selecting(config)) if plan.per_node else 0.0
+    return -(-plan.ranks // nodes) * estimate.estimate(plan, config, sizes.autoencoder)[1] + shared
+
+
+def _ways(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -> Iterator[str]:
+    """Finds what would fit: the same ranks on more nodes, more ranks, another way to hold the data."""
+
+    def fits(config: Config, ranks: int, nodes: int) -> bool:
+        try:
+            return bytes_of_node(make_plan(config, *sizes.counts, ranks), config, sizes, nodes) <= memory
+        except UsageError:
+            return False
+
+    P, each = plan.ranks, estimate.estimate(plan, config, sizes.autoencoder)[1]
+    if (most := int((memory - bytes_of_node(plan, config, sizes, P) + each) // each)) >= 1:
+        yield f"more nodes (at least {-(-P // most):,} for {P:,} rank{'s' * (P > 1)})"
+    more = range(1, (MOST_RANKS // P).bit_length()) if plan.sharded and most < 1 else ()
+    if found := next((P << i for i in more if fits(config, P << i, P << i)), None):
+        yield f"more ranks and nodes ({found:,} are enough, a rank a node)"
+    for data in ("node", "sharded"):
+        other = replace(config, parallel=replace(config.parallel, data=data))
+        if not plan.sharded and data != config.parallel.data and fits(other, P, nodes):
+            yield f'parallel.data = "{data}"'

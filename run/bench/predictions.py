@@ -16,11 +16,9 @@ from pathlib import Path
 from macmpi import config as configs
 from macmpi.config.auto import decide
 from macmpi.data.split import sizes
-from macmpi.plan.cost import Machine
-from macmpi.plan.counted import predicted
+from macmpi.plan.cost import Machine, predicted
 from macmpi.plan.estimate import estimate
 from macmpi.plan.plan import make_plan
-from macmpi.plan.traffic import traffic
 
 RANKS = (1, 64, 256, 1024, 4096, 16_384)
 NET = {"hidden": [300, 100, 20, 100, 300], "activation": "sigmoid", "sites": "after"}
@@ -48,8 +46,8 @@ def main() -> None:
     machine = Machine(**tomllib.loads(args.cluster.read_text()))
     for name, tables in METHODS.items():
         print(f"\n{name}\n")
-        print("| ranks | seconds | efficiency | even share | uneven | on every rank | crowding | exchange | exchanges "
-              "| MB into a rank | GB a rank | plan s |\n|---|---|---|---|---|---|---|---|---|---|---|---|")  # fmt: skip
+        print("| ranks | seconds | efficiency | even share | uneven | on every rank | crowding | exchange | GB a rank "
+              "| plan s |\n|---|---|---|---|---|---|---|---|---|---|")  # fmt: skip
         for ranks in args.ranks:
             parts = {"parts": max(args.ranks), "batch": args.batch * ranks, "batch_max": args.batch * ranks}
             own = {"stochastic": parts} if tables["method"]["name"] == "stochastic" else {}
@@ -59,7 +57,7 @@ def main() -> None:
             began = time.perf_counter()
             plan = make_plan(config, COLUMNS, COLUMNS, train, held, ranks)
             found = predicted(plan, config, True, args.rate, machine)
-            took, moved = time.perf_counter() - began, traffic(plan, config)
+            took = time.perf_counter() - began
             alone = predicted(replace(plan, ranks=1), config, True, args.rate, machine).total
             total = found.total
             uneven = found.uneven_points + found.uneven_weights
@@ -67,8 +65,7 @@ def main() -> None:
             print(
                 f"| {ranks:,} | {total:.3g} | {alone / ranks / total:.2f} | "
                 + " | ".join(f"{share:.1%}" for share in shares)
-                + f" | {sum(moved.verbs.values()):,} | {moved.bytes / 1e6:,.1f} "
-                f"| {estimate(plan, config, True)[1] / 1e9:.2f} | {took:.2f} |",
+                + f" | {estimate(plan, config, True)[1] / 1e9:.2f} | {took:.2f} |",
                 flush=True,
             )
 

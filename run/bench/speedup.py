@@ -46,8 +46,7 @@ from workload import flops, trace  # noqa: E402
 from macmpi import UsageError  # noqa: E402
 from macmpi import config as configs  # noqa: E402
 from macmpi.data.source import Whole  # noqa: E402
-from macmpi.plan.cost import Machine, ceiling, parmac, predict_all  # noqa: E402
-from macmpi.plan.rounds import grown  # noqa: E402
+from macmpi.plan.cost import Machine, ceiling, grown, parmac, predict_all  # noqa: E402
 
 PREDICTED = [1, 2, 4, 8, 12, 16, 24, 48, 96, 192, 384, 768, 1024, 2048, 4096]
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from macmpi.plan.cost import efficiency, karp_flatt
+
+def efficiency(speedup: float, ranks: int) -> float:
+    """S / P."""
+    return speedup / ranks
+
+
+def karp_flatt(speedup: float, ranks: int) -> float:
+    """The serial fraction that Amdahl's law needs for this speedup, (1/S - 1/P) / (1 - 1/P); NaN on one rank."""
+    return (1.0 / speedup - 1.0 / ranks) / (1.0 - 1.0 / ranks) if ranks > 1 else float("nan")
 
 
 def print_weak(result: dict[str, Any]) -> None:

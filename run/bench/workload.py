@@ -31,10 +31,9 @@ from macmpi.parallel.blocks import Products
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.points import Points
 from macmpi.parallel.serial import Serial
+from macmpi.plan.cost import Work
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.rounds import Work
 from macmpi.reductions import InPieces
-from macmpi.solvers.cholesky import pieces
 from macmpi.solvers.grams import System
 from macmpi.state import State
 from macmpi.training.process import ready_memory
@@ -44,8 +43,8 @@ class Tally:
     """Seconds by kind and key, those of a call inside another one not counted twice.
 
     "point" (all), "pass" (all, through the net between the half steps), "factor" (width of the inputs), "unit"
-    (segment), "feature" (segment), "local" (segment: what is made of its Gram), "piece" (all, of large factors),
-    "product" (side; shared in the Z-step); "z" and "w": what every rank does for itself.
+    (segment), "feature" (segment), "local" (what is made of Grams), "piece" (of large factors), "product" (those that
+    ranks share in the Z-step); "z" and "w": what every rank does for itself.
     """
 
     def __init__(self) -> None:
@@ -100,12 +99,12 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(type(plan.choices.z_solver), "solve", "point", lambda *_: 0))
         for name in ("features", "rounded"):
             stack.enter_context(wrap(Parts, name, "feature", lambda parts, k, *_: k))
-        stack.enter_context(wrap(Solving, "_factor", "local", lambda tasks, k, *_: k))
+        stack.enter_context(wrap(Solving, "_factor", "local", lambda *_: 0))
         for owner, name in ((Evaluation, "total"), (Parts, "feasible")):
             stack.enter_context(wrap(owner, name, "pass", lambda *_: 0))
         stack.enter_context(wrap(Comparing, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
-        stack.enter_context(wrap(Products, "__call__", "product", lambda products, V, M: V.shape[1]))
+        stack.enter_context(wrap(Products, "__call__", "product", lambda *_: 0))
         stack.enter_context(wrap(Comparing, "_features", "feature", lambda trial, k: k))
         stack.enter_context(wrap(Comparing, "objectives", "unit", lambda trial, job, *_: job.segment))
         for kind in {type(solver) for own in plan.choices.regressions for solver in (own.solver, own.plain)}:
@@ -141,35 +140,36 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
     """
     tasks = plan.work.regressions(range(len(plan.chain.segments))) if again else plan.work.w_step
     width = [plan.chain.inputs(segment.regressed[0]) for segment in plan.chain.segments]
-    made = [
+    made = sum(
         tally.seconds["feature", k] * (segment.core > 0 or plan.choices.regressions[k].single)
         for k, segment in enumerate(plan.chain.segments)
-    ]
-    rest = (w - sum(made) - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")
-    large = [k for k in tasks.fresh if plan.offsets.large(k)]
-    flops = sum(flops for k in large for panel in pieces(plan.offsets.gram_shapes[k][1]) for _, flops in panel)
-    local = [tally.seconds["local", k] * (k not in large) for k in range(len(width))]
+    )
+    rest = (w - made - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")
+    large = sum(gram.cost for gram in tasks.grams if plan.offsets.large(gram.segment))
     passes = tally.of("pass")
-    alone = tally.of("local") - sum(local) + (0.0 if flops else tally.of("piece"))
 
-    def of_width(size: int) -> float:
-        cost = sum(gram.cost for gram in tasks.grams if again or width[gram.segment] == size)
-        spent = tally.of("factor") if again else tally.seconds["factor", size]
-        return spent / cost if cost else 0.0
+    def of_gram(k: int) -> float:
+        cost = sum(gram.cost for gram in tasks.grams if again or width[gram.segment] == width[k])
+        spent = tally.of("factor") if again else tally.seconds["factor", width[k]]
+        pieces = tally.of("piece") / large if plan.offsets.large(k) and large else 0.0
+        return (spent / cost if cost else 0.0) + pieces
 
     def of_segment(k: int) -> float:
         return rest * tally.seconds["unit", k] / sum(job.cost for job in tasks.jobs if job.segment == k)
 
     return Work(
-        point=(z - tally.of("z") - tally.of("product") + passes) / plan.n_train,
-        factor=tuple(map(of_width, width)),
-        unit=tuple(of_segment(k) for k in range(len(width))),
-        shared=tally.of("z") + tally.of("w") + took - passes - z - w + alone,
+        point=(z - tally.of("z") + passes + made) / plan.n_train,
+        factor=tuple(map(of_gram, range(len(width)))),
+        unit=tuple(map(of_segment, range(len(width)))),
+        shared=tally.of("z")
+        + tally.of("w")
+        + tally.of("local")
+        + (0.0 if large else tally.of("piece"))
+        + took
+        - passes
+        - z
+        - w,
         again=again,
-        feature=tuple(seconds / plan.n_train for seconds in made),
-        local=tuple(local),
-        piece=tally.of("piece") / flops if flops else 0.0,
-        products=tuple((seconds, side) for (kind, side), seconds in tally.seconds.items() if kind == "product"),
     )
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import dataclass
+from math import ceil, log2
 from pathlib import Path
 
 import numpy as np
 
 from macmpi import config
 from macmpi.data import whole
-from macmpi.plan.cost import Machine, gather, meet
-from macmpi.plan.counted import predicted
+from macmpi.plan.cost import Machine, gather, predicted
 from macmpi.plan.plan import make_plan
 
 FITTED, HELD_OUT = (0.02, 0.08), (0.04, 0.16)
@@ -45,13 +45,17 @@ class Links:
 
     def machine(self, delay: float, cores: int = 1) -> Machine:
         """cores: ranks of a node."""
-        alpha, meeting = self.least + self.slope * delay, self.meeting[0] + self.meeting[1] * delay
-        return Machine(alpha, self.beta, cores, handshake=self.wait * delay, meeting=meeting)
+        alpha = self.least + self.slope * delay
+        return Machine(alpha, self.beta, cores, handshake=self.wait * delay, meeting=self.meeting_at(delay))
+
+    def meeting_at(self, delay: float) -> float:
+        """Seconds of a step of a meeting."""
+        return self.meeting[0] + self.meeting[1] * delay
 
     def gathering(self, delay: float, size: int) -> float:
         """Seconds of a meeting and a gathering of rows."""
-        machine = self.machine(delay)
-        return meet(machine, self.ranks) + (gather(machine, size, self.ranks) if size else 0.0)
+        met = self.meeting_at(delay) * ceil(log2(self.ranks))
+        return met + (gather(self.machine(delay), size, self.ranks) if size else 0.0)
 
     def said(self) -> dict[str, str]:
         return {
@@ -83,6 +87,6 @@ def fitted(seconds: Gatherings, ranks: int) -> Links:
     weighed = np.array([[term / seconds[key] for term in terms(*key)] for key in keys])
     gathered = np.array([1.0 - seconds[key[0], 0] / seconds[key] for key in keys])
     solution = np.linalg.lstsq(weighed, gathered, rcond=None)[0]
-    steps = meet(Machine(1.0, 0.0), ranks)
+    steps = ceil(log2(ranks))
     slope, least = np.polyfit(FITTED, [seconds[delay, 0] / steps for delay in FITTED], 1).tolist()
     return Links(*solution.tolist(), (least, slope), ranks)

@@ -228,8 +228,8 @@ def _seconds_by_size(machines: Machines, layout: dict[str, int], delay: float, w
     return {(delay, int(size)): took for size, took in json.loads(out.splitlines()[-1]).items()}
 
 
-ITERATED = ("replicated", "one copy a node", "sharded", "stochastic")
-"""Methods whose number of exchanges in an iteration is planned."""
+ITERATED = ("replicated", "one copy a node", "sharded")
+"""Methods of which the cost model has all exchanges of an iteration."""
 
 
 @CASES.case("an iteration over slow links against the model", "within 15 % at a delay that was not fitted")

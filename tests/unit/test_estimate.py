@@ -15,8 +15,7 @@ from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.plan import estimate
-from macmpi.plan.estimate import check_memory, least_bytes
-from macmpi.plan.idle import idle
+from macmpi.plan.estimate import check_memory, idle, least_bytes
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.training.stored import contents
 

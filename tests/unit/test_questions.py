@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -12,14 +11,14 @@ from launch.here import run_here
 
 from macmpi import UsageError
 from macmpi.config import Config, Method, Model, Parallel
+from macmpi.data.dataset import Sizes
 from macmpi.parallel.launchers import ranks_here
-from macmpi.plan import estimate, fits
-from macmpi.plan.cost import Machine
-from macmpi.plan.counted import predicted
+from macmpi.plan import estimate
+from macmpi.plan.cost import Machine, predicted
 from macmpi.plan.estimate import check_memory, least_bytes
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.training import calibration
-from macmpi.training.asked import Paper, bytes_in, check_asked
+from macmpi.training import trial
+from macmpi.training.request import MachineQuestion, bytes_in, machine_question
 
 LARGE = ("--points", 10**8, "--columns", 256, "--memory", "256G")
 
@@ -38,9 +37,7 @@ def test_a_thousand_ranks_on_paper(folder: Path) -> None:
         "80,000,000 training, 20,000,000 validation",
         "49,152 blocks",
         "64 of 16 ranks",
-        "gather_columns",
-        "MB into a rank",
-        "efficiency",
+        "s predicted (mac), efficiency ",
         "10 GFLOP/s a core",
         "2 us a message",
     ):
@@ -59,7 +56,7 @@ def test_idle_ranks_are_named_on_paper(folder: Path) -> None:
     [
         ((), ("--ranks", 64, *LARGE), "use more nodes (at least 2 for 64 ranks)"),
         (('parallel.data="replicated"',), ("--ranks", 64, "--nodes", 64, *LARGE), 'use parallel.data = "sharded"'),
-        ((), (*LARGE[:4], "--memory", "100G", "--ranks", 2, "--nodes", 2), "more ranks and nodes (at least "),
+        ((), (*LARGE[:4], "--memory", "100G", "--ranks", 2, "--nodes", 2), "more ranks and nodes (8 are enough"),
         (('parallel.data="replicated"',), ("--ranks", 9, "--points", 10**6, "--columns", 900, "--memory", "60G"),
          'parallel.data = "node"'),
     ],
@@ -67,8 +64,8 @@ def test_idle_ranks_are_named_on_paper(folder: Path) -> None:
 def test_what_helps_where_a_node_has_too_little(
     settings: tuple[str, ...], asked: tuple[object, ...], remedy: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The most ranks that are tried here are 64: a plan for a million takes seconds."""
-    monkeypatch.setattr(fits, "MOST", 64)
+    """The most ranks that are tried here are 64: a plan for a hundred thousand takes seconds."""
+    monkeypatch.setattr(trial, "MOST_RANKS", 64)
     words = [word for setting in settings for word in ("--set", setting)]
     assert remedy in run_here("net.toml", "--check", *words, *asked, cwd=folder, code=2).err
 
@@ -114,14 +111,14 @@ def test_amounts_of_memory(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "G", "0G", "-3G", "7X", "1e9"])
 def test_what_is_no_amount_of_memory(text: str) -> None:
-    with pytest.raises(ValueError, match="no amount"):
+    with pytest.raises(UsageError, match="no amount"):
         bytes_in(text)
 
 
 def test_nodes_need_ranks() -> None:
-    check_asked(Paper(ranks=4, nodes=4))
+    assert machine_question({"ranks": 4, "nodes": 4}, "2K", True) == MachineQuestion(ranks=4, nodes=4, memory=2048.0)
     with pytest.raises(UsageError, match="at least a rank"):
-        check_asked(Paper(nodes=2))
+        machine_question({"nodes": 2}, None, True)
 
 
 # --- memory of a node -------------------------------------------------------------------------------------------------
@@ -136,13 +133,12 @@ def plan_of(data: str, ranks: int) -> tuple[Config, Plan]:
 def test_the_least_number_of_nodes_is_the_least(data: str) -> None:
     """What it names fits, and one less does not."""
     config, plan = plan_of(data, 64)
-    memory = 1.01 * fits.bytes_of_node(plan, config, True, 13)
+    sizes = Sizes(500, 500, 10**6, 10**4, True)
+    memory = 1.01 * trial.bytes_of_node(plan, config, sizes, 13)
     with pytest.raises(UsageError, match="at least 13 for 64 ranks") as error:
-        fits.check_nodes(
-            plan, config, True, 2, memory, lambda own, ranks: make_plan(own, 500, 500, 10**6, 10**4, ranks), "it"
-        )
+        trial.answer(config, MachineQuestion(64, 2, memory=memory), lambda config: sizes)
     assert "32 ranks on a node" in str(error.value)
-    assert fits.bytes_of_node(plan, config, True, 12) > memory
+    assert trial.bytes_of_node(plan, config, sizes, 12) > memory
 
 
 def test_all_ranks_of_a_machine_are_compared_with_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,27 +157,6 @@ def test_launchers_say_how_many_ranks_are_here() -> None:
     assert ranks_here({}) == 1
     assert ranks_here({"MPI_LOCALNRANKS": "4"}) == 4
     assert ranks_here({"OMPI_COMM_WORLD_LOCAL_SIZE": "3", "MPI_LOCALNRANKS": "x"}) == 3
-
-
-# --- the rate ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_rate_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless the machine is busy; a damaged file is measured again."""
-    path = tmp_path / "cache" / "rate.json"
-    monkeypatch.setenv(calibration.VARIABLE, str(path))
-    monkeypatch.setattr(os, "getloadavg", lambda: (1e3, 0.0, 0.0))
-    assert calibration.calibrated(lambda: 1.0).said.endswith("not kept")
-    assert not path.exists()
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
-    first = calibration.calibrated(lambda: 2.0)
-    assert calibration.calibrated(lambda: 3.0) == first
-    assert str(path) in first.said
-    path.write_text(json.dumps([{**json.loads(path.read_text())[0], "kernel": "another"}]))
-    assert calibration.calibrated(lambda: 4.0).rate == 4.0
-    assert len(json.loads(path.read_text())) == 2
-    path.write_text("[{")
-    assert calibration.calibrated(lambda: 5.0).rate == 5.0
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
