@@ -18,6 +18,7 @@ from macmpi.plan.estimate import (
     gram_flops,
 )
 from macmpi.plan.minibatch_cost import Rates, minibatch_rounds
+from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import Round, Work, summed
 
@@ -80,7 +81,7 @@ def _of_backpropagation(plan: Plan, config: Config, rate: float, machine: Machin
             points = plan.work.train
             own = tuple(seconds / times / N * count for count in points.row_counts)
             return summed(own, weights, times, points, plan)
-        parts = min(config.baseline.parts, batch)
+        parts = min(SHARED, batch)
         cut = partition_points(parts, plan.ranks, parts)
         own = tuple(seconds / times / parts * len(run) for run in cut.runs)
         return summed(own, weights, times, cut, plan)

@@ -14,6 +14,7 @@ from macmpi.parallel import tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.tree_sum import alone
 from macmpi.plan.choices import KEPT
+from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
 from macmpi.plan.rounds import subtrees_of
 from macmpi.plan.work_lists import Gram, Job
@@ -184,7 +185,7 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
         share = max(plan.work.parts.row_counts) / N
         kept += 5.0 * squares
     elif name in ("sgd", "adam"):
-        parts = min(config.baseline.parts, min(config.baseline.batch, N))
+        parts = min(SHARED, config.baseline.batch, N)
         share = -(-parts // plan.ranks) / parts
     else:
         share = max(plan.work.train.row_counts) / N

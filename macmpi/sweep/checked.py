@@ -19,7 +19,6 @@ from macmpi.results.reading import read_curve
 from macmpi.sweep.grid import Combination
 from macmpi.training.decided import plan_for
 from macmpi.training.launch import origin_of
-from macmpi.training.low_bias import with_epsilon
 
 NAMED = 5
 """Runs that are named for one mistake."""
@@ -84,7 +83,6 @@ def decided(path: Path, one: Combination, ranks: int, known: Known) -> Config:
         raise UsageError(f'{path}: no data are named; write data = "points.npz"')
     config, sizes = known.sizes(config)
     config, _ = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
-    config, _ = with_epsilon(config, sizes.n_out)
     plan = plan_for(config, sizes, ranks)
     if config.start.method in ("file", "model"):
         origin_of(config, plan, _outline(config))

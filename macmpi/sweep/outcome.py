@@ -21,7 +21,7 @@ NUMBERS = ("E1_val", "error_val", "E1_train", "best_iteration", "iterations", "s
 
 UNLIKE = (
     *("data.source", "data.scale", "data.validation", "data.target"),
-    *("model.loss", "loss.threshold", "loss.smoothing", "loss.missing"),
+    *("model.loss", "loss.threshold", "loss.missing"),
 )
 """Keys with which the errors of different values do not compare."""
 

@@ -154,14 +154,13 @@ OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
         (["model.words=0"], ["model.words"]),
         (["penalty.mu_every=-1"], ["penalty.mu_every"]),
         (["method.name='alternatin'"], ["method.name"]),
-        (["method.cg_iterations=0"], ["method.cg_iterations"]),
         (["selection.criterion='AIC'"], ["selection.criterion", "'aic'"]),
-        (["selection.every=0", "selection.smallest=0", "selection.step=0"], ["3 mistakes", "selection.every"]),
+        (["selection.every=0", "selection.sizes=5"], ["2 mistakes", "selection.every"]),
         (["selection.epsilon2=[0.0]"], ["selection.epsilon2.0"]),
         (["start.width=0.0", "start.repulsion=-1.0"], ["2 mistakes", "start.width", "start.repulsion"]),
         ([FILE], ["coordinates"]),
         (["start.coordinates='short.npz'"], ["coordinates", "go together"]),
-        (["selection.smallest=31"], ["selection.smallest = 31", "30 centres"]),
+        (["selection.sizes=[]"], ["starts with 30", "selection.sizes = [[20], [], [15]]"]),
         (["selection.epsilon2=[]"], ["selection.epsilon2", "0 given"]),
         (["selection.epsilon2=[0.1,0.1,0.1]"], ["selection.epsilon2", "3 given"]),
         (["model.centres='kmeans'"], ["nested sets", 'centres = "subset"']),
@@ -208,8 +207,8 @@ def test_what_does_not_go_together(settings: list[str], named: list[str], basis:
 
 
 def test_the_same_on_two_ranks(basis: Path) -> None:
-    message = refused(basis, "--set", "selection.smallest=31", ranks=2, config="architecture.toml")
-    assert "30 centres" in message
+    message = refused(basis, "--set", "selection.sizes=[]", ranks=2, config="architecture.toml")
+    assert "starts with 30" in message
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
