@@ -9,6 +9,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.export.onnx_graph import Graph
+from macmpi.nets.layers import Map
 from macmpi.nets.layers.activation import LEAK
 from macmpi.results.model import Model
 from macmpi.typing import Array
@@ -22,21 +23,25 @@ def forward(g: Graph, model: Model, X: str, A: str, maps: slice) -> str:
 
     X: the scaled data, of which some maps read columns; A: the inputs of the first of the maps.
     """
-    whole, own = model.chain.whole, model.chain.maps
-    for i in range(len(own))[maps]:
+    whole = model.chain.whole
+    for i in range(len(whole.maps))[maps]:
+        map_, b = whole.maps[i], whole.blocks[i]
         if (read := whole.read(i)) is not None:
             side = _columns(g, X, *read)
             A = side if i == 0 else g.node("Concat", A, side, axis=1)
-        b = whole.blocks[i]
-        A = KINDS[own[i].kind](g, A, own[i], None if b is None else model.weights[b])
+        A = KINDS[_kind(map_)](g, A, map_, None if b is None else model.weights[b])
     return A
+
+
+def _kind(map_: Map) -> str:
+    return str(map_.spec()["kind"])
 
 
 def check_kinds(model: Model) -> None:
     """Raises UsageError, by name, for other maps than those of KINDS and other activations than ACTIVATIONS."""
     maps = [inner for m in model.chain.maps for inner in (m, m.own)]
-    kinds = {m.kind for m in maps}
-    functions = {m.name for m in maps if m.kind == "activation"}  # type: ignore[attr-defined]
+    kinds = {_kind(m) for m in maps}
+    functions = {str(m.spec()["name"]) for m in maps if _kind(m) == "activation"}
     for what, used, known in (("layers of the kind", kinds, KINDS), ("activations", functions, ACTIVATIONS)):
         if foreign := sorted(used - known.keys()):
             raise UsageError(
@@ -73,7 +78,7 @@ def _columns(g: Graph, A: str, start: int, stop: int) -> str:
 
 def _carrying(g: Graph, A: str, map_: Any, W: Any) -> str:
     n, inner = map_.map.n_in, map_.map
-    found = KINDS[inner.kind](g, _columns(g, A, 0, n), inner, W)
+    found = KINDS[_kind(inner)](g, _columns(g, A, 0, n), inner, W)
     return g.node("Concat", found, _columns(g, A, n, n + map_.carried), axis=1)
 
 
@@ -108,16 +113,25 @@ def _convolution(g: Graph, A: str, map_: Any, W: Any) -> str:
     return _flat(g, g.node("Add", products, g.constant(W[:, -1])), map_)
 
 
+def _pooled(g: Graph, A: str, map_: Any) -> str:
+    """The numbers of each patch: (n, patches, size^2, channels)."""
+    return _patches(g, A, map_.patches.cut(_numbered(map_)).reshape(-1, map_.size**2, map_.channels))
+
+
 def _pooling(operator: str) -> Nodes:
     def of(g: Graph, A: str, map_: Any, W: Any) -> str:
-        index = map_.patches.cut(_numbered(map_)).reshape(-1, map_.size**2, map_.channels)
-        return _flat(g, g.node(operator, _patches(g, A, index), g.constant(np.array([2])), keepdims=0), map_)
+        return _flat(g, g.node(operator, _pooled(g, A, map_), axes=[2], keepdims=0), map_)
 
     return of
 
 
+def _sum_pooling(g: Graph, A: str, map_: Any, W: Any) -> str:
+    """ReduceSum has its axes as an input."""
+    return _flat(g, g.node("ReduceSum", _pooled(g, A, map_), g.constant(np.array([2])), keepdims=0), map_)
+
+
 def _stack(g: Graph, A: str, map_: Any, W: Any) -> str:
-    """The same numbers in another order."""
+    """It puts the numbers in another order."""
     return g.node("Gather", A, g.constant((map_.forward(W, _numbered(map_))[0] - 1.0).astype(int)), axis=1)
 
 
@@ -144,7 +158,7 @@ ACTIVATIONS: dict[str, Callable[[Graph, str], str]] = {
 
 
 def _nearness(g: Graph, A: str, C: Array) -> tuple[str, str]:
-    """A less the middle of the centres C, and -2 a^T c + ||c||^2: (n, D) -> (n, D), (n, centres).
+    """(A less the middle of the centres C, -2 a^T c + ||c||^2): (n, D) -> (n, D), (n, centres).
 
     Distances are the same and more exact when points and centres are taken from the middle.
     """
@@ -180,7 +194,7 @@ def _neighbours(g: Graph, A: str, map_: Any, W: Any) -> str:
     count, names = g.constant(np.array([min(map_.k, map_.examples)])), [f"{near}_nearest", f"{near}_which"]
     g.nodes.append(g.onnx.helper.make_node("TopK", [near, count], names, names[0], largest=0))
     values = g.node("Gather", g.constant(W[:, map_.n_in :]), names[1], axis=0)
-    return g.node("ReduceMean", values, g.constant(np.array([1])), keepdims=0)
+    return g.node("ReduceMean", values, axes=[1], keepdims=0)
 
 
 def _trees(g: Graph, A: str, map_: Any, W: Any) -> str:
@@ -212,7 +226,7 @@ KINDS: dict[str, Nodes] = {
     "transposed_convolution": _convolution,
     "average_pooling": _pooling("ReduceMean"),
     "max_pooling": _pooling("ReduceMax"),
-    "sum_pooling": _pooling("ReduceSum"),
+    "sum_pooling": _sum_pooling,
     "activation": lambda g, A, map_, W: ACTIVATIONS[map_.name](g, A),
     "softmax": _softmax,
     "rbf": _basis,

@@ -16,8 +16,8 @@ from macmpi.export.net import check_kinds, forward, title
 from macmpi.export.onnx_graph import Graph, scaled, unscaled
 from macmpi.results.model import Model
 
-OPSET, IR = 21, 10
-"""The version of the operators and of the file: ONNX 1.16 and onnxruntime 1.18, of 2024, and later ones read them."""
+OPSET, IR = 17, 8
+"""The version of the operators and of the file, which ONNX 1.12, onnxruntime 1.12 and onnx2torch 1.5 read."""
 
 LARGEST = 2**31 - 2**20
 """Bytes of weights that one ONNX file can hold, next to its graph."""

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from theory.basis_nets import autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
+from theory.basis_nets import NET, autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
 from theory.problems import given
 from unit.crew import crew
 
 from macmpi.config import Config
+from macmpi.config.resized import resized
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.carry_out import carry_out
 from macmpi.half_steps.w_problems import layer_gram
@@ -47,14 +48,16 @@ A_PARAMETER = {"aic": lambda n: 2.0, "bic": math.log, "mdl": lambda n: math.log(
 """In units of epsilon^2, in addition to the sum of squares."""
 
 PAIR = [0.3, 0.03]
-SIZES = [[2, 4, 6, 8, 10], [], [2, 4, 6, 8]]
 ROUNDING = 1.0 + 1e-11
 
 
 def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tuple[Selection, State]:
-    """Candidates 2, 4, ... and all centres for encoder and decoder, [12, 2, 10] of them at most; after a W-step."""
+    """Candidates 2, 4, ..., 12 for the encoder and 2, 4, ..., 10 for the decoder; the state after a W-step."""
     data = data or autoencoder()
-    keys = {"criterion": "aic", "epsilon2": [0.1], "sizes": SIZES, "every": every}
+    model = {"hidden": [12, 2, 10], **NET, **tables.get("model", {})}
+    pairs = zip(model["hidden"], model["activation"], strict=True)
+    sizes = [list(range(2, n, 2)) if kind == "rbf" else [] for n, kind in pairs]
+    keys = {"criterion": "aic", "epsilon2": [0.1], "sizes": sizes, "every": every}
     tables["selection"] = {**keys, **tables.get("selection", {})}
     made = config(**tables)
     method = Selection(made, Mac(planned(made, data), data, Serial(), Clock()))
@@ -443,8 +446,7 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
 def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     """As `run.py` goes on."""
     hidden = [int(n) for n in saved.own.sizes] if len(saved.own.sizes) else keys.model.hidden
-    plan = planned(replace(keys, model=replace(keys.model, hidden=hidden)), data)
-    method = Selection(keys, Mac(plan, data, Serial(), Clock()))
+    method = Selection(keys, Mac(planned(resized(keys, hidden), data), data, Serial(), Clock()))
     method.begin(saved)
     return method
 

@@ -239,7 +239,7 @@ def coded(keys: dict[str, Any], model: Model = BASIS, penalty: Penalty | None = 
 
 def expected_codes(keys: dict[str, Any]) -> Array:
     if keys["method"] == "elastic_embedding":
-        return elastic_embedding(DATA.X, 2, 2.0, 30.0, 20, 0)
+        return elastic_embedding(DATA.X, 2, 2.0, 30.0, EMBEDDING, 0)
     return principal_codes(DATA.X, 2, 1.5) if keys["method"] == "pca" else GIVEN
 
 
