@@ -137,6 +137,7 @@ def basis(folder: Path) -> Path:
 
 
 FILE = "start.method='file'"
+NO_SIZES = "selection.sizes=[]"
 NONE = "selection.criterion='none'"
 GREEDY = ("start.method='greedy'", "model.words=9")
 OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
@@ -160,7 +161,7 @@ OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
         (["start.width=0.0", "start.repulsion=-1.0"], ["2 mistakes", "start.width", "start.repulsion"]),
         ([FILE], ["coordinates"]),
         (["start.coordinates='short.npz'"], ["coordinates", "go together"]),
-        (["selection.sizes=[]"], ["starts with 30", "selection.sizes = [[20], [], [15]]"]),
+        ([NO_SIZES], ["starts with 30", "selection.sizes = [[20], [], [15]]"]),
         (["selection.epsilon2=[]"], ["selection.epsilon2", "0 given"]),
         (["selection.epsilon2=[0.1,0.1,0.1]"], ["selection.epsilon2", "3 given"]),
         (["model.centres='kmeans'"], ["nested sets", 'centres = "subset"']),
@@ -172,11 +173,15 @@ OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
                 "model.hidden=[40,30,2]",
                 "model.activation=['rbf','rbf','linear']",
                 "model.sites=['none','none','after']",
+                "selection.sizes=[[5],[5],[]]",
             ],
             ["one linear layer", "segment 1"],
         ),
         (["method.name='alternating'"], ["selection.criterion", 'method.name = "mac"']),
-        (["model.activation='sigmoid'", "model.sites='after'", *OTHER[::2], "selection.criterion='bic'"], ["no layer"]),
+        (
+            ["model.activation='sigmoid'", "model.sites='after'", *OTHER[::2], "selection.criterion='bic'", NO_SIZES],
+            ["no layer"],
+        ),
         (["model.hidden=[62,2,30]"], ["62 centres", "61 training points"]),
         (["model.centres='points'", NONE], ['"points"', "40 centres", "61 points"]),
         (["start.method='uniform'"], ["radial basis functions", "elastic_embedding"]),

@@ -443,7 +443,7 @@ def selections(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[t
     yield SMALL, {**BASIS, **SELECTING, "selection.every": 2, **lagrangian}
     yield SMALL, {**BASIS, **SELECTING, "start.method": "pca", **single}
     halves = {"model.activation": ["rbf", "linear", "sigmoid"], "model.hidden": [30, 2, 7], "model.width": 3.0}
-    yield SMALL, {**BASIS, **SELECTING, **halves}
+    yield SMALL, {**BASIS, **SELECTING, **halves, "selection.sizes": [[3, 7, 11, 15, 19, 23, 27], [], []]}
     yield SMALL, {**BASIS, **SELECTING, **halves, "selection.sizes": [[5, 12], [], []], "selection.widths": [1.0, 5.0]}
     yield from widths_and_ridges(lagrangian)
     yield from units(single)
