@@ -115,7 +115,6 @@ def error_line(error: Error) -> str:
         if value is not None
     ]
     parts += [f"{error.zeros:.1%} of the weights 0"] if error.zeros is not None else []
-    parts += [f"{error.near_zero:.1%} of sparse units near 0"] if error.near_zero is not None else []
     return "   ".join(parts) or "-"
 
 

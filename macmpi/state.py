@@ -73,8 +73,8 @@ class Errors(NamedTuple):
 
     wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
     compares, where it is not that of the weights that are shown.  zeros: the share of weights that are exactly 0, where
-    l1 or groups ask for them.  near_zero: the share of outputs within NEAR of 0, of layers whose coordinates are drawn
-    there.  move: mean squared mu M_k (z_k - f_k), where there are multipliers.  gradients: where they are asked for.
+    l1 or groups ask for them.  move: mean squared mu M_k (z_k - f_k), where there are multipliers.  gradients: where
+    they are asked for.
     """
 
     train: float
@@ -87,7 +87,6 @@ class Errors(NamedTuple):
     wrong_validation: float | None = None
     watched: float | None = None
     zeros: float | None = None
-    near_zero: float | None = None
     move: float = 0.0
     gradients: Gradients | None = None
 

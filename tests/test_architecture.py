@@ -109,7 +109,6 @@ OWNERS = {
     "matplotlib": {"results.figures", "results.pictures", "results.outcomes"},
     "onnx": {"export.onnx_file"},
     "onnxruntime": {"export.check"},
-    "torch": set(),  # exported files import it
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from macmpi.config.loss import NUMBERS
 from macmpi.config.model import LOSSES
 from macmpi.config.tables import HALF_STEPS, NESTED
 from macmpi.config.whole import Config, given
 
-_MINIBATCHES = ("batch", "rate", "momentum", "parts", "patience")
+_MINIBATCHES = ("batch", "rate", "momentum", "patience")
 BASELINE_KEYS = {
     "sgd": _MINIBATCHES,
     "adam": (*_MINIBATCHES, "beta2"),
@@ -32,7 +31,7 @@ def _means_nothing(name: str, config: Config) -> bool:
     nested = method in NESTED
     if name in ("penalty.tolerance", "penalty.tolerance_decay"):
         return nested or config.penalty.value("mu_every") > 0 or config.penalty.stop == "gradient"
-    if name in ("penalty.gradient_tolerance", "penalty.gradient_decay"):
+    if name == "penalty.gradient_tolerance":
         return nested or config.penalty.stop != "gradient"
     if table in HALF_STEPS:
         return nested
@@ -41,35 +40,23 @@ def _means_nothing(name: str, config: Config) -> bool:
     if table == "baseline":
         return key not in BASELINE_KEYS.get(method, ())
     if table == "selection":
-        unread = ("smallest", "step") if config.selection.sizes or "rbf" not in kinds else ()
-        return config.selection.criterion == "none" or key in (
-            *unread,
-            *(("iterations",) if "rbf" in kinds or not any(config.selection.sizes) else ()),
-        )
+        return config.selection.criterion == "none"
     return {
         "model.sites": nested,
         "model.width": not kinds & {"rbf", "kernel_ridge"},
         "model.centres": start != "staged" and not kinds & {"rbf", "quantise"},
         "model.words": "quantise" not in kinds,
         "model.image": not any(config.model.convolutions) and config.model.readout == "dense",
-        "loss.threshold": _is_not_read("threshold", config.model.loss),
-        "loss.smoothing": _is_not_read("smoothing", config.model.loss),
+        "loss.threshold": config.model.loss in LOSSES and config.model.loss != "huber",
         "model.fitters": nested,
         "model.joining": not config.model.skips,
         "model.trees": not kinds & {"forest", "boosted"},
         "model.depth": not kinds & {"forest", "boosted"},
         "model.examples": not kinds & {"kernel_ridge", "nearest_neighbours"},
         "method.acceleration": method != "mac",
-        "method.cg_iterations": method != "alternating",
         "start.range": start == "staged",
         "start.gradient_step": start == "staged" or (method == "stochastic" and start in ("auto", "uniform")),
-        "start.iterations": start not in ("greedy", "elastic_embedding"),
         "start.width": start != "elastic_embedding",
         "start.repulsion": start != "elastic_embedding",
         "start.weights": start != "model",
     }.get(name, False)
-
-
-def _is_not_read(key: str, loss: str) -> bool:
-    """Losses of other packages may read any key."""
-    return loss in LOSSES and key not in NUMBERS.get(loss, ())

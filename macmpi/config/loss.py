@@ -10,18 +10,14 @@ from macmpi.config.tables import STRICT
 
 Size = Annotated[float, Ge(0.0), Le(1e9)]
 
-NUMBERS = {"huber": ("threshold",), "absolute": ("smoothing",)}
-"""The keys that each loss of macmpi reads; those of other packages may read any."""
-
 
 @dataclass(frozen=True)
 class Loss:
-    """Numbers of a loss, in units of the scaled targets; 0 stands for its own default.
+    """missing: NaN among the targets stands for an output that is not known.
 
-    missing: NaN among the targets stands for an output that is not known.
+    threshold: of "huber" and of losses of other packages, in units of the scaled targets; 0 stands for their own.
     """
 
     missing: bool = False
     threshold: Size = 0.0
-    smoothing: Size = 0.0
     __pydantic_config__: ClassVar[Any] = STRICT

@@ -53,8 +53,6 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
 
 def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
     """method.acceleration and why: momentum where numbers are the targets.  Collective: no."""
-    if config.penalty.sparse:
-        return "none", "sparse coordinates are not feasible"
     if _kind(config, autoencoder) == "numbers" and not config.penalty.gradients:
         return "momentum", "for numbers"
     return "none", IN_THE_PAPER

@@ -41,7 +41,7 @@ class Start:
     """Initial weights, then one gradient step; or initial coordinates, then a W-step.
 
     "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "greedy": each layer trained as an
-    autoencoder of its inputs, `iterations` long; "staged": filters and codebooks by model.centres, then the output
+    autoencoder of its inputs; "staged": filters and codebooks by model.centres, then the output
     layer, and no gradient step; "model": the weights of another run's model.h5.  Coordinates of a code: "pca" (where
     the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`.  "auto": "uniform",
     of bits "pca".
@@ -50,7 +50,6 @@ class Start:
     method: Literal["auto", "uniform", "pca", "greedy", "staged", "model", "elastic_embedding", "file"] = "auto"
     range: Annotated[float, Ge(0.0), Le(1e6)] = 0.0
     gradient_step: bool = True
-    iterations: Own = 0
     width: Width = 10.0
     repulsion: Annotated[float, Gt(0.0), Le(1e12)] = 100.0
     coordinates: str = ""
@@ -91,8 +90,7 @@ SHAPING = ("l1", "group_lasso", "weights_min", "weights_max")
 class Penalty:
     """Quadratic penalty or augmented Lagrangian, the schedule of mu, and what is asked of the weights.
 
-    ridge and the keys of `SHAPING` hold one value for the net, or a list with one for each layer with weights; sparsity
-    one for each hidden layer.
+    ridge and the keys of `SHAPING` hold one value for the net, or a list with one for each layer with weights.
     """
 
     method: Literal["quadratic", "augmented_lagrangian"] = "quadratic"
@@ -105,7 +103,6 @@ class Penalty:
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
     gradient_tolerance: Annotated[float, Gt(0.0)] = 0.1
-    gradient_decay: Annotated[float, Gt(0.0), Lt(1.0)] = 0.7
     gradients: bool = False
     metric: Literal["identity", "variance", "curvature"] = "identity"
     ridge: Size | list[Size] | Literal["auto"] = "auto"
@@ -115,7 +112,6 @@ class Penalty:
     group_lasso: Size | list[Size] = 0.0
     weights_min: Bound | list[Bound] = -FAR
     weights_max: Bound | list[Bound] = FAR
-    sparsity: Size | list[Size] = 0.0
     __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
@@ -133,11 +129,6 @@ class Penalty:
         """A key's values, one for each of `layers` layers; those of a list as they are."""
         found = self.value(key)
         return list(found) if isinstance(found, list) else [found] * layers
-
-    @property
-    def sparse(self) -> bool:
-        """Coordinates are drawn to 0."""
-        return max(self.each("sparsity", 1), default=0.0) > 0.0
 
     @property
     def shaping(self) -> list[str]:
@@ -184,7 +175,6 @@ class Method:
 
     name: Literal["auto", "mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "auto"
     acceleration: Literal["auto", "none", "feasible", "momentum"] = "auto"
-    cg_iterations: PositiveInt = 10
     __pydantic_config__: ClassVar[Any] = STRICT
 
 
@@ -216,7 +206,6 @@ class Baseline:
     rate: Positive = 0.01
     momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.0
     beta2: Annotated[float, Ge(0.0), Lt(1.0)] = 0.999
-    parts: PositiveInt = 2
     patience: PositiveInt = 20
     __pydantic_config__: ClassVar[Any] = STRICT
 
@@ -230,26 +219,17 @@ HALF_STEPS = ("penalty", "z_step", "w_step")
 class Selection:
     """Layers are selected in every `every`-th iteration: numbers of centres, widths, ridges, or units of dense layers.
 
-    Candidates: smallest, smallest + step, ..., and the number at the start; or `sizes`, a list for each hidden layer.
-    epsilon2: for all layers or for each.  iterations: nets of fewer units are trained for these, at most.
-    low_bias: a run whose errors give epsilon2.
+    sizes: candidates of each hidden layer, [] where it stays; without any, of centres 150, 175, ... and the number at
+    the start.  epsilon2: for all layers or for each.
     """
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
     epsilon2: Positive | list[Positive] = field(default_factory=list)
     every: Annotated[int, Ge(1)] = 11
-    smallest: PositiveInt = 150
-    step: PositiveInt = 25
     sizes: list[list[PositiveInt]] = field(default_factory=list)
     widths: list[Width | list[Width]] = field(default_factory=list)
     ridges: list[Size | list[Size]] = field(default_factory=list)
-    iterations: Annotated[int, Ge(0)] = 5
-    low_bias: str = ""
     __pydantic_config__: ClassVar[Any] = STRICT
-
-    def __post_init__(self) -> None:
-        if self.low_bias and self.epsilon2 != []:
-            raise ValueError("low_bias names a run that gives epsilon2: leave one of them out")
 
     def epsilons(self, count: int) -> list[float]:
         """One for each of `count` nets; as they are if there are several."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.adding import adding
 from macmpi.data.reading import Raw, read_file
 from macmpi.data.usps_large import usps_large
 from macmpi.parallel.streams import stream
@@ -101,8 +99,6 @@ NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {
     "usps": read_usps,
     "usps-large": read_usps_large,
     "coil": read_coil,
-    "adding": partial(adding, steps=50),
-    "adding-100": partial(adding, steps=100),
 }
 
 FILES = {"usps": "usps.h5", "coil": "coil20.h5"}

@@ -1,1 +1,1 @@
-"""A trained net in other formats: ONNX, a torch module, a NumPy file.  None of them needs macmpi."""
+"""A trained net as an ONNX file, for programs without macmpi."""

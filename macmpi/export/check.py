@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -55,22 +54,22 @@ def points_of(model: Model) -> Array:
     return np.clip(model.scaling_x.undo(scaled), -LARGEST, LARGEST)
 
 
-def answers_of(model: Model, X: Array, codes: bool) -> Answers:
-    """The model's own answers.  codes: whether it has a code."""
+def answers_of(model: Model, X: Array) -> Answers:
+    """The model's own answers."""
     found = {"predictions": model.predict(X)}
     if model.classes is not None:
         found = {"label": found["predictions"], "probabilities": model.probabilities(X)}
-    return found | ({"codes": model.encode(X)} if codes else {})
+    return found | ({"codes": model.encode(X)} if model.chain.layer_ends else {})
 
 
-def compare(model: Model, runner: Runner, by: str, codes: bool, decoder: bool = False) -> Found:
+def compare(model: Model, runner: Runner, by: str, decoder: bool = False) -> Found:
     """The largest differences of an exported net, or of a decoder alone, to its model.  Collective: no."""
     X = points_of(model)
     if decoder:
         X = model.encode(X)
         expected = {"predictions": model.decode(X)}
     else:
-        expected = answers_of(model, X, codes)
+        expected = answers_of(model, X)
     found, units = runner(X), {"predictions": unit_of(model)}
     differences = {
         name: difference(found[name], array, units.get(name, 1.0))
@@ -104,9 +103,6 @@ def ensure(found: Found, precision: str) -> None:
         raise NumericalError(f"the exported net is not that of macmpi, and is not written: {found}")
 
 
-# --- the formats ------------------------------------------------------------------------------------------------------
-
-
 def onnx_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
     """Computes an ONNX file, if onnxruntime is installed; and by what, or why not."""
     try:
@@ -123,40 +119,3 @@ def onnx_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
         return dict(zip(names, session.run(names, {given.name: X.astype(precision)}), strict=True))
 
     return run, f"onnxruntime {onnxruntime.__version__}"
-
-
-def numpy_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
-    """Computes a NumPy file."""
-    scope = _executed(content)
-    return _runner(scope, lambda answer: np.asarray(answer)), f"NumPy {np.__version__}"
-
-
-def torch_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
-    """Computes a torch file, if torch is installed; and by what, or why not."""
-    if find_spec("torch") is None:
-        return None, "torch is not installed"
-    scope = _executed(content)
-    net = scope["load"]()
-    methods = {name: getattr(net, name) for name in dir(net) if name in METHODS.values()}
-
-    def array(answer: Any) -> Array:
-        return np.asarray(answer.detach() if hasattr(answer, "detach") else answer)
-
-    return _runner(methods, array), f"torch {scope['torch'].__version__}"
-
-
-METHODS = {"predictions": "predict", "label": "predict", "probabilities": "probabilities", "codes": "encode"}
-"""Answer -> the method of a Python file that gives it."""
-
-
-def _executed(content: bytes) -> dict[str, Any]:
-    """The names that a Python file of this program defines: nothing of a model.h5 is code in it, all is data."""
-    scope: dict[str, Any] = {"__name__": "exported"}
-    exec(compile(content, "exported", "exec"), scope)
-    return scope
-
-
-def _runner(methods: dict[str, Any], array: Callable[[Any], Array]) -> Runner:
-    other = "predictions" if "probabilities" in methods else "label"
-    used = {name: method for name, method in METHODS.items() if method in methods and name != other}
-    return lambda X: {name: array(methods[method](X)) for name, method in used.items()}

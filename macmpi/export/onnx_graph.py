@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ class Graph:
     onnx: ModuleType
     dtype: np.dtype
     nodes: list[Any] = field(default_factory=list)
-    constants: list[Any] = field(default_factory=list)
+    constants: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def node(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
         """The output of one operator."""
@@ -31,16 +32,19 @@ class Graph:
         return name
 
     def constant(self, value: Any, as_it_is: bool = False) -> str:
-        """An array or a number; numbers with a point become those of the graph's precision."""
-        array = np.asarray(value)
+        """An array or a number, one copy of each; numbers with a point become those of the graph's precision."""
+        array = np.ascontiguousarray(value)
         array = array.astype(self.dtype) if array.dtype.kind == "f" and not as_it_is else array
+        key = (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
+        if key in self.constants:
+            return str(self.constants[key].name)
         name = f"constant_{len(self.constants)}"
         if array.dtype.kind == "U":
             text = [word.encode() for word in array.ravel().tolist()]
             made = self.onnx.helper.make_tensor(name, self.onnx.TensorProto.STRING, array.shape, text)
         else:
-            made = self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
-        self.constants.append(made)
+            made = self.onnx.numpy_helper.from_array(array, name)
+        self.constants[key] = made
         return name
 
     @property

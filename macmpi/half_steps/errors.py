@@ -9,21 +9,7 @@ import numpy as np
 from macmpi.half_steps.gradients import gradients_of
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.z_problems import z_inputs, z_problem
-from macmpi.solvers.sparsity import near_zero
 from macmpi.state import Errors, State
-
-
-def share_near_zero(parts: Parts, state: State[Any]) -> float:
-    """The share of what the net computes at sparse sites, of all training points, that is near 0.  Collective: yes."""
-    chain, weights, asked = parts.plan.chain, parts.weights(state), parts.plan.choices.sparsity
-    sparse = [k for k, sparsity in enumerate(asked) if sparsity is not None]
-
-    def part(rows: slice) -> list[float]:
-        found = chain.coordinates(weights, parts.data.X[rows])
-        return [float(sum(near_zero(found[k]) for k in sparse))]
-
-    count = parts.plan.n_train * sum(chain.site_sizes[k] for k in sparse)
-    return float(parts.evaluation.total(parts.plan.work.train, part, 1)[0]) / count
 
 
 def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors:
@@ -36,8 +22,6 @@ def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors
     ridge = parts.ridge_of(state, range(len(parts.plan.chain.segments))) if parts.plan.has_basis else 0.0
     zeros = parts.zeros(parts.weights(state))
     errors = Errors(train.error + ridge / parts.points.weight, validation.error, train.error, 0.0, zeros=zeros)
-    if parts.plan.choices.sparsity:
-        errors = errors._replace(near_zero=share_near_zero(parts, state))
     if not feasible and parts.plan.chain.sites:
         given = z_inputs(parts, state)
         E_Q, constraint, work, move = parts.evaluation.penalised(

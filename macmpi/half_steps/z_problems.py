@@ -55,7 +55,6 @@ def z_problem(given: ZInputs, rows: Rows, shifted: bool = True) -> ZProblem:
         Z=given.Z[rows],
         shift=shift(plan, given.metrics, given.multipliers[rows]) if shifted and moves else None,
         sides=_sides(given, rows),
-        sparsity=plan.choices.sparsity,
     )
 
 

@@ -54,7 +54,7 @@ class Alternating(Around):
     Collective: where a method says so.
     """
 
-    def __init__(self, mac: Mac, cg_iterations: int) -> None:
+    def __init__(self, mac: Mac, cg_iterations: int = 10) -> None:
         super().__init__(mac)
         self.cg_iterations, chain = cg_iterations, mac.plan.chain
         self.decoder = chain.part(chain.sites[0], len(chain.maps))

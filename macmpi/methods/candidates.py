@@ -10,7 +10,7 @@ import numpy as np
 
 from macmpi.config import Config
 from macmpi.plan.plan import Plan
-from macmpi.plan.selectable import ridges_of, widths_of
+from macmpi.plan.selectable import FEWEST, STEP, ridges_of, widths_of
 from macmpi.typing import Array
 
 CRITERIA: dict[str, Callable[[int], float]] = {
@@ -60,7 +60,7 @@ def candidates_of(config: Config, plan: Plan) -> list[Candidates]:
         if segment.leading:
             first = segment.maps[0]
             layer = next(i for i, m in enumerate(plan.hidden) if m is first)
-            steps = keys.sizes[layer] if keys.sizes else np.arange(keys.smallest, first.n_out, keys.step)
+            steps = keys.sizes[layer] if keys.sizes else np.arange(FEWEST, first.n_out, STEP)
             counts, own, widths = np.unique([*steps, first.n_out]), first.n_in, widths_of(config, layer)
         found.append(Candidates(k, layer, block, counts, widths, ridges.get(k, ()), price, own, units))
     return found

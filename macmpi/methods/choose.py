@@ -31,7 +31,7 @@ def choose(config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) 
     if config.method.name == "alternating":
         from macmpi.methods.alternating import Alternating
 
-        return Alternating(Mac(plan, data, team, clock), config.method.cg_iterations)
+        return Alternating(Mac(plan, data, team, clock))
     if config.selection.criterion == "none":
         return half_steps(config, plan, data, team, clock)
     if places(config, plan.chain):

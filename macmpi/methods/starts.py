@@ -25,13 +25,13 @@ from macmpi.state import State, block_views
 from macmpi.typing import Array
 
 GREEDY = 5
-"""Iterations of the greedy start where start.iterations is 0."""
+"""Iterations of each layer of the greedy start."""
 
 AT_HAND = sum_over([EVERY])
 """Sums over points that are all at hand."""
 
 EMBEDDING = 200
-"""Iterations of the elastic embedding where start.iterations is 0."""
+"""Iterations of the elastic embedding."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def codes(method: Method, config: Config, origin: Origin) -> Array:
         elif keys.method == "pca":
             Z[:] = principal_codes(X, H, 0.5 * range_of(keys), method.parts.data.weights)
         else:
-            Z[:] = elastic_embedding(X, H, keys.width, keys.repulsion, keys.iterations or EMBEDDING, keys.seed)
+            Z[:] = elastic_embedding(X, H, keys.width, keys.repulsion, EMBEDDING, keys.seed)
         if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:
             Z[:] = np.greater(Z, 0.0 if origin.coordinates is None else 0.5)
     method.parts.team.share_array(Z)
@@ -167,7 +167,7 @@ def greedy(method: Method, config: Config) -> Array:
             model=Model([units], activation, before, precision=config.model.precision),  # type: ignore[arg-type]
             start=replace(keys, method="uniform", model=""),
             penalty=Penalty(mu0=min(10.0, mu_max), mu_max=mu_max, ridge=config.penalty.each("ridge", k + 1)[k]),
-            run=Run(max_iterations=keys.iterations or GREEDY),
+            run=Run(max_iterations=GREEDY),
         )
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
         inputs = replace(inputs, weights=data.weights, weights_val=data.weights_val)
@@ -186,7 +186,7 @@ def greedy(method: Method, config: Config) -> Array:
 def _trained(layer: Mac, keys: Start) -> State[Any]:
     state = layer.start(range_of(keys), True, keys.seed)
     layer.begin(state)
-    for i in range(keys.iterations or GREEDY):
+    for i in range(GREEDY):
         layer.sweep(state)
         before, state.history.e1_val = state.history.e1_val, layer.evaluate(state).validation
         progress = Progress(i + 1, state.mu, before, state.history.e1_val)

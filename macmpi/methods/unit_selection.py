@@ -31,6 +31,9 @@ from macmpi.solvers.elimination import Kept, moments, prefixes, ranked
 from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
+ITERATIONS = 5
+"""A candidate and the net that it is compared with are trained for these, at most."""
+
 HOPELESS = 4.0
 """A candidate whose error rises by more than this number of times what it saves is not trained: measured, the other
 layers took back two thirds of the rise."""
@@ -148,7 +151,7 @@ class UnitSelection(Around):
         gap = rival.values[0] - best.values[0]
         if gap + saves > HOPELESS * saves:
             return False
-        for i in range(1, self.config.selection.iterations + 1):
+        for i in range(1, ITERATIONS + 1):
             if gap < 0.0:
                 break
             for net in (rival, best):

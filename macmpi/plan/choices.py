@@ -15,7 +15,6 @@ from macmpi.plan.shaping import Shaping, shaping_of
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, WSolver, ZSolver
 from macmpi.solvers.centres import TRAINERS, Trainer
 from macmpi.solvers.grams import System
-from macmpi.solvers.sparsity import Sparsity
 from macmpi.solvers.w_fitted import ByFitter
 from macmpi.solvers.w_sgd import SGDW
 from macmpi.solvers.w_thresholded import Thresholded
@@ -53,8 +52,7 @@ class Choices:
 
     shaping: what is asked of the weights.  regressions: of each segment.  trainers: of the parameter blocks that no
     regression fits.  metric: the form in which constraints are measured.  ring: trains the segments of inexact solvers,
-    which then travel round a ring of blocks of points; None: nothing travels.  sparsity: of each site's coordinates; ()
-    where none is asked for.
+    which then travel round a ring of blocks of points; None: nothing travels.
     """
 
     loss: Loss
@@ -65,7 +63,6 @@ class Choices:
     trainers: dict[int, Trainer]
     metric: str
     ring: SGDW | None = None
-    sparsity: tuple[Sparsity | None, ...] = ()
 
     def travels(self, segment: int) -> bool:
         """Its regressions go round the ring of blocks; they are not done by all ranks jointly."""
@@ -84,17 +81,7 @@ def choose(config: Config, chain: Chain) -> Choices:
         trainers=trainers(config.model, chain),
         metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
         ring=solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
-        sparsity=sparsity_of(config),
     )
-
-
-def sparsity_of(config: Config) -> tuple[Sparsity | None, ...]:
-    """The sparsity of each site's coordinates, hidden layer by hidden layer; () of none.  Collective: no."""
-    if not config.penalty.sparse:
-        return ()
-    layers = config.model.layers()
-    pairs = zip(config.penalty.each("sparsity", len(layers)), layers, strict=True)
-    return tuple(Sparsity(size) if size > 0.0 else None for size, (_, _, site) in pairs if site != "none")
 
 
 def regressions(config: Config, chain: Chain) -> tuple[Regression, ...]:
@@ -148,8 +135,7 @@ def penalty_of(config: Config) -> Quadratic:
     if config.method.name in NESTED:
         return Patient(*common, patience=config.baseline.patience)
     if penalty.stop == "gradient":
-        first, own = penalty.gradient_tolerance, penalty.gradient_decay
-        return Stationary(*common, patience=patience, gradient_tolerance=first, gradient_decay=own)
+        return Stationary(*common, patience=patience, gradient_tolerance=penalty.gradient_tolerance)
     kind = Quadratic if penalty.method == "quadratic" else AugmentedLagrangian
     return kind(*common, decay, every=every, patience=patience, gradients=penalty.gradients)
 

@@ -22,7 +22,7 @@ from macmpi.plan.damped import damped
 from macmpi.plan.directions import DirectionWork, sides_of
 from macmpi.plan.estimate import flops_of_half_steps, subtrees
 from macmpi.plan.inverses import assign_inverses, inverse_flops
-from macmpi.plan.minibatches import REMADE_LATER, minibatch
+from macmpi.plan.minibatches import REMADE_LATER, SHARED, minibatch
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Task, Tour, WorkList
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
@@ -277,7 +277,7 @@ def _passes(plan: Plan, config: Config, autoencoder: bool, rate: float) -> list[
         other.append(Round(inverses, item * squares, plan.per_node, times=-(-times // REMADE_LATER)))
     elif name in ("sgd", "adam"):
         times = -(-plan.n_train // min(config.baseline.batch, plan.n_train))
-        points, blocks = points / times, min(config.baseline.parts, config.baseline.batch, plan.n_train)
+        points, blocks = points / times, min(SHARED, config.baseline.batch, plan.n_train)
         other.append(Round((SECONDS_A_BYTE * item * weights,) * plan.ranks, 0, times=times))
     each = points * flops / BLAS_SHARE / rate / blocks
     own = [each * len(run) for run in balance.contiguous_runs(blocks, plan.ranks)]

@@ -15,6 +15,7 @@ from macmpi.parallel import balance, tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.tree_sum import alone
 from macmpi.plan.choices import KEPT
+from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
@@ -172,7 +173,7 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
         share = max(plan.work.parts.row_counts) / N
         kept += 5.0 * squares
     elif name in ("sgd", "adam"):
-        parts = min(config.baseline.parts, min(config.baseline.batch, N))
+        parts = min(SHARED, config.baseline.batch, N)
         share = -(-parts // plan.ranks) / parts
     else:
         share = max(plan.work.train.row_counts) / N

@@ -7,7 +7,7 @@ from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.plan.resizable import check_places, check_sizes, places
-from macmpi.plan.selectable import check_selectable, ridges_of
+from macmpi.plan.selectable import FEWEST, STEP, check_selectable, ridges_of, width_places
 from macmpi.plan.staged_refusals import check_staged
 from macmpi.solvers import ZSolver
 
@@ -156,11 +156,12 @@ def check_method(config: Config, chain: Chain) -> None:
             f'selection.criterion = "{keys.criterion}" needs selection.epsilon2, the mean squared error of a model of '
             f"low bias: one number, or one for each of the {count} {which} ({len(epsilons)} given)"
         )
-    fewest = min((m.n_out for m in basis), default=keys.smallest)
-    if keys.smallest > fewest and not keys.sizes:
+    fewest = min((m.n_out for m in basis), default=FEWEST)
+    if fewest < FEWEST and not keys.sizes:
+        lists = [[-(-n // 2)] if i in width_places(config) else [] for i, n in enumerate(config.model.units)]
         raise UsageError(
-            f"selection.smallest = {keys.smallest:,} is more than the {fewest:,} centres that a layer starts with; "
-            "use fewer"
+            f"a selection without sizes compares {FEWEST}, {FEWEST + STEP}, ... centres, and a layer starts with "
+            f"{fewest:,}; say which to compare, as in selection.sizes = {lists}"
         )
     for k, segment in enumerate(chain.segments, start=1):
         linear = segment.separable and segment.activation == "linear"

@@ -22,7 +22,6 @@ from macmpi.plan.offsets import Offsets, offsets
 from macmpi.plan.refusals import check, check_ring, check_sharded
 from macmpi.plan.shaping_refusals import check_shaping
 from macmpi.plan.sharing_refusals import check_sharing
-from macmpi.plan.sparsity_refusals import check_sparsity
 from macmpi.plan.work import Work
 from macmpi.solvers.restraint import Restraint
 
@@ -114,7 +113,6 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
     if config.method.name not in NESTED:
         check_fitters(config, chain)
     check_shaping(config, chain)
-    check_sparsity(config, chain)
     plan = Plan(
         chain=chain,
         choices=choose(config, chain),

@@ -10,6 +10,9 @@ from macmpi.plan.choices import regressed, w_choice
 from macmpi.plan.fitted import fitter_of, fitters
 from macmpi.plan.shaping import shaping_of
 
+FEWEST, STEP = 150, 25
+"""Without selection.sizes the candidates of a layer of centres are FEWEST, FEWEST + STEP, ..., as in the paper."""
+
 WIDE = ("rbf", "kernel_ridge")
 """Layers with an entry in a list of model.width."""
 

@@ -70,8 +70,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Error:
-    """E1 per point of some weights; wrong_*: shares of misclassified points; zeros: of weights that are exactly 0;
-    near_zero: of outputs of sparse hidden layers near 0.
+    """E1 per point of some weights; wrong_*: shares of misclassified points; zeros: of weights that are exactly 0.
 
     A refit has no validation points left.
     """
@@ -81,7 +80,6 @@ class Error:
     wrong_training: float | None = None
     wrong_validation: float | None = None
     zeros: float | None = None
-    near_zero: float | None = None
     __pydantic_config__: ClassVar[Any] = FINITE
 
 
@@ -100,7 +98,6 @@ class Record:
     error_train: float | None = None
     error_val: float | None = None
     zeros: float | None = None
-    near_zero: float | None = None
     __pydantic_config__: ClassVar[Any] = FINITE
 
 

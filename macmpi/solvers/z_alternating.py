@@ -22,7 +22,7 @@ class AlternatingZ:
 
         1/2 ||z_k - f_k(z_{k-1}) - u_k||_{M_k}^2 + 1/2 ||z_{k+1} - f_{k+1}(z_k) - u_{k+1}||_{M_{k+1}}^2
 
-    (for k = K the loss in place of the second term; and its sparsity): eq. (4) for a net of one site, by Gauss-Newton.
+    (for k = K the loss in place of the second term): eq. (4) for a net of one site, by Gauss-Newton.
 
     Cost of a sweep: that of gauss_newton, and one pass for each forward value.
     """
@@ -76,5 +76,4 @@ def one_site(problem: ZProblem, k: int) -> ZProblem:
         Z=sites[k],
         shift=None,
         sides=problem.sides[k : k + 1],
-        sparsity=problem.sparsity[k : k + 1],
     )

@@ -2,15 +2,13 @@
 
 With c_k = f_k(z_{k-1}) + u_k - z_k, a loss near its outputs 1/2 ||q - B dF||^2 + constant, and
 Phi_k = B J_{K+1} ... J_{k+1}, the direction minimises, for each point,
-1/2 ||q - B J_{K+1} dz_K||^2 + 1/2 sum_k ||dz_k - J_k dz_{k-1} - c_k||_{M_k}^2,
-and the parabolas that draw sparse coordinates to 0 (`Drawn`).
+1/2 ||q - B J_{K+1} dz_K||^2 + 1/2 sum_k ||dz_k - J_k dz_{k-1} - c_k||_{M_k}^2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -23,24 +21,10 @@ from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """1/2 sum_h c_h (z_h + dz_h)^2 for the coordinates z (n, H) of a site, with curvatures c (n, H) > 0."""
-
-    z: Array
-    c: Array
-
-    @cached_property
-    def roots(self) -> Array:
-        """sqrt(c)."""
-        return np.sqrt(self.c)
-
-
-@dataclass(frozen=True)
 class Linearised:
     """One Gauss-Newton model of a tile of points.
 
-    feasible: c_1, ..., c_K; tangents: J_2, ..., J_K and B J_{K+1}; residual: q (n, L).  drawn: what draws the
-    coordinates of each site to 0, or None; () where no site has any.
+    feasible: c_1, ..., c_K; tangents: J_2, ..., J_K and B J_{K+1}; residual: q (n, L).
     """
 
     sizes: tuple[int, ...]
@@ -48,20 +32,6 @@ class Linearised:
     tangents: Sequence[Tangent]
     residual: Array
     metrics: tuple[Metric, ...]
-    drawn: tuple[Drawn | None, ...] = ()
-
-    @cached_property
-    def taps(self) -> list[tuple[int, slice, Drawn]]:
-        """Sites that are drawn to 0, from 0, and the columns of theirs behind the L outputs in the dual system.
-
-        sqrt(c) dz_k are further outputs of the model, and -sqrt(c) z_k their targets.
-        """
-        found, at = [], self.residual.shape[1]
-        for k, drawn in enumerate(self.drawn):
-            if drawn is not None:
-                found.append((k, slice(at, at + self.sizes[k]), drawn))
-                at += self.sizes[k]
-        return found
 
     @property
     def empty(self) -> Array:
@@ -82,9 +52,6 @@ def dual(model: Linearised, precondition: Precondition, iterations: int, toleran
     dz, t = (split_columns(model.sizes, A) for A in (dZ, T))
     model.accumulate(dz)
     R = model.residual - model.tangents[-1].jvp(dz[-1])
-    if model.taps:
-        R = np.hstack([R, *(-tap.roots * (tap.z + dz[k]) for k, _, tap in model.taps)])
-        precondition = _tapped(model, precondition)
 
     def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
         return *dual_product(model, P, t, last), T
@@ -92,42 +59,21 @@ def dual(model: Linearised, precondition: Precondition, iterations: int, toleran
     return conjugate_gradients(dZ, R, product, precondition, iterations, tolerance)
 
 
-def _tapped(model: Linearised, precondition: Precondition) -> Precondition:
-    """The preconditioner of the L outputs, and the diagonal 1 + c_h (M_k^-1)_hh of the rows behind them."""
-    L = model.residual.shape[1]
-    inverses = [model.metrics[k].inverse for k, _, _ in model.taps]
-    diagonals = [np.diag(A) if A.ndim == 2 else A for A in inverses]
-    scale = [1.0 + tap.c * own for own, (_, _, tap) in zip(diagonals, model.taps, strict=True)]
-    below = np.hstack(scale).astype(model.residual.dtype, copy=False)
-
-    def both(R: Array) -> Array:
-        return np.hstack([precondition(R[:, :L]), R[:, L:] / below])
-
-    return both
-
-
 def dual_product(model: Linearised, P: Array, t: Sequence[Array], last: bool = False) -> tuple[Array, Array | None]:
     """P^T S P row by row, and S P unless it is the last one, for S = I + sum_k Phi_k M_k^-1 Phi_k^T.
 
-    t_k becomes sum_{j <= k} J_k ... J_{j+1} M_j^-1 Phi_j^T P.  Where coordinates are drawn to 0, P has the columns of
-    `Linearised.taps` too.
+    t_k becomes sum_{j <= k} J_k ... J_{j+1} M_j^-1 Phi_j^T P.
     """
-    L, taps = model.residual.shape[1], {k: (columns_, tap) for k, columns_, tap in model.taps}
-    u, curvature = P[:, :L] if taps else P, row_dots(P, P) if last else None
+    u, curvature = P, row_dots(P, P) if last else None
     for k in range(len(t) - 1, -1, -1):
         u = model.tangents[k].vjp(u)
-        if k in taps:
-            u = u + taps[k][1].roots * P[:, taps[k][0]]
         times(u, model.metrics[k].inverse, out=t[k])
         if curvature is not None:
             curvature += row_dots(u, t[k])
     model.accumulate(t)
     if curvature is not None:
         return curvature, None
-    through = model.tangents[-1].jvp(t[-1])
-    if taps:
-        through = np.hstack([through, *(tap.roots * t[k] for k, (_, tap) in taps.items())])
-    SP = P + through
+    SP = P + model.tangents[-1].jvp(t[-1])
     return row_dots(P, SP), SP
 
 
@@ -179,10 +125,6 @@ def direct_primal(model: Linearised) -> Array:
             above = slice(bounds[k + 1], bounds[k + 2])
             A[:, here, above], A[:, above, here] = -MJ, -MJ.transpose(0, 2, 1)
             b[:, here] -= (MJ @ model.feasible[k + 1][:, :, None])[:, :, 0]
-    for k, _, tap in model.taps:
-        own = np.arange(bounds[k], bounds[k + 1])
-        A[:, own, own] += tap.c
-        b[:, own] -= tap.c * tap.z
     return solve_rows(A, b).astype(model.residual.dtype)
 
 

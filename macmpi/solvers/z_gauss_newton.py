@@ -12,14 +12,7 @@ from macmpi.nets.tape import Fixed, fixed
 from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import SINGLE, ZSolution
 from macmpi.solvers.linear_systems import Precondition
-from macmpi.solvers.z_directions import (
-    Drawn,
-    Linearised,
-    direct_dual,
-    direct_primal,
-    dual,
-    flops_a_point,
-)
+from macmpi.solvers.z_directions import Linearised, direct_dual, direct_primal, dual, flops_a_point
 from macmpi.solvers.z_preconditioners import dual_preconditioner
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
@@ -44,8 +37,7 @@ class GaussNewtonZ:
     smaller of the two spaces; "auto" takes the one that costs the fewest flops, counted.  The preconditioner is the
     inverse of the system's mean over a sample of points, one for all.  With `cg_precision` "single" inexact CG is done
     in float32; outputs, constraints and objectives never are.  A point's step starts at `relaxation` (over-relaxation
-    when above 1), then at 1, then is halved; the old z stays where nothing improves.  A penalty of sparsity enters the
-    direction as its majorising parabola at z, whose curvature is each point's own, and the objective as it is.
+    when above 1), then at 1, then is halved; the old z stays where nothing improves.
 
     Cost of an iteration, with F = 2 n sum_{k >= 2} H_{k-1} H_k flops for a pass through the segments after the first:
     3 F and 2 F times the CG iterations, and 2 n L^2 for each use of the preconditioner.
@@ -66,10 +58,8 @@ class GaussNewtonZ:
         """ "dual", "direct_dual" or "direct_primal" for problems of this shape."""
         passes = 2.0 * sum(segment.multiplications for segment in problem.segments[1:])
         flops = flops_a_point(problem.sizes, problem.Y.shape[1], passes, self.cg_iterations)
-        if any(problem.sparsity):  # a diagonal of each point in primal space; in the dual one as many rows more
-            del flops["direct_dual"]
         if self.direction == "direct":
-            flops = {name: flops[name] for name in ("direct_dual", "direct_primal") if name in flops}
+            flops = {name: flops[name] for name in ("direct_dual", "direct_primal")}
         return self.direction if self.direction in flops else min(flops, key=lambda name: flops[name])
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Shared | None:
@@ -94,9 +84,7 @@ class GaussNewtonZ:
             else:
                 assert shared is not None
                 with np.errstate(over="ignore", invalid="ignore"):  # such a step is not taken
-                    dZ = dual(
-                        model, shared.precondition, self.cg_iterations * (1 + bool(model.taps)), self.cg_tolerance
-                    )
+                    dZ = dual(model, shared.precondition, self.cg_iterations, self.cg_tolerance)
             self._line_search(problem, Z, dZ.astype(Z.dtype, copy=False), errors)
         return ZSolution(Z, errors)
 
@@ -133,11 +121,5 @@ def _linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[Arr
     missed = problem.missed(Z, F)
     feasible = [c.astype(dtype, copy=False) for c in missed]
     tangents[-1] = root.after(tangents[-1])
-    drawn = tuple(
-        None
-        if sparsity is None
-        else Drawn(z.astype(dtype, copy=False), sparsity.curvature(z).astype(dtype, copy=False))
-        for sparsity, z in zip(problem.sparsity, problem.sites(Z), strict=False)
-    )
-    model = Linearised(problem.sizes, feasible, tangents, root.residual, metrics, drawn)
+    model = Linearised(problem.sizes, feasible, tangents, root.residual, metrics)
     return problem.weigh(Z, missed, F[-1]), model

@@ -17,7 +17,6 @@ from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Loss, Metric
 from macmpi.nets.tape import Fixed
 from macmpi.reductions import EVERY
-from macmpi.solvers.sparsity import Sparsity
 from macmpi.typing import Array
 
 Rows = Array | slice
@@ -29,10 +28,9 @@ class ZProblem:
 
         min over z of loss(y, f_{K+1}(z_K)) + 1/2 sum_k (z_k - f_k(z_{k-1}) - u_k)^T M_k (z_k - f_k(z_{k-1}) - u_k).
 
-    and for each site with a Sparsity its penalty of z_k.  The quadratic penalty has M_k = mu I and no shift; the
-    augmented Lagrangian has u_k = M_k^-1 lambda_k. segments: f_1, ..., f_{K+1}; sizes (H_1, ..., H_K); metrics M_1,
-    ..., M_K; X (n, D), Y (n, L), Z and shift (n, H_1 + ... + H_K): the rows of the points; sides: the data that f_2,
-    ..., f_{K+1} read, or None; () where none does; sparsity: of each site, () where no site has any.  Points are
+    The quadratic penalty has M_k = mu I and no shift; the augmented Lagrangian has u_k = M_k^-1 lambda_k.  segments:
+    f_1, ..., f_{K+1}; sizes (H_1, ..., H_K); metrics M_1, ..., M_K; X (n, D), Y (n, L), Z and shift (n, H_1 + ... +
+    H_K): the rows of the points; sides: the data that f_2, ..., f_{K+1} read, or None; () where none does.  Points are
     independent: the answer for some rows is those rows of the answer.
     """
 
@@ -46,7 +44,6 @@ class ZProblem:
     Z: Array
     shift: Array | None = None
     sides: tuple[Array | None, ...] = ()
-    sparsity: tuple[Sparsity | None, ...] = ()
 
     def inputs(self, k: int, z: Array, rows: Rows = EVERY) -> Array:
         """The inputs of segment k > 0 for coordinates z of the given rows: these, and the data that it reads."""
@@ -102,9 +99,6 @@ class ZProblem:
         total = self.loss.value(self.Y[rows], F)
         for metric, c in zip(self.metrics, missed, strict=True):
             total += 0.5 * metric.square(c)
-        for sparsity, z in zip(self.sparsity, self.sites(Z), strict=False):
-            if sparsity is not None:
-                total += sparsity.value(z)
         return total
 
 

@@ -39,14 +39,13 @@ COLUMNS: tuple[Column, ...] = (
 OPTIONAL: dict[str, tuple[str, Column]] = {
     "error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}".format)),
     "zeros": ("constraint", ("zeros", "zeros", "{:>6.1%}".format)),
-    "near_zero": ("constraint", ("near_zero", "near 0", "{:>6.1%}".format)),
 }
 """Columns that only some runs have, each with the column that it follows."""
 
 
 def optional_columns(plan: Plan) -> list[str]:
     """The keys of OPTIONAL that a plan's penalties ask for."""
-    return ["zeros"] * plan.choices.shaping.sparse + ["near_zero"] * bool(plan.choices.sparsity)
+    return ["zeros"] * plan.choices.shaping.sparse
 
 
 def _columns(record_keys: Iterable[str], without: frozenset[str]) -> list[Column]:
@@ -134,7 +133,6 @@ def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
         "lagrangian": errors.lagrangian,
         "multiplier": errors.multiplier,
         "zeros": errors.zeros,
-        "near_zero": errors.near_zero,
         **(_norms(errors.gradients) if errors.gradients else {}),
     }
     return {

@@ -55,10 +55,7 @@ def decided(
     from macmpi.config.auto import decide
 
     config, others = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
-    from macmpi.training.low_bias import with_epsilon
-
-    config, noise = team.from_root(lambda: with_epsilon(config, sizes.n_out))
-    return Decided(config, losses + others + noise, source, sizes, notes)
+    return Decided(config, losses + others, source, sizes, notes)
 
 
 def _with_connections(config: Config) -> Config:

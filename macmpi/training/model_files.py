@@ -75,7 +75,7 @@ def card_of(config: Config, plan: Plan, data: Dataset, end: End, facts: dict[str
 
 def _error(errors: Errors) -> Error:
     wrong = errors.wrong_train, errors.wrong_validation
-    return Error(errors.train, errors.validation, *wrong, errors.zeros, errors.near_zero)
+    return Error(errors.train, errors.validation, *wrong, errors.zeros)
 
 
 def ended(directory: RunDirectory | Nowhere, config: Config, plan: Plan, data: Dataset, end: End) -> Model:

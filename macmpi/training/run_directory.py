@@ -16,6 +16,7 @@ from typing import Any
 import macmpi
 from macmpi import StorageError, UsageError, __version__, files
 from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
+from macmpi.config.gone import gone
 from macmpi.console import warn
 from macmpi.machine.lock import Lock
 from macmpi.parallel import kernels
@@ -65,6 +66,7 @@ class RunDirectory:
         path, state, labels = found
         try:
             saved, sha256 = dict(json.loads(labels["config"])), labels["data_sha256"]
+            saved = {key: value for key, value in saved.items() if gone(key, value) != ""}
         except (LookupError, TypeError, ValueError, RecursionError):
             raise UsageError(f"a checkpoint of {self.path} does not say which config and data it is of") from None
         wanted = flat(config)
@@ -74,7 +76,8 @@ class RunDirectory:
             if k not in FREE_KEYS and _meant(k, saved.get(k)) != _meant(k, wanted.get(k))
         )
         if differ:
-            pairs = ", ".join(f"{k} (was {saved.get(k)!r}, is {wanted.get(k)!r})" for k in differ)
+            now = {k: f"is {wanted[k]!r}" if k in wanted else "has gone" for k in differ}
+            pairs = ", ".join(f"{k} (was {saved.get(k)!r}, {now[k]})" for k in differ)
             raise UsageError(f"cannot resume {self.path} with another config: {pairs}; use another --output")
         return path, state, sha256
 

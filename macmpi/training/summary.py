@@ -52,8 +52,6 @@ def _errors(name: str, errors: Errors) -> list[str]:
         lines.append(
             f"  {'  misclassified':28s}    train {errors.wrong_train:9.2%}   validation {errors.wrong_validation:9.2%}"
         )
-    if errors.near_zero is not None:
-        lines.append(f"  {'  outputs near 0':28s} {errors.near_zero:.1%} of those of layers under penalty.sparsity")
     if errors.zeros is not None:
         lines.append(f"  {'  weights that are 0':28s} {errors.zeros:.1%} of those under l1 or group_lasso")
     return lines

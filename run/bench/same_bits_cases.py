@@ -35,7 +35,7 @@ MAC: Keys = {"method.name": "mac", "penalty.mu0": 1.0, "penalty.mu_every": 1, "p
 
 PLAIN: Keys = {**MAC, "method.acceleration": "none"}
 STOCHASTIC: Keys = {"method.name": "stochastic", "stochastic.batch": 40, "stochastic.parts": 6}
-BASELINE: Keys = {"baseline.batch": 20, "baseline.parts": 3, "baseline.momentum": 0.5}
+BASELINE: Keys = {"baseline.batch": 20, "baseline.momentum": 0.5}
 LAGRANGIAN: Keys = {**MAC, "penalty.method": "augmented_lagrangian"}
 SHARDED: Keys = {"parallel.data": "sharded"}
 ON_NODE: Keys = {"parallel.data": "node"}
@@ -103,7 +103,6 @@ BASIS: Keys = {
     "model.width": [3.0, 1.0],
     "start.method": "elastic_embedding",
     "start.width": 2.0,
-    "start.iterations": 8,
 }
 SELECTING: Keys = {
     **BASIS,
@@ -111,15 +110,13 @@ SELECTING: Keys = {
     "model.hidden": [40, 2, 30],
     "selection.criterion": "aic",
     "selection.epsilon2": [0.3],
-    "selection.smallest": 3,
-    "selection.step": 4,
+    "selection.sizes": [[*range(3, 40, 4), 40], [], [*range(3, 30, 4), 30]],
     "selection.every": 1,
 }
 UNITS: Keys = {
     "selection.criterion": "aic",
     "selection.epsilon2": 0.2,
     "selection.every": 1,
-    "selection.iterations": 2,
     "selection.sizes": [[3, 8], [2], [3, 8]],
 }
 BITS: Keys = {"method.name": "mac", "model.activation": "binary", "penalty.mu0": 0.1, "penalty.mu_every": 1}
@@ -206,7 +203,7 @@ CASES: dict[str, Case] = {
     "rbf": Case("codes", BASIS, kind("rbf")),
     "rbf_subset": Case("codes", {**BASIS, "model.centres": "subset", "start.method": "pca"}, kind("rbf")),
     "rbf_points": Case("few", {**BASIS, "model.centres": "points", "model.hidden": [60, 2, 60]}, kind("rbf")),
-    "alternating": Case("codes", {**BASIS, "method.name": "alternating", "method.cg_iterations": 3}, kind("rbf")),
+    "alternating": Case("codes", {**BASIS, "method.name": "alternating"}, kind("rbf")),
     "quantiser": Case(
         "numbers",
         {**PLAIN, "model.activation": "quantise", "model.words": 6, "model.hidden": [3], "start.method": "pca"},
@@ -271,7 +268,7 @@ CASES: dict[str, Case] = {
     "sharded_labels": Case("labels", {**MAC, **NET, **LABELS, **SHARDED}),
     # starts, refit, runs that go on
     "pca": Case("codes", {**MAC, **CODE, "start.method": "pca"}),
-    "greedy": Case("codes", {**MAC, **CODE, "start.method": "greedy", "start.iterations": 2}),
+    "greedy": Case("codes", {**MAC, **CODE, "start.method": "greedy"}),
     "staged": Case("numbers", {**MAC, **NET, "start.method": "staged"}),
     "from_model": Case(
         "codes",

@@ -137,6 +137,7 @@ def basis(folder: Path) -> Path:
 
 
 FILE = "start.method='file'"
+NO_SIZES = "selection.sizes=[]"
 NONE = "selection.criterion='none'"
 GREEDY = ("start.method='greedy'", "model.words=9")
 OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
@@ -154,14 +155,13 @@ OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
         (["model.words=0"], ["model.words"]),
         (["penalty.mu_every=-1"], ["penalty.mu_every"]),
         (["method.name='alternatin'"], ["method.name"]),
-        (["method.cg_iterations=0"], ["method.cg_iterations"]),
         (["selection.criterion='AIC'"], ["selection.criterion", "'aic'"]),
-        (["selection.every=0", "selection.smallest=0", "selection.step=0"], ["3 mistakes", "selection.every"]),
+        (["selection.every=0", "selection.sizes=5"], ["2 mistakes", "selection.every"]),
         (["selection.epsilon2=[0.0]"], ["selection.epsilon2.0"]),
         (["start.width=0.0", "start.repulsion=-1.0"], ["2 mistakes", "start.width", "start.repulsion"]),
         ([FILE], ["coordinates"]),
         (["start.coordinates='short.npz'"], ["coordinates", "go together"]),
-        (["selection.smallest=31"], ["selection.smallest = 31", "30 centres"]),
+        ([NO_SIZES], ["starts with 30", "selection.sizes = [[20], [], [15]]"]),
         (["selection.epsilon2=[]"], ["selection.epsilon2", "0 given"]),
         (["selection.epsilon2=[0.1,0.1,0.1]"], ["selection.epsilon2", "3 given"]),
         (["model.centres='kmeans'"], ["nested sets", 'centres = "subset"']),
@@ -173,11 +173,15 @@ OTHER = ("model.width=1.0", NONE, "start.method='uniform'")
                 "model.hidden=[40,30,2]",
                 "model.activation=['rbf','rbf','linear']",
                 "model.sites=['none','none','after']",
+                "selection.sizes=[[5],[5],[]]",
             ],
             ["one linear layer", "segment 1"],
         ),
         (["method.name='alternating'"], ["selection.criterion", 'method.name = "mac"']),
-        (["model.activation='sigmoid'", "model.sites='after'", *OTHER[::2], "selection.criterion='bic'"], ["no layer"]),
+        (
+            ["model.activation='sigmoid'", "model.sites='after'", *OTHER[::2], "selection.criterion='bic'", NO_SIZES],
+            ["no layer"],
+        ),
         (["model.hidden=[62,2,30]"], ["62 centres", "61 training points"]),
         (["model.centres='points'", NONE], ['"points"', "40 centres", "61 points"]),
         (["start.method='uniform'"], ["radial basis functions", "elastic_embedding"]),
@@ -208,8 +212,8 @@ def test_what_does_not_go_together(settings: list[str], named: list[str], basis:
 
 
 def test_the_same_on_two_ranks(basis: Path) -> None:
-    message = refused(basis, "--set", "selection.smallest=31", ranks=2, config="architecture.toml")
-    assert "30 centres" in message
+    message = refused(basis, "--set", "selection.sizes=[]", ranks=2, config="architecture.toml")
+    assert "starts with 30" in message
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

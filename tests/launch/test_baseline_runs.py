@@ -15,7 +15,7 @@ from macmpi.training.curve import COLUMNS
 
 pytestmark = pytest.mark.launch
 
-KEYS = ("baseline.batch=7", "baseline.rate=0.05", "baseline.momentum=0.9", "baseline.parts=3")
+KEYS = ("baseline.batch=7", "baseline.rate=0.05", "baseline.momentum=0.9")
 
 
 @pytest.mark.parametrize("name", ["adam", "cg"])

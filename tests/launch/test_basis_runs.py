@@ -193,10 +193,7 @@ def test_codes_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.coil
 def test_coil_has_the_same_bits_on_1_and_2_ranks(tmp_path: Path) -> None:
     """With Grams wide enough to be cut into rows."""
-    keys = (
-        *("data.points=600", "model.hidden=[600,2,560]", "start.iterations=20"),
-        *("selection.every=2", "selection.smallest=20", "selection.step=20"),
-    )
+    keys = (*("data.points=600", "model.hidden=[600,2,560]", "selection.every=2"),)
     settings = [part for key in keys for part in ("--set", key)]
     words = (ROOT / "run" / "coil_select.toml", *settings, "--iterations", 3, "--output")
     run_here(*words, "alone", cwd=tmp_path, code=0)

@@ -123,7 +123,7 @@ SHORT = {
         for method in ("mac", "adam")
     },
     **{
-        f"loss, {method}": Short(LOSS, [f"method.name={method}", "loss.smoothing=0.2"], 30, 0.9, (1,))
+        f"loss, {method}": Short(LOSS, [f"method.name={method}", "loss.threshold=0.2"], 30, 0.9, (1,))
         for method in ("stochastic", "adam", "lbfgs")
     },
 }

@@ -26,17 +26,11 @@ FIRST = "docs/commands.md"
 TUTORIAL = sorted(path.name for path in (ROOT / "docs" / "tutorial").glob("*.md"))
 PAGES = ("docs/data.md", "docs/export.md", "docs/tuning.md", *(f"docs/tutorial/{name}" for name in TUTORIAL))
 
-NEEDS = {"onnxruntime": "onnxruntime", "--to onnx": "onnx", "model_torch": "torch"} | {
-    word: word for word in ("tensorboardX", "optuna")
-}
+NEEDS = {"--to onnx": "onnx"} | {word: word for word in ("onnxruntime", "onnx2torch", "tensorboardX", "optuna")}
 """Text of a line or a block -> the library without which it is left out; the extra `test` has none of them."""
 
-LEFT_OUT = ('net.float().to("cuda")',)
-"""Lines that need a GPU."""
-
 BEFORE = {
-    "docs/export.md": "import sys\nimport numpy as np\nsys.path.insert(0, 'runs/my')\nX = np.load('my.npz')['X']\n"
-    "try:\n    import torch\nexcept ImportError:\n    pass\n",
+    "docs/export.md": "import numpy as np\nX = np.load('my.npz')['X']\n",
 }
 """What a page's programs take for granted."""
 
@@ -65,8 +59,7 @@ def run_page(page: str, folder: Path, variables: dict[str, str]) -> int:
         if missing(text):
             continue
         if is_program:
-            lines = [line for line in text.splitlines() if not line.startswith(LEFT_OUT)]
-            (folder / "printed.py").write_text(BEFORE.get(page, "") + "\n".join(lines) + "\n")
+            (folder / "printed.py").write_text(BEFORE.get(page, "") + text)
         words = [sys.executable, "printed.py", "runs/my"] if is_program else ["bash", "-c", text]
         done = subprocess.run(
             words, cwd=folder, env=variables, capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
@@ -114,4 +107,4 @@ def test_what_a_page_prints_runs(page: str, first: Path, variables: dict[str, st
 def test_exceptions_are_printed_somewhere() -> None:
     """A line that is gone from the pages needs no exception."""
     texts = "\n".join(text for page in (FIRST, *PAGES) for _, text in printed(page))
-    assert [words for words in (*NEEDS, *LEFT_OUT) if words not in texts] == []
+    assert [words for words in NEEDS if words not in texts] == []

@@ -41,8 +41,7 @@ ridge_scale = "objective"
 [selection]
 criterion = "aic"
 epsilon2 = [0.01]
-smallest = 10
-step = 10
+sizes = [[10, 20, 30], [], [10, 20, 30]]
 every = 2
 """
 

@@ -80,7 +80,7 @@ SELECTED: Keys = {
     "model.centres": "subset",
     "selection.criterion": "bic",
     "selection.epsilon2": [0.1],
-    "selection.smallest": 2,
+    "selection.sizes": [[2, 4], [], [3]],
 }
 
 RIDGES: Keys = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from macmpi.config import Penalty
 from macmpi.config.tables import SHAPING
-from refused.case import BITS, CODES, DENSE_SELECTION, LABELS, OWN, SELECTED, Row
+from refused.case import BITS, CODES, LABELS, OWN, SELECTED, Row
 
 COMBINATIONS = [
     (
@@ -15,10 +15,6 @@ COMBINATIONS = [
         "`l1`, `group_lasso`, `weights_min` or `weights_max` with another method than mac, another "
         '`w_step.solver` than auto and proximal, `schedule = "ring"`, a metric or selection, or on a layer with a'
         " fitter"
-    ),
-    (
-        "`penalty.sparsity` with another number of values than there are hidden layers, with another method than "
-        "mac, with `method.acceleration`, selection, bits or codewords, or at a layer without a site of its own"
     ),
     "`weights_min` above `weights_max`, or bounds that leave out 0 with `l1` or `group_lasso`",
     "`group_lasso` with other bounds than `weights_min = 0`",
@@ -44,48 +40,6 @@ TABLE = {
         )
         for key, method in zip(SHAPING, ("stochastic", "adam", "sgd", "lbfgs"), strict=True)
     },
-    "a sparsity for another number of layers": Row(
-        {"penalty.sparsity": [0.1, 0.2, 0.3]},
-        ("penalty.sparsity has 3 values", "has 2 hidden layers", "give one value, or 2"),
-        ({"penalty.sparsity": 0.1}, {"penalty.sparsity": [0.1, 0.2]}),
-        "`penalty.sparsity`",
-    ),
-    "a sparsity without coordinates of its own": Row(
-        {"penalty.sparsity": 0.1, "method.name": "stochastic"},
-        ("penalty.sparsity draws coordinates to 0", 'use method.name = "mac"'),
-        ({"method.name": "mac"}, {"penalty.sparsity": 0.0}),
-        "`penalty.sparsity`",
-    ),
-    "a sparsity of feasible coordinates": Row(
-        {"penalty.sparsity": 0.1, "method.acceleration": "momentum"},
-        ('method.acceleration = "momentum" makes coordinates feasible', 'use method.acceleration = "none"'),
-        ({"method.acceleration": "none"}, {"penalty.sparsity": 0.0}),
-        "`penalty.sparsity`",
-    ),
-    "a sparsity of bits": Row(
-        {"penalty.sparsity": 0.1, "model.activation": ["binary", "tanh"]},
-        ("penalty.sparsity of coordinates that are bits or codewords", "leave penalty.sparsity out"),
-        ({"penalty.sparsity": 0.0},),
-        "`penalty.sparsity`",
-    ),
-    "a sparsity without sites": Row(
-        {"penalty.sparsity": 0.1, "model.sites": "none"},
-        ("penalty.sparsity needs a site at each hidden layer", 'use model.sites = "after"'),
-        ({"model.sites": "after"}, {"penalty.sparsity": 0.0}),
-        "`penalty.sparsity`",
-    ),
-    "a sparsity of a layer without a site": Row(
-        {"penalty.sparsity": [0.1, 0.0], "model.sites": ["none", "after"]},
-        ("penalty.sparsity names hidden layer 1", "a list with 0.0 there, or a site after it"),
-        ({"penalty.sparsity": [0.0, 0.1]}, {"model.sites": "after"}),
-        "`penalty.sparsity`",
-    ),
-    "a sparsity with selection": Row(
-        {"penalty.sparsity": 0.1, **DENSE_SELECTION},
-        ('selection.criterion = "aic" compares nets without penalty.sparsity', 'use criterion = "none"'),
-        ({"selection.criterion": "none", "selection.sizes": []}, {"penalty.sparsity": 0.0}),
-        "`penalty.sparsity`",
-    ),
     "l1 by another solver": Row(
         {"penalty.l1": 0.1, "w_step.solver": "lbfgs"},
         ('penalty.l1 is fitted by w_step.solver = "proximal"', '"lbfgs"', 'use "proximal" or "auto"'),

@@ -12,7 +12,7 @@ COMBINATIONS = [
     ),
     (
         '`selection.criterion` with centres other than `"subset"`, another number of `epsilon2` than one or one a'
-        ' layer, `smallest` beyond the layer, a metric, `linear_solver = "same"`'
+        ' layer, no `sizes` for layers of fewer than 150 centres, a metric, `linear_solver = "same"`'
     ),
     "`selection.criterion` with `loss.missing = true`",
     "`selection.widths` or `selection.ridges` with `selection.sizes` for dense layers",
@@ -61,10 +61,10 @@ TABLE = {
         ({"selection.epsilon2": [0.1]}, {"selection.epsilon2": [0.1, 0.2]}),
         "`selection.criterion` with centres",
     ),
-    "selection from more than there are": Row(
-        SELECTED | {"selection.smallest": 150},
-        ("selection.smallest = 150", "more than the 6 centres", "use fewer"),
-        ({"selection.smallest": 6},),
+    "selection of few centres without sizes": Row(
+        SELECTED | {"selection.sizes": []},
+        ("compares 150, 175, ... centres", "starts with 6", "selection.sizes = [[3], [], [3]]"),
+        ({"selection.sizes": [[3], [], [3]]},),
         "`selection.criterion` with centres",
     ),
     "selection where others read the centres": Row(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from macmpi import config
-from refused.case import BASIS, BITS, CODES, FOREST, HALVES, SELECTED, Row
+from refused.case import BASIS, BITS, CODES, FOREST, HALVES, RIDGES, SELECTED, Row
 
 COMBINATIONS = [
     (
@@ -133,7 +133,7 @@ TABLE = {
         for key, keys, says, others in (
             ("stochastic", {"method.name": "stochastic"}, 'does not go with method.name = "stochastic"', ()),
             ("alternating", HALVES, 'does not go with method.name = "alternating"', ()),
-            ("selection", SELECTED, "does not go with selection.criterion", ()),
+            ("selection", RIDGES, "does not go with selection.criterion", ()),
             ("multipliers", {"penalty.method": "augmented_lagrangian"}, "does not go with penalty.method", ()),
             ("no sites", {"model.sites": "none"}, 'does not go with model.sites = "none"', ({"model.sites": "after"},)),
             ("centres", BASIS, "needs the derivatives of every layer", ()),

@@ -83,7 +83,6 @@ BASIS = {
     "penalty.mu0": 1.0,
     "start.method": "elastic_embedding",
     "start.width": 2.0,
-    "start.iterations": 8,
 }
 """The net of section 4.3."""
 
@@ -93,8 +92,7 @@ SELECTING = {
     "model.hidden": [30, 2, 25],
     "selection.criterion": "aic",
     "selection.epsilon2": [0.3],
-    "selection.smallest": 3,
-    "selection.step": 4,
+    "selection.sizes": [[3, 7, 11, 15, 19, 23, 27], [], [3, 7, 11, 15, 19, 23]],
     "selection.every": 1,
 }
 
@@ -134,7 +132,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         yield next(small), {**keys, **(lagrangian if solver == "alternating" else {"penalty.metric": "variance"})}
     yield SMALL, {**single, "model.sites": "none", "start.method": "greedy"}
     for method in ("pca", "greedy"):
-        keys = {"start.method": method, "start.iterations": 2}
+        keys = {"start.method": method}
         yield WIDE, keys
         yield CLASSES, {**keys, "model.loss": "cross_entropy", "model.activation": "softmax"}
     yield LONG, {}
@@ -148,9 +146,9 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
     yield WIDE, rounded
     yield LONG, {**rounded, "w_step.iterations": 2}
-    yield SMALL, {**rounded, "parallel.data": "sharded", "penalty.sparsity": 0.1}
+    yield SMALL, {**rounded, "parallel.data": "sharded"}
     yield SMALL, {"penalty.ridge_scale": "objective", "penalty.ridge": 0.5}
-    yield SMALL, {"penalty.ridge_until_mu": 1.0, "method.acceleration": "none", "penalty.sparsity": [0.1, 0.0]}
+    yield SMALL, {"penalty.ridge_until_mu": 1.0, "method.acceleration": "none"}
     yield from restrained(single)
     momentum = {"method.acceleration": "momentum"}
     for data, sites in ((SMALL, "before"), (WIDE, "after"), (LONG, "after")):
@@ -172,7 +170,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield CLASSES, {**factors, **single, "parallel.data": "node", "model.loss": "cross_entropy"}
     yield WIDE, {"method.name": "stochastic", "stochastic.batch": 8, "stochastic.parts": 3, "model.hidden": [400, 5]}
     for i, name in enumerate(("sgd", "adam", "cg", "lbfgs")):
-        keys = {"method.name": name, "baseline.batch": 9, "baseline.parts": 4, "baseline.momentum": 0.5}
+        keys = {"method.name": name, "baseline.batch": 9, "baseline.momentum": 0.5}
         yield WIDE, {**keys, **(single if i % 2 else {})}
         yield CLASSES, {**keys, "model.loss": "cross_entropy", "model.activation": "softmax"}
         yield LONG, {**keys, "baseline.batch": 700}
@@ -303,7 +301,7 @@ def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
     sums = {"logistic": (TRUTH, GAPS_TRUTH), "poisson": (COUNTS, GAPS_COUNTS)}
     sums |= dict.fromkeys(("huber", "absolute"), (SMALL, GAPS)) | {"squared": (SMALL, GAPS)}
     drawn = {"method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5}
-    adam = {"method.name": "adam", "baseline.batch": 9, "baseline.parts": 4, "baseline.momentum": 0.5}
+    adam = {"method.name": "adam", "baseline.batch": 9, "baseline.momentum": 0.5}
     own = {"parallel.data": "sharded"}
     starts = cycle(({}, {"start.method": "pca"}))
     weighed = cycle(({"penalty.metric": "curvature", "model.sites": "before"}, lagrangian, {"model.sites": "none"}))
@@ -370,14 +368,14 @@ def shared(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
     node = {"parallel.data": "node"}
     yield WIDE, node
     yield WIDE, {**node, "w_step.cg_precision": "single"}
-    yield LONG, {**node, "start.method": "greedy", "start.iterations": 1}
+    yield LONG, {**node, "start.method": "greedy"}
     yield LONG, {**node, **lagrangian, "model.sites": "before", "penalty.metric": "curvature", "start.method": "pca"}
     yield CLASSES, {**node, **lagrangian, **single, "model.loss": "cross_entropy", "penalty.metric": "variance"}
     yield WIDE, {**node, "method.acceleration": "momentum", "model.sites": "before"}
     yield SMALL, {**node, "model.activation": "quantise", "model.words": 6, "model.hidden": [3], **lagrangian}
     yield WIDE, {**node, "model.activation": "binary", "penalty.mu0": 0.1, "model.hidden": [5], "start.method": "pca"}
     yield WIDE, {**node, **BASIS, **SELECTING, "model.hidden": [55, 70, 45], **FILE}
-    halves = {"model.centres": "subset", "model.hidden": [9, 4, 7], "method.cg_iterations": 3}
+    halves = {"model.centres": "subset", "model.hidden": [9, 4, 7]}
     yield SMALL, {**node, **BASIS, **halves, "method.name": "alternating"}
     yield CLASSES, {**node, "method.name": "stochastic", "stochastic.batch": 9, "model.loss": "cross_entropy"}
     growing = {"stochastic.batch": 8, "stochastic.grow_every": 1, "stochastic.ridge": 0.0, "model.hidden": [70, 50]}
@@ -418,7 +416,7 @@ def sharded(
 def basis_functions(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
     """Nets of radial basis functions, by MAC and by alternating optimisation."""
     for method in ("mac", "alternating"):
-        keys = {**BASIS, "method.name": method, "method.cg_iterations": 3}
+        keys = {**BASIS, "method.name": method}
         yield SMALL, {**keys, "model.centres": "points", "model.hidden": [37, 2, 37]}
         yield WIDE, {**keys, "model.centres": "subset", "model.hidden": [60, 3, 50]}
         yield WIDE, {**keys, "model.centres": "kmeans", "model.hidden": [50, 2, 45]}
@@ -445,7 +443,7 @@ def selections(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[t
     yield SMALL, {**BASIS, **SELECTING, "selection.every": 2, **lagrangian}
     yield SMALL, {**BASIS, **SELECTING, "start.method": "pca", **single}
     halves = {"model.activation": ["rbf", "linear", "sigmoid"], "model.hidden": [30, 2, 7], "model.width": 3.0}
-    yield SMALL, {**BASIS, **SELECTING, **halves}
+    yield SMALL, {**BASIS, **SELECTING, **halves, "selection.sizes": [[3, 7, 11, 15, 19, 23, 27], [], []]}
     yield SMALL, {**BASIS, **SELECTING, **halves, "selection.sizes": [[5, 12], [], []], "selection.widths": [1.0, 5.0]}
     yield from widths_and_ridges(lagrangian)
     yield from units(single)
@@ -468,10 +466,10 @@ def units(single: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
         own = {"parallel.data": place}
         yield WIDE, {**keys, **wide, **own}
         yield SMALL, {**keys, **few, **own, "model.sites": "before"}
-        labels = {"model.loss": "cross_entropy", "selection.iterations": 0, "selection.epsilon2": 0.5}
+        labels = {"model.loss": "cross_entropy", "selection.epsilon2": 0.5}
         yield CLASSES, {**keys, **few, **own, **labels}
         yield WIDE, {**keys, **wide, **own, "method.acceleration": "momentum", "selection.every": 2}
-    yield SMALL, {**keys, **few, **single, "model.sites": "none", "selection.iterations": 2}
+    yield SMALL, {**keys, **few, **single, "model.sites": "none"}
     yield LONG, {**keys, "selection.sizes": [[1, 2]], "selection.epsilon2": 100.0}
     ring = {"parallel.data": "sharded", "w_step.schedule": "ring", "w_step.batch": 9, "w_step.rate": 0.05}
     yield WIDE, {**keys, **wide, **ring}

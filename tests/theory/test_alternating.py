@@ -230,7 +230,7 @@ def test_equal_states_go_on_with_equal_bits(setting: str) -> None:
 def test_both_methods_begin_at_the_same_net() -> None:
     data, keys = autoencoder(), config(penalty={"ridge": 0.01})
     for method in ("pca", "elastic_embedding"):
-        begin = replace(keys, start=Start(method=method, iterations=20, width=2.0))  # type: ignore[arg-type]
+        begin = replace(keys, start=Start(method=method, width=2.0))  # type: ignore[arg-type]
         plan = planned(begin, data)
         methods = Mac(plan, data, Serial(), Clock()), Alternating(Mac(plan, data, Serial(), Clock()), 10)
         one, two = (start(m, begin, Origin()) for m in methods)

@@ -37,7 +37,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "selection": {
         "model": {"hidden": [12, 2, 10], **basis_nets.NET, "centres": "subset"},
         "start": {"method": "pca"},
-        "selection": {"criterion": "aic", "epsilon2": [0.03], "every": 2, "smallest": 4, "step": 2},
+        "selection": {"criterion": "aic", "epsilon2": [0.03], "every": 2, "sizes": [[4, 6, 8, 10], [], [4, 6, 8]]},
     },
     "sizes": {
         "model": {**NET, "activation": "sigmoid", "loss": "squared"},

@@ -12,22 +12,24 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from theory.basis_nets import autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
+from theory.basis_nets import NET, autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
 from theory.problems import given
 from unit.crew import crew
 
 from macmpi.config import Config
+from macmpi.config.resized import resized
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.carry_out import carry_out
 from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
-from macmpi.methods.candidates import CRITERIA
+from macmpi.methods.candidates import CRITERIA, candidates_of
 from macmpi.methods.comparing import Comparing
 from macmpi.methods.selection import Selection
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
+from macmpi.plan.plan import make_plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
 from macmpi.state import W_STEP, Z_STEP, State
@@ -52,7 +54,10 @@ ROUNDING = 1.0 + 1e-11
 def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tuple[Selection, State]:
     """Candidates 2, 4, ..., 12 for the encoder and 2, 4, ..., 10 for the decoder; the state after a W-step."""
     data = data or autoencoder()
-    keys = {"criterion": "aic", "epsilon2": [0.1], "smallest": 2, "step": 2, "every": every}
+    model = {"hidden": [12, 2, 10], **NET, **tables.get("model", {})}
+    pairs = zip(model["hidden"], model["activation"], strict=True)
+    sizes = [list(range(2, n, 2)) if kind == "rbf" else [] for n, kind in pairs]
+    keys = {"criterion": "aic", "epsilon2": [0.1], "sizes": sizes, "every": every}
     tables["selection"] = {**keys, **tables.get("selection", {})}
     made = config(**tables)
     method = Selection(made, Mac(planned(made, data), data, Serial(), Clock()))
@@ -256,22 +261,23 @@ def test_the_choices_above_are_neither_all_the_smallest_nor_all_the_largest() ->
     assert any(2 < m < 10 for pair in found for m in pair)
 
 
-@pytest.mark.parametrize(
-    ("smallest", "step", "first", "second"),
-    [
-        (2, 2, [2, 4, 6, 8, 10, 12], [2, 4, 6, 8, 10]),
-        (3, 4, [3, 7, 11, 12], [3, 7, 10]),
-        (10, 1, [10, 11, 12], [10]),
-        (1, 100, [1, 12], [1, 10]),
-    ],
-)
-def test_candidates_step_from_the_smallest_to_the_layers_own_number(
-    smallest: int, step: int, first: list[int], second: list[int]
-) -> None:
-    method, state = selecting(selection={"smallest": smallest, "step": step})
-    assert [b.counts.tolist() for b in method.candidates] == [first, second]
+def test_candidates_without_sizes_step_from_150_to_the_layers_own_number() -> None:
+    data = autoencoder()
+    for hidden, first, second in (
+        ([200, 2, 150], [150, 175, 200], [150]),
+        ([205, 2, 176], [150, 175, 200, 205], [150, 175, 176]),
+    ):
+        made = config(model={"hidden": hidden}, selection={"criterion": "aic", "epsilon2": [0.1]})
+        plan = make_plan(made, data.X.shape[1], data.Y.shape[1], 300, 10, 1)
+        assert [b.counts.tolist() for b in candidates_of(made, plan)] == [first, second]
+
+
+def test_candidates_stay_when_a_layer_has_become_smaller() -> None:
+    method, state = selecting()
+    expected = [b.counts.tolist() for b in method.candidates]
     select(method, state)
-    assert method.candidates[0].counts.tolist() == first, "not from the present number"
+    assert [b.counts.tolist() for b in method.candidates] == expected, "not from the present number"
+    assert method.plan.basis_sizes != [12, 10]
 
 
 def test_candidates_may_be_listed() -> None:
@@ -440,8 +446,7 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
 def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     """As `run.py` goes on."""
     hidden = [int(n) for n in saved.own.sizes] if len(saved.own.sizes) else keys.model.hidden
-    plan = planned(replace(keys, model=replace(keys.model, hidden=hidden)), data)
-    method = Selection(keys, Mac(plan, data, Serial(), Clock()))
+    method = Selection(keys, Mac(planned(resized(keys, hidden), data), data, Serial(), Clock()))
     method.begin(saved)
     return method
 

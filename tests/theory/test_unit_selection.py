@@ -16,6 +16,7 @@ from theory.nets import points
 from macmpi.config import Config
 from macmpi.config.resized import resized
 from macmpi.data.dataset import Dataset
+from macmpi.methods import unit_selection
 from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.choose import choose, half_steps
 from macmpi.methods.unit_selection import Net, UnitSelection
@@ -35,7 +36,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "momentum": {"method": {"acceleration": "momentum"}},
     "labels": {"model": {"loss": "cross_entropy"}},
     "an output activation": {"model": {"output": "tanh"}},
-    "not trained": {"selection": {"iterations": 0}},
 }
 ROUNDING = 1.0 + 1e-11
 
@@ -206,7 +206,8 @@ RACES: dict[str, tuple[list[float], list[float], bool, int]] = {
 def test_a_smaller_net_is_trained_for_as_long_as_it_comes_closer_fast(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method, state = selecting(selection={"iterations": 3})
+    method, state = selecting()
+    monkeypatch.setattr(unit_selection, "ITERATIONS", 3)
     rival, best, wins, trained = RACES[name]
     monkeypatch.setattr(UnitSelection, "_value", lambda self, script, state: script.value)
     nets = [Net(Scripted(values), state, values[:1]) for values in (rival, best)]
@@ -229,7 +230,8 @@ class Scripted:
 
 
 def test_a_net_that_was_trained_is_not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    method, state = selecting(selection={"iterations": 3})
+    method, state = selecting()
+    monkeypatch.setattr(unit_selection, "ITERATIONS", 3)
     monkeypatch.setattr(UnitSelection, "_value", lambda self, script, state: script.value)
     first, second, best = (Net(Scripted(v), state, v[:1]) for v in ([7.0, 6.5], [7.0, 5.9, 5.8], [5.0, 4.9, 4.8]))
     assert not method._beats(first, best, 1.0)

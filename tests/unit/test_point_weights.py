@@ -193,7 +193,7 @@ def test_columns_that_are_no_weights_are_refused(tmp_path: Path) -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {
-            "selection": {"criterion": "aic", "epsilon2": 0.1, "smallest": 3},
+            "selection": {"criterion": "aic", "epsilon2": 0.1, "sizes": [[3]]},
             "model": {"hidden": [20], "activation": "rbf", "centres": "subset"},
         },
         r'selection.criterion = "aic" .* use criterion = "none"',

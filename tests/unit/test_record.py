@@ -133,7 +133,6 @@ FURTHER = {
     "error_train": "wrong_train",
     "error_val": "wrong_validation",
     "zeros": "zeros",
-    "near_zero": "near_zero",
     "lagrangian": "lagrangian",
     "multiplier": "multiplier",
 }
@@ -153,7 +152,7 @@ def test_a_record_names_iteration_phase_and_errors() -> None:
     }
 
 
-@pytest.mark.parametrize("values", [(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), (0.5, 0.25, 3.0, 0.125, 4.0, 0.75)])
+@pytest.mark.parametrize("values", [(0.0, 0.0, 0.0, 0.0, 0.0), (0.5, 0.25, 3.0, 0.125, 4.0)])
 @pytest.mark.parametrize("there", [(), *((name,) for name in FURTHER), tuple(FURTHER)], ids=str)
 def test_a_record_has_the_further_errors_that_there_are_also_where_they_are_0(
     there: tuple[str, ...], values: tuple[float, ...]
@@ -165,7 +164,7 @@ def test_a_record_has_the_further_errors_that_there_are_also_where_they_are_0(
 
 
 def test_a_record_with_its_times_fills_the_columns_and_survives_the_file(tmp_path: Path) -> None:
-    errors = PLAIN._replace(wrong_train=0.5, wrong_validation=0.25, zeros=0.5, near_zero=0.5)
+    errors = PLAIN._replace(wrong_train=0.5, wrong_validation=0.25, zeros=0.5)
     record = {**record_of(state(), "iteration", errors), **Clock().take()}
     assert {key for key, _, _ in COLUMNS} | set(OPTIONAL) <= record.keys()
     curve = Curve(tmp_path / "curve.jsonl", extra=record)

@@ -31,7 +31,6 @@ from macmpi.plan import (
     selectable,
     shaping_refusals,
     sharing_refusals,
-    sparsity_refusals,
     staged_refusals,
 )
 from macmpi.plan.plan import Plan, make_plan
@@ -77,7 +76,6 @@ MODULES = (
     shaping_refusals,
     sharing,
     sharing_refusals,
-    sparsity_refusals,
     staged_refusals,
 )
 

@@ -74,8 +74,7 @@ ridge_scale = "objective"
 [selection]
 criterion = "aic"
 epsilon2 = [0.5]
-smallest = 5
-step = 5
+sizes = [[5, 10, 15], [], [5, 10, 15]]
 every = 3
 [run]
 max_iterations = 8

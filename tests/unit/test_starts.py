@@ -76,7 +76,7 @@ def pca_error(X: Array, components: int) -> float:
 METHODS: list[dict[str, Any]] = [
     {"method": "uniform"},
     {"method": "pca"},
-    {"method": "greedy", "iterations": 2},
+    {"method": "greedy"},
     {"method": "staged"},
 ]
 
@@ -170,11 +170,6 @@ def test_greedy_layers_reconstruct_better_than_random_ones(activation: str) -> N
     assert error(begun(model, method="greedy")) < error(begun(model, method="uniform"))
 
 
-def test_more_iterations_of_each_layer_give_other_weights() -> None:
-    short, long = (begun(MIRRORED, method="greedy", iterations=n)[0].weights for n in (1, 4))
-    assert (short != long).any()
-
-
 @pytest.mark.parametrize("mu_max", [5.0, 1e3])
 def test_greedy_layers_keep_to_the_largest_mu(mu_max: float) -> None:
     config = Config(
@@ -226,7 +221,7 @@ def test_a_model_starts_a_run_with_other_sites_mu_and_points() -> None:
 
 BASIS = Model([20, 2, 30], ["rbf", "linear", "rbf"], sites=["none", "after", "none"], width=[3.0, 0.8])
 CODES: list[dict[str, Any]] = [
-    {"method": "elastic_embedding", "width": 2.0, "repulsion": 30.0, "iterations": 20},
+    {"method": "elastic_embedding", "width": 2.0, "repulsion": 30.0},
     {"method": "pca", "range": 3.0},
     {"method": "file", "coordinates": "z.h5"},
 ]
@@ -244,7 +239,7 @@ def coded(keys: dict[str, Any], model: Model = BASIS, penalty: Penalty | None = 
 
 def expected_codes(keys: dict[str, Any]) -> Array:
     if keys["method"] == "elastic_embedding":
-        return elastic_embedding(DATA.X, 2, 2.0, 30.0, 20, 0)
+        return elastic_embedding(DATA.X, 2, 2.0, 30.0, EMBEDDING, 0)
     return principal_codes(DATA.X, 2, 1.5) if keys["method"] == "pca" else GIVEN
 
 
@@ -273,7 +268,7 @@ def test_the_weights_are_those_of_a_w_step(keys: dict[str, Any], precision: str)
     assert_allclose(state.weights[encoder], kept[encoder], rtol=0.0, atol=0.1 if precision == "float32" else 1e-8)
 
 
-def test_an_embedding_has_its_own_number_of_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedding_has_the_keys_of_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def embedding(X: Array, dimensions: int, width: float, repulsion: float, iterations: int, seed: int) -> Array:
@@ -282,8 +277,8 @@ def test_an_embedding_has_its_own_number_of_iterations(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("macmpi.methods.starts.elastic_embedding", embedding)
     coded({"method": "elastic_embedding"})
-    coded({"method": "elastic_embedding", "iterations": 7, "seed": 5, "width": 2.0, "repulsion": 3.0})
-    assert asked == [(2, 10.0, 100.0, EMBEDDING, 0), (2, 2.0, 3.0, 7, 5)]
+    coded({"method": "elastic_embedding", "seed": 5, "width": 2.0, "repulsion": 3.0})
+    assert asked == [(2, 10.0, 100.0, EMBEDDING, 0), (2, 2.0, 3.0, EMBEDDING, 5)]
 
 
 def test_multipliers_start_at_0_with_coordinates_too() -> None:

@@ -14,6 +14,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
+from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
 from macmpi.state import AdamState, Pause, SgdState, State, never
 from macmpi.typing import Array
@@ -36,7 +37,7 @@ class Minibatches(Backprop[Kind]):
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
         super().__init__(plan, data, team, clock, keys)
         self.batch = min(keys.batch, plan.n_train)
-        self.sum = TreeSum(min(keys.parts, self.batch), team)
+        self.sum = TreeSum(min(SHARED, self.batch), team)
 
     def sweep(self, state: State[Kind], pause: Pause = never) -> bool:
         """An epoch from minibatch state.position on, in a new order, without the rest of one.  Collective: yes."""

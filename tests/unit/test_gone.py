@@ -1,0 +1,77 @@
+"""Run folders of versions that had more keys: they report and go on where these hold their last defaults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from launch.here import run_here
+
+from macmpi.config.gone import GONE
+from macmpi.config.writing import toml
+from macmpi.results.reading import read
+from macmpi.training import checkpoint
+
+RUN = """
+data = "points.npz"
+[model]
+hidden = [3]
+[method]
+name = "stochastic"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of two iterations, and one of three, whose files have none of the keys."""
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "points.npz", X=np.random.default_rng(0).normal(size=(40, 4)))
+    (tmp_path / "run.toml").write_text(RUN)
+    for iterations, name in ((2, "old"), (3, "whole")):
+        run_here("run.toml", "--iterations", iterations, "--output", name, cwd=tmp_path, code=0)
+    return tmp_path
+
+
+def as_it_was(run: Path, keys: dict[str, Any]) -> None:
+    """Writes keys to all places of a run folder that hold its config."""
+    path = run / "config.toml"
+    text = path.read_text()
+    for key, value in keys.items():
+        table, name = key.split(".")
+        assert f"[{table}]\n" in text
+        text = text.replace(f"[{table}]\n", f"[{table}]\n{name} = {toml(value)}\n")
+    path.write_text(text)
+    newest = checkpoint.newest(run / "checkpoints")
+    assert newest is not None
+    _, state, labels = newest
+    saved = json.loads(labels["config"]) | keys
+    checkpoint.save(run / "checkpoints", state, {**labels, "config": json.dumps(saved)}, keep=1)
+
+
+def weights(run: Path) -> Any:
+    newest = checkpoint.newest(run / "checkpoints")
+    assert newest is not None
+    return newest[1].weights
+
+
+def test_a_run_with_keys_that_have_gone_at_their_last_defaults_reports_and_goes_on(folder: Path) -> None:
+    """With the bits of a run that never had them; then none of its files has them."""
+    old = folder / "old"
+    as_it_was(old, {key: default for key, (default, _) in GONE.items()})
+    found = read(old, "old")
+    assert found.config is not None
+    assert found.missing == []
+    run_here("run.toml", "--iterations", 3, "--output", "old", "--resume", "auto", cwd=folder, code=0)
+    assert weights(old).tobytes() == weights(folder / "whole").tobytes()
+    assert (old / "config.toml").read_text() == (folder / "whole" / "config.toml").read_text()
+
+
+def test_a_run_with_such_a_key_at_another_value_does_not_go_on(folder: Path) -> None:
+    old = folder / "old"
+    as_it_was(old, {"penalty.sparsity": 0.5})
+    assert any("penalty.sparsity has gone" in line for line in read(old, "old").missing)
+    outcome = run_here("run.toml", "--iterations", 3, "--output", "old", "--resume", "auto", cwd=folder, code=2)
+    assert "with another config: penalty.sparsity (was 0.5, has gone)" in outcome.err
