@@ -3,6 +3,7 @@
 # make test-long  what make test leaves out: thorough runs, the pages' examples whole, tutorials, launches on real data
 # make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
 # make test-ranks  every choice of the config on 5 ranks and on 2 or 3, where make test takes one of them
+# make mutants  breaks the package in 60 places, and says which tests notice; ONLY="S1 P2" some of them (ten minutes)
 # make faults the fault suite: every fault in every phase (docs/reliability.md); make soak: 200 stops and starts
 # make test-slurm  run/batch/slurm.sh under a real Slurm of three nodes inside this machine (root; Debian: slurm-wlm munge)
 # make test-nodes  mpiexec over three nodes inside this machine: every method, links that are slow, nodes that die (root)
@@ -29,8 +30,8 @@ PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-long test-ranks test-kernels test-slurm test-nodes faults soak docs speedup compare paper results
-.PHONY: bench-defaults same-bits fuzz lint clean
+.PHONY: run test test-long test-ranks test-kernels test-slurm test-nodes mutants faults soak docs speedup compare paper
+.PHONY: results bench-defaults same-bits fuzz lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -64,6 +65,9 @@ test-nodes: $(VENV)/.installed
 
 test-slurm: $(VENV)/.installed
 	$(BIN)/python tests/nodes/slurm.py --times $(TIMES)
+
+mutants: $(VENV)/.installed
+	$(BIN)/python tests/mutants/run.py --jobs $(WORKERS) --only $(ONLY)
 
 faults: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/faults -k "not soak"

@@ -72,13 +72,13 @@ class GaussNewtonW(WSolver):
         live = np.ones(len(W), dtype=bool)
         for i in range(self.iterations):
             step, moved = self._direction(problem, W, fit, live, over_points)
-            length, errors, stale = self._line_search(problem, W, step, fit, moved, errors, objective, over_points)
+            length, errors = self._line_search(problem, W, step, fit, moved, errors, objective, over_points)
             W += length[:, None] * step
             before, objective = objective, problem.in_pieces.agreed(errors + ridge * ridge_value(W))
             live &= before - objective > self.tolerance * before
             if i + 1 == self.iterations or not live.any():
                 break
-            over_points(lambda rows: fit.move(length, rows, stale))  # noqa: B023
+            over_points(lambda rows: fit.move(length, rows))  # noqa: B023
         return W
 
     def _direction(
@@ -125,10 +125,10 @@ class GaussNewtonW(WSolver):
         errors: Array,
         objective: Array,
         over_points: OverPoints,
-    ) -> tuple[Array, Array, bool]:
+    ) -> tuple[Array, Array]:
         """Step length (w,) of each unit, halved until its objective falls, else 0; the errors there.
 
-        And whether the last trial was of other lengths: its activations are then stale.
+        A unit of length 0 has ended, and its activations stay those of its last trial.
 
         A fall must exceed the rounding of [A, 1] w and [A, 1] step: with nearly dependent inputs and no ridge, these
         can be huge.
@@ -151,7 +151,7 @@ class GaussNewtonW(WSolver):
             length = np.where(pending, 1.0 if over else 0.5 * length, length)
             over = False
         length[pending] = 0.0
-        return length, np.where(length > 0.0, trial, errors), bool(pending.any())
+        return length, np.where(length > 0.0, trial, errors)
 
 
 def _solved(lower: Array, R: Array) -> Array:
@@ -218,8 +218,6 @@ class Fit:
         along = self.along[rows] * length.astype(self.dtype, copy=False)
         return np.add(self.a[rows], along, out=out)
 
-    def move(self, length: Array, rows: slice, stale: bool) -> tuple[Array, ...]:
+    def move(self, length: Array, rows: slice) -> tuple[Array, ...]:
         self._moved(length, rows, self.a[rows])
-        if stale:
-            self._errors(self.a[rows], rows)
         return ()

@@ -123,6 +123,17 @@ def test_a_bent_valley_ends_at_its_minimum(
     assert (f[1:3] <= 1.0 + VALLEYS.get(name, 1e-10)).all()
 
 
+def test_conjugate_directions_are_those_of_polak_and_ribiere(random: np.random.Generator) -> None:
+    """A row whose gradients turn, one that begins again down its gradient, one that was at its minimum."""
+    direction, (old, new) = Conjugate(), random.normal(size=(2, 3, 5))
+    new[1], old[2] = 0.5 * old[1], 0.0
+    first, second = direction.next(old), direction.next(new)
+    assert_array_equal(first, -old)
+    beta = new[0] @ (new[0] - old[0]) / (old[0] @ old[0])
+    assert beta > 0.0 and abs(new[0] @ old[0]) > 0.1
+    assert_allclose(second, [beta * first[0] - new[0], -new[1], -new[2]], rtol=1e-12)
+
+
 def test_curvature_pays(random: np.random.Generator) -> None:
     """On an ill-conditioned quadratic conjugate gradients and L-BFGS leave steepest descent far behind."""
     rows = quadratics(random, condition=1e4).take([3])

@@ -34,6 +34,7 @@ from macmpi.nets.losses import LOSSES, Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.solvers.w_sgd import SGDW
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -168,6 +169,16 @@ def test_what_the_outputs_do_not_see_does_not_run_away(
         problem, over_points = segment_problem(random, kind, loss)
         for solver in solvers:
             assert np.abs(solver.solve(problem, over_points)).max() < 100.0
+
+
+@pytest.mark.parametrize("batch", [40, 20, 8])
+def test_an_epoch_of_minibatches_shrinks_weights_by_the_ridge_of_the_mean(batch: int) -> None:
+    """Of inputs and targets that are 0 the ridge alone is left: (1 - rate ridge / N) a step."""
+    n, ridge, flat = 40, 4.0, np.array([1.0, 2.0, 3.0, 0.0, 1.0, -1.0, 1.0, 0.0])
+    segment, shapes = Segment((Affine(3, 2),), (0,)), ((2, 4),)
+    problem = SegmentProblem(segment, Squared(), np.zeros((n, 3)), np.zeros((n, 2)), shapes, ridge, flat)
+    found = SGDW(iterations=1, batch=batch, rate=0.1, momentum=0.0).solve(problem, summed(n, 3))
+    assert_allclose(found[0], flat * (1.0 - 0.1 * ridge / n) ** (n // batch), rtol=1e-12)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -130,6 +130,18 @@ def test_the_first_step_goes_half_the_way(
     assert before - solver.solve(problem, solver.prepare(problem)).errors.sum() > 0.5 * (before - least)
 
 
+@pytest.mark.parametrize("sizes", [(3, 5, 4, 2), DEEP])
+def test_a_sweep_of_alternating_ends_with_the_first_site(sizes: tuple[int, ...], random: np.random.Generator) -> None:
+    """Of a linear net each site is solved exactly, and its gradient is 0 until another one moves."""
+    problem = z_problem(random, sizes, "linear")
+    solver = Z_SOLVERS["alternating"](cg_iterations=50, cg_tolerance=0.0)
+    Z = solver.solve(problem, solver.prepare(problem)).Z
+    start = np.abs(point_gradients(problem, problem.Z)[1]).max()
+    first, *others = problem.sites(point_gradients(problem, Z)[1])
+    assert np.abs(first).max() < 1e-8 * start
+    assert all(np.abs(other).max() > 1e-4 * start for other in others)
+
+
 @each_two
 def test_some_points_give_those_rows(
     scene: dict[str, Any], cut: str, name: str, solvers: list[Any], random: np.random.Generator

@@ -15,9 +15,11 @@ from theory.nets import ACTIVATIONS, SITES, SMOOTH, anywhere, method, points, st
 from macmpi.config import Model, Recurrent
 from macmpi.mac import Mac
 from macmpi.nets.build import build_chain
+from macmpi.nets.joint import JointLoss
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.softmax import Softmax
+from macmpi.nets.losses import LOSSES
 from macmpi.nets.segment import Segment
 from macmpi.state import State, block_views
 from macmpi.typing import Array
@@ -143,6 +145,13 @@ def test_the_gradient_of_the_nested_error_is_that_of_differences(kind: str, acti
     change = (at(flat + 1e-6 * way) - at(flat - 1e-6 * way)) / 2e-6
     assert_allclose(tape.weight_jvp(block_views(way, chain.block_shapes)), change, atol=1e-6 * np.abs(change).max())
     assert_allclose(gradient @ way, np.vdot(change, dF), rtol=1e-6)
+
+
+def test_the_curvature_of_weighted_squares_is_how_their_residual_changes(random: np.random.Generator) -> None:
+    loss = JointLoss((LOSSES["squared"], LOSSES["squared"]), (2.5, 0.3), (2, 3))
+    Y, F, dF = random.normal(size=(3, 7, 5))
+    change = loss.residual(Y, F) - loss.residual(Y, F + dF)
+    assert_allclose(loss.root(Y, F).normal(dF), change, rtol=0.0, atol=1e-13 * np.abs(change).max())
 
 
 def test_a_closed_form_fits_all_steps_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,15 @@ def test_a_class_that_only_the_validation_points_have_is_an_output_too(tmp_path:
     assert_array_equal(data.classes, [1.0, 2.0, 9.0])
     assert data.Y.shape == (4, 3)
     assert_array_equal(labels_of(data.Y_val, data), [9.0, 1.0])
+
+
+def test_classes_of_points_that_are_left_out_leave_the_others_their_names(tmp_path: Path) -> None:
+    Y = np.array(["a", "c"] * 20 + ["b"] * 20)
+    config = replace(written(tmp_path, X=points(60), Y=Y, X_val=points(10), Y_val=Y[:10]), points=40)
+    data = load(config, labels=True)
+    assert_array_equal(data.classes, ["a", "c"])
+    assert_array_equal(labels_of(data.Y, data), Y[data.X[:, 0].astype(int)])
+    assert_array_equal(labels_of(data.Y_val, data), Y[:10])
 
 
 def test_labels_are_never_scaled(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from launch.here import run_here
 
 from macmpi.training import pace
 
@@ -38,3 +41,11 @@ def test_the_first_checkpoint_is_due_within_a_minute_and_the_others_as_often_as_
         assert kept.is_due()
         kept.saved(watch.shows)
         assert not kept.is_due()
+
+
+@pytest.mark.parametrize("ending", ["checkpoint", "model"])
+def test_a_run_without_time_ends_in_its_iteration_and_says_so_with_a_model_or_without(ending: str, table: Path) -> None:
+    words = ("--set", "method.name=mac", "--max-time", "0.001", "--when-stopped", ending)
+    outcome = run_here("points.toml", *words, "--output", "run", cwd=table, code=75)
+    assert "stopped in iteration 1" in outcome.out
+    assert (table / "run" / "model.h5").exists() == (ending == "model")

@@ -101,6 +101,7 @@ def test_a_fit_takes_an_array_or_the_name_of_a_column() -> None:
         validation=(X[:20, :2], Y[:20, 0], 1.0 + np.arange(20)),
     )
     assert_array_equal(one.predict(X[:, :2]), two.predict(X[:, :2]))
+    assert [r["E1_val"] for r in one.history] == [r["E1_val"] for r in two.history]
     three = macmpi.fit(
         frame.drop(columns="w"), "y", hidden=[5], loss="squared", config=SHORT, weights=W, validation=held
     )

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launch.here import run_here
 
 from macmpi import StorageError, report
 from macmpi.account import COORDINATES, Account
@@ -49,6 +50,15 @@ def filled(path: Path, last: int, finished: bool = False) -> list[dict[str, Any]
 
 def on_disk(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_end_is_recorded_at_the_mu_of_the_last_iteration(table: Path) -> None:
+    """Where mu grows behind every iteration, the last one included."""
+    keys = ("--set", "method.name=mac", "--set", "penalty.mu_every=1", "--iterations", 3)
+    run_here("points.toml", *keys, "--output", "run", cwd=table, code=0)
+    start, *iterations, end = on_disk(table / "run" / "curve.jsonl")
+    assert (start["phase"], end["phase"]) == ("start", "postprocess")
+    assert iterations[0]["mu"] < iterations[1]["mu"] < iterations[2]["mu"] == end["mu"]
 
 
 # --- curve.jsonl ------------------------------------------------------------------------------------------------------

@@ -53,6 +53,14 @@ def test_an_estimator_is_the_fit_of_its_points() -> None:
     assert_array_equal(found.classes_, ["large", "small"])
 
 
+def test_probabilities_are_in_the_order_of_the_classes() -> None:
+    """Of more than ten numbers, whose order as text is another."""
+    labels = np.arange(240) % 12
+    found = MACClassifier(hidden=[12], max_iter=10, random_state=0).fit(np.eye(12)[labels], labels)
+    assert_array_equal(found.classes_, np.arange(12))
+    assert_array_equal(found.predict_proba(np.eye(12)).argmax(axis=1), np.arange(12))
+
+
 def test_codes_and_their_reconstructions() -> None:
     found = MACAutoencoder(hidden=[2], max_iter=20, random_state=0).fit(X)
     codes = found.transform(X)

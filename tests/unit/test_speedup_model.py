@@ -199,6 +199,7 @@ def test_parmac_is_linear_while_units_divide_and_messages_cost_nothing(times: in
     assert parmac(ranks, times * ranks, z, w, Machine(1e-3, 0.0), 8.0) < ranks
 
 
-def test_parmac_of_eight_units_on_four_ranks() -> None:
-    """T(1) = 8 + 16; on 4 ranks 2 for the points, and 2 units a rank, each 2 for its regression and 2 x 4 messages."""
-    assert parmac(4, 8, 8.0, 16.0, Machine(0.5, 0.0), 8.0) == pytest.approx(24.0 / (2.0 + 2 * (2.0 + 8 * 0.5)))
+def test_parmac_of_8_units_on_4_ranks() -> None:
+    """A rank has 2 units, and each of them is sent 4 times to be trained and 4 times to be known: 0.5 s each."""
+    alone, together = 8.0 + 16.0, 8.0 / 4 + 2 * (16.0 / 8 + (4 + 4) * 0.5)
+    assert parmac(4, 8, 8.0, 16.0, Machine(0.5, 0.0), 8.0) == pytest.approx(alone / together)

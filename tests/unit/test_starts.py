@@ -170,12 +170,21 @@ def test_greedy_layers_reconstruct_better_than_random_ones(activation: str) -> N
     assert error(begun(model, method="greedy")) < error(begun(model, method="uniform"))
 
 
-@pytest.mark.parametrize("mu_max", [5.0, 1e3])
-def test_greedy_layers_keep_to_the_largest_mu(mu_max: float) -> None:
-    config = Config(
-        model=MIRRORED, start=Start("greedy"), penalty=Penalty(mu0=1.0, mu_max=mu_max), method=Method("mac")
-    )
-    assert np.isfinite(start(method(config), config, Origin()).weights).all()
+@pytest.mark.parametrize("mu_max", [5.0, 200.0, 1e8])
+def test_greedy_layers_keep_to_the_largest_mu(mu_max: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And go up to it, or to 10,000."""
+    penalty, seen, sweep = Penalty(mu0=1.0, mu_max=mu_max), list[float](), Mac.sweep
+
+    def swept(mac: Mac, state: State, *words: Any) -> bool:
+        seen.append(state.mu)
+        return sweep(mac, state, *words)
+
+    monkeypatch.setattr(Mac, "sweep", swept)
+    monkeypatch.setattr("macmpi.methods.starts.GREEDY", 30)
+    config = Config(model=MIRRORED, start=Start("greedy"), penalty=penalty, method=Method("mac"))
+    start(method(config), config, Origin())
+    assert len(seen) == 30 * 2
+    assert (min(seen), max(seen)) == (min(10.0, mu_max), min(1e4, mu_max))
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,20 @@ def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
             assert_array_equal(found, alone)
 
 
+@pytest.mark.parametrize("ranks", RANKS)
+def test_a_sum_of_all_columns_is_in_no_memory_that_ranks_may_share(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is given it may write it."""
+    monkeypatch.setattr(tree_sum, "WIDE", 10)
+
+    def apart(team: Team) -> bool:
+        made, array, team.shares = [], team.array, True
+        team.array = lambda *kind: made.append(array(*kind)) or made[-1]  # type: ignore[method-assign, func-returns-value]
+        total = TreeSum(12, team)(lambda i, out: out.fill(i), 50)
+        return bool(made) and not any(np.shares_memory(total, common) for common in made)
+
+    assert all(crew(ranks, apart))
+
+
 @pytest.mark.parametrize("ranks", [1, *RANKS])
 @pytest.mark.parametrize("table", [0, 10_000])
 def test_numbers_may_be_joined_by_the_least_and_the_largest(
