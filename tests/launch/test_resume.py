@@ -76,21 +76,6 @@ def test_3_and_then_6_iterations_have_the_bits_of_6(ranks: int, stopped: Path, s
     assert_same_run(stopped / "run", straight, every_checkpoint=False)
 
 
-def test_a_run_of_3_ranks_goes_on_alone(tmp_path: Path, straight: Path) -> None:
-    write_case(tmp_path, CASE)
-    run_in(tmp_path, "--iterations", 3, ranks=3)
-    run_in(tmp_path, "--iterations", 6, "--resume", "auto")
-    assert_same_run(tmp_path / "run", straight, every_checkpoint=False)
-
-
-def test_coordinates_before_the_activation_go_on_too(tmp_path: Path) -> None:
-    write_case(tmp_path, "regression")
-    run_in(tmp_path, "--iterations", 3, case="regression")
-    run_in(tmp_path, "--iterations", 6, "--resume", "auto", ranks=2, case="regression")
-    run_in(tmp_path, "--iterations", 6, case="regression", output="straight")
-    assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
-
-
 def test_multipliers_metrics_and_kept_factors_go_on_too(tmp_path: Path) -> None:
     """Cut where the next iteration uses the preconditioners of the last one, between two moves of the multipliers."""
     write_case(tmp_path, "classifier")
@@ -132,12 +117,6 @@ def test_a_settled_run_is_not_sent_to_more_iterations(tmp_path: Path) -> None:
     assert "a larger penalty.mu_max or a smaller penalty.tolerance, with another --output" in said
     assert "--iterations" not in said
     assert snapshot(tmp_path) == before
-
-
-def test_a_run_without_iterations_is_finished_too(tmp_path: Path) -> None:
-    write_case(tmp_path, CASE)
-    run_in(tmp_path, "--iterations", 0)
-    assert "is finished" in run_in(tmp_path, "--iterations", 0, "--resume", "auto").out
 
 
 def test_an_existing_run_is_neither_overwritten_nor_touched(half: Path) -> None:
@@ -205,14 +184,6 @@ def test_other_data_are_refused(stopped: Path) -> None:
     assert snapshot(stopped) == before
 
 
-def test_keys_of_the_run_table_may_change(stopped: Path, straight: Path) -> None:
-    changes = ("--set", "run.keep_checkpoints=1", "--set", "run.checkpoint_minutes=1e-9")
-    run_in(stopped, "--iterations", 6, "--resume", "auto", *changes)
-    assert untimed(curve(stopped / "run")) == untimed(curve(straight))
-    assert_same_content(stopped / "run" / "model.h5", straight / "model.h5")
-    assert [p.name for p in checkpoints(stopped / "run")] == ["iteration-000006.h5"]
-
-
 def test_a_named_checkpoint_goes_on_in_another_folder(half: Path, tmp_path: Path, straight: Path) -> None:
     config = write_case(tmp_path, CASE)
     saved = checkpoints(half / "run")[0]
@@ -227,15 +198,6 @@ def test_a_named_checkpoint_does_not_overwrite_the_run_of_another_config(half: P
     before = snapshot(tmp_path)
     run_in(tmp_path, "--iterations", 6, "--resume", checkpoints(half / "run")[0], code=2)
     assert snapshot(tmp_path) == before
-
-
-def test_something_else_than_a_checkpoint_is_refused(half: Path) -> None:
-    before = snapshot(half)
-    for path in ("nowhere.h5", "points.npz", "run/model.h5", "run"):
-        outcome = run_in(half, "--iterations", 6, "--resume", path, code=2, output="other")
-        assert outcome.err.count("macmpi:") == 1
-        assert f"--resume {path}" in outcome.err
-    assert snapshot(half) == before
 
 
 # --- stopped on the way -----------------------------------------------------------------------------------------------

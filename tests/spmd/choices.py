@@ -1,16 +1,21 @@
-"""What split_world.py runs: a config and data for each choice, together everything that a config may name."""
+"""What split_world.py runs: a config and data for each choice, together everything that a config may name.
+
+`made` makes them, `on_ranks` says which of them run, and on how many ranks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import cycle, product
+from itertools import combinations, cycle, product
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
+from covering import cover
 
-from macmpi.config import Activation, Config, Convolution, Method, Recurrent, Sparse
+from macmpi import UsageError
+from macmpi.config import Activation, Config, Convolution, Method, Parallel, Recurrent, Sparse
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.methods.candidates import CRITERIA
@@ -73,6 +78,8 @@ points a block, several chunks."""
 
 ACTIVATIONS = get_args(Activation)
 TABLES = get_type_hints(Config)
+METHODS = [name for name in get_args(get_type_hints(Method)["name"]) if name != "auto"]
+PLACES = get_args(get_type_hints(Parallel)["data"])
 WHOLE = sorted(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
 APART = sorted(W_SOLVERS.keys() - {*WHOLE, "closed_form"})
 MOVING = [name for name, kind in Z_SOLVERS.items() if not kind.bits]  # type: ignore[attr-defined]
@@ -523,24 +530,71 @@ class Choice:
 
 
 def made() -> Iterator[Choice]:
-    for i, (data, keys) in enumerate(rows()):
-        hidden = keys.get("model.hidden", HIDDEN[id(data)])
-        usual = {"hidden": hidden, "activation": "sigmoid", "loss": "squared"}
-        table: dict[str, dict[str, Any]] = {"model": usual, "penalty": {"mu0": 7.0}}
-        for name, value in keys.items():
-            part, key = name.split(".")
-            most = len(hidden) + (key == "fitters")
-            each = isinstance(value, list) and part == "model" and key not in ("image", "skips")
-            table.setdefault(part, {})[key] = value[:most] if each else value
-        tables = {name: TABLES[name](**values) for name, values in table.items()}
-        config = Config(**{"method": Method("mac"), **tables})
-        choice = Choice("", config, in_precision(data, table))
-        yield Choice(f"{i} {' '.join(words(choice))}", choice.config, choice.data)
+    for i, (data, keys) in enumerate((*rows(), *placed())):
+        yield choice_of(i, data, keys)
+
+
+def choice_of(i: int, data: Dataset, keys: dict[str, Any]) -> Choice:
+    hidden = keys.get("model.hidden", HIDDEN[id(data)])
+    usual = {"hidden": hidden, "activation": "sigmoid", "loss": "squared"}
+    table: dict[str, dict[str, Any]] = {"model": usual, "penalty": {"mu0": 7.0}}
+    for name, value in keys.items():
+        part, key = name.split(".")
+        most = len(hidden) + (key == "fitters")
+        each = isinstance(value, list) and part == "model" and key not in ("image", "skips")
+        table.setdefault(part, {})[key] = value[:most] if each else value
+    tables = {name: TABLES[name](**values) for name, values in table.items()}
+    config = Config(**{"method": Method("mac"), **tables})
+    choice = Choice("", config, in_precision(data, table))
+    return Choice(f"{i} {' '.join(words(choice))}", choice.config, choice.data)
+
+
+def placed() -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Every method with every place of the data, but for those pairs that are refused."""
+    minibatches = {"baseline.batch": 60, "baseline.parts": 4, "stochastic.batch": 60, "stochastic.parts": 4}
+    for name, place in product(METHODS, PLACES):
+        own = BASIS | {"model.centres": "subset", "model.hidden": [60, 3, 50]} if name == "alternating" else {}
+        keys = {**own, **minibatches, "method.name": name, "parallel.data": place}
+        if not refused(WIDE, keys):
+            yield WIDE, keys
+
+
+def refused(data: Dataset, keys: dict[str, Any]) -> bool:
+    try:
+        choice_of(0, data, keys)
+    except UsageError:
+        return True
+    return False
 
 
 @cache
 def choices() -> tuple[Choice, ...]:
     return tuple(made())
+
+
+SIZES = (5, 3, 2)
+"""Numbers of ranks."""
+
+
+@cache
+def on_ranks(everywhere: bool) -> dict[int, list[Choice]]:
+    """The choices for each number of ranks: every choice on 5 and on 2 or 3, or enough to hold all pairs.
+
+    Pairs: of any two words in one choice, of a word and a number of ranks; and every method, place of the data and
+    number of ranks.
+    """
+    if everywhere:
+        return {5: list(choices()), 3: list(choices()[1::2]), 2: list(choices()[::2])}
+    runs = [(size, choice) for choice in choices() for size in SIZES]
+    pairs = {choice.name: list(combinations(choice.name.split()[1:], 2)) for choice in choices()}
+    held = []
+    for size, choice in runs:
+        where = (choice.config.method.name, choice.config.parallel.data, size)
+        held.append({*pairs[choice.name], where, *((word, size) for word in choice.name.split()[1:])})
+    found: dict[int, list[Choice]] = {size: [] for size in SIZES}
+    for size, choice in (runs[k] for k in cover(held)):
+        found[size].append(choice)
+    return found
 
 
 def in_precision(data: Dataset, table: dict[str, dict[str, Any]]) -> Dataset:

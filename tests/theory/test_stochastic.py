@@ -40,7 +40,7 @@ from macmpi.methods.stochastic.schedule import LONGER, LONGEST, MOMENTUM, STRIDE
 from macmpi.methods.stochastic.spectral import CROSS, cross
 from macmpi.methods.stochastic.start import code_of
 from macmpi.nets.build import build_chain
-from macmpi.nets.losses import LINKS, LOSSES
+from macmpi.nets.losses import LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.blocks import Rows
@@ -49,7 +49,6 @@ from macmpi.parallel.serial import Serial
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import Sum
 from macmpi.plan import damped
-from macmpi.plan.initial import random_weights
 from macmpi.plan.inverses import assign_inverses
 from macmpi.plan.minibatches import LEAST, minibatch
 from macmpi.plan.plan import make_plan
@@ -271,46 +270,6 @@ def test_damping_across_falls_from_that_of_two_inverses() -> None:
     assert shares[-1] == CROSS
 
 
-@pytest.mark.parametrize(
-    ("loss", "activation", "damping"),
-    [
-        ("squared", "sigmoid", 1e-3),
-        ("squared", "tanh", 1.6e-2),
-        ("squared", "relu", 1.6e-2),
-        ("cross_entropy", "relu", 3.0),  # the first minibatches are small
-        ("cross_entropy", "sigmoid", 0.1875),
-    ],
-)
-def test_damping_begins_as_the_squares_of_slopes(loss: str, activation: str, damping: float) -> None:
-    assert method_of(loss, activation)[1].own.damping == pytest.approx(damping)
-    assert method_of(loss, activation, damping=0.7)[1].own.damping == 0.7
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_labels_are_damped_as_the_loss_falls(loss: str) -> None:
-    """Inverses from the loss of knowing nothing on, lengths once the labels are learnt, these never to nothing."""
-    method, state = method_of(loss)
-    whole = np.log(3.0)
-    expected = ((2.0, 1.0, 1.0), (0.1, 0.1 / whole, 1.0), (1e-4, 1e-4 / whole, 0.005), (0.0, 0.0, 1e-5))
-    for level, share, along in expected:
-        state.own.level = level
-        shares = (share, along) if loss == "cross_entropy" else (1.0, 1.0)
-        found = method.damping.of_inverses(1.0, state.own.level), method.damping.of_length(1.0, state.own.level)
-        assert found == pytest.approx(shares)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_the_damping_follows_the_decrease(loss: str) -> None:
-    """Down where it was near the predicted one, to the least; up where it was not, or is unknown."""
-    damping = method_of(loss)[0].damping
-    first, least = damping.first, damping.least
-    assert least < damping.adapted(first, 0.9, 3) < first == damping.adapted(first, 0.5, 3)
-    assert damping.adapted(1.01 * least, 0.9, 30) == least
-    assert damping.adapted(0.5 * least, 0.9, 30) == 0.5 * least
-    for ratio in (0.1, -2.0, float("nan")):
-        assert first < damping.adapted(first, ratio, 3) < 2.0 * first
-
-
 @pytest.mark.parametrize("ridge", RIDGES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str, ridge: float) -> None:
@@ -485,19 +444,6 @@ def test_the_ridge_begins_by_the_columns_and_falls_by_a_tenth_each_epoch() -> No
     assert [schedules[2].at(epoch) for epoch in (0, 1, 2)] == pytest.approx([0.05, 0.045, 0.0405], rel=1e-14)
     assert [ridges.schedule_of(0.3, 200, 2, code).at(7) for code in (False, True)] == [0.3, 0.3]
     assert ridges.schedule_of("auto", 200, 2, autoencoder=True).at(0) == 0.0
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_large_ridge_leaves_nothing_but_the_best_constant(loss: str) -> None:
-    """Biases are free: they give shares, means, and of absolute errors about the median."""
-    method, state = method_of(loss, ridge=5.0)
-    for _ in range(80):
-        method.sweep(state)
-    F = method.plan.chain.forward(method.layout.blocks(state.own.average), method.data.X)
-    mean = method.data.Y.mean(axis=0)
-    F = LINKS[LOSSES[loss].link](F)
-    np.testing.assert_allclose(F, np.broadcast_to(mean, F.shape), atol=0.2)
-    assert np.abs(not_biases(method) * state.own.average).max() < 1e-2
 
 
 def test_the_run_shows_and_keeps_the_average() -> None:
@@ -712,17 +658,6 @@ def test_an_average_remembers_half_an_epoch_of_minibatches(batch: int, asked: fl
     assert method.schedule.averaging(0) == pytest.approx(expected)
 
 
-def test_averages_of_autoencoders_of_dense_layers_remember_half_of_the_present_epoch() -> None:
-    """Minibatches that have grown are less noisy, and an average over many of them is far behind."""
-    method, _ = method_of(batch=1, batch_max=10**6, grow_every=1, parts=1)
-    found = [method.schedule.averaging(epoch) for epoch in (0, 1, 100)]
-    assert found == pytest.approx([1 - 2 / 90, 1 - 2 / 45, 1 - 1 / 14])
-    labels, _ = method_of("cross_entropy", batch=1, batch_max=10**6, grow_every=1, parts=1)
-    assert labels.schedule.averaging(100) == labels.schedule.averaging(0)
-    asked, _ = method_of(batch=1, batch_max=10**6, grow_every=1, parts=1, averaging=0.5)
-    assert asked.schedule.averaging(100) == 0.5
-
-
 def test_minibatches_grow() -> None:
     """By their first size in each grow_every epochs, up to batch_max and a fifth of all, or LEAST points."""
     method, _ = method_of(batch=10, batch_max=25, grow_every=3)
@@ -810,14 +745,6 @@ def test_what_is_not_positive_definite_has_no_inverse_by_halves(at: int) -> None
     S[at, at] = -1.0
     with pytest.raises(np.linalg.LinAlgError):
         inverse(S)
-
-
-def test_random_weights_are_those_of_the_half_steps() -> None:
-    """But for precision and range: blocks are drawn by the rank that each is assigned to."""
-    method, _ = method_of(activation="tanh")
-    flat = np.concatenate([W.ravel() for W in method.layout.blocks(random_weights(method.plan, 1.0, 3))[:-1]])
-    state = method.start(1.0, False, 3)
-    np.testing.assert_array_equal(state.weights[: len(flat)], flat)
 
 
 @pytest.mark.parametrize("h", [1, 5, 70])
