@@ -514,6 +514,7 @@ class Choice:
     name: str
     config: Config
     data: Dataset
+    keys: tuple[str, ...]
 
     def plan(self, ranks: int) -> Plan:
         data = self.data
@@ -545,8 +546,9 @@ def choice_of(i: int, data: Dataset, keys: dict[str, Any]) -> Choice:
         table.setdefault(part, {})[key] = value[:most] if each else value
     tables = {name: TABLES[name](**values) for name, values in table.items()}
     config = Config(**{"method": Method("mac"), **tables})
-    choice = Choice("", config, in_precision(data, table))
-    return Choice(f"{i} {' '.join(words(choice))}", choice.config, choice.data)
+    kinds = {type(layer).__name__ for layer in hidden if not isinstance(layer, int)}
+    choice = Choice("", config, in_precision(data, table), (*keys, *sorted(kinds), f"{len(data.X)} points"))
+    return replace(choice, name=f"{i} {' '.join(words(choice))}")
 
 
 def placed() -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -580,17 +582,17 @@ SIZES = (5, 3, 2)
 def on_ranks(everywhere: bool) -> dict[int, list[Choice]]:
     """The choices for each number of ranks: every choice on 5 and on 2 or 3, or enough to hold all pairs.
 
-    Pairs: of any two words in one choice, of a word and a number of ranks; and every method, place of the data and
-    number of ranks.
+    Pairs: of any two words in one choice; of a word and a number of ranks; of a key or a kind of layer and a method, or
+    a place of the data.  And every method, place of the data and number of ranks.
     """
     if everywhere:
         return {5: list(choices()), 3: list(choices()[1::2]), 2: list(choices()[::2])}
     runs = [(size, choice) for choice in choices() for size in SIZES]
-    pairs = {choice.name: list(combinations(choice.name.split()[1:], 2)) for choice in choices()}
     held = []
     for size, choice in runs:
-        where = (choice.config.method.name, choice.config.parallel.data, size)
-        held.append({*pairs[choice.name], where, *((word, size) for word in choice.name.split()[1:])})
+        of, where = choice.name.split()[1:], (choice.config.method.name, choice.config.parallel.data)
+        held.append({*combinations(of, 2), *product(of, [size]), *product(choice.keys, where)})
+        held[-1].add((*where, size))
     found: dict[int, list[Choice]] = {size: [] for size in SIZES}
     for size, choice in (runs[k] for k in cover(held)):
         found[size].append(choice)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
-from launch.launching import run_program
+from launch.launching import ROOT, run_program
 
 from macmpi.config import LAYERS, Activation, Method, Model, Parallel, Penalty, Selection, Site, Start, WStep
 from macmpi.methods.candidates import CRITERIA
@@ -35,7 +35,8 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
     """{"5 ranks: what was checked": "" or what is wrong}."""
     script = Path(__file__).with_name("split_world.py")
     folder = tmp_path_factory.mktemp("spmd")
-    outcome = run_program(program=(script,), ranks=5, cwd=folder, timeout=LIMIT, code=0)
+    paths = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH")]))
+    outcome = run_program(program=(script,), ranks=5, cwd=folder, env={"PYTHONPATH": paths}, timeout=LIMIT, code=0)
     assert outcome.err == ""
     found: Verdicts = json.loads(outcome.out)
     return found
