@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from numbers import Number
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ def few(items: Sequence[pytest.Item]) -> set[pytest.Item]:
 
     These are as many as CASES, spread evenly over its cases, and the fewest others (nearly) with which every word of
     every argument is met: a registered layer, loss or solver is left out of no law.  A test that is marked
-    `every_case` has a law of its own in each case, and is taken whole.  The same items are found in every process.
+    `every_case` is taken whole: each number that it is given is a law of its own.  Every process finds the same items.
     """
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -47,9 +48,12 @@ def words(item: pytest.Item) -> set[Hashable]:
     return {(name, word) for name, value in arguments.items() for word in words_of(value)}
 
 
-def words_of(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, tuple | list):
+def words_of(value: Any) -> Iterator[Hashable]:
+    """A text is a word, and so is each table, class or function: all but numbers, of which a sample will do."""
+    if isinstance(value, tuple | list):
         for part in value:
             yield from words_of(part)
+    elif isinstance(value, str):
+        yield value
+    elif value is not None and not isinstance(value, Number):
+        yield id(value)

@@ -108,14 +108,6 @@ def test_a_run_goes_on_over_a_selection_with_the_same_bits(
     assert_same_run(tmp_path / "run", runs("architecture", 0), every_checkpoint=False)
 
 
-def test_a_finished_selection_is_finished(runs: Runs, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(runs("architecture", 2).parent, tmp_path / "copy"))
-    before = snapshot(folder)
-    outcome = launch(folder, "architecture", "--iterations", 8, "--resume", "auto")
-    assert outcome.out.count("is finished") == 1
-    assert snapshot(folder) == before
-
-
 def test_check_and_no_iterations(tmp_path: Path) -> None:
     write_case(tmp_path, "architecture")
     before = snapshot(tmp_path)
@@ -149,23 +141,6 @@ def test_another_run_starts_from_the_selected_net(runs: Runs, tmp_path: Path) ->
     assert outcome.err.count("macmpi: ") == 1
     assert "scaling" in outcome.err
     assert snapshot(folder) == before
-
-
-def test_alternating_optimisation_lowers_the_error_of_the_net_itself(runs: Runs) -> None:
-    records = curve(runs("alternating", 0))
-    assert [r["phase"] for r in records] == ["start", *["iteration"] * 4, "postprocess"]
-    assert records[-1]["E1_train"] < records[0]["E1_train"]
-    assert all(r["constraint"] < 1e-20 for r in records[1:])
-
-
-def test_both_methods_begin_at_the_same_net(runs: Runs, tmp_path: Path) -> None:
-    write_case(tmp_path, "alternating")
-    launch(tmp_path, "alternating", "--set", 'method.name="mac"', "--iterations", 1)
-    ours, theirs = (curve(run)[0] for run in (runs("alternating", 0), tmp_path / "run"))
-    for record in (ours, theirs):
-        for key in [k for k in record if k.startswith("seconds")]:
-            del record[key]
-    assert ours == theirs
 
 
 def test_alternating_optimisation_alone_and_then_on_3_ranks_has_the_bits_of_one_process(

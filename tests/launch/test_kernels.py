@@ -90,6 +90,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.launch
 def test_ranks_on_unlike_kernels_hold_the_same_numbers_and_end(tmp_path: Path) -> None:
     """Every method, and every W-solver that all ranks run together: sums are exchanged between their decisions."""
@@ -121,6 +122,7 @@ def test_ranks_that_round_alike_are_told_so_by_a_number() -> None:
     assert kernels._ranks([3]) == "rank 3"
 
 
+@pytest.mark.long
 @pytest.mark.launch
 def test_the_doctor_names_ranks_and_kernels_that_do_not_round_alike(tmp_path: Path) -> None:
     """The variables are set on rank 1 alone, and what they cost there is measured there; rank 0 may have its own."""
@@ -153,6 +155,7 @@ def test_the_kernel_is_in_the_head_and_in_the_provenance_and_a_change_is_said(tm
     assert run_here(*arguments, 4, cwd=tmp_path, code=0).err == ""
 
 
+@pytest.mark.long
 @pytest.mark.launch
 def test_a_change_between_one_kernel_and_a_mixture_is_said_once(tmp_path: Path) -> None:
     """Rank 0 computes on the same kernel all the time."""

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.launch
 
 CASE = "hasty"
 STOPPED = 75
-LONG, ALONE = pytest.mark.long, ("SIGUSR1", "SIGTERM")
+LONG = pytest.mark.long
 
 
 def run_in(
@@ -226,7 +226,10 @@ def assert_goes_on_undisturbed(folder: Path, ranks: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("name", "ranks"),
-    [("SIGUSR1", 3), ("SIGTERM", 2), ("SIGINT", 2), ("SIGHUP", 0), *(pytest.param(n, 0, marks=LONG) for n in ALONE)],
+    [
+        *(("SIGUSR1", 3), ("SIGHUP", 0)),
+        *(pytest.param(*case, marks=LONG) for case in (("SIGTERM", 2), ("SIGINT", 2), ("SIGUSR1", 0), ("SIGTERM", 0))),
+    ],
 )
 def test_a_signal_asks_for_a_checkpoint_and_an_orderly_end(name: str, ranks: int, tmp_path: Path) -> None:
     outcome = long_run(tmp_path, ranks, lambda r: r.process.send_signal(getattr(signal, name)))
@@ -251,7 +254,7 @@ def test_under_nohup_a_run_outlives_its_session(tmp_path: Path) -> None:
         assert running.outcome().code == STOPPED
 
 
-@pytest.mark.parametrize("ranks", [0, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(0, marks=LONG), 3])
 def test_a_run_killed_at_any_moment_goes_on(ranks: int, tmp_path: Path) -> None:
     def kill(running: Running) -> None:
         for pid in running.pids():
@@ -283,7 +286,7 @@ def test_max_time_stops_in_time_again_and_again(stopped: Path, straight: Path) -
     assert_same_run(stopped / "run", straight, every_checkpoint=False)
 
 
-@pytest.mark.parametrize("ranks", [None, 3])
+@pytest.mark.parametrize("ranks", [None, pytest.param(3, marks=LONG)])
 def test_an_epoch_is_cut_between_its_minibatches(ranks: int | None, tmp_path: Path) -> None:
     """By too little time and, unless it is alone, by checkpoints on the way."""
     write_case(tmp_path, "minibatches")

@@ -22,10 +22,10 @@ from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 from macmpi.solvers.centres import TRAINERS
 from macmpi.solvers.fitters import FITTERS
 
-pytestmark = pytest.mark.launch
-
 EVERYWHERE = "MACMPI_TEST_EVERYWHERE" in os.environ
 LIMIT = 1800.0 if EVERYWHERE else 500.0
+
+pytestmark = [pytest.mark.launch, pytest.mark.timeout(LIMIT + 50.0)]
 
 Verdicts = dict[str, str]
 

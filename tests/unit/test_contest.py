@@ -6,7 +6,6 @@ import importlib
 import json
 import math
 import sys
-import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -107,16 +106,3 @@ def test_a_program_that_fails_ends_a_benchmark_with_its_code_and_words(capsys: p
         module("programs").output_of(words)
     assert end.value.code == 74
     assert "why" in capsys.readouterr().err
-
-
-class Process:
-    """Notes the signals that it is sent, until it has been sent enough of them."""
-
-    def __init__(self, name: str, seen: list[tuple[str, int]], enough: int) -> None:
-        self.name, self.seen, self.enough = name, seen, enough
-        self.ended = threading.Event()
-
-    def send_signal(self, number: int) -> None:
-        self.seen.append((self.name, number))
-        if sum(name == self.name for name, _ in self.seen) > self.enough:
-            self.ended.set()

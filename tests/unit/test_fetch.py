@@ -15,13 +15,9 @@ import pytest
 from scipy.io import savemat
 
 from macmpi import UsageError, fetch
-from macmpi.data.named_sets import folder
 from macmpi.fetch import convert_usps, fetch_coil, read_coil_zip
 from macmpi.typing import Array
 
-real_coil = pytest.mark.skipif(
-    not (folder() / "coil20.h5").exists(), reason="no coil20.h5 in the folder that MACMPI_DATA names"
-)
 NAMES = [f"obj{number}__{pose}.png" for number in range(1, 21) for pose in range(72)]
 
 

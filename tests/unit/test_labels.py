@@ -194,6 +194,7 @@ def test_real_targets_and_many_classes_are_pointed_to_the_squared_loss(tmp_path:
     assert 'model.loss = "squared"' in text
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     "odd",
     [9.97e36, 2.0**53, -(2.0**63), 2**53, -(2**53), -(2**63), np.uint64(2**64 - 1), np.float32(2.0**60)],

@@ -78,6 +78,7 @@ def test_parts_are_where_their_jobs_results_lie(sizes: tuple[int, tuple[int, ...
                 assert_array_equal(flat[job.place], views[block][job.units.rows].ravel())
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("model", "by_unit", "solvers"),
     [

@@ -90,16 +90,3 @@ def test_what_lives_is_left_out_of_collections_and_later_garbage_is_not() -> Non
         gc.unfreeze()
     assert freed(early)
     assert any(found is living for found in gc.get_objects())
-
-
-FAULTS = """
-import resource, sys
-from macmpi.training.process import KEPT, ready_memory
-if sys.argv[1] == "ready":
-    ready_memory()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for part in range(1, 9):
-    bytearray(b"1") * (KEPT * part // 16)
-faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-print(faults * resource.getpagesize() / (KEPT * sum(range(1, 9)) / 16))
-"""

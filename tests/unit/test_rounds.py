@@ -30,6 +30,7 @@ def test_the_median_lies_in_its_interval_in_at_least_95_of_100_cases(n: int) -> 
     assert outside[0] <= 0.05 < outside[1]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("disturbed", "kept"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,13 +118,6 @@ def test_objects_are_not_unpickled() -> None:
     with pytest.raises(UsageError, match="it holds Python objects"):
         read_file(Path("points.npz"), ("X",))
     assert not Path("unpickled").exists()
-
-
-def npz_of_terabytes() -> None:
-    member = io.BytesIO()
-    np.lib.format.write_array_header_1_0(member, {"shape": TERABYTES, "fortran_order": False, "descr": "<f8"})
-    with zipfile.ZipFile("points.npz", "w") as file:
-        file.writestr("X.npy", member.getvalue())
 
 
 @pytest.fixture(scope="module")
