@@ -17,7 +17,6 @@ from launch.cases import (
     assert_same_run,
     checkpoints,
     curve,
-    points,
     snapshot,
     untimed,
     write_case,
@@ -136,13 +135,6 @@ def test_overwrite_removes_the_run_and_nothing_else(stopped: Path, straight: Pat
     assert len(launches) == 1
 
 
-@pytest.mark.parametrize("wrong", [("--set", "data.source=gone.npz"), ("--set", "model.hidden=[0]")])
-def test_overwrite_removes_nothing_where_anything_is_wrong(wrong: tuple[str, ...], half: Path) -> None:
-    before = snapshot(half)
-    run_in(half, "--overwrite", *wrong, code=2)
-    assert snapshot(half) == before
-
-
 def test_overwrite_and_resume_are_one_or_the_other(half: Path) -> None:
     before = snapshot(half)
     assert "give one of them" in run_in(half, "--overwrite", "--resume", "auto", code=2).err
@@ -176,28 +168,12 @@ def test_another_config_is_refused_by_the_names_of_its_keys(half: Path) -> None:
     assert snapshot(half) == before
 
 
-def test_other_data_are_refused(stopped: Path) -> None:
-    np.savez(stopped / "points.npz", X=points(3, 37, 9), X_val=points(2, 11, 9))
-    before = snapshot(stopped)
-    outcome = run_in(stopped, "--iterations", 6, "--resume", "auto", code=2)
-    assert "the data have changed" in outcome.err
-    assert snapshot(stopped) == before
-
-
 def test_a_named_checkpoint_goes_on_in_another_folder(half: Path, tmp_path: Path, straight: Path) -> None:
     config = write_case(tmp_path, CASE)
     saved = checkpoints(half / "run")[0]
     run_here(config, "--iterations", 6, "--resume", saved, "--output", "run", cwd=tmp_path, code=0)
     assert_same_content(tmp_path / "run" / "model.h5", straight / "model.h5")
     assert_same_content(checkpoints(tmp_path / "run")[0], checkpoints(straight)[0])
-
-
-def test_a_named_checkpoint_does_not_overwrite_the_run_of_another_config(half: Path, tmp_path: Path) -> None:
-    write_case(tmp_path, CASE)
-    run_in(tmp_path, "--iterations", 3, "--set", "start.seed=1")
-    before = snapshot(tmp_path)
-    run_in(tmp_path, "--iterations", 6, "--resume", checkpoints(half / "run")[0], code=2)
-    assert snapshot(tmp_path) == before
 
 
 # --- stopped on the way -----------------------------------------------------------------------------------------------
@@ -301,17 +277,6 @@ def test_an_epoch_is_cut_between_its_minibatches(ranks: int | None, tmp_path: Pa
     run_in(tmp_path, *words, *often, case="minibatches")
     run_in(tmp_path, "--iterations", 4, case="minibatches", output="straight")
     assert untimed(curve(tmp_path / "run")) == untimed(curve(tmp_path / "straight"))
-    assert_same_content(tmp_path / "run" / "model.h5", tmp_path / "straight" / "model.h5")
-
-
-def test_a_run_stopped_in_an_iteration_ends_after_it_not_in_it(tmp_path: Path) -> None:
-    """Asked for no more iterations than it has had in full."""
-    write_case(tmp_path, "minibatches")
-    words = ("--iterations", 4, "--resume", "auto", "--max-time", 0.001)
-    while "stopped in iteration 2" not in run_in(tmp_path, *words, code=STOPPED, case="minibatches").out:
-        pass
-    run_in(tmp_path, "--iterations", 1, "--resume", "auto", case="minibatches")
-    run_in(tmp_path, "--iterations", 2, case="minibatches", output="straight")
     assert_same_content(tmp_path / "run" / "model.h5", tmp_path / "straight" / "model.h5")
 
 

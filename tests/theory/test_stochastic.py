@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -292,13 +291,6 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str, ridge: flo
     )
     assert slope == pytest.approx(-gradient @ way, rel=1e-12)
     assert curvature == pytest.approx(curved + 0.3 * way @ way, rel=1e-9)
-
-
-@pytest.mark.parametrize(("code", "ridge", "few"), [(True, "auto", True), (True, 0.3, False), (False, 0.0, False)])
-def test_autoencoders_without_a_ridge_measure_lengths_at_few_points(code: bool, ridge: float | str, few: bool) -> None:
-    method, _ = method_of(ridge=ridge)
-    data = replace(method.data, Y=method.data.X if code else method.data.X.copy())
-    assert Method_(method.plan, data, Serial(), Clock(), method.keys).few == few
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -600,26 +592,6 @@ def test_a_step_gone_wrong_is_taken_back() -> None:
     assert state.own.inverses.any()
 
 
-@pytest.mark.parametrize(
-    ("losses", "wrong"),
-    [([4.0] * 30, True), ([0.0] * 29 + [120.0], False), ([1.0] * 30, False), ([1e200] * 30, True)],
-)
-def test_one_point_alone_does_not_say_that_a_step_went_wrong(losses: list[float], wrong: bool) -> None:
-    found = np.array(losses)
-    with np.errstate(over="ignore"):
-        assert bool(recovery.gone_wrong(found.mean(), (found**2).mean(), 30.0, 1.0)) is wrong
-
-
-def test_one_point_does_not_move_the_level_far() -> None:
-    method, state = method_of()
-    method.step(halves(np.arange(30)), state)
-    level = state.own.level
-    method.data.Y[0] += 1e6
-    method.step(halves(np.arange(30)), state)
-    assert state.own.steps == 2
-    assert state.own.level <= 1.2 * level + 1e-12
-
-
 @pytest.mark.parametrize("ridge", RIDGES)
 def test_the_decrease_is_predicted_by_the_net_before_the_step(ridge: float) -> None:
     """Of weights, slopes and activations at one point, the one where the gradient was taken."""
@@ -640,13 +612,6 @@ def test_the_decrease_is_predicted_by_the_net_before_the_step(ridge: float) -> N
     gradient += 30.0 * ridge * not_biases(method) * before
     expected = -gradient @ step / 30.0 - 0.5 * (curved + (damping + ridge) * step @ step)
     assert predicted == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize(("n", "parts", "batch"), [(90, 40, 1), (90, 2, 1), (50, 50, 3)])
-def test_no_minibatch_is_empty(n: int, parts: int, batch: int) -> None:
-    method, _ = method_of(n=n, parts=parts, batch=batch)
-    for place in range(method.minibatches.of_epoch(0)):
-        assert all(len(rows) for rows in method.minibatches.drawn(0, place).values())
 
 
 @pytest.mark.parametrize(
@@ -758,22 +723,6 @@ def test_a_few_rows_solved_for_are_those_of_all(h: int) -> None:
 # --- the start --------------------------------------------------------------------------------------------------------
 
 
-def test_the_code_starts_from_principal_components_of_its_inputs() -> None:
-    """An autoencoder's layers, which carry those of the net's inputs, are in test_components.py."""
-    method, _ = method_of(n=900)
-    method.data = replace(method.data, Y=np.abs(method.data.Y))
-    assert not method.data.autoencoder
-    state = method.start(0.0, False, 1)
-    chain, weights, X = method.plan.chain, method.parts.weights(state), method.data.X
-    A, S = (chain.part(0, maps).forward(weights, X) for maps in (2, 3))
-    variances, directions = np.linalg.eigh(np.cov(A.T, bias=True))
-    np.testing.assert_allclose(S.mean(axis=0), 0.0, atol=1e-10)
-    spread = variances[::-1][:2] / variances[-1]
-    np.testing.assert_allclose(np.cov(S.T, bias=True), np.diag(spread), atol=1e-8)
-    across = weights[1][:, :-1] @ directions[:, :-2]
-    np.testing.assert_allclose(across, 0.0, atol=1e-8 * np.abs(weights[1]).max())
-
-
 @pytest.mark.parametrize(("loss", "hidden", "code"), [
     ("squared", [5, 2, 4], 1), ("squared", [5, 2, 2], None), ("squared", [7, 8], None), ("squared", [3], 0),
     ("cross_entropy", [5, 3, 4], None), ("cross_entropy", [5, 2, 4], 1),
@@ -781,13 +730,6 @@ def test_the_code_starts_from_principal_components_of_its_inputs() -> None:
 def test_the_code_is_the_layer_narrower_than_all_others(loss: str, hidden: list[int], code: int | None) -> None:
     n_out = 3 if loss == "cross_entropy" else SIZES[0]
     assert code_of(build_chain(Model(hidden, loss=loss, activation="sigmoid"), SIZES[0], n_out)) == code  # type: ignore[arg-type]
-
-
-def test_a_range_that_is_asked_for_makes_all_layers_random() -> None:
-    method, _ = method_of()
-    narrow, wide = (method.parts.weights(method.start(range_, False, 1)) for range_ in (1.0, 3.0))
-    for a, b in zip(narrow[:-1], wide[:-1], strict=True):
-        np.testing.assert_allclose(3.0 * a, b)
 
 
 # --- the tree of sums -------------------------------------------------------------------------------------------------
@@ -827,11 +769,6 @@ def test_sums_up_the_tree_have_the_same_bits_for_any_runs(leaves: int, ranks: in
     assert joined(Tile(0, leaves)) == total(0, leaves)
 
 
-@given(st.integers(0, 6))
-def test_a_rank_of_a_power_of_two_exchanges_one_sum(power: int) -> None:
-    assert all(len(tiles.nodes(64, run)) == 1 for run in balance.contiguous_runs(64, 2**power))
-
-
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 400)), min_size=1, max_size=8), st.integers(1, 20))
 def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
     sides: list[tuple[int, int]], ranks: int
@@ -842,14 +779,6 @@ def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
     assert sorted(j for rank in assigned for j in rank) == list(range(len(flat)))
     best = max(sum(costs[j] for j in rank) for rank in balance.assign_by_cost(costs, ranks))
     assert max(sum(costs[j] for j in rank) for rank in assigned) <= (1.0 + balance.IN_ORDER) * best
-
-
-def test_two_ranks_invert_what_their_own_units_read() -> None:
-    """Of the autoencoder of run/usps_fast.toml: halves of the net."""
-    sides = (257, 300, 301, 100, 101, 20, 21, 100, 101, 300, 301, 256)
-    costs = [float(n**3) for n in sides]
-    assert assign_inverses(costs, 2) == (tuple(range(6)), tuple(range(6, 12)))
-    assert set(map(len, assign_inverses(costs, 12))) == {1}
 
 
 def test_the_layout_covers_both_buffers() -> None:
