@@ -123,6 +123,16 @@ def test_a_bent_valley_ends_at_its_minimum(
     assert (f[1:3] <= 1.0 + VALLEYS.get(name, 1e-10)).all()
 
 
+def test_conjugate_directions_are_those_of_polak_and_ribiere(random: np.random.Generator) -> None:
+    """d = -g + max(0, g . (g - g_old) / g_old . g_old) d_old, row by row; a row whose gradient stays begins again."""
+    direction, (old, new) = DIRECTIONS["conjugate"](), random.normal(size=(2, 5, 4))
+    new[0], new[1] = old[0], 0.5 * old[1]
+    assert_array_equal(direction.next(old), -old)
+    beta = np.maximum(0.0, np.sum(new * (new - old), axis=1) / np.sum(old * old, axis=1))
+    assert (beta > 0.0).any() and (beta == 0.0).any()
+    assert_allclose(direction.next(new), -new - beta[:, None] * old, rtol=1e-12, atol=1e-14)
+
+
 def test_curvature_pays(random: np.random.Generator) -> None:
     """On an ill-conditioned quadratic conjugate gradients and L-BFGS leave steepest descent far behind."""
     rows = quadratics(random, condition=1e4).take([3])

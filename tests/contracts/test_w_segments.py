@@ -24,14 +24,13 @@ from contracts.examples import (
     summed,
 )
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize
 
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.losses import LOSSES, Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, values
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -119,15 +118,6 @@ def test_a_linear_segment_reaches_the_normal_equations(
     expected = np.linalg.solve(left, (M @ problem.targets.T @ D).ravel())
     near = W_EXCESS.get(name, 1e-6)
     assert_allclose(thorough.solve(problem, over_points)[0], expected, rtol=near, atol=near)
-
-
-def brute_force(problem: SegmentProblem, over_points: OverPoints) -> float:
-    def both(theta: Array) -> tuple[float, Array]:
-        f, G = gradients(problem, theta[None], over_points)
-        return float(f[0]), G[0]
-
-    options = {"gtol": 1e-10, "maxiter": 5000}
-    return float(optimize.minimize(both, problem.flat, jac=True, method="BFGS", options=options).fun)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

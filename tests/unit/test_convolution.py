@@ -109,11 +109,6 @@ def test_mistakes_in_a_layer_are_named_with_its_number(keys: dict[str, object], 
     assert "1 mistake in" in str(caught.value)
 
 
-def _inline(given: config.Config) -> str:
-    (line,) = (line for line in config.dump(given).splitlines() if line.startswith("hidden = "))
-    return line.removeprefix("hidden = ")
-
-
 def test_rows_of_positions_are_those_of_points(random: np.random.Generator) -> None:
     A = random.normal(size=(5, 12))
     made = Made(lambda rows: A[rows], A.shape, A.dtype)
