@@ -24,7 +24,7 @@ RANKS ?= 2
 BIN := $(VENV)/bin
 WORKERS ?= 2
 POOL ?= 3
-# Files as they are named: launches first, which wait for each other, then those that fill the cores to the end.
+# Files in the order that they are named: first those that take long, last those that fill the cores to the end.
 IN_POOL = -n $(POOL) --dist loadfile --no-loadscope-reorder
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 
@@ -48,7 +48,7 @@ test: $(VENV)/.installed
 	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
 
 test-long: $(VENV)/.installed
-	$(BIN)/python -m pytest $(IN_POOL) -m long tests/launch $(PURE)
+	$(BIN)/python -m pytest $(IN_POOL) -m long tests/unit tests/launch tests/contracts tests/theory
 
 test-thorough: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cases others $(PURE)
